@@ -35,10 +35,10 @@ struct MinimalGateway {
 }
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match words[..] {
+    match args[..] {
         ["serve", port, model] => {
             LocalSet::new().block_on(&runtime, serve(port.parse()?, Rc::new(MinimalGateway::new(model.parse()?))))
         }
@@ -79,13 +79,13 @@ impl MinimalGateway {
         stream.set_nodelay(true)?;
         let (mut write, mut read) = tokio_tungstenite::accept_async(stream).await?.split();
         // Unbounded: this gateway does not defend itself.
-        let (out, mut waiting) = mpsc::unbounded_channel::<Utf8Bytes>();
-        self.sockets.borrow_mut().insert(number, out.clone());
+        let (sender, mut receiver) = mpsc::unbounded_channel::<Utf8Bytes>();
+        self.sockets.borrow_mut().insert(number, sender.clone());
         spawn_local(async move {
-            while let Some(text) = waiting.recv().await {
+            while let Some(text) = receiver.recv().await {
                 write.feed(Message::Text(text)).await?;
                 // Messages that are already queued are flushed together.
-                while let Ok(text) = waiting.try_recv() {
+                while let Ok(text) = receiver.try_recv() {
                     write.feed(Message::Text(text)).await?;
                 }
                 write.flush().await?;
@@ -97,33 +97,33 @@ impl MinimalGateway {
             let request: Value = serde_json::from_str(&text)?;
             if request["method"] == "agent" {
                 let floor = Rc::clone(self);
-                let out = out.clone();
-                spawn_local(async move { floor.run(&request, &out).await.ok() });
+                let sender = sender.clone();
+                spawn_local(async move { floor.run(&request, &sender).await.ok() });
             } else {
-                out.send(answer(&request, &json!({"type": "hello-ok", "protocol": 4})))?;
+                sender.send(answer(&request, &json!({"type": "hello-ok", "protocol": 4})))?;
             }
         }
         Ok(())
     }
 
-    async fn run(&self, request: &Value, out: &UnboundedSender<Utf8Bytes>) -> Result<()> {
+    async fn run(&self, request: &Value, sender: &UnboundedSender<Utf8Bytes>) -> Result<()> {
         let params = &request["params"];
         let key = params["sessionKey"].as_str().context("no session")?;
         let (run, text) = (&params["idempotencyKey"], params["message"].as_str().unwrap_or_default());
         let session = Rc::clone(self.sessions.borrow_mut().entry(key.to_owned()).or_default());
-        out.send(answer(request, &json!({"runId": run, "status": "accepted"})))?;
+        sender.send(answer(request, &json!({"runId": run, "status": "accepted"})))?;
         let _turn = session.lock().await;
-        let mut whole = String::new();
+        let mut reply = String::new();
         self.stream_model(text, |delta| {
-            whole.push_str(delta);
+            reply.push_str(delta);
             let data = json!({"delta": delta});
             self.broadcast("agent", &json!({"runId": run, "sessionKey": key, "stream": "assistant", "data": data}));
         })
         .await?;
-        let message = json!({"role": "assistant", "content": [{"type": "text", "text": whole}]});
+        let message = json!({"role": "assistant", "content": [{"type": "text", "text": reply}]});
         self.broadcast("chat", &json!({"runId": run, "sessionKey": key, "state": "final", "message": message}));
-        let result = json!({"payloads": [{"text": whole}]});
-        Ok(out.send(answer(request, &json!({"runId": run, "status": "ok", "result": result})))?)
+        let result = json!({"payloads": [{"text": reply}]});
+        Ok(sender.send(answer(request, &json!({"runId": run, "status": "ok", "result": result})))?)
     }
 
     /// Broadcasts an event; it is encoded once.
@@ -133,9 +133,9 @@ impl MinimalGateway {
     }
 
     /// Sends a request to the model and passes on its text.
-    async fn stream_model(&self, text: &str, mut hear: impl FnMut(&str)) -> Result<()> {
-        let waiting = self.idle.borrow_mut().pop();
-        let mut stream = match waiting {
+    async fn stream_model(&self, text: &str, mut on_delta: impl FnMut(&str)) -> Result<()> {
+        let idle_stream = self.idle.borrow_mut().pop();
+        let mut stream = match idle_stream {
             Some(stream) => stream,
             None => TcpStream::connect(("127.0.0.1", self.model)).await.context("cannot reach the model")?,
         };
@@ -164,7 +164,7 @@ impl MinimalGateway {
                 if let Some(event) = line.strip_prefix(b"data: ") {
                     let event: Value = serde_json::from_slice(event)?;
                     if let Some(delta) = event["choices"][0]["delta"]["content"].as_str() {
-                        hear(delta);
+                        on_delta(delta);
                     }
                 }
             }

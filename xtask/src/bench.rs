@@ -182,10 +182,10 @@ async fn measure(binary: &Path) -> Result<BenchReport> {
     acks::measure(&start()?, &mut report).await?;
     fanout::measure(&start()?, &mut report).await?;
     sockets::measure(&start()?, &mut report).await?;
-    let crowded =
+    let stalled_gateway =
         RunningGateway::start(binary, &stalled::config(config(model.port())), &logs.path().join("gateway.log"))?;
-    stalled::measure(&crowded, &mut report).await?;
-    drop(crowded);
+    stalled::measure(&stalled_gateway, &mut report).await?;
+    drop(stalled_gateway);
     sessions::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
@@ -232,8 +232,8 @@ async fn measure_part(part: BenchPart, binary: &Path) -> Result<BenchReport> {
 async fn load(client: &mut BenchClient, report: &mut BenchReport) -> Result<()> {
     for (sessions, runs) in LOADS {
         let keys: Vec<String> = (0..sessions).map(|n| format!("agent:main:load-{sessions}-{n}")).collect();
-        let took = client.load(&keys, runs, CHUNKS).await?;
-        report.load(sessions, sessions * runs, took);
+        let elapsed = client.load(&keys, runs, CHUNKS).await?;
+        report.load(sessions, sessions * runs, elapsed);
     }
     Ok(())
 }
@@ -252,19 +252,19 @@ async fn sequential_runs(
         direct.read(CHUNKS).await?;
     }
     let (served, before) = (model.served(), CpuTime::of(gateway.pid())?);
-    let (mut through, mut straight) = (Vec::new(), Vec::new());
+    let (mut gateway_times, mut direct_times) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
-        through.push(client.run(&key(run), CHUNKS).await?);
-        straight.push(direct.read(CHUNKS).await?);
+        gateway_times.push(client.run(&key(run), CHUNKS).await?);
+        direct_times.push(direct.read(CHUNKS).await?);
     }
-    let used = CpuTime::of(gateway.pid())?.since(before);
+    let cpu_time = CpuTime::of(gateway.pid())?.since(before);
     ensure!(
         model.served() - served == 2 * RUNS,
         "{} runs should have sent {RUNS} model requests, but sent {}",
         RUNS,
         model.served() - served - RUNS
     );
-    report.runs(&through, &straight, used);
+    report.runs(&gateway_times, &direct_times, cpu_time);
     Ok(())
 }
 
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_straight_read_gets_as_many_chunks_as_it_asks_for() {
+    fn a_direct_read_gets_the_requested_number_of_chunks() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let model = BenchModel::start().unwrap();

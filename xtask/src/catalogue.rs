@@ -99,11 +99,11 @@ fn fetch(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut npm = Command::new("npm");
     npm.args(["pack", "--json", "--silent", &format!("{PACKAGE}@{VERSION}")]).current_dir(folder);
-    let told = shell::output(&mut npm).context("npm is needed to fetch the package; it comes with Node")?;
-    let told: Value = serde_json::from_slice(&told).context("npm pack did not write JSON")?;
-    let integrity = told[0]["integrity"].as_str().unwrap_or_default();
+    let output = shell::output(&mut npm).context("npm is needed to fetch the package; it comes with Node")?;
+    let output: Value = serde_json::from_slice(&output).context("npm pack did not write JSON")?;
+    let integrity = output[0]["integrity"].as_str().unwrap_or_default();
     ensure!(integrity == INTEGRITY, "{PACKAGE} {VERSION} should be {INTEGRITY}, but is {integrity}");
-    let archive = told[0]["filename"].as_str().context("npm pack did not print a file name")?;
+    let archive = output[0]["filename"].as_str().context("npm pack did not print a file name")?;
     let mut tar = Command::new("tar");
     tar.args(["-xzf", archive]).current_dir(folder);
     shell::run(&mut tar)?;
@@ -154,8 +154,8 @@ fn facts(model: &Value, api: &str) -> Result<String> {
         levels if levels.is_empty() => "-".to_owned(),
         levels => levels.join(","),
     };
-    let sees = model["input"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "image"));
-    let images = if sees { "images" } else { "-" };
+    let accepts_images = model["input"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "image"));
+    let images = if accepts_images { "images" } else { "-" };
     let mut line = format!("{window} {output} {levels} {images}");
     for kind in ["input", "output", "cacheRead", "cacheWrite"] {
         let price = model["cost"][kind].as_number().with_context(|| format!("no price for {kind}"))?;
@@ -180,14 +180,14 @@ fn levels(model: &Value, api: &str) -> Vec<&'static str> {
     if model["reasoning"] != true {
         return Vec::new();
     }
-    let words = &model["thinkingLevelMap"];
-    let is_there = |level: &&str| match words.get(*level) {
-        Some(Value::String(word)) => *level == "off" || word.eq_ignore_ascii_case(level),
+    let level_names = &model["thinkingLevelMap"];
+    let is_supported = |level: &&str| match level_names.get(*level) {
+        Some(Value::String(name)) => *level == "off" || name.eq_ignore_ascii_case(level),
         Some(_) => false,
-        None if *level == "xhigh" => api == "anthropic-messages" && words["max"].is_string(),
+        None if *level == "xhigh" => api == "anthropic-messages" && level_names["max"].is_string(),
         None => *level != "off",
     };
-    ["off", "minimal", "low", "medium", "high", "xhigh"].into_iter().filter(is_there).collect()
+    ["off", "minimal", "low", "medium", "high", "xhigh"].into_iter().filter(is_supported).collect()
 }
 
 #[cfg(test)]
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn models_are_listed_by_wire_and_the_largest_section_is_first() {
-        let sees = json!({"reasoning": true, "input": ["text", "image"], "maxTokens": 2000});
+        let changes = json!({"reasoning": true, "input": ["text", "image"], "maxTokens": 2000});
         let models = json!({
             "anthropic-messages": {"c": model("c", &json!({"api": "anthropic-messages", "baseUrl": "https://b"}))},
-            "openai-responses": {"z": model("z", &json!({})), "a": model("a", &sees)},
+            "openai-responses": {"z": model("z", &json!({})), "a": model("a", &changes)},
             "pictures": {"p": model("p", &json!({"type": "image"}))},
             "unknown": {"u": model("u", &json!({"api": "unknown"}))},
         });
@@ -239,19 +239,19 @@ mod tests {
             (json!({"max": "max"}), "openai-completions", "minimal,low,medium,high"),
             (json!({"xhigh": null, "max": "max"}), "anthropic-messages", "minimal,low,medium,high"),
         ] {
-            let thinks = model("m", &json!({"reasoning": true, "thinkingLevelMap": map}));
-            assert_eq!(levels(&thinks, api).join(","), expected, "{map}");
+            let reasoning_model = model("m", &json!({"reasoning": true, "thinkingLevelMap": map}));
+            assert_eq!(levels(&reasoning_model, api).join(","), expected, "{map}");
         }
         assert_eq!(levels(&model("m", &json!({"thinkingLevelMap": {"xhigh": "xhigh"}})), ""), [""; 0]);
     }
 
     #[test]
-    fn what_is_missing_or_twice_there_is_named() {
-        let written = |models: Value| write_provider(&mut String::new(), &same("x"), &models).unwrap_err().to_string();
+    fn missing_and_duplicate_data_is_reported() {
+        let error_of = |models: Value| write_provider(&mut String::new(), &same("x"), &models).unwrap_err().to_string();
         let twice = json!({"a": {"m": model("m", &json!({})), "n": model("m", &json!({}))}});
-        assert_eq!(written(twice), "m is listed twice");
-        assert_eq!(written(json!({"a": {"m": model("m", &json!({"api": "b"}))}})), "has no usable model");
-        let priceless = facts(&model("m", &json!({"cost": {"input": 1}})), "").unwrap_err();
-        assert_eq!(priceless.to_string(), "no price for output");
+        assert_eq!(error_of(twice), "m is listed twice");
+        assert_eq!(error_of(json!({"a": {"m": model("m", &json!({"api": "b"}))}})), "has no usable model");
+        let error = facts(&model("m", &json!({"cost": {"input": 1}})), "").unwrap_err();
+        assert_eq!(error.to_string(), "no price for output");
     }
 }

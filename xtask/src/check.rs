@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 /// Runs the checks, up to the first one that fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let whole = Instant::now();
+    let started_at = Instant::now();
     step("fmt", || shell::run(&mut shell::cargo(&["fmt", "--all", "--check"])))?;
     step("clippy", || {
         shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     step("doc", || shell::run(shell::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")))?;
     step("tidy", tidy::run)?;
-    println!("all checks passed ({:.1} s)", whole.elapsed().as_secs_f64());
+    println!("all checks passed ({:.1} s)", started_at.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -33,7 +33,7 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     println!("     {name} …");
     let result = work().with_context(|| format!("check failed: {name}"));
-    let word = if result.is_ok() { "ok  " } else { "FAIL" };
-    println!("{word} {name} ({:.1} s)", start.elapsed().as_secs_f64());
+    let verdict = if result.is_ok() { "ok  " } else { "FAIL" };
+    println!("{verdict} {name} ({:.1} s)", start.elapsed().as_secs_f64());
     result
 }

@@ -99,8 +99,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&logs)?;
     if args.openai_only {
         let binary = args.binary.clone().map_or_else(|| gateway::build(BuildProfile::Debug), Ok)?;
-        let scene = openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
-        let results = openai::check(scene);
+        let environment =
+            openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        let results = openai::check(environment);
         return if results.contains(&false) { bail!("checks with the official OpenAI clients failed") } else { Ok(()) };
     }
     let clients = install::VERSIONS.iter().map(|generation| install::install(generation, &folder, &logs));
@@ -123,11 +124,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.schema_only {
         let newest = clients.last().context("no client is installed")?;
-        return schema::of_tests(&folder, &newest.node, &logs);
+        return schema::check_own_tests(&folder, &newest.node, &logs);
     }
     let mut table = ConformTable::default();
-    let ground = ConformEnvironment { folder: &folder, logs: &logs, binary: &binary, args };
-    check_rows(&clients, &ground, &mut table)?;
+    let row_environment = ConformEnvironment { folder: &folder, logs: &logs, binary: &binary, args };
+    check_rows(&clients, &row_environment, &mut table)?;
     let mut results: Vec<bool> = table.rows.values().flatten().map(|cell| cell.why.is_none()).collect();
     if let Some(newest) = clients.last() {
         let result = schema::check(&folder, &newest.node, &logs.join("frames.jsonl"));
@@ -135,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.row.is_empty() {
         if let Some(newest) = clients.last() {
-            let result = schema::of_tests(&folder, &newest.node, &logs);
+            let result = schema::check_own_tests(&folder, &newest.node, &logs);
             results.push(print_row(&"frame", "published schema, own tests", newest, &result));
         }
         let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
@@ -147,8 +148,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         results.extend(check_skills(&clients, &binary));
         results.extend(check_plugins(&clients, &binary));
         results.push(sdk::check(&folder));
-        let scene = openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
-        results.extend(openai::check(scene));
+        let environment =
+            openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        results.extend(openai::check(environment));
     }
     table.print(&clients);
     let failures = results.iter().filter(|passed| !**passed).count();
@@ -229,13 +231,18 @@ impl ConformTable {
 
 /// Runs every selected row with every selected client. Each client has a gateway of its own, which serves that client's
 /// Control UI.
-fn check_rows(clients: &[OpenClawClient], ground: &ConformEnvironment<'_>, table: &mut ConformTable) -> Result<()> {
-    let ConformEnvironment { folder, logs, binary, args } = *ground;
-    let is_meant = |row: &&rows::ChecklistRow| args.row.is_empty() || args.row.iter().any(|name| row.is_selected(name));
-    let meant: Vec<&rows::ChecklistRow> = rows::ROWS.iter().filter(is_meant).collect();
-    ensure!(!meant.is_empty(), "no row matches {:?}", args.row);
+fn check_rows(
+    clients: &[OpenClawClient],
+    environment: &ConformEnvironment<'_>,
+    table: &mut ConformTable,
+) -> Result<()> {
+    let ConformEnvironment { folder, logs, binary, args } = *environment;
+    let is_selected =
+        |row: &&rows::ChecklistRow| args.row.is_empty() || args.row.iter().any(|name| row.is_selected(name));
+    let selected_rows: Vec<&rows::ChecklistRow> = rows::ROWS.iter().filter(is_selected).collect();
+    ensure!(!selected_rows.is_empty(), "no row matches {:?}", args.row);
     let node = clients.last().map(|client| client.node.clone()).context("no client is installed")?;
-    let stage = BrowserAutomation::install(folder);
+    let browser = BrowserAutomation::install(folder);
     let record = logs.join("frames.jsonl");
     fs::write(&record, "")?;
     let mut count = 0;
@@ -247,24 +254,24 @@ fn check_rows(clients: &[OpenClawClient], ground: &ConformEnvironment<'_>, table
         config["gateway"] = json!({"controlUi": {"root": client.package().join("dist").join("control-ui")}});
         let gateway = RunningGateway::start(binary, &config, &logs.join(format!("gateway-{}.log", client.version)))?;
         let state = gateway.state();
-        for row in &meant {
+        for row in &selected_rows {
             count += 1;
-            let (of, begun) = (meant.len() * clients.len(), Instant::now());
-            print!("[{count}/{of}] {:>2} {:<30} {:<10} … ", row.number, row.what, client.version);
+            let (total, started_at) = (selected_rows.len() * clients.len(), Instant::now());
+            print!("[{count}/{total}] {:>2} {:<30} {:<10} … ", row.number, row.what, client.version);
             io::stdout().flush()?;
-            let scene = RowContext {
+            let context = RowContext {
                 client,
                 port: gateway.port(),
                 state: &state,
                 binary,
                 record: &record,
                 node: &node,
-                stage: &stage,
+                browser: &browser,
                 long: Duration::from_secs(args.long),
             };
-            let why = (row.check)(&scene).err().map(|why| format!("{why:#}"));
+            let why = (row.check)(&context).err().map(|why| format!("{why:#}"));
             let verdict = why.as_ref().map_or_else(|| "pass".to_owned(), |why| format!("FAIL: {why}"));
-            println!("{verdict} ({:.1} s)", begun.elapsed().as_secs_f64());
+            println!("{verdict} ({:.1} s)", started_at.elapsed().as_secs_f64());
             table.rows.entry((row.number, row.what)).or_default().push(ConformCell { version: client.version, why });
         }
     }

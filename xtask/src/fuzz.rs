@@ -137,13 +137,16 @@ fn elapsed(started: Instant) -> Duration {
 /// Builds the tests of a target and returns the path of the test binary.
 fn build(target: &FuzzTarget) -> Result<PathBuf> {
     // The whole workspace, because a single package has other features, and its dependencies would be rebuilt.
-    let which: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
-    let args = [&["test", "--workspace"], which, &["--no-run", "--message-format", "json"]].concat();
-    let told = shell::output(&mut shell::cargo(&args))?;
-    let messages = told.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    let is_meant = |message: &Value| message["target"]["name"] == target.binary && message["executable"].is_string();
-    let built =
-        messages.rev().find(is_meant).with_context(|| format!("cargo built no tests of homard-{}", target.package))?;
+    let selection: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
+    let args = [&["test", "--workspace"], selection, &["--no-run", "--message-format", "json"]].concat();
+    let output = shell::output(&mut shell::cargo(&args))?;
+    let messages = output.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    let is_test_binary =
+        |message: &Value| message["target"]["name"] == target.binary && message["executable"].is_string();
+    let built = messages
+        .rev()
+        .find(is_test_binary)
+        .with_context(|| format!("cargo built no tests of homard-{}", target.package))?;
     Ok(PathBuf::from(built["executable"].as_str().unwrap_or_default()))
 }
 
@@ -161,9 +164,9 @@ fn tests(target: &FuzzTarget, binary: &PathBuf, test: &str) -> Result<usize> {
 
 fn batch(mut command: Command, from: u64, count: u64) -> Result<()> {
     // Output goes to a file, which cannot fill up like a pipe.
-    let mut said = tempfile::tempfile()?;
+    let mut log = tempfile::tempfile()?;
     command.env("FUZZ_FROM", from.to_string()).env("FUZZ_ROUNDS", count.to_string());
-    let mut child = command.stdout(said.try_clone()?).stderr(Stdio::from(said.try_clone()?)).spawn()?;
+    let mut child = command.stdout(log.try_clone()?).stderr(Stdio::from(log.try_clone()?)).spawn()?;
     let mut waited = Duration::ZERO;
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -172,13 +175,13 @@ fn batch(mut command: Command, from: u64, count: u64) -> Result<()> {
         if waited > BATCH_TIMEOUT {
             child.kill().context("a batch hangs and cannot be killed")?;
             child.wait()?;
-            bail!("seeds {from} to {} hang; output:\n{}", from + count, text(&mut said)?);
+            bail!("seeds {from} to {} hang; output:\n{}", from + count, text(&mut log)?);
         }
         thread::sleep(POLL);
         waited += POLL;
     };
     if !status.success() {
-        bail!("{}\nseeds {from} to {} failed", text(&mut said)?, from + count);
+        bail!("{}\nseeds {from} to {} failed", text(&mut log)?, from + count);
     }
     Ok(())
 }

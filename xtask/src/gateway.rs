@@ -192,7 +192,7 @@ fn free_port() -> Result<u16> {
 
 /// True if `GET /readyz` is answered with 200. Every failure means "not yet".
 fn is_ready(port: u16) -> bool {
-    let ask = || -> std::io::Result<[u8; 12]> {
+    let request = || -> std::io::Result<[u8; 12]> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
@@ -200,5 +200,5 @@ fn is_ready(port: u16) -> bool {
         stream.read_exact(&mut head)?;
         Ok(head)
     };
-    ask().is_ok_and(|head| head == *b"HTTP/1.1 200")
+    request().is_ok_and(|head| head == *b"HTTP/1.1 200")
 }

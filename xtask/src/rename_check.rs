@@ -18,13 +18,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::shell;
 
-/// How many tokens before and after the first difference are shown.
+/// Number of tokens that are shown before and after the first difference.
 const CONTEXT: usize = 6;
 
-/// How many words of a declaration come before its path: `use` or `mod`, and the visibility.
+/// Number of tokens before the path of a stored declaration: `use` or `mod`, and the visibility.
 const DECLARED: usize = 2;
 
-/// What `rename-check` takes.
+/// Arguments of `rename-check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The commit to compare the work tree with
@@ -112,7 +112,7 @@ fn check(root: &Path, base: &str, change: &FileChange, table: &Table) -> Result<
     Ok(before.difference(&after, table).map(|difference| format!("{}: {difference}", new.display())))
 }
 
-/// Which identifiers become which.
+/// Pairs of old and new identifiers.
 #[derive(Debug, Default)]
 struct Table(BTreeSet<(String, String)>);
 
@@ -313,8 +313,9 @@ impl Source {
         (!is_complete).then_some((at_old, at_new))
     }
 
-    /// Finds a declaration of the new version for the one at `at`, and another one for whichever had it before. Two
-    /// modules may have exchanged a name, so the first fitting declaration is not always the right one.
+    /// Matches the old declaration at `at` with one of the new version. If that one is already matched, the declaration that
+    /// has it is matched with another one (an augmenting path): two modules may have exchanged a name, so the first fitting
+    /// declaration is not always the right one.
     fn match_declaration(&self, at: usize, new: &Self, table: &Table, search: &mut DeclarationSearch<'_>) -> bool {
         for (candidate, declaration) in new.declarations.iter().enumerate() {
             if table.allows_path(&self.declarations[at], declaration) && search.tried.insert(candidate) {

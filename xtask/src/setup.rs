@@ -63,8 +63,8 @@ fn find_node() -> Result<PathBuf> {
 }
 
 fn node_version(program: &str) -> Option<[u32; 2]> {
-    let told = Command::new(program).arg("--version").output().ok()?;
-    let text = String::from_utf8_lossy(&told.stdout).trim().trim_start_matches('v').to_owned();
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches('v').to_owned();
     let mut numbers = text.split('.').map(|number| number.parse().ok());
     Some([numbers.next()??, numbers.next()??])
 }
@@ -75,12 +75,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         bail!("{} must be installed with the system's packages", packages.join(" "));
     }
     let is_root = Path::new("/root").read_dir().is_ok();
-    let apt = |words: &[&str]| {
+    let apt = |args: &[&str]| {
         let mut command = if is_root { Command::new("apt-get") } else { Command::new("sudo") };
         if !is_root {
             command.args(["-n", "apt-get"]);
         }
-        command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
+        command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
         shell::run(&mut command)
     };
     let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();

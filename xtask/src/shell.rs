@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 /// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest_dir.parent().unwrap_or(manifest_dir).to_owned()
 }
 
 /// Returns cargo's target directory.
@@ -69,6 +69,6 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
 
 /// Formats a command as a person would type it.
 pub(crate) fn describe(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let parts = std::iter::once(command.get_program()).chain(command.get_args());
+    parts.map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -78,9 +78,9 @@ fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
 /// Reads a regular text file. Symlinks are not followed: a test case may link to an endless device. A file that is not
 /// text is skipped without an error.
 fn read_file(root: &Path, path: PathBuf) -> Option<SourceFile> {
-    let place = root.join(&path);
-    let is_file = fs::symlink_metadata(&place).is_ok_and(|found| found.is_file());
-    let text = is_file.then(|| fs::read_to_string(place).ok()).flatten()?;
+    let full_path = root.join(&path);
+    let is_file = fs::symlink_metadata(&full_path).is_ok_and(|metadata| metadata.is_file());
+    let text = is_file.then(|| fs::read_to_string(full_path).ok()).flatten()?;
     Some(SourceFile { path, text })
 }
 

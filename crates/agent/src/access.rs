@@ -39,33 +39,33 @@ pub(crate) const STARTERS: &str = "spawnedVia";
 /// Returns the ancestors of a session, nearest first: its parent, the parent's parent, and so on.
 pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
     let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
-    let further = record.extra.get(STARTERS).and_then(|starters| starters.as_array()).into_iter().flatten();
-    let named = record.spawned_by.as_deref().into_iter().chain(further.filter_map(|starter| starter.as_str()));
-    named.filter_map(|starter| SessionKey::parse(starter, &agent).ok()).collect()
+    let grandparents = record.extra.get(STARTERS).and_then(|keys| keys.as_array()).into_iter().flatten();
+    let ancestors = record.spawned_by.as_deref().into_iter().chain(grandparents.filter_map(|name| name.as_str()));
+    ancestors.filter_map(|name| SessionKey::parse(name, &agent).ok()).collect()
 }
 
 /// Returns the tools that its ancestors leave to a session: only tools that all of them have, and at the maximum depth
 /// no tools that start sub-agents. `None` for a session without a parent.
 pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &RunOrigin) -> Option<BTreeSet<String>> {
-    let above = lineage(key, record);
-    let depth = u32::try_from(above.len()).unwrap_or(u32::MAX);
+    let ancestors = lineage(key, record);
+    let depth = u32::try_from(ancestors.len()).unwrap_or(u32::MAX);
     let tools = |key: &SessionKey, depth: u32| {
         let profile = agents.of(key.agent());
         profile.tools_at((origin, key), depth, profile.spec()).names()
     };
-    let starters = above.iter().zip((0..depth).rev()).map(|(starter, depth)| tools(starter, depth));
-    let left = starters.reduce(|left, tools| &left & &tools)?;
+    let ancestor_tools = ancestors.iter().zip((0..depth).rev()).map(|(ancestor, depth)| tools(ancestor, depth));
+    let common = ancestor_tools.reduce(|common, tools| &common & &tools)?;
     // The session's own rules apply when the model is known; here only its depth matters.
-    let for_others = &tools(key, 1) - &tools(key, depth);
-    Some(&left - &for_others)
+    let denied_by_depth = &tools(key, 1) - &tools(key, depth);
+    Some(&common - &denied_by_depth)
 }
 
 impl ToolRules {
-    /// Returns the allowed part of a toolbox. `place` is the sub-agent depth and whether the session is sandboxed.
-    pub(crate) fn apply(&self, all: &Toolbox, origin: &RunOrigin, place: (u32, bool), spec: &ModelSpec) -> Toolbox {
+    /// Returns the allowed part of a toolbox. `placement` is the sub-agent depth and whether the session is sandboxed.
+    pub(crate) fn apply(&self, all: &Toolbox, origin: &RunOrigin, placement: (u32, bool), spec: &ModelSpec) -> Toolbox {
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        let allowed = self.allowed(&names, origin, place, spec);
+        let allowed = self.allowed(&names, origin, placement, spec);
         all.only(|name| allowed.contains(name))
     }
 
@@ -77,14 +77,14 @@ impl ToolRules {
         (depth, is_sandboxed): (u32, bool),
         spec: &ModelSpec,
     ) -> BTreeSet<String> {
-        let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
+        let policy_for = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = PolicyScopes {
             sender: origin.sender(),
             non_owner_allow: self.non_owner_allow.clone(),
             global: self.global.clone(),
-            by_provider: by(&self.by_provider),
+            by_provider: policy_for(&self.by_provider),
             agent: self.agent.clone(),
-            agent_by_provider: by(&self.agent_by_provider),
+            agent_by_provider: policy_for(&self.agent_by_provider),
             sandbox: is_sandboxed.then(|| self.sandbox.clone()),
             ..PolicyScopes::default()
         };
@@ -136,7 +136,7 @@ mod tests {
         Toolbox::new(names.map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>))
     }
 
-    fn left(rules: &ToolRules, principal: &str, key: &str, provider: &str) -> Vec<String> {
+    fn allowed_tools(rules: &ToolRules, principal: &str, key: &str, provider: &str) -> Vec<String> {
         let origin = RunOrigin { principal: principal.to_owned(), ..RunOrigin::default() };
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
         let spec = ModelSpec { provider: provider.to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
@@ -145,39 +145,45 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_has_all_that_no_rule_takes() {
+    fn the_owner_has_all_tools_that_no_rule_denies() {
         let mut rules = ToolRules::default();
-        assert_eq!(left(&rules, "owner", "main", "p"), ["cron", "exec", "read", "sessions_spawn", "write"]);
+        assert_eq!(allowed_tools(&rules, "owner", "main", "p"), ["cron", "exec", "read", "sessions_spawn", "write"]);
         rules.agent.deny = vec!["exec".to_owned()];
         rules
             .by_provider
             .insert("small".to_owned(), ToolPolicy { allow: vec!["read".to_owned()], ..ToolPolicy::default() });
-        assert_eq!(left(&rules, "owner", "main", "p"), ["cron", "read", "sessions_spawn", "write"]);
-        assert_eq!(left(&rules, "owner", "main", "small"), ["read"]);
+        assert_eq!(allowed_tools(&rules, "owner", "main", "p"), ["cron", "read", "sessions_spawn", "write"]);
+        assert_eq!(allowed_tools(&rules, "owner", "main", "small"), ["read"]);
     }
 
     #[test]
-    fn others_and_sub_agents_have_less() {
+    fn non_owners_and_sub_agents_have_fewer_tools() {
         let rules = ToolRules::default();
-        let of_others = left(&rules, "telegram:42", "main", "p");
-        assert!(!of_others.iter().any(|name| ["write", "exec", "cron"].contains(&name.as_str())), "{of_others:?}");
-        let of_child = left(&rules, "owner", "agent:main:subagent:u", "p");
-        assert!(of_child.contains(&"exec".to_owned()), "{of_child:?}");
-        assert!(!of_child.iter().any(|name| ["cron", "sessions_spawn"].contains(&name.as_str())), "{of_child:?}");
+        let non_owner_tools = allowed_tools(&rules, "telegram:42", "main", "p");
+        assert!(
+            !non_owner_tools.iter().any(|name| ["write", "exec", "cron"].contains(&name.as_str())),
+            "{non_owner_tools:?}"
+        );
+        let child_tools = allowed_tools(&rules, "owner", "agent:main:subagent:u", "p");
+        assert!(child_tools.contains(&"exec".to_owned()), "{child_tools:?}");
+        assert!(!child_tools.iter().any(|name| ["cron", "sessions_spawn"].contains(&name.as_str())), "{child_tools:?}");
     }
 
     fn key(text: &str) -> SessionKey {
         SessionKey::parse(text, &AgentId::main()).unwrap()
     }
 
-    fn record(starters: &[&str]) -> Record {
-        let (by, via) = starters.split_first().unwrap();
-        serde_json::from_value(json!({"sessionId": "s", "updatedAt": 0, "spawnedBy": by, STARTERS: via})).unwrap()
+    fn record(ancestors: &[&str]) -> Record {
+        let (parent, further_ancestors) = ancestors.split_first().unwrap();
+        serde_json::from_value(
+            json!({"sessionId": "s", "updatedAt": 0, "spawnedBy": parent, STARTERS: further_ancestors}),
+        )
+        .unwrap()
     }
 
     #[test]
-    fn no_agent_has_more_than_any_of_those_above_it() {
-        let denying = |id: &str, tool: &str| Profile {
+    fn a_sub_agent_has_no_tool_that_an_ancestor_lacks() {
+        let agent_without = |id: &str, tool: &str| Profile {
             toolbox: toolbox(),
             rules: Some(ToolRules {
                 agent: ToolPolicy { deny: vec![tool.to_owned()], ..ToolPolicy::default() },
@@ -186,25 +192,25 @@ mod tests {
             }),
             ..Profile::new(AgentId::normalize(id), Candidates::single(Arc::new(Demo::default())))
         };
-        let agents = Agents::new(denying("main", "exec"), [denying("b", "write"), denying("c", "-")]);
+        let agents = Agents::new(agent_without("main", "exec"), [agent_without("b", "write"), agent_without("c", "-")]);
         let owner = RunOrigin { principal: "owner".to_owned(), ..RunOrigin::default() };
-        let left = |name: &str, starters: &[&str]| -> Vec<String> {
-            let left = ceiling(&agents, (&key(name), &record(starters)), &owner).unwrap();
-            left.into_iter().collect()
+        let tools_of = |name: &str, ancestors: &[&str]| -> Vec<String> {
+            let tools = ceiling(&agents, (&key(name), &record(ancestors)), &owner).unwrap();
+            tools.into_iter().collect()
         };
         let (b, c) = ("agent:b:subagent:1", "agent:c:subagent:2");
-        assert_eq!(left(b, &["agent:main:main"]), ["cron", "read", "sessions_spawn", "write"]);
-        assert_eq!(left(c, &[b, "agent:main:main"]), ["read", "sessions_spawn"]);
-        assert_eq!(left("agent:c:subagent:3", &[c, b, "agent:main:main"]), ["read"], "the third starts no others");
+        assert_eq!(tools_of(b, &["agent:main:main"]), ["cron", "read", "sessions_spawn", "write"]);
+        assert_eq!(tools_of(c, &[b, "agent:main:main"]), ["read", "sessions_spawn"]);
+        assert_eq!(tools_of("agent:c:subagent:3", &[c, b, "agent:main:main"]), ["read"], "the third starts no others");
         assert_eq!(ceiling(&agents, (&key("main"), &Record::new(SessionId::parse("s").unwrap(), 0)), &owner), None);
     }
 
     #[test]
-    fn a_sub_agent_starts_others_where_it_may() {
-        let spawns = |max_depth| {
+    fn a_sub_agent_spawns_others_up_to_the_maximum_depth() {
+        let can_spawn = |max_depth| {
             let rules = ToolRules { max_depth, ..ToolRules::default() };
-            left(&rules, "owner", "agent:main:subagent:u", "p").contains(&"sessions_spawn".to_owned())
+            allowed_tools(&rules, "owner", "agent:main:subagent:u", "p").contains(&"sessions_spawn".to_owned())
         };
-        assert_eq!([0, 1, 2].map(spawns), [false, false, true]);
+        assert_eq!([0, 1, 2].map(can_spawn), [false, false, true]);
     }
 }

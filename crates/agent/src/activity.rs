@@ -51,12 +51,12 @@ impl fmt::Display for Activity {
 }
 
 /// Returns the activity of a run with these events, and its start in milliseconds since the epoch.
-pub(crate) fn of(facts: &[TapeEvent]) -> (Activity, u64) {
+pub(crate) fn of(events: &[TapeEvent]) -> (Activity, u64) {
     let mut tools: Vec<(&CallId, &str)> = Vec::new();
-    let (mut activity, mut since) = (Activity::Preparing, facts.first().map_or(0, |fact| fact.at));
-    for TapeEvent { at, kind } in facts {
+    let (mut activity, mut since) = (Activity::Preparing, events.first().map_or(0, |event| event.at));
+    for TapeEvent { at, kind } in events {
         let next = match kind {
-            RunEvent::ModelRequested(asked) => Activity::Model(format!("{}/{}", asked.provider, asked.model)),
+            RunEvent::ModelRequested(span) => Activity::Model(format!("{}/{}", span.provider, span.model)),
             RunEvent::Retrying { model, .. } => Activity::Retrying(model.clone()),
             RunEvent::Compacting => Activity::Compacting,
             RunEvent::ToolStarted { call, name, .. } => {
@@ -135,24 +135,30 @@ mod tests {
         RunEvent::ToolEnded { call: call(id), result: Arc::new(result), shown: None }
     }
 
-    fn told(kinds: &[RunEvent]) -> (String, u64) {
-        let facts: Vec<_> = (1..).zip(kinds).map(|(at, kind)| TapeEvent { at, kind: kind.clone() }).collect();
-        let (activity, since) = of(&facts);
+    fn describe(kinds: &[RunEvent]) -> (String, u64) {
+        let events: Vec<_> = (1..).zip(kinds).map(|(at, kind)| TapeEvent { at, kind: kind.clone() }).collect();
+        let (activity, since) = of(&events);
         (activity.to_string(), since)
     }
 
     #[test]
-    fn a_run_is_busy_with_what_began_last_and_has_not_ended() {
+    fn the_activity_is_the_newest_one_that_has_not_ended() {
         let start = RunEvent::Started { session: SessionId::parse("s").unwrap() };
-        let asked = ModelRequestSpan { provider: "p".to_owned(), model: "m".to_owned(), ..ModelRequestSpan::default() };
-        let asking = RunEvent::ModelRequested(Arc::new(asked));
-        assert_eq!(told(std::slice::from_ref(&start)), ("preparing the next request".to_owned(), 1));
-        assert_eq!(told(&[start.clone(), asking.clone(), RunEvent::FirstToken]), ("waiting for p/m".to_owned(), 2));
-        let two = [start, asking, started("a", "exec"), started("b", "read")];
-        assert_eq!(told(&two), ("running exec, read".to_owned(), 3));
-        assert_eq!(told(&[&two[..], &[ended("a")]].concat()), ("running read".to_owned(), 3));
-        assert_eq!(told(&[&two[..], &[ended("b"), ended("a")]].concat()), ("preparing the next request".to_owned(), 6));
-        let compacting = [&two[..], &[ended("b"), ended("a"), RunEvent::Compacting]].concat();
-        assert_eq!(told(&compacting), ("compacting the conversation".to_owned(), 7));
+        let span = ModelRequestSpan { provider: "p".to_owned(), model: "m".to_owned(), ..ModelRequestSpan::default() };
+        let model_requested = RunEvent::ModelRequested(Arc::new(span));
+        assert_eq!(describe(std::slice::from_ref(&start)), ("preparing the next request".to_owned(), 1));
+        assert_eq!(
+            describe(&[start.clone(), model_requested.clone(), RunEvent::FirstToken]),
+            ("waiting for p/m".to_owned(), 2)
+        );
+        let two_tools = [start, model_requested, started("a", "exec"), started("b", "read")];
+        assert_eq!(describe(&two_tools), ("running exec, read".to_owned(), 3));
+        assert_eq!(describe(&[&two_tools[..], &[ended("a")]].concat()), ("running read".to_owned(), 3));
+        assert_eq!(
+            describe(&[&two_tools[..], &[ended("b"), ended("a")]].concat()),
+            ("preparing the next request".to_owned(), 6)
+        );
+        let compacting = [&two_tools[..], &[ended("b"), ended("a"), RunEvent::Compacting]].concat();
+        assert_eq!(describe(&compacting), ("compacting the conversation".to_owned(), 7));
     }
 }

@@ -75,12 +75,12 @@ impl Ambient {
         }
     }
 
-    fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, count: impl Fn(u64) -> String) -> T {
+    fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, sequential: impl Fn(u64) -> String) -> T {
         loop {
             let text = match &*self.0 {
                 #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
                 Source::System => Uuid::new_v4().to_string(),
-                Source::Virtual { ids, .. } => count(ids.fetch_add(1, Ordering::Relaxed) + 1),
+                Source::Virtual { ids, .. } => sequential(ids.fetch_add(1, Ordering::Relaxed) + 1),
             };
             if let Some(id) = parse(&text) {
                 return id;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_transcripts_have_them() {
+    fn times_have_the_format_of_transcripts() {
         assert_eq!(iso(1_794_709_851_780), "2026-11-15T02:30:51.780Z");
         assert_eq!(from_iso("2026-11-15T02:30:51.780Z"), Some(1_794_709_851_780));
         assert_eq!(from_iso("yesterday"), None);

@@ -25,7 +25,7 @@ pub struct AutoReset {
     pub thread: Option<ResetRule>,
     /// For groups and channels.
     pub group: Option<ResetRule>,
-    /// For all others.
+    /// For direct messages: all sessions that are neither threads nor groups.
     pub direct: Option<ResetRule>,
     /// For the sessions of a channel, by its lower-case name. Overrides all other rules.
     pub by_channel: BTreeMap<String, ResetRule>,
@@ -83,25 +83,27 @@ impl Default for AutoReset {
 impl AutoReset {
     /// True if a message that arrives now finds a stale transcript.
     pub fn is_stale(&self, key: &SessionKey, record: &Record, now_ms: u64) -> bool {
-        let last = last_interaction(record);
+        let last_used = last_interaction(record);
         let (hour, idle) = self.limits(key, record);
-        let is_yesterday = hour.and_then(|hour| boundary(now_ms, hour, &self.zone)).is_some_and(|since| last < since);
-        let is_idle = idle.is_some_and(|minutes| now_ms > last.saturating_add(minutes.max(1).saturating_mul(60_000)));
+        let is_yesterday =
+            hour.and_then(|hour| boundary(now_ms, hour, &self.zone)).is_some_and(|boundary_ms| last_used < boundary_ms);
+        let is_idle =
+            idle.is_some_and(|minutes| now_ms > last_used.saturating_add(minutes.max(1).saturating_mul(60_000)));
         is_yesterday || is_idle
     }
 
     /// Records the time of the last message of a person; call before the record's `updated_at` is changed.
     ///
     /// Without any rule the time is not needed, so the record is left unchanged.
-    pub(crate) fn record_use(&self, record: &mut Record, touch: SessionUse, at: u64) {
+    pub(crate) fn record_use(&self, record: &mut Record, session_use: SessionUse, at: u64) {
         if self.is_off() && !record.extra.contains_key(LAST_INTERACTION) {
             return;
         }
-        let last = match touch {
+        let last_used = match session_use {
             SessionUse::Person => at,
             SessionUse::Machine => last_interaction(record),
         };
-        record.extra.insert(LAST_INTERACTION.to_owned(), last.into());
+        record.extra.insert(LAST_INTERACTION.to_owned(), last_used.into());
     }
 
     fn is_off(&self) -> bool {
@@ -114,13 +116,13 @@ impl AutoReset {
         if let Some(rule) = channel(key, record).and_then(|channel| self.by_channel.get(&channel)) {
             return rule.limits(None);
         }
-        let own = match key {
+        let specific = match key {
             key if key.rest().contains(":thread:") || key.rest().contains(":topic:") => &self.thread,
             key if key.kind() == "group" => &self.group,
             _ => &self.direct,
         };
-        match (own, &self.all) {
-            (Some(own), Some(all)) => own.or(all).limits(self.idle_minutes),
+        match (specific, &self.all) {
+            (Some(specific), Some(all)) => specific.or(all).limits(self.idle_minutes),
             (Some(rule), None) | (None, Some(rule)) => rule.limits(self.idle_minutes),
             (None, None) => (None, self.idle_minutes),
         }
@@ -154,20 +156,20 @@ fn last_interaction(record: &Record) -> u64 {
 /// Returns the channel of a session: the one in its key, else the one it was last used on.
 fn channel(key: &SessionKey, record: &Record) -> Option<String> {
     let parts: Vec<_> = key.rest().split(':').collect();
-    let is_named = parts.iter().skip(1).take(2).any(|part| ["group", "channel", "direct"].contains(part));
-    if is_named {
+    let names_channel = parts.iter().skip(1).take(2).any(|part| ["group", "channel", "direct"].contains(part));
+    if names_channel {
         return parts.first().map(|&channel| channel.to_owned());
     }
-    let kept = ["lastChannel", "channel"].into_iter().find_map(|name| record.extra.get(name)?.as_str());
-    kept.map(|channel| channel.trim().to_lowercase())
+    let recorded = ["lastChannel", "channel"].into_iter().find_map(|name| record.extra.get(name)?.as_str());
+    recorded.map(|channel| channel.trim().to_lowercase())
 }
 
 /// Returns the last occurrence of this hour; `None` for times outside the calendar.
 fn boundary(now_ms: u64, hour: u8, zone: &TimeZone) -> Option<u64> {
     let now = Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?.to_zoned(zone.clone());
-    let on = |day: &Zoned| day.date().at(hour.min(23) as i8, 0, 0, 0).to_zoned(zone.clone()).ok();
-    let today = on(&now)?;
-    let last = if today <= now { today } else { on(&now.checked_sub(1.day()).ok()?)? };
+    let hour_of = |day: &Zoned| day.date().at(hour.min(23) as i8, 0, 0, 0).to_zoned(zone.clone()).ok();
+    let today = hour_of(&now)?;
+    let last = if today <= now { today } else { hour_of(&now.checked_sub(1.day()).ok()?)? };
     u64::try_from(last.timestamp().as_millisecond()).ok()
 }
 
@@ -200,51 +202,53 @@ mod tests {
         ResetRule { mode: Some(mode), ..ResetRule::default() }
     }
 
-    fn all(rule: ResetRule) -> AutoReset {
+    fn for_every_session(rule: ResetRule) -> AutoReset {
         AutoReset { all: Some(rule), zone: berlin(), ..AutoReset::default() }
     }
 
-    fn stale(policy: &AutoReset, last: &str, now: &str) -> bool {
+    fn is_stale_after(policy: &AutoReset, last: &str, now: &str) -> bool {
         policy.is_stale(&key("main"), &record(at(last)), at(now))
     }
 
     #[test]
-    fn case_74_a_day_begins_at_its_hour() {
-        let daily = all(rule(ResetMode::Daily));
-        assert!(stale(&daily, "2026-07-01 23:00", "2026-07-02 04:01"));
-        assert!(!stale(&daily, "2026-07-01 23:00", "2026-07-02 03:59"));
-        assert!(!stale(&daily, "2026-07-02 04:00", "2026-07-02 04:01"));
-        assert!(stale(
-            &all(ResetRule { at_hour: Some(23), ..rule(ResetMode::Daily) }),
+    fn case_74_a_daily_rule_applies_from_its_hour() {
+        let daily = for_every_session(rule(ResetMode::Daily));
+        assert!(is_stale_after(&daily, "2026-07-01 23:00", "2026-07-02 04:01"));
+        assert!(!is_stale_after(&daily, "2026-07-01 23:00", "2026-07-02 03:59"));
+        assert!(!is_stale_after(&daily, "2026-07-02 04:00", "2026-07-02 04:01"));
+        assert!(is_stale_after(
+            &for_every_session(ResetRule { at_hour: Some(23), ..rule(ResetMode::Daily) }),
             "2026-07-01 22:59",
             "2026-07-02 03:00"
         ));
     }
 
     #[test]
-    fn case_75_silence_is_measured_in_minutes() {
-        let idle = all(rule(ResetMode::Idle));
-        assert!(stale(&idle, "2026-07-01 12:00", "2026-07-01 13:01"));
-        assert!(!stale(&idle, "2026-07-01 12:00", "2026-07-01 12:59"));
-        assert!(!stale(&idle, "2026-07-01 12:00", "2026-07-01 13:00"));
-        let quick = all(ResetRule { idle_minutes: Some(5), ..rule(ResetMode::Idle) });
-        assert!(stale(&quick, "2026-07-01 12:00", "2026-07-01 12:06"));
+    fn case_75_an_idle_rule_counts_minutes() {
+        let idle = for_every_session(rule(ResetMode::Idle));
+        assert!(is_stale_after(&idle, "2026-07-01 12:00", "2026-07-01 13:01"));
+        assert!(!is_stale_after(&idle, "2026-07-01 12:00", "2026-07-01 12:59"));
+        assert!(!is_stale_after(&idle, "2026-07-01 12:00", "2026-07-01 13:00"));
+        let quick = for_every_session(ResetRule { idle_minutes: Some(5), ..rule(ResetMode::Idle) });
+        assert!(is_stale_after(&quick, "2026-07-01 12:00", "2026-07-01 12:06"));
     }
 
     #[test]
-    fn case_76_of_two_limits_the_first_counts() {
-        let both = all(ResetRule { mode: None, at_hour: Some(4), idle_minutes: Some(120) });
-        assert!(stale(&both, "2026-07-02 03:30", "2026-07-02 04:01"));
-        assert!(stale(&both, "2026-07-02 10:00", "2026-07-02 12:01"));
-        assert!(!stale(&both, "2026-07-02 10:00", "2026-07-02 11:59"));
+    fn case_76_the_earlier_of_two_limits_applies() {
+        let both = for_every_session(ResetRule { mode: None, at_hour: Some(4), idle_minutes: Some(120) });
+        assert!(is_stale_after(&both, "2026-07-02 03:30", "2026-07-02 04:01"));
+        assert!(is_stale_after(&both, "2026-07-02 10:00", "2026-07-02 12:01"));
+        assert!(!is_stale_after(&both, "2026-07-02 10:00", "2026-07-02 11:59"));
     }
 
     #[test]
-    fn case_77_what_machines_do_keeps_nothing_fresh() {
-        let daily = all(rule(ResetMode::Daily));
+    fn case_77_machine_use_does_not_keep_a_session_fresh() {
+        let daily = for_every_session(rule(ResetMode::Daily));
         let mut session = record(at("2026-06-30 12:00"));
-        for (touch, time) in [(SessionUse::Machine, "2026-07-01 12:00"), (SessionUse::Machine, "2026-07-02 03:50")] {
-            daily.record_use(&mut session, touch, at(time));
+        for (session_use, time) in
+            [(SessionUse::Machine, "2026-07-01 12:00"), (SessionUse::Machine, "2026-07-02 03:50")]
+        {
+            daily.record_use(&mut session, session_use, at(time));
             session.updated_at = at(time);
         }
         assert!(daily.is_stale(&key("main"), &session, at("2026-07-02 03:55")));
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rule_nothing_goes_stale_and_nothing_is_noted() {
+    fn without_a_rule_no_session_is_stale_and_no_time_is_recorded() {
         let never = AutoReset::default();
         let mut session = record(0);
         assert!(!never.is_stale(&key("main"), &session, at("2026-07-02 04:01")));
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_rule_counts() {
+    fn the_most_specific_rule_applies() {
         let policy = AutoReset {
             all: Some(ResetRule { mode: Some(ResetMode::Idle), idle_minutes: Some(10), at_hour: Some(5) }),
             thread: Some(rule(ResetMode::Never)),
@@ -280,9 +284,9 @@ mod tests {
         assert_eq!(limits("telegram:group:7:topic:1"), (None, None));
         assert_eq!(limits("slack:group:7:thread:1"), (None, Some(3)));
         assert_eq!(limits("slack:work:direct:u1"), (None, Some(3)));
-        let mut reached = record(0);
-        reached.extra.insert("lastChannel".to_owned(), "Slack".into());
-        assert_eq!(policy.limits(&key("main"), &reached), (None, Some(3)));
+        let mut with_channel = record(0);
+        with_channel.extra.insert("lastChannel".to_owned(), "Slack".into());
+        assert_eq!(policy.limits(&key("main"), &with_channel), (None, Some(3)));
         let legacy = AutoReset { idle_minutes: Some(30), ..AutoReset::default() };
         assert_eq!(legacy.limits(&key("main"), &record(0)), (None, Some(30)));
     }
@@ -296,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_boundary_is_the_last_of_its_hour(now in 100_000_000u64..4_000_000_000_000, hour in 0u8..24) {
+        fn a_boundary_is_the_last_occurrence_of_its_hour(now in 100_000_000u64..4_000_000_000_000, hour in 0u8..24) {
             let last = boundary(now, hour, &berlin()).unwrap();
             let local = Timestamp::from_millisecond(last as i64).unwrap().to_zoned(berlin());
             prop_assert!(last <= now && now - last <= 25 * 3_600_000, "{last} {now}");
@@ -306,17 +310,17 @@ mod tests {
         }
 
         #[test]
-        fn what_is_stale_stays_so(last in 0u64..4_000_000_000_000, wait in 0u64..200_000_000, more in 0u64..200_000_000,
-                                  hour in 0u8..24, minutes in 1u64..3_000) {
-            let policy = all(ResetRule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
+        fn a_stale_session_stays_stale(last in 0u64..4_000_000_000_000, wait in 0u64..200_000_000,
+                                       more in 0u64..200_000_000, hour in 0u8..24, minutes in 1u64..3_000) {
+            let policy = for_every_session(ResetRule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
             let is_stale = |now| policy.is_stale(&key("main"), &record(last), now);
             prop_assert!(!is_stale(last) && is_stale(last + wait) <= is_stale(last + wait + more));
             prop_assert!(wait <= minutes * 60_000 || is_stale(last + wait));
         }
 
         #[test]
-        fn no_time_is_too_strange(last: u64, now: u64, hour: u8, minutes: u64) {
-            let policy = all(ResetRule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
+        fn arbitrary_times_do_not_panic(last: u64, now: u64, hour: u8, minutes: u64) {
+            let policy = for_every_session(ResetRule { mode: None, at_hour: Some(hour), idle_minutes: Some(minutes) });
             prop_assert!(now > last || !policy.is_stale(&key("main"), &record(last), now));
         }
     }

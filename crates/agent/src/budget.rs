@@ -44,8 +44,8 @@ impl std::ops::Add for Spend {
 }
 
 impl std::iter::Sum for Spend {
-    fn sum<I: Iterator<Item = Self>>(sums: I) -> Self {
-        sums.fold(Self::default(), |all, one| all + one)
+    fn sum<I: Iterator<Item = Self>>(spends: I) -> Self {
+        spends.fold(Self::default(), |total, spend| total + spend)
     }
 }
 
@@ -65,8 +65,8 @@ pub struct BudgetLimit {
 }
 
 impl BudgetLimit {
-    fn allows(&self, sum: Spend) -> bool {
-        self.cost.is_none_or(|most| sum.cost <= most) && self.tokens.is_none_or(|most| sum.tokens <= most)
+    fn allows(&self, spend: Spend) -> bool {
+        self.cost.is_none_or(|limit| spend.cost <= limit) && self.tokens.is_none_or(|limit| spend.tokens <= limit)
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct RunBudget {
     pub(crate) limits: BudgetLimits,
     pub(crate) agent: AgentId,
     pub(crate) session: SessionId,
-    own: Arc<Mutex<RunUsage>>,
+    run_usage: Arc<Mutex<RunUsage>>,
 }
 
 #[derive(Debug, Default)]
@@ -140,14 +140,14 @@ pub(crate) struct Reservation {
 
 impl RunBudget {
     pub(crate) fn new(
-        (purse, ambient, store): (&Arc<BudgetLedger>, &Ambient, &Arc<dyn Store>),
+        (ledger, ambient, store): (&Arc<BudgetLedger>, &Ambient, &Arc<dyn Store>),
         limits: BudgetLimits,
         (agent, session): (AgentId, SessionId),
-        found: Spend,
+        earlier: Spend,
     ) -> Self {
-        let own = Arc::new(Mutex::new(RunUsage { run: found, session: None, unrecorded: found }));
-        let (purse, ambient, store) = (purse.clone(), ambient.clone(), store.clone());
-        Self { ledger: purse, ambient, store, limits, agent, session, own }
+        let run_usage = Arc::new(Mutex::new(RunUsage { run: earlier, session: None, unrecorded: earlier }));
+        let (ledger, ambient, store) = (ledger.clone(), ambient.clone(), store.clone());
+        Self { ledger, ambient, store, limits, agent, session, run_usage }
     }
 
     /// Reserves the maximum usage of a request, with a lower output limit if that is all that is left. Waits while
@@ -164,20 +164,20 @@ impl RunBudget {
             let changed = self.ledger.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let refused = match self.try_reserve(spec, prompt, most_output) {
-                Ok(hold) => return Ok(hold),
-                Err(refused) => refused,
+            let refusal = match self.try_reserve(spec, prompt, most_output) {
+                Ok(reservation) => return Ok(reservation),
+                Err(refusal) => refusal,
             };
-            if !refused.may_wait {
+            if !refusal.may_wait {
                 // No reservation is left to wait for: a short answer may still fit.
-                let room = self.output_left(spec, prompt).min(most_output);
-                if room >= MIN_OUTPUT.min(most_output)
-                    && let Ok(hold) = self.try_reserve(spec, prompt, room)
+                let output_left = self.output_left(spec, prompt).min(most_output);
+                if output_left >= MIN_OUTPUT.min(most_output)
+                    && let Ok(reservation) = self.try_reserve(spec, prompt, output_left)
                 {
-                    request.max_output = Some(room);
-                    return Ok(hold);
+                    request.max_output = Some(output_left);
+                    return Ok(reservation);
                 }
-                return Err(refused.why);
+                return Err(refusal.why);
             }
             changed.await;
         }
@@ -185,10 +185,10 @@ impl RunBudget {
 
     /// Reads the usage before this process, and before this run in its session.
     async fn load_usage(&self) -> Result<(), String> {
-        let unknown = |error: homard_store::Error| format!("failed to read the token usage so far: {error}");
+        let read_error = |error: homard_store::Error| format!("failed to read the token usage so far: {error}");
         let today = day_of(self.ambient.now_ms());
         if self.ledger.lock().day.is_none() {
-            let rows = self.store.usage(&UsageQuery::Days(today, today)).await.map_err(unknown)?;
+            let rows = self.store.usage(&UsageQuery::Days(today, today)).await.map_err(read_error)?;
             let mut inner = self.ledger.lock();
             if inner.day.is_none() {
                 inner.day = Some(today);
@@ -200,19 +200,19 @@ impl RunBudget {
                 }
             }
         }
-        let found = std::mem::take(&mut self.own().unrecorded);
-        self.ledger.lock().charge(self.agent.clone(), found);
-        if self.limits.session != BudgetLimit::default() && self.own().session.is_none() {
-            let rows = self.store.usage(&UsageQuery::Session(self.session.clone())).await.map_err(unknown)?;
-            let sum = rows.iter().map(|row| Spend::from(&row.usage)).sum();
-            self.own().session = Some(sum);
+        let unrecorded = std::mem::take(&mut self.run_usage().unrecorded);
+        self.ledger.lock().charge(self.agent.clone(), unrecorded);
+        if self.limits.session != BudgetLimit::default() && self.run_usage().session.is_none() {
+            let rows = self.store.usage(&UsageQuery::Session(self.session.clone())).await.map_err(read_error)?;
+            let total = rows.iter().map(|row| Spend::from(&row.usage)).sum();
+            self.run_usage().session = Some(total);
         }
         Ok(())
     }
 
     /// Returns how many output tokens fit if no other reservation is released.
     fn output_left(&self, spec: &ModelSpec, prompt: u64) -> u64 {
-        let known = price(spec, prompt, 0);
+        let prompt_cost = price(spec, prompt, 0);
         let CommittedUsage { run, session, agent, day, .. } = self.committed(&self.ledger.lock());
         let limits = [
             (self.limits.run, run),
@@ -220,11 +220,11 @@ impl RunBudget {
             (self.limits.agent, agent),
             (self.limits.day, day),
         ];
-        let room = limits.into_iter().map(|(limit, taken)| {
-            let taken = taken + known;
-            let tokens = limit.tokens.map_or(u64::MAX, |most| most.saturating_sub(taken.tokens));
-            let by_cost = limit.cost.filter(|_| spec.prices.output > 0.0).map(|most| {
-                let tokens = ((most - taken.cost) * 1_000_000.0 / spec.prices.output).floor();
+        let output_tokens = limits.into_iter().map(|(limit, used)| {
+            let used = used + prompt_cost;
+            let tokens = limit.tokens.map_or(u64::MAX, |max| max.saturating_sub(used.tokens));
+            let by_cost = limit.cost.filter(|_| spec.prices.output > 0.0).map(|max| {
+                let tokens = ((max - used.cost) * 1_000_000.0 / spec.prices.output).floor();
                 // A float that is too large or below zero becomes the nearest number.
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
                 let tokens = tokens as u64;
@@ -232,24 +232,24 @@ impl RunBudget {
             });
             tokens.min(by_cost.unwrap_or(u64::MAX))
         });
-        room.min().unwrap_or(u64::MAX)
+        output_tokens.min().unwrap_or(u64::MAX)
     }
 
     fn committed(&self, inner: &LedgerInner) -> CommittedUsage {
-        let own = self.own();
-        let (run, session) = (own.run, own.run + own.session.unwrap_or_default());
-        drop(own);
-        let of = |agent: &AgentId| {
-            let reserved: Spend = inner.reserved.get(agent).into_iter().flatten().map(|(_, sum)| *sum).sum();
+        let run_usage = self.run_usage();
+        let (run, session) = (run_usage.run, run_usage.run + run_usage.session.unwrap_or_default());
+        drop(run_usage);
+        let spend_of = |agent: &AgentId| {
+            let reserved: Spend = inner.reserved.get(agent).into_iter().flatten().map(|(_, spend)| *spend).sum();
             inner.spent.get(agent).copied().unwrap_or_default() + reserved
         };
         let agents = inner.spent.keys().chain(inner.reserved.keys().filter(|agent| !inner.spent.contains_key(*agent)));
         let is_reserved = inner.reserved.values().any(|reserved| !reserved.is_empty());
-        CommittedUsage { run, session, agent: of(&self.agent), day: agents.map(of).sum(), is_reserved }
+        CommittedUsage { run, session, agent: spend_of(&self.agent), day: agents.map(spend_of).sum(), is_reserved }
     }
 
     fn try_reserve(&self, spec: &ModelSpec, prompt: u64, output: u64) -> Result<Reservation, BudgetRefusal> {
-        let most = price(spec, prompt, output);
+        let maximum = price(spec, prompt, output);
         // One lock for the check and the reservation, so that two requests cannot reserve the same remainder.
         let mut inner = self.ledger.lock();
         inner.roll_day(day_of(self.ambient.now_ms()));
@@ -261,18 +261,18 @@ impl RunBudget {
             (self.limits.agent, agent, "agent", of_agent.as_str(), is_reserved),
             (self.limits.day, day, "day", "for today", is_reserved),
         ];
-        for (limit, taken, key, whose, may_wait) in checks {
-            if !limit.allows(taken + most) {
-                return Err(BudgetRefusal { why: refusal((limit, taken, most), key, whose), may_wait });
+        for (limit, used, key, scope, may_wait) in checks {
+            if !limit.allows(used + maximum) {
+                return Err(BudgetRefusal { why: refusal((limit, used, maximum), key, scope), may_wait });
             }
         }
-        let number = inner.reserve(&self.agent, most);
+        let number = inner.reserve(&self.agent, maximum);
         drop(inner);
         Ok(Reservation { budget: self.clone(), number, prompt: price(spec, prompt, 0), is_settled: false })
     }
 
-    fn own(&self) -> MutexGuard<'_, RunUsage> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn run_usage(&self) -> MutexGuard<'_, RunUsage> {
+        self.run_usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -292,19 +292,19 @@ struct BudgetRefusal {
     may_wait: bool,
 }
 
-fn refusal((limit, taken, most): (BudgetLimit, Spend, Spend), key: &str, whose: &str) -> String {
-    let (unit, allowed, taken, more) = match limit.cost {
-        Some(cost) if taken.cost + most.cost > cost => {
-            ("cost", format!("{cost:.2} dollars"), format!("{:.2}", taken.cost), format!("{:.4}", most.cost))
+fn refusal((limit, used, maximum): (BudgetLimit, Spend, Spend), key: &str, scope: &str) -> String {
+    let (unit, allowed, used, next) = match limit.cost {
+        Some(cost) if used.cost + maximum.cost > cost => {
+            ("cost", format!("{cost:.2} dollars"), format!("{:.2}", used.cost), format!("{:.4}", maximum.cost))
         }
         _ => {
             let allowed = format!("{} tokens", limit.tokens.unwrap_or(0));
-            ("tokens", allowed, taken.tokens.to_string(), most.tokens.to_string())
+            ("tokens", allowed, used.tokens.to_string(), maximum.tokens.to_string())
         }
     };
-    let anew = if key == "run" || key == "session" { "" } else { "; it resets at 00:00 UTC" };
+    let reset = if key == "run" || key == "session" { "" } else { "; it resets at 00:00 UTC" };
     format!(
-        "the budget {whose} is {allowed}; {taken} are used, and the next request may use {more}{anew}. To raise it, \
+        "the budget {scope} is {allowed}; {used} are used, and the next request may use {next}{reset}. To raise it, \
          set budgets.{key}.{unit}"
     )
 }
@@ -318,28 +318,28 @@ impl BudgetLedger {
 impl LedgerInner {
     /// Resets the usage on a new day.
     fn roll_day(&mut self, day: u32) {
-        if self.day.is_some_and(|counted| counted < day) {
+        if self.day.is_some_and(|current| current < day) {
             self.day = Some(day);
             self.spent.clear();
         }
     }
 
-    fn charge(&mut self, agent: AgentId, sum: Spend) {
-        if sum != Spend::default() {
+    fn charge(&mut self, agent: AgentId, spend: Spend) {
+        if spend != Spend::default() {
             let spent = self.spent.entry(agent).or_default();
-            *spent = *spent + sum;
+            *spent = *spent + spend;
         }
     }
 
-    fn reserve(&mut self, agent: &AgentId, sum: Spend) -> u64 {
+    fn reserve(&mut self, agent: &AgentId, spend: Spend) -> u64 {
         self.next += 1;
-        self.reserved.entry(agent.clone()).or_default().push((self.next, sum));
+        self.reserved.entry(agent.clone()).or_default().push((self.next, spend));
         self.next
     }
 
     fn release(&mut self, agent: &AgentId, number: u64) {
         if let Some(reserved) = self.reserved.get_mut(agent) {
-            reserved.retain(|(held, _)| *held != number);
+            reserved.retain(|(reserved_number, _)| *reserved_number != number);
         }
     }
 }
@@ -355,15 +355,15 @@ impl Reservation {
         self.end(Spend::default());
     }
 
-    fn end(&mut self, took: Spend) {
+    fn end(&mut self, spend: Spend) {
         self.is_settled = true;
         let mut inner = self.budget.ledger.lock();
         inner.release(&self.budget.agent, self.number);
-        inner.charge(self.budget.agent.clone(), took);
+        inner.charge(self.budget.agent.clone(), spend);
         drop(inner);
-        let mut own = self.budget.own();
-        own.run = own.run + took;
-        drop(own);
+        let mut run_usage = self.budget.run_usage();
+        run_usage.run = run_usage.run + spend;
+        drop(run_usage);
         self.budget.ledger.changed.notify_waiters();
     }
 }

@@ -96,14 +96,14 @@ pub(crate) enum CompactionError {
 
 /// Returns how much of a model's window the history may use, given the overhead of the request.
 pub(crate) fn limits(
-    conversation: &SessionHistory,
+    history: &SessionHistory,
     settings: &Settings,
     (window, overhead): (u64, u64),
     ladder: Ladder,
 ) -> CompactionLimits {
-    let (lines, kept, summary) = (conversation.lines(), conversation.kept(), conversation.summary());
-    let summed_up = summary.map_or(0, |summary| tokens::of_message(&summary.message));
-    let mut scale = measure(&History { lines: &lines, kept }, overhead + summed_up).scale;
+    let (lines, kept, summary) = (history.lines(), history.kept(), history.summary());
+    let summary_tokens = summary.map_or(0, |summary| tokens::of_message(&summary.message));
+    let mut scale = measure(&History { lines: &lines, kept }, overhead + summary_tokens).scale;
     if ladder.is_recovery() {
         scale = scale.after_overflow();
     }
@@ -111,13 +111,9 @@ pub(crate) fn limits(
 }
 
 /// True if a requested compaction would have nothing to do. Makes no model request.
-pub(crate) fn has_nothing_to_do(
-    conversation: &SessionHistory,
-    settings: &Settings,
-    (window, overhead): (u64, u64),
-) -> bool {
-    let (lines, kept, previous) = compaction_input(conversation);
-    let limits = limits(conversation, settings, (window, overhead), Ladder::default());
+pub(crate) fn has_nothing_to_do(history: &SessionHistory, settings: &Settings, (window, overhead): (u64, u64)) -> bool {
+    let (lines, kept, previous) = compaction_input(history);
+    let limits = limits(history, settings, (window, overhead), Ladder::default());
     let task = CompactionInput {
         lines,
         kept,
@@ -131,49 +127,49 @@ pub(crate) fn has_nothing_to_do(
 }
 
 /// Returns the entries, how many of them the last compaction kept, and its summary.
-fn compaction_input(conversation: &SessionHistory) -> (Vec<HistoryLine>, Option<usize>, Option<PreviousCompaction>) {
-    let summary = conversation.summary();
+fn compaction_input(history: &SessionHistory) -> (Vec<HistoryLine>, Option<usize>, Option<PreviousCompaction>) {
+    let summary = history.summary();
     let previous =
         summary.map(|summary| PreviousCompaction { text: summary.text.clone(), details: summary.details.clone() });
-    (conversation.lines(), conversation.kept(), previous)
+    (history.lines(), history.kept(), previous)
 }
 
 /// Compacts a history.
-pub(crate) async fn compact_history(work: CompactionTask<'_>) -> Result<CompactionOutcome, CompactionError> {
-    let (lines, kept, previous) = compaction_input(work.history);
-    let limits = limits(work.history, work.settings, (work.window, work.overhead), work.ladder);
+pub(crate) async fn compact_history(task: CompactionTask<'_>) -> Result<CompactionOutcome, CompactionError> {
+    let (lines, kept, previous) = compaction_input(task.history);
+    let limits = limits(task.history, task.settings, (task.window, task.overhead), task.ladder);
     let ids: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
-    let task = CompactionInput {
+    let input = CompactionInput {
         lines,
         kept,
         previous,
         limits,
-        focus: work.focus,
-        summary_windows: work.models.iter().map(|model| model.spec().context_window).collect(),
-        mode: work.settings.mode,
+        focus: task.focus,
+        summary_windows: task.models.iter().map(|model| model.spec().context_window).collect(),
+        mode: task.settings.mode,
     };
-    let mut compaction = Compaction::new(task, work.ladder);
+    let mut compaction = Compaction::new(input, task.ladder);
     let (deadline, mut usage) = (tokio::time::Instant::now() + TOTAL_TIMEOUT, Usage::default());
     loop {
         match compaction.step() {
-            CompactionStep::Ask(question) => {
-                let left = deadline.saturating_duration_since(tokio::time::Instant::now()).min(REQUEST_TIMEOUT);
+            CompactionStep::Ask(request) => {
+                let time_left = deadline.saturating_duration_since(tokio::time::Instant::now()).min(REQUEST_TIMEOUT);
                 // There is a model as long as a request is pending.
-                let Some(model) = work.models.get(compaction.model_index()) else {
+                let Some(model) = task.models.get(compaction.model_index()) else {
                     compaction.answer(Err(SummaryFailure::Failed));
                     continue;
                 };
-                let asked = ask(&**model, question, (&work.budget, &mut usage));
-                let said = tokio::select! {
+                let answer_future = ask(&**model, request, (&task.budget, &mut usage));
+                let answer = tokio::select! {
                     biased;
-                    () = work.cancel.cancelled() => return Err(CompactionError::Stopped),
-                    said = timeout(left, asked) => said.unwrap_or(Err(SummaryFailure::Failed)),
+                    () = task.cancel.cancelled() => return Err(CompactionError::Stopped),
+                    answer = timeout(time_left, answer_future) => answer.unwrap_or(Err(SummaryFailure::Failed)),
                 };
-                compaction.answer(said.as_deref().map_err(|refused| *refused));
+                compaction.answer(answer.as_deref().map_err(|failure| *failure));
             }
             CompactionStep::Done(outcome) => {
                 let first_kept = ids.get(outcome.kept).cloned();
-                let tokens = calibrated(&outcome, work.tokens);
+                let tokens = calibrated(&outcome, task.tokens);
                 return Ok(CompactionOutcome { outcome, first_kept, tokens, ladder: compaction.ladder(), usage });
             }
             CompactionStep::Nothing(nothing) => return Err(CompactionError::Nothing(nothing)),
@@ -209,7 +205,7 @@ impl CompactionOutcome {
     }
 
     /// Returns the compacted history and the transcript entry with this id. The entry names the run that made it.
-    pub(crate) fn apply(&self, told: &SessionHistory, id: &EntryId, run: &RunId) -> (SessionHistory, Kind) {
+    pub(crate) fn apply(&self, history: &SessionHistory, id: &EntryId, run: &RunId) -> (SessionHistory, Kind) {
         let FinishedCompaction { summary, details, kept, .. } = &*self.outcome;
         let mut details = details.clone();
         if let Value::Object(details) = &mut details {
@@ -218,39 +214,42 @@ impl CompactionOutcome {
             details.insert(RUN.to_owned(), json!(run));
         }
         let before = self.tokens.0;
-        let line = Kind::compaction(summary, self.first_kept.as_ref().unwrap_or(id), before, details.clone());
+        let entry = Kind::compaction(summary, self.first_kept.as_ref().unwrap_or(id), before, details.clone());
         let summary = Summary::new(summary.clone(), details, (id.clone(), Some(before)));
-        (told.compacted(summary, *kept), line)
+        (history.compacted(summary, *kept), entry)
     }
 }
 
 /// Returns the last compaction of a history, if this run made it.
-pub(crate) fn compaction_of_run(run: &RunId, told: &SessionHistory) -> Option<CompactionInfo> {
-    let Summary { details, entry: (id, before), .. } = told.summary()?;
+pub(crate) fn compaction_of_run(run: &RunId, history: &SessionHistory) -> Option<CompactionInfo> {
+    let Summary { details, entry: (id, before), .. } = history.summary()?;
     let number = |name: &str| details.get(name).and_then(Value::as_u64);
-    let word = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
-    (word(RUN).as_deref() == Some(run.as_str())).then(|| CompactionInfo {
+    let string = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+    (string(RUN).as_deref() == Some(run.as_str())).then(|| CompactionInfo {
         id: id.clone(),
         at: String::new(),
         summary: String::new(),
         tokens_before: *before,
         tokens_after: number(TOKENS_AFTER),
-        strategy: word("way"),
+        strategy: string("way"),
         truncated: branch::truncated(details),
         is_undone: false,
     })
 }
 
 /// Builds the event of a compaction. `next` says what follows it.
-pub(crate) fn compacted_event(made: CompactionInfo, next: AfterCompaction) -> RunEvent {
-    let ways = SummaryMethod::ALL.map(SummaryMethod::as_str);
+pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction) -> RunEvent {
+    let strategies = SummaryMethod::ALL.map(SummaryMethod::as_str);
     RunEvent::Compacted {
-        entry: made.id,
-        before: made.tokens_before.unwrap_or(0),
-        after: made.tokens_after.unwrap_or(0),
-        way: ways.into_iter().find(|way| made.strategy.as_deref() == Some(way)).unwrap_or(RESULTS),
+        entry: compaction.id,
+        before: compaction.tokens_before.unwrap_or(0),
+        after: compaction.tokens_after.unwrap_or(0),
+        way: strategies
+            .into_iter()
+            .find(|strategy| compaction.strategy.as_deref() == Some(strategy))
+            .unwrap_or(RESULTS),
         goes_on: next != AfterCompaction::Nothing,
-        input: made.truncated.filter(|_| next == AfterCompaction::FirstAnswer),
+        input: compaction.truncated.filter(|_| next == AfterCompaction::FirstAnswer),
     }
 }
 
@@ -274,29 +273,31 @@ const RUN: &str = "runId";
 /// Requests a part of a summary.
 async fn ask(
     model: &dyn Model,
-    ask: SummaryRequest,
-    (payer, usage): (&RunBudget, &mut Usage),
+    summary_request: SummaryRequest,
+    (budget, usage): (&RunBudget, &mut Usage),
 ) -> Result<String, SummaryFailure> {
-    let prompt = tokens::estimate(&ask.system) + tokens::estimate(&ask.user);
+    let prompt = tokens::estimate(&summary_request.system) + tokens::estimate(&summary_request.user);
     let mut request = Request {
-        system: ask.system.into(),
-        messages: vec![Arc::new(Message::User(User::text(ask.user, 0)))],
-        max_output: Some(ask.max_tokens),
+        system: summary_request.system.into(),
+        messages: vec![Arc::new(Message::User(User::text(summary_request.user, 0)))],
+        max_output: Some(summary_request.max_tokens),
         ..Request::default()
     };
     // Without budget, strategies without a model remain.
-    let Ok(hold) = payer.reserve(model.spec(), prompt, &mut request).await else { return Err(SummaryFailure::Failed) };
+    let Ok(reservation) = budget.reserve(model.spec(), prompt, &mut request).await else {
+        return Err(SummaryFailure::Failed);
+    };
     let mut stream = model.stream(request);
-    let mut said = String::new();
+    let mut summary = String::new();
     while let Some(event) = stream.next().await {
         match event {
-            ModelEvent::Text(delta) => said.push_str(&delta),
+            ModelEvent::Text(delta) => summary.push_str(&delta),
             ModelEvent::Thinking(_) | ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat => {}
             ModelEvent::Done(done) if done.stop == StopReason::Error => return Err(SummaryFailure::Failed),
             ModelEvent::Done(done) => {
                 *usage += &done.usage;
-                hold.settle(&done.usage);
-                return Ok(said);
+                reservation.settle(&done.usage);
+                return Ok(summary);
             }
             ModelEvent::Failed(error) if error.kind == ErrorKind::Overflow => return Err(SummaryFailure::Overflow),
             ModelEvent::Failed(_) => return Err(SummaryFailure::Failed),
@@ -310,20 +311,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_told_in_the_tokens_of_whoever_counted() {
-        let told = |before, after, counted| {
-            let (summary, details, way) = (String::new(), Value::Null, None);
+    fn the_tokens_after_are_calibrated_by_the_providers_count() {
+        let calibrate = |before, after, counted| {
+            let (summary, details, method) = (String::new(), Value::Null, None);
             calibrated(
-                &FinishedCompaction { summary, details, method: way, kept: 0, strategies: Vec::new(), before, after },
+                &FinishedCompaction { summary, details, method, kept: 0, strategies: Vec::new(), before, after },
                 counted,
             )
         };
-        assert_eq!(told(10_000, 4_000, 10_000), (10_000, 4_000));
-        assert_eq!(told(10_000, 4_000, 15_000), (15_000, 6_000));
-        assert_eq!(told(10_000, 4_000, 8_000), (8_000, 3_200));
+        assert_eq!(calibrate(10_000, 4_000, 10_000), (10_000, 4_000));
+        assert_eq!(calibrate(10_000, 4_000, 15_000), (15_000, 6_000));
+        assert_eq!(calibrate(10_000, 4_000, 8_000), (8_000, 3_200));
         // A count this far off covers other content than the estimate.
-        assert_eq!(told(10_000, 4_000, 100), (2_500, 1_000));
-        assert_eq!(told(10_000, 4_000, 90_000), (90_000, 16_000));
-        assert_eq!(told(900, 400, 600), (600, 400));
+        assert_eq!(calibrate(10_000, 4_000, 100), (2_500, 1_000));
+        assert_eq!(calibrate(10_000, 4_000, 90_000), (90_000, 16_000));
+        assert_eq!(calibrate(900, 400, 600), (600, 400));
     }
 }

@@ -26,10 +26,10 @@ fn is_invisible(c: char) -> bool {
     )
 }
 
-/// Collapses a text to one line of at most `most` characters.
-pub fn line(text: &str, most: usize) -> String {
+/// Collapses a text to one line of at most `max_chars` characters.
+pub fn line(text: &str, max_chars: usize) -> String {
     let line = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(most) {
+    match line.char_indices().nth(max_chars) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None => line,
     }
@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_reader_sees_is_gone() {
+    fn invisible_characters_are_removed() {
         let hidden: String = "obey".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
         let text = format!("a\u{1b}[31m\r\nb\rc\td\u{200b}\u{202e}e\0{hidden}\u{feff} 👩\u{200d}💻 naïve 漢字");
         assert_eq!(clean(&text), "a[31m\nb\nc\tde 👩\u{200d}💻 naïve 漢字");
     }
 
     #[test]
-    fn a_line_is_short_and_one() {
+    fn a_line_is_collapsed_and_truncated() {
         assert_eq!(line(" a\n\tb  c\u{7} ", 10), "a b c");
         assert_eq!(line("ééééé", 5), "ééééé");
         assert_eq!(line("éééééé", 5), "ééééé…");

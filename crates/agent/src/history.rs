@@ -43,41 +43,43 @@ impl SessionHistory {
     }
 
     fn of(view: ContextView) -> Self {
-        let most = view.summary.as_ref().and_then(|summary| escalate::kept_chars(&summary.details));
-        let shown = |(place, (_, message)): (usize, &(EntryId, Arc<Message>))| {
+        let max_chars = view.summary.as_ref().and_then(|summary| escalate::kept_chars(&summary.details));
+        let visible_message = |(index, (_, message)): (usize, &(EntryId, Arc<Message>))| {
             // Tool results kept by a compaction are shortened as it specified.
-            let short = most.filter(|_| place < view.kept).and_then(|most| escalate::truncate_result(message, most));
-            short.map_or_else(|| message.clone(), Arc::new)
+            let truncated = max_chars
+                .filter(|_| index < view.kept)
+                .and_then(|max_chars| escalate::truncate_result(message, max_chars));
+            truncated.map_or_else(|| message.clone(), Arc::new)
         };
         let summary = view.summary.iter().map(|summary| summary.message.clone());
-        let told: Vec<_> = summary.chain(view.lines.iter().enumerate().map(shown)).collect();
-        let weights = vec![OnceLock::new(); told.len()];
-        Self { view, messages: told, estimates: weights, original: None }
+        let messages: Vec<_> = summary.chain(view.lines.iter().enumerate().map(visible_message)).collect();
+        let estimates = vec![OnceLock::new(); messages.len()];
+        Self { view, messages, estimates, original: None }
     }
 
     /// Shows a message in changed form, until the run ends or the history is compacted.
-    pub(crate) fn override_message(&mut self, place: usize, message: Arc<Message>) {
-        if let Some(told) = self.messages.get_mut(place) {
-            let bare = std::mem::replace(told, message);
-            self.estimates[place] = OnceLock::new();
-            self.original.get_or_insert((place, bare));
+    pub(crate) fn override_message(&mut self, index: usize, message: Arc<Message>) {
+        if let Some(shown) = self.messages.get_mut(index) {
+            let original = std::mem::replace(shown, message);
+            self.estimates[index] = OnceLock::new();
+            self.original.get_or_insert((index, original));
         }
     }
 
     /// Restores the original of a changed message.
     pub(crate) fn without_override(mut self) -> Self {
-        if let Some((place, bare)) = self.original.take() {
-            self.messages[place] = bare;
-            self.estimates[place] = OnceLock::new();
+        if let Some((index, original)) = self.original.take() {
+            self.messages[index] = original;
+            self.estimates[index] = OnceLock::new();
         }
         self
     }
 
     /// Appends the message of a new entry.
-    pub(crate) fn push(&mut self, line: EntryId, message: Arc<Message>) {
+    pub(crate) fn push(&mut self, id: EntryId, message: Arc<Message>) {
         self.messages.push(message.clone());
         self.estimates.push(OnceLock::new());
-        self.view.lines.push((line, message));
+        self.view.lines.push((id, message));
     }
 
     /// Returns the summary of the last compaction, if any.
@@ -92,20 +94,23 @@ impl SessionHistory {
 
     /// Returns the entries after the summary, as sent to a model.
     pub(crate) fn lines(&self) -> Vec<HistoryLine> {
-        let bare = |place: usize| self.original.as_ref().filter(|(bare, _)| *bare == place).map(|(_, message)| message);
-        let told = self.messages.iter().enumerate().map(|(place, told)| bare(place).unwrap_or(told).clone());
-        let told = told.skip(usize::from(self.view.summary.is_some()));
-        self.view.lines.iter().zip(told).map(|((id, _), message)| HistoryLine::new(id.clone(), message)).collect()
+        let original = |index: usize| {
+            self.original.as_ref().filter(|(original, _)| *original == index).map(|(_, message)| message)
+        };
+        let messages =
+            self.messages.iter().enumerate().map(|(index, messages)| original(index).unwrap_or(messages).clone());
+        let messages = messages.skip(usize::from(self.view.summary.is_some()));
+        self.view.lines.iter().zip(messages).map(|((id, _), message)| HistoryLine::new(id.clone(), message)).collect()
     }
 
     /// Returns what is known about the size of the history.
     pub(crate) fn measured(&self) -> MeasuredHistory<'_> {
-        let known = |summary: &Summary| summary.details.get(TOKENS_AFTER).and_then(Value::as_u64);
+        let tokens_after = |summary: &Summary| summary.details.get(TOKENS_AFTER).and_then(Value::as_u64);
         MeasuredHistory {
             messages: &self.messages,
             estimates: &self.estimates,
             kept: self.view.kept + usize::from(self.view.summary.is_some()),
-            kept_tokens: self.view.summary.as_ref().and_then(known),
+            kept_tokens: self.view.summary.as_ref().and_then(tokens_after),
         }
     }
 
@@ -139,66 +144,66 @@ mod tests {
 
     /// Builds turns of a request, a tool call and its long result.
     fn transcript(turns: usize) -> Vec<Entry> {
-        let turn = |at: usize| {
+        let turn = |index: usize| {
             [
-                json!({"role": "user", "content": format!("request {at}"), "timestamp": 0}),
+                json!({"role": "user", "content": format!("request {index}"), "timestamp": 0}),
                 json!({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "x", "arguments": {}}]}),
                 json!({"role": "toolResult", "toolCallId": "c", "toolName": "x",
                     "content": [{"type": "text", "text": "word ".repeat(2_000)}]}),
             ]
         };
         let messages = (0..turns).flat_map(turn).map(|message| Kind::message(from_value(message).unwrap()));
-        messages.enumerate().map(|(at, kind)| entry(at, kind)).collect()
+        messages.enumerate().map(|(index, kind)| entry(index, kind)).collect()
     }
 
     /// The state in memory equals what a restart reads.
     #[test]
-    fn it_is_after_a_compaction_what_the_transcript_says() {
+    fn a_compacted_history_equals_the_one_read_from_the_transcript() {
         let mut entries = transcript(4);
-        let mut conversation = SessionHistory::read(&entries);
+        let mut history = SessionHistory::read(&entries);
         // One that keeps some, one that keeps fewer and shows less of them, one that keeps nothing.
         for (kept, details) in
             [(3, json!({"a": 1, "tokensAfter": 7})), (3, json!({"resultChars": 4_000})), (99, json!({}))]
         {
             let line = id(entries.len());
-            let first = conversation.lines().get(kept).map_or_else(|| line.clone(), |line| line.entry.clone());
-            let compaction = entry(entries.len(), Kind::compaction("in short", &first, 9_000, details.clone()));
+            let first_kept = history.lines().get(kept).map_or_else(|| line.clone(), |line| line.entry.clone());
+            let compaction = entry(entries.len(), Kind::compaction("in short", &first_kept, 9_000, details.clone()));
             entries.push(compaction);
             let summary = Summary::new("in short".to_owned(), details, (line, Some(9_000)));
-            conversation = conversation.compacted(summary, kept);
+            history = history.compacted(summary, kept);
             let message: Message = from_value(json!({"role": "user", "content": "more", "timestamp": 0})).unwrap();
-            conversation.push(id(entries.len()), Arc::new(message.clone()));
+            history.push(id(entries.len()), Arc::new(message.clone()));
             entries.push(entry(entries.len(), Kind::message(message)));
-            let read = SessionHistory::read(&entries);
-            assert_eq!(weight(&conversation), weight(&read));
-            assert_eq!(conversation.to_vec(), read.to_vec());
-            assert_eq!(conversation.lines(), read.lines());
+            let reread = SessionHistory::read(&entries);
+            assert_eq!(token_estimate(&history), token_estimate(&reread));
+            assert_eq!(history.to_vec(), reread.to_vec());
+            assert_eq!(history.lines(), reread.lines());
             assert_eq!(
-                (conversation.measured().kept, conversation.measured().kept_tokens),
-                (read.measured().kept, read.measured().kept_tokens)
+                (history.measured().kept, history.measured().kept_tokens),
+                (reread.measured().kept, reread.measured().kept_tokens)
             );
         }
-        assert_eq!(conversation.len(), 2);
+        assert_eq!(history.len(), 2);
     }
 
     /// Returns the token estimate, which must be the same without the cache.
-    fn weight(conversation: &SessionHistory) -> u64 {
-        let weigh = |said| budget::measure(&ModelSpec::default(), 0, said).tokens();
-        let weight = weigh(conversation.measured());
-        assert_eq!(weight, weigh(MeasuredHistory { estimates: &[], ..conversation.measured() }));
-        weight
+    fn token_estimate(history: &SessionHistory) -> u64 {
+        let estimate = |measured| budget::measure(&ModelSpec::default(), 0, measured).tokens();
+        let tokens = estimate(history.measured());
+        assert_eq!(tokens, estimate(MeasuredHistory { estimates: &[], ..history.measured() }));
+        tokens
     }
 
     #[test]
-    fn what_a_run_shows_otherwise_is_not_summed_up_or_kept() {
+    fn an_overridden_message_is_neither_summarized_nor_kept() {
         let plain = SessionHistory::read(&transcript(2));
-        let before = weight(&plain);
-        let mut dressed = plain.clone();
-        dressed.override_message(3, Arc::new(Message::User(User::text("request 1, by the way", 0))));
-        assert_ne!(dressed.to_vec(), plain.to_vec());
-        assert!(weight(&dressed) > before);
-        assert_eq!(dressed.lines(), plain.lines());
-        let undressed = dressed.without_override();
-        assert_eq!((undressed.to_vec(), weight(&undressed)), (plain.to_vec(), before));
+        let before = token_estimate(&plain);
+        let mut overridden = plain.clone();
+        overridden.override_message(3, Arc::new(Message::User(User::text("request 1, by the way", 0))));
+        assert_ne!(overridden.to_vec(), plain.to_vec());
+        assert!(token_estimate(&overridden) > before);
+        assert_eq!(overridden.lines(), plain.lines());
+        let restored = overridden.without_override();
+        assert_eq!((restored.to_vec(), token_estimate(&restored)), (plain.to_vec(), before));
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn sender(inbound: &Inbound) -> &str {
 
 /// Returns the message's id on its channel.
 pub(crate) fn message_id(inbound: &Inbound) -> Option<&str> {
-    inbound.delivery.as_ref().filter(|post| post.is_origin)?.reply_to.as_deref()
+    inbound.delivery.as_ref().filter(|delivery| delivery.is_origin)?.reply_to.as_deref()
 }
 
 fn trigger(class: RunClass) -> &'static str {
@@ -66,42 +66,42 @@ fn trigger(class: RunClass) -> &'static str {
 /// Returns a tool's result to store, after hooks.
 pub(crate) async fn persist(
     hooks: &Hooks,
-    place: &HookContext,
-    shown: Arc<ToolResult>,
+    context: &HookContext,
+    result: Arc<ToolResult>,
     is_synthetic: bool,
 ) -> Arc<ToolResult> {
     if !hooks.has(HookPoint::ToolResultPersist) && !hooks.has(HookPoint::BeforeMessageWrite) {
-        return shown;
+        return result;
     }
-    let mut message = Message::ToolResult((*shown).clone());
+    let mut message = Message::ToolResult((*result).clone());
     if hooks.has(HookPoint::ToolResultPersist) {
         let event = HookEvent::ToolResultPersist(ToolResultWrite {
-            tool_name: shown.tool_name.clone(),
-            tool_call_id: shown.tool_call_id.clone(),
+            tool_name: result.tool_name.clone(),
+            tool_call_id: result.tool_call_id.clone(),
             message: as_value(&message),
             is_synthetic,
         });
-        let place = HookContext {
-            tool_name: Some(shown.tool_name.clone()),
-            tool_call_id: Some(shown.tool_call_id.clone()),
-            ..place.clone()
+        let context = HookContext {
+            tool_name: Some(result.tool_name.clone()),
+            tool_call_id: Some(result.tool_call_id.clone()),
+            ..context.clone()
         };
-        message = rewritten(message, hooks.call(event, &place).await);
+        message = rewritten(message, hooks.call(event, &context).await);
     }
-    match before_write(hooks, place, message).await {
-        Message::ToolResult(kept) if kept == *shown => shown,
-        Message::ToolResult(kept) => Arc::new(kept),
-        Message::User(_) | Message::Assistant(_) | Message::Other(_) => shown,
+    match before_write(hooks, context, message).await {
+        Message::ToolResult(stored) if stored == *result => result,
+        Message::ToolResult(stored) => Arc::new(stored),
+        Message::User(_) | Message::Assistant(_) | Message::Other(_) => result,
     }
 }
 
 /// Returns a message to store, after hooks.
-pub(crate) async fn before_write(hooks: &Hooks, place: &HookContext, message: Message) -> Message {
+pub(crate) async fn before_write(hooks: &Hooks, context: &HookContext, message: Message) -> Message {
     if !hooks.has(HookPoint::BeforeMessageWrite) {
         return message;
     }
     let event = HookEvent::BeforeMessageWrite { message: as_value(&message) };
-    rewritten(message, hooks.call(event, place).await)
+    rewritten(message, hooks.call(event, context).await)
 }
 
 fn as_value(message: &Message) -> Value {
@@ -112,9 +112,9 @@ fn rewritten(message: Message, outcome: homard_hooks::HookOutcome) -> Message {
     if outcome.block_reason().is_some() {
         return withheld(message);
     }
-    let Some(wanted) = outcome.answer.message else { return message };
-    match serde_json::from_value::<Message>(wanted) {
-        Ok(wanted) if is_same_step(&message, &wanted) => wanted,
+    let Some(replacement) = outcome.answer.message else { return message };
+    match serde_json::from_value::<Message>(replacement) {
+        Ok(replacement) if is_same_step(&message, &replacement) => replacement,
         Ok(_) => {
             tracing::warn!("hook returned a message of another kind or with other tool calls; keeping the original");
             message
@@ -141,9 +141,9 @@ fn withheld(mut message: Message) -> Message {
     let placeholder = || Block::text(WITHHELD);
     match &mut message {
         Message::User(user) => user.content = Content::Text(WITHHELD.to_owned()),
-        Message::Assistant(said) => {
-            said.content.retain(|block| matches!(block, Block::ToolCall(_)));
-            said.content.insert(0, placeholder());
+        Message::Assistant(assistant) => {
+            assistant.content.retain(|block| matches!(block, Block::ToolCall(_)));
+            assistant.content.insert(0, placeholder());
         }
         Message::ToolResult(result) => {
             result.content = vec![placeholder()];

@@ -79,13 +79,13 @@ const CHANNEL_ALIASES: [(&str, &str); 6] = [
 pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
     let fingerprint = fingerprint(&params).map_err(|error| invalid(&error.to_string()))?;
     let AgentParams {
-        message: said,
+        message: raw_text,
         idempotency_key: run,
         agent_id,
         session_key,
         session_id,
         thinking,
-        channel: given,
+        channel: channel_name,
         reply_channel,
         deliver,
         best_effort_deliver,
@@ -111,22 +111,23 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         expected_existing_session_id: expected_session,
         input_provenance,
     } = params;
-    if said.trim().is_empty() {
+    if raw_text.trim().is_empty() {
         return Err(invalid("message must not be blank"));
     }
-    let [replied, given] = [reply_channel, given].map(|raw| raw.map(|raw| channel(hub, &raw)).transpose());
-    let given = replied?.or(given?);
+    let [reply_name, channel_name] =
+        [reply_channel, channel_name].map(|raw| raw.map(|raw| channel(hub, &raw)).transpose());
+    let channel_name = reply_name?.or(channel_name?);
     let thinking = thinking.as_deref().map(thinking_level).transpose()?;
     let (key, session) = resolve(hub, agent_id.as_deref(), session_key.as_deref(), session_id).await?;
     let attached = attached(hub, principal, &key, (attachments, &run)).await?;
     let (to, account) = (reply_to.or(to), reply_account_id.or(account_id));
-    let route = Route::new(given.as_deref(), to.as_deref(), account.as_deref(), thread_id.as_deref());
-    let (route, post) =
+    let route = Route::new(channel_name.as_deref(), to.as_deref(), account.as_deref(), thread_id.as_deref());
+    let (route, delivery) =
         plan_delivery(hub, &key, DeliveryRequest { is_wanted: deliver == Some(true), route }, best_effort_deliver)
             .await?;
     let class = RunClass::choose(lane.as_deref(), &key);
-    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, said.trim());
-    let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
+    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, raw_text.trim());
+    let mut message = message(hub, &run, command.as_ref(), (raw_text.trim(), text));
     attached.attach_to(&mut message);
     if let Some(provenance) = input_provenance {
         message.extra.insert("inputProvenance".to_owned(), provenance);
@@ -163,7 +164,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         command,
         is_literal: false,
         route,
-        delivery: post,
+        delivery,
         queue: None,
         blocks: None,
         client_tools: Vec::new(),
@@ -190,8 +191,8 @@ async fn attached(
         return Ok(Attachments::default());
     }
     let profile = hub.agents().of(key.agent());
-    let asker = tool::RunOrigin { principal: principal.to_owned(), ..tool::RunOrigin::default() };
-    let is_open = profile.may_read_workspace((&asker, key));
+    let origin = tool::RunOrigin { principal: principal.to_owned(), ..tool::RunOrigin::default() };
+    let is_open = profile.may_read_workspace((&origin, key));
     let folder = profile.prompt.workspace.as_deref();
     let folder = folder.map(|workspace| InboundFolder::new(workspace, &folder_name(principal), is_open));
     attachments::open_all(attachments, folder, run.as_str()).await
@@ -203,8 +204,8 @@ fn folder_name(principal: &str) -> String {
 }
 
 /// Parses a prompt mode; the schema allows no other words.
-fn mode(word: &str) -> PromptMode {
-    match word {
+fn mode(name: &str) -> PromptMode {
+    match name {
         "none" => PromptMode::None,
         "minimal" => PromptMode::Minimal,
         _ => PromptMode::Full,
@@ -212,22 +213,22 @@ fn mode(word: &str) -> PromptMode {
 }
 
 /// Checks the working directory of a request.
-async fn working_dir(hub: &Hub, named: &str) -> Result<PathBuf, ErrorShape> {
-    let path = PathBuf::from(named);
+async fn working_dir(hub: &Hub, requested: &str) -> Result<PathBuf, ErrorShape> {
+    let path = PathBuf::from(requested);
     if !path.is_absolute() {
-        return Err(invalid(&format!("cwd: \"{named}\" is not an absolute path")));
+        return Err(invalid(&format!("cwd: \"{requested}\" is not an absolute path")));
     }
     hub.rules().working_dirs.check(path).await.map_err(|why| invalid(&format!("cwd: {why}")))
 }
 
 /// Builds an [`Inbound`] from the parameters of `chat.send`, or returns what is wrong with them.
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
-    let wrong = |why: &str| invalid_in(SendParams::METHOD, why);
-    let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
-    let came_from = params.route();
+    let invalid_send = |why: &str| invalid_in(SendParams::METHOD, why);
+    let fingerprint = fingerprint(&params).map_err(|error| invalid_send(&error.to_string()))?;
+    let origin_route = params.route();
     let SendParams {
         session_key,
-        message: said,
+        message: raw_text,
         idempotency_key: run,
         agent_id,
         session_id: expected_session,
@@ -243,13 +244,13 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         attachments,
         expected_leaf_entry_id: _,
     } = params;
-    let text = said.trim();
+    let text = raw_text.trim();
     if text.is_empty() && attachments.is_empty() {
         return Err(ErrorShape::invalid("message or attachment required"));
     }
     let thinking = thinking.as_deref().map(thinking_level).transpose()?;
-    let named = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
-    let key = parse_key(hub, session_key.trim(), named.as_ref(), SendParams::METHOD)?;
+    let agent = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
+    let key = parse_key(hub, session_key.trim(), agent.as_ref(), SendParams::METHOD)?;
     let attached = attached(hub, principal, &key, (attachments, &run)).await?;
     let is_literal = suppress_command_interpretation == Some(true);
     let ParsedMessage { command, inline, text } = if is_literal {
@@ -257,18 +258,22 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     } else {
         hub.rules().parse(principal, text)
     };
-    let (route, post) = match hub.reply_delivery(&key, &came_from).filter(|_| deliver != Some(false)) {
-        Some(post) => (came_from, Some(post)),
-        None if deliver == Some(true) && came_from == Route::default() => {
-            let wish = DeliveryRequest { is_wanted: true, route: came_from };
+    let (route, delivery) = match hub.reply_delivery(&key, &origin_route).filter(|_| deliver != Some(false)) {
+        Some(delivery) => (origin_route, Some(delivery)),
+        None if deliver == Some(true) && origin_route == Route::default() => {
+            let request = DeliveryRequest { is_wanted: true, route: origin_route };
             // The sender reads the reply on its own connection, so delivery is best effort.
-            hub.plan_delivery(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
+            hub.plan_delivery(&key, &request, true)
+                .await
+                .map_err(|why| invalid_send(&why))?
+                .map_or_else(Default::default, some)
         }
-        None => (came_from, None),
+        None => (origin_route, None),
     };
     let mode = queue_mode.as_deref().and_then(QueueMode::parse);
-    let asked = mode.map(|mode| InlineQueue::Set(QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }));
-    let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
+    let requested_queue =
+        mode.map(|mode| InlineQueue::Set(QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }));
+    let mut message = message(hub, &run, command.as_ref(), (raw_text.trim(), text));
     attached.attach_to(&mut message);
     Ok(Inbound {
         run,
@@ -289,8 +294,8 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         command,
         is_literal,
         route,
-        delivery: post,
-        queue: Some(if inline == InlineQueue::Nothing { asked.unwrap_or_default() } else { inline }),
+        delivery,
+        queue: Some(if inline == InlineQueue::Nothing { requested_queue.unwrap_or_default() } else { inline }),
         blocks: None,
         client_tools: Vec::new(),
         origin: None,
@@ -339,30 +344,32 @@ pub enum ChannelMessageError {
     Fingerprint(#[from] serde_json::Error),
 }
 
-/// Builds an [`Inbound`] from a message of a chat platform. `told` builds the model's text from the sender's; a command
-/// is kept as written. Fails for a channel whose name cannot be part of a run id.
+/// Builds an [`Inbound`] from a message of a chat platform. `build_text` builds the model's text from the sender's; a
+/// command is kept as written. Fails for a channel whose name cannot be part of a run id.
 pub fn channel_message(
     hub: &Hub,
-    arrived: ChannelMessage,
-    told: impl FnOnce(&str) -> String,
+    incoming: ChannelMessage,
+    build_text: impl FnOnce(&str) -> String,
 ) -> Result<Inbound, ChannelMessageError> {
-    let ChannelMessage { origin, principal, sender, key, text: words, pictures, route, message: said, at } = arrived;
+    let ChannelMessage { origin, principal, sender, key, text: written, pictures, route, message: message_id, at } =
+        incoming;
     let run = run_of(&origin)?;
-    let ParsedMessage { command, inline, text } = hub.rules().parse(&principal, words.trim());
-    let text = if command.is_some() { words.trim().to_owned() } else { told(&text) };
+    let ParsedMessage { command, inline, text } = hub.rules().parse(&principal, written.trim());
+    let text = if command.is_some() { written.trim().to_owned() } else { build_text(&text) };
     let mut message = User::text(text, at);
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
     attachments::attach(&mut message, pictures);
-    let post = hub.reply_delivery(&key, &route).map(|post| ReplyDelivery { reply_to: Some(said), ..post });
+    let delivery =
+        hub.reply_delivery(&key, &route).map(|delivery| ReplyDelivery { reply_to: Some(message_id), ..delivery });
     Ok(Inbound {
         command,
         is_literal: false,
         queue: Some(inline),
         origin: Some(origin),
         sender: Some(sender),
-        sender_text: Some(words),
+        sender_text: Some(written),
         route,
-        delivery: post,
+        delivery,
         ..Inbound::plain(run, (&principal, CHANNEL), key, message)
     })
 }
@@ -378,8 +385,8 @@ fn run_of(origin: &Origin) -> Result<RunId, ChannelMessageError> {
 }
 
 /// Builds the message: a command as a whole, or a text without its queue directives.
-fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (whole, left): (&str, String)) -> User {
-    let text = if command.is_some() { whole.to_owned() } else { left };
+fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (full_text, remaining_text): (&str, String)) -> User {
+    let text = if command.is_some() { full_text.to_owned() } else { remaining_text };
     let mut message = User::text(text, hub.ambient().now_ms());
     // Clients of protocol 4 find their own message in the history by this key.
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
@@ -387,9 +394,9 @@ fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (whole, left): (&s
 }
 
 /// Returns the time limit for a requested one: zero means no limit.
-fn limit(asked: Duration) -> Duration {
-    let most = Duration::from_secs(MAX_TIMEOUT);
-    if asked.is_zero() { most } else { asked.min(most) }
+fn limit(requested: Duration) -> Duration {
+    let max = Duration::from_secs(MAX_TIMEOUT);
+    if requested.is_zero() { max } else { requested.min(max) }
 }
 
 /// Resolves the session of a request: its key, else its agent's main session, else the session with that id, else the
@@ -400,20 +407,20 @@ async fn resolve(
     key: Option<&str>,
     id: Option<SessionId>,
 ) -> Result<(SessionKey, Option<SessionId>), ErrorShape> {
-    let named = agent.map(|id| known_agent(hub, id, AgentParams::METHOD)).transpose()?;
-    let default = named.clone().unwrap_or_else(|| hub.agents().default_id().clone());
+    let requested = agent.map(|id| known_agent(hub, id, AgentParams::METHOD)).transpose()?;
+    let default = requested.clone().unwrap_or_else(|| hub.agents().default_id().clone());
     if let Some(text) = key.map(str::trim).filter(|key| !key.is_empty()) {
-        return parse_key(hub, text, named.as_ref(), AgentParams::METHOD).map(|key| (key, None));
+        return parse_key(hub, text, requested.as_ref(), AgentParams::METHOD).map(|key| (key, None));
     }
-    match (named, id) {
+    match (requested, id) {
         (Some(agent), _) => Ok((agent.main_session(), None)),
         (None, Some(id)) => {
-            let known = hub.find_session(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
-            let key = match known {
+            let found = hub.find_session(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            let key = match found {
                 Some(key) => key,
                 None => {
-                    let left = hub.find_transcript(&id).await;
-                    let agent = left.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+                    let found_agent = hub.find_transcript(&id).await;
+                    let agent = found_agent.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
                     SessionKey::explicit(&agent.unwrap_or(default), &id)
                 }
             };
@@ -424,12 +431,12 @@ async fn resolve(
 }
 
 /// Parses a session key, with this agent if it names none. The key of another agent is rejected.
-fn parse_key(hub: &Hub, text: &str, named: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
-    let key = SessionKey::parse(text, named.unwrap_or(hub.agents().default_id()))
+fn parse_key(hub: &Hub, text: &str, requested: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
+    let key = SessionKey::parse(text, requested.unwrap_or(hub.agents().default_id()))
         .map_err(|error| invalid_in(method, &format!("sessionKey: {error}")))?;
-    match (named, key.agent()) {
-        (Some(named), Some(owner)) if named != owner => {
-            Err(invalid_in(method, &format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+    match (requested, key.agent()) {
+        (Some(requested), Some(owner)) if requested != owner => {
+            Err(invalid_in(method, &format!("agent \"{requested}\" does not match session key agent \"{owner}\"")))
         }
         (None, Some(owner)) => known_agent(hub, owner.as_str(), method).map(|_| key),
         _ => Ok(key),
@@ -458,16 +465,16 @@ fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
 async fn plan_delivery(
     hub: &Hub,
     key: &SessionKey,
-    wish: DeliveryRequest,
+    request: DeliveryRequest,
     is_best_effort: Option<bool>,
 ) -> Result<(Route, Option<ReplyDelivery>), ErrorShape> {
     let is_best_effort = is_best_effort.unwrap_or(key.is_main() || key.kind() == "global");
-    let planned = hub.plan_delivery(key, &wish, is_best_effort).await.map_err(|why| invalid(&why))?;
+    let planned = hub.plan_delivery(key, &request, is_best_effort).await.map_err(|why| invalid(&why))?;
     Ok(planned.map_or_else(Default::default, some))
 }
 
-fn some((route, post): (Route, ReplyDelivery)) -> (Route, Option<ReplyDelivery>) {
-    (route, Some(post))
+fn some((route, delivery): (Route, ReplyDelivery)) -> (Route, Option<ReplyDelivery>) {
+    (route, Some(delivery))
 }
 
 /// Parses a thinking level.
@@ -477,9 +484,9 @@ fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
 }
 
 /// Parses a thinking level or one of its aliases.
-pub fn thinking(word: &str) -> Option<&'static str> {
-    let word = word.trim().to_lowercase();
-    let level = match word.as_str() {
+pub fn thinking(name: &str) -> Option<&'static str> {
+    let name = name.trim().to_lowercase();
+    let level = match name.as_str() {
         "on" | "enable" | "enabled" | "thinkhard" => "low",
         "min" | "think" => "minimal",
         "mid" | "med" | "harder" | "thinkharder" => "medium",
@@ -520,7 +527,7 @@ mod fingerprint_tests {
     }
 
     #[test]
-    fn what_cannot_be_serialised_has_no_fingerprint() {
+    fn an_unserializable_value_has_no_fingerprint() {
         assert_ne!(fingerprint(&"a").unwrap(), fingerprint(&"b").unwrap());
         assert_eq!(fingerprint(&UnserializableValue).unwrap_err().to_string(), "broken");
     }

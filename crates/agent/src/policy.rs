@@ -91,9 +91,9 @@ impl fmt::Display for PolicyProblem {
 
 /// Returns the policy for a model: the one for `provider/model`, else the one for the provider.
 pub fn by_model<'a>(policies: &'a BTreeMap<String, ToolPolicy>, provider: &str, model: &str) -> Option<&'a ToolPolicy> {
-    let clean = |text: &str| text.trim().to_lowercase();
-    let (provider, model) = (clean(provider), clean(model));
-    let find = |name: &str| policies.iter().find(|(key, _)| clean(key) == name).map(|(_, policy)| policy);
+    let normalize = |text: &str| text.trim().to_lowercase();
+    let (provider, model) = (normalize(provider), normalize(model));
+    let find = |name: &str| policies.iter().find(|(key, _)| normalize(key) == name).map(|(_, policy)| policy);
     // A model served by a third party may be listed under its maker's name.
     let by_maker = || model.contains('/').then(|| find(&model)).flatten();
     find(&format!("{provider}/{model}")).or_else(by_maker).or_else(|| find(&provider))

@@ -99,12 +99,12 @@ pub type ModelResolver = Arc<dyn Fn(&str) -> Result<Candidates, String> + Send +
 
 impl Profile {
     /// An agent without tools, with the process's working directory and a time limit of ten minutes.
-    pub fn new(id: AgentId, roster: Candidates) -> Self {
+    pub fn new(id: AgentId, candidates: Candidates) -> Self {
         Self {
             id,
             name: None,
             identity: AgentIdentity::default(),
-            candidates: roster,
+            candidates,
             resolve_model: Arc::new(|name| Err(format!("unknown model {name}"))),
             selectable_models: Arc::default(),
             limits: RetryLimits::default(),
@@ -133,18 +133,18 @@ impl Profile {
 
     /// Returns the default levels of a session with this model.
     pub(crate) fn levels(&self, spec: &ModelSpec) -> DefaultLevels {
-        let own = if spec.thinking.is_empty() { ReasoningLevel::Off } else { ReasoningLevel::Low };
+        let default_thinking = if spec.thinking.is_empty() { ReasoningLevel::Off } else { ReasoningLevel::Low };
         let DefaultLevels { verbose, reasoning, .. } = DefaultLevels::default();
         DefaultLevels {
-            thinking: self.thinking.unwrap_or(own).as_str(),
+            thinking: self.thinking.unwrap_or(default_thinking).as_str(),
             verbose: self.verbose.unwrap_or(verbose),
             reasoning: self.reasoning.unwrap_or(reasoning),
         }
     }
 
     /// Returns the tools of a run with this model.
-    pub fn tools_for(&self, asked: (&RunOrigin, &SessionKey), spec: &ModelSpec) -> Toolbox {
-        self.tools_at(asked, u32::from(asked.1.is_subagent()), spec)
+    pub fn tools_for(&self, requester: (&RunOrigin, &SessionKey), spec: &ModelSpec) -> Toolbox {
+        self.tools_at(requester, u32::from(requester.1.is_subagent()), spec)
     }
 
     /// Like [`Self::tools_for`], with an explicit sub-agent depth. A sub-agent session has at least depth 1.
@@ -165,16 +165,18 @@ impl Profile {
 
     /// True if a run may use files of the workspace outside of tool calls: in its prompt, and as media of its replies.
     /// The owner's runs may; others only if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
-    pub fn may_read_workspace(&self, asked: (&RunOrigin, &SessionKey)) -> bool {
-        asked.0.is_owner() || self.tools_for(asked, self.spec()).has("read")
+    pub fn may_read_workspace(&self, requester: (&RunOrigin, &SessionKey)) -> bool {
+        requester.0.is_owner() || self.tools_for(requester, self.spec()).has("read")
     }
 
     /// True if a run may cause URLs that it writes to be loaded: media of a reply, link previews. Requires the
     /// permission to use `web_fetch`, because a platform that loads a URL sends its content to that server.
     pub fn may_load_urls(&self, (origin, key): (&RunOrigin, &SessionKey)) -> bool {
         let depth = u32::from(key.is_subagent());
-        let place = (depth, self.sandboxing.is_sandboxed(key));
-        self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, place, self.spec()).is_empty())
+        let placement = (depth, self.sandboxing.is_sandboxed(key));
+        self.rules
+            .as_ref()
+            .is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, placement, self.spec()).is_empty())
     }
 
     /// Returns the agent as it works in a session: in a sandbox workspace if the session is sandboxed, else in the
@@ -186,14 +188,14 @@ impl Profile {
                 None => self,
             };
         }
-        let own = self.home().clone();
-        let workspace = self.sandboxing.directory((&self.id, key), &own);
+        let agent_workspace = self.home().clone();
+        let workspace = self.sandboxing.directory((&self.id, key), &agent_workspace);
         // For a sub-agent, `cwd` is the working directory of its parent session, which does not apply here.
         let workdir = cwd.filter(|_| !key.is_subagent()).unwrap_or(&workspace).clone();
         let pictures = self.prompt.pictures.clone().map(|pictures| PictureSources { is_confined: true, ..pictures });
         Arc::new(Self {
             prompt: PromptConfig { workspace: Some(workspace), pictures, ..self.prompt.clone() },
-            sandbox: Some(SandboxView { workspace: own, access: self.sandboxing.access }),
+            sandbox: Some(SandboxView { workspace: agent_workspace, access: self.sandboxing.access }),
             workdir,
             ..Self::clone(&self)
         })
@@ -205,8 +207,8 @@ impl Profile {
         let failed = |path: &Path, error: &dyn fmt::Display| {
             Err(format!("the workspace {} of agent {} cannot be used: {error}", path.display(), self.id))
         };
-        if let Some(SandboxView { workspace: own, .. }) = &self.sandbox
-            && let Err(error) = sandboxing::prepare(workspace, own)
+        if let Some(SandboxView { workspace: agent_workspace, .. }) = &self.sandbox
+            && let Err(error) = sandboxing::prepare(workspace, agent_workspace)
         {
             return failed(workspace, &error);
         }
@@ -233,21 +235,21 @@ impl Profile {
             return self;
         }
         let RunOverrides { model, prompt_mode, without_bootstrap_files, without_message_tool } = overrides;
-        let mut own = Self::clone(&self);
-        own.run_model.clone_from(model);
-        own.prompt.mode = *prompt_mode;
-        own.prompt.omits_files = *without_bootstrap_files;
+        let mut profile = Self::clone(&self);
+        profile.run_model.clone_from(model);
+        profile.prompt.mode = *prompt_mode;
+        profile.prompt.omits_files = *without_bootstrap_files;
         if *without_message_tool {
-            own.toolbox = own.toolbox.only(|name| name != MESSAGE_TOOL);
+            profile.toolbox = profile.toolbox.only(|name| name != MESSAGE_TOOL);
         }
-        Arc::new(own)
+        Arc::new(profile)
     }
 
     /// Checks the model of a request: an error if the agent does not offer it. Without a provider, the agent's own
     /// provider is used.
     pub fn checked_model(&self, provider: Option<&str>, model: Option<&str>) -> Result<Option<String>, String> {
-        let given = |word: Option<&str>| word.map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned);
-        let name = match (given(provider), given(model)) {
+        let non_empty = |value: Option<&str>| value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned);
+        let name = match (non_empty(provider), non_empty(model)) {
             (None, None) => return Ok(None),
             (Some(provider), None) => {
                 return Err(format!("provider \"{provider}\" is given without a model; name the model as well"));
@@ -256,8 +258,9 @@ impl Profile {
             (Some(provider), Some(model)) => format!("{provider}/{model}"),
             (None, Some(model)) => model,
         };
-        let roster = (self.resolve_model)(&name).map_err(|why| format!("model \"{name}\" cannot be used: {why}"))?;
-        let spec = roster.first().spec();
+        let candidates =
+            (self.resolve_model)(&name).map_err(|why| format!("model \"{name}\" cannot be used: {why}"))?;
+        let spec = candidates.first().spec();
         Ok(Some(format!("{}/{}", spec.provider, spec.model)))
     }
 

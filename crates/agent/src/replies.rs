@@ -25,7 +25,7 @@ use crate::{
 /// Everything relevant for the replies of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    messages: Vec<SaidMessage>,
+    messages: Vec<AnswerMessage>,
     reasoning: Vec<String>,
     /// Calls of the last message: their names and arguments are known before their results.
     calls: Vec<(String, String, Value)>,
@@ -40,7 +40,7 @@ pub(crate) struct Replies {
 
 /// An assistant message for the user.
 #[derive(Debug)]
-struct SaidMessage {
+struct AnswerMessage {
     /// Its transcript entry.
     entry: EntryId,
     /// Number of user messages that the run had read before it.
@@ -59,11 +59,11 @@ pub(crate) fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) 
 
 impl Replies {
     /// Collects the replies from a run's events.
-    pub(crate) fn of<'a>(facts: impl IntoIterator<Item = &'a TapeEvent>, origin: &Route) -> Self {
+    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a TapeEvent>, origin: &Route) -> Self {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
-        for TapeEvent { kind, .. } in facts {
+        for TapeEvent { kind, .. } in events {
             match kind {
-                RunEvent::Assistant { entry, said } => replies.add_answer(entry, said),
+                RunEvent::Assistant { entry, said: answer } => replies.add_answer(entry, answer),
                 RunEvent::ToolEnded { call, result, .. } => replies.add_result(call, result),
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
                 RunEvent::Input(_) => replies.sent.next_input(),
@@ -95,21 +95,21 @@ impl Replies {
         replies
     }
 
-    fn add_answer(&mut self, entry: &EntryId, said: &Assistant) {
-        if said.stop_reason == StopReason::Error {
+    fn add_answer(&mut self, entry: &EntryId, answer: &Assistant) {
+        if answer.stop_reason == StopReason::Error {
             return;
         }
-        let read = read(said);
-        self.ending = if read.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
-        self.is_heartbeat_ok = read.found.is_heartbeat;
-        let payload = Payload::from(read);
+        let parsed = read(answer);
+        self.ending = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
+        self.is_heartbeat_ok = parsed.found.is_heartbeat;
+        let payload = Payload::from(parsed);
         if !payload.is_empty() {
-            self.messages.push(SaidMessage { entry: entry.clone(), input: self.sent.input(), payload });
+            self.messages.push(AnswerMessage { entry: entry.clone(), input: self.sent.input(), payload });
         }
-        self.reasoning.extend(reasoning(said));
+        self.reasoning.extend(reasoning(answer));
         self.calls =
-            said.tool_calls().map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect();
-        for call in said.tool_calls() {
+            answer.tool_calls().map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect();
+        for call in answer.tool_calls() {
             if let Ok(id) = CallId::parse(&call.id) {
                 self.sent.begin(&id, &call.name, &call.arguments, &self.origin);
             }
@@ -123,15 +123,15 @@ impl Replies {
         }
         let known = self.calls.iter().find(|(id, ..)| id == call.as_str());
         let arguments = known.map_or(&Value::Null, |(.., arguments)| arguments);
-        let matters = label::subjects(&result.tool_name, arguments, None);
-        let label = label::summary(&result.tool_name, &matters, Style::Plain);
+        let subjects = label::subjects(&result.tool_name, arguments, None);
+        let label = label::summary(&result.tool_name, &subjects, Style::Plain);
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
     }
 
     /// Returns the transcript entries of the replies: all messages except withheld ones.
     pub(crate) fn entries(&self) -> Vec<EntryId> {
-        let is_new = |said: &&SaidMessage| self.sent.repetition(&said.payload.text, said.input).is_none();
-        self.messages.iter().filter(is_new).map(|said| said.entry.clone()).collect()
+        let is_new = |message: &&AnswerMessage| self.sent.repetition(&message.payload.text, message.input).is_none();
+        self.messages.iter().filter(is_new).map(|message| message.entry.clone()).collect()
     }
 
     /// Keeps only the blocks that were delivered.
@@ -178,48 +178,52 @@ impl Replies {
     pub(crate) fn shape(
         self,
         error: Option<String>,
-        shows_thoughts: bool,
-        duty: Expectation,
+        shows_reasoning: bool,
+        expectation: Expectation,
     ) -> (ShapedReplies, Vec<WithheldText>) {
-        let (mut said, mut withheld) = (Vec::new(), Vec::new());
-        for SaidMessage { input, payload, .. } in self.messages {
-            let (left, repeated) = self.sent.withhold(payload, input);
-            said.extend(left);
-            withheld.extend(repeated);
+        let (mut messages, mut withheld) = (Vec::new(), Vec::new());
+        for AnswerMessage { input, payload, .. } in self.messages {
+            let (remaining, withheld_texts) = self.sent.withhold(payload, input);
+            messages.extend(remaining);
+            withheld.extend(withheld_texts);
         }
         let shaped = shape::shape(RunReplies {
-            messages: said,
+            messages,
             error,
             tools: Vec::new(),
-            reasoning: shows_thoughts.then(|| self.reasoning.join("\n\n")).filter(|thoughts| !thoughts.is_empty()),
+            reasoning: shows_reasoning.then(|| self.reasoning.join("\n\n")).filter(|text| !text.is_empty()),
             failure: self.failure,
             ending: self.ending,
             delivered: &self.delivered,
             is_answered: self.sent.is_answered(),
-            expectation: duty,
+            expectation,
         });
         (shaped, withheld)
     }
 }
 
 /// Returns the visible content of an assistant message.
-pub fn payload_of(said: &Assistant) -> Payload {
-    read(said).into()
+pub fn payload_of(answer: &Assistant) -> Payload {
+    read(answer).into()
 }
 
-fn read(said: &Assistant) -> ParsedReply {
-    read_text(&said.text(), &said.provider)
+fn read(answer: &Assistant) -> ParsedReply {
+    read_text(&answer.text(), &answer.provider)
 }
 
 /// Parses a model's text. If a provider should mark its final answer and does not, the text is shown anyway.
 pub(crate) fn read_text(text: &str, provider: &str) -> ParsedReply {
     let enforce_final = homard_model::uses_reasoning_tags(provider);
-    let said = parse_stream::parse_message(text, ParseRules { enforce_final });
-    if enforce_final && said.text.is_empty() { parse_stream::parse_message(text, ParseRules::default()) } else { said }
+    let parsed = parse_stream::parse_message(text, ParseRules { enforce_final });
+    if enforce_final && parsed.text.is_empty() {
+        parse_stream::parse_message(text, ParseRules::default())
+    } else {
+        parsed
+    }
 }
 
-fn reasoning(said: &Assistant) -> impl Iterator<Item = String> {
-    said.content.iter().filter_map(|block| match block {
+fn reasoning(answer: &Assistant) -> impl Iterator<Item = String> {
+    answer.content.iter().filter_map(|block| match block {
         Block::Thinking(thinking) => Some(thinking.thinking.clone()).filter(|text| !text.trim().is_empty()),
         Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => None,
     })

@@ -74,16 +74,16 @@ impl MergeSettings {
 impl DeliverySettings {
     /// Returns the block rules for a channel with this message limit and these merge settings. No block or message
     /// exceeds the limit.
-    pub fn blocks_for(&self, text_limit: Option<usize>, nature: MergeSettings) -> BlockRules {
+    pub fn blocks_for(&self, text_limit: Option<usize>, channel_merge: MergeSettings) -> BlockRules {
         let limit = text_limit.unwrap_or(usize::MAX).max(1);
         let max = self.bounds.max.clamp(1, limit);
         let bounds = ChunkBounds { min: self.bounds.min.clamp(1, max), max, ..self.bounds };
-        let joining = self.merge.or(nature);
-        let longest = joining.max.unwrap_or_else(|| text_limit.unwrap_or(DEFAULT_MAX_CHARS)).clamp(1, limit);
+        let merge = self.merge.or(channel_merge);
+        let max_chars = merge.max.unwrap_or_else(|| text_limit.unwrap_or(DEFAULT_MAX_CHARS)).clamp(1, limit);
         let coalesce = coalesce::Settings {
-            min: joining.min.unwrap_or(bounds.min).clamp(1, longest),
-            max: longest,
-            idle_ms: joining.idle_ms.unwrap_or(DEFAULT_IDLE_MS),
+            min: merge.min.unwrap_or(bounds.min).clamp(1, max_chars),
+            max: max_chars,
+            idle_ms: merge.idle_ms.unwrap_or(DEFAULT_IDLE_MS),
             joiner: bounds.prefer.joiner(),
         };
         BlockRules { from: self.from, bounds, coalesce: Some(coalesce) }
@@ -96,42 +96,51 @@ mod tests {
 
     /// Returns the bounds of blocks, and those of messages with their idle time.
     fn numbers(rules: &BlockRules) -> ([usize; 2], [usize; 2], u64) {
-        let together = rules.coalesce.as_ref().unwrap();
-        ([rules.bounds.min, rules.bounds.max], [together.min, together.max], together.idle_ms)
+        let coalesce = rules.coalesce.as_ref().unwrap();
+        ([rules.bounds.min, rules.bounds.max], [coalesce.min, coalesce.max], coalesce.idle_ms)
     }
 
     #[test]
-    fn answers_come_whole_unless_somebody_wants_blocks() {
-        let usual = DeliverySettings::default();
-        assert!(!usual.sends_blocks);
+    fn replies_are_sent_whole_by_default() {
+        let defaults = DeliverySettings::default();
+        assert!(!defaults.sends_blocks);
         let bounds = ChunkBounds { min: 800, max: 1200, prefer: CutPreference::Paragraph };
         let coalesce = coalesce::Settings { min: 800, max: 4000, idle_ms: 1000, joiner: "\n\n" };
         let expected = BlockRules { from: BlockBreak::TextEnd, bounds, coalesce: Some(coalesce) };
-        assert_eq!(usual.blocks_for(None, MergeSettings::default()), expected);
+        assert_eq!(defaults.blocks_for(None, MergeSettings::default()), expected);
     }
 
     #[test]
-    fn nothing_is_longer_than_the_channel_takes() {
-        let of = |limit| numbers(&DeliverySettings::default().blocks_for(Some(limit), MergeSettings::default()));
-        assert_eq!(of(2000), ([800, 1200], [800, 2000], 1000));
-        assert_eq!(of(1000), ([800, 1000], [800, 1000], 1000));
-        assert_eq!(of(350), ([350, 350], [350, 350], 1000));
-        assert_eq!(of(0), ([1, 1], [1, 1], 1000), "a limit that makes no sense is one that does");
+    fn no_block_or_message_exceeds_the_channel_limit() {
+        let limits_for =
+            |limit| numbers(&DeliverySettings::default().blocks_for(Some(limit), MergeSettings::default()));
+        assert_eq!(limits_for(2000), ([800, 1200], [800, 2000], 1000));
+        assert_eq!(limits_for(1000), ([800, 1000], [800, 1000], 1000));
+        assert_eq!(limits_for(350), ([350, 350], [350, 350], 1000));
+        assert_eq!(limits_for(0), ([1, 1], [1, 1], 1000), "a limit that makes no sense is one that does");
     }
 
     #[test]
-    fn a_channel_has_its_nature_and_the_owner_the_last_word() {
-        let usual = DeliverySettings::default();
-        assert_eq!(numbers(&usual.blocks_for(Some(2000), MergeSettings::PATIENT)), ([800, 1200], [1500, 2000], 1000));
-        let said =
-            DeliverySettings { merge: MergeSettings { idle_ms: Some(50), max: Some(900), min: None }, ..usual.clone() };
-        assert_eq!(numbers(&said.blocks_for(Some(2000), MergeSettings::PATIENT)), ([800, 1200], [900, 900], 50));
-        let small = DeliverySettings { merge: MergeSettings { min: Some(10), ..MergeSettings::default() }, ..usual };
+    fn the_owners_merge_settings_override_those_of_the_channel() {
+        let defaults = DeliverySettings::default();
+        assert_eq!(
+            numbers(&defaults.blocks_for(Some(2000), MergeSettings::PATIENT)),
+            ([800, 1200], [1500, 2000], 1000)
+        );
+        let owner_settings = DeliverySettings {
+            merge: MergeSettings { idle_ms: Some(50), max: Some(900), min: None },
+            ..defaults.clone()
+        };
+        assert_eq!(
+            numbers(&owner_settings.blocks_for(Some(2000), MergeSettings::PATIENT)),
+            ([800, 1200], [900, 900], 50)
+        );
+        let small = DeliverySettings { merge: MergeSettings { min: Some(10), ..MergeSettings::default() }, ..defaults };
         assert_eq!(numbers(&small.blocks_for(Some(2000), MergeSettings::PATIENT)), ([800, 1200], [10, 2000], 1000));
     }
 
     #[test]
-    fn blocks_that_were_cut_at_sentences_are_joined_to_sentences() {
+    fn blocks_that_were_cut_at_sentences_are_joined_by_a_blank() {
         let bounds = ChunkBounds { min: 9, max: 3, prefer: CutPreference::Sentence };
         let delivery = DeliverySettings { from: BlockBreak::MessageEnd, bounds, ..DeliverySettings::default() };
         let rules = delivery.blocks_for(Some(100), MergeSettings::default());

@@ -216,11 +216,11 @@ pub fn route(routes: &RoutingTable, origin: &MessageOrigin) -> Result<RoutingRes
 pub fn route_spelled(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> Result<RoutingResult, Error> {
     let channel = segment("channel", origin.at.channel())?;
     let account = segment("account id", origin.at.account())?;
-    let fitting = routes.bindings.iter().filter(|binding| {
-        clean(&binding.channel) == channel && binding.account.covers(&account) && binding.fits_place_of(origin)
+    let matching = routes.bindings.iter().filter(|binding| {
+        clean(&binding.channel) == channel && binding.account.covers(&account) && binding.matches_guild_and_team(origin)
     });
     // The first of the most specific ones.
-    let best = fitting.filter_map(|binding| Some((binding.rule(origin)?, binding))).min_by_key(|(rule, _)| *rule);
+    let best = matching.filter_map(|binding| Some((binding.rule(origin)?, binding))).min_by_key(|(rule, _)| *rule);
     let (agent, matched) = match best {
         Some((rule, binding)) => (&binding.agent, rule),
         None => (&routes.default_agent, RouteRule::Default),
@@ -235,9 +235,9 @@ pub fn route_spelled(routes: &RoutingTable, origin: &MessageOrigin, forced: usiz
 
 impl Binding {
     /// True if the message comes from the binding's server and team, if it has any.
-    fn fits_place_of(&self, origin: &MessageOrigin) -> bool {
-        let fits = |named: &Option<String>, found: &Option<String>| {
-            non_empty(named).is_none_or(|named| non_empty(found) == Some(named))
+    fn matches_guild_and_team(&self, origin: &MessageOrigin) -> bool {
+        let fits = |expected: &Option<String>, actual: &Option<String>| {
+            non_empty(expected).is_none_or(|expected| non_empty(actual) == Some(expected))
         };
         fits(&self.guild, &origin.guild) && fits(&self.team, &origin.team)
     }
@@ -263,7 +263,7 @@ impl ChannelPeer {
         if self.kind != kind {
             return None;
         }
-        let own = match (&origin.thread, kind) {
+        let thread_peer = match (&origin.thread, kind) {
             (None, _) => return (self.id.trim() == id).then_some(RouteRule::Peer),
             // The id of a thread with one person may be the id of another person.
             (Some(_), PeerKind::Direct) => None,
@@ -274,7 +274,7 @@ impl ChannelPeer {
                 Some(format!("{id}:topic:{}", topic.trim()))
             }
         };
-        if own.as_deref() == Some(self.id.trim()) {
+        if thread_peer.as_deref() == Some(self.id.trim()) {
             Some(RouteRule::Peer)
         } else {
             (self.id.trim() == id).then_some(RouteRule::ParentPeer)
@@ -288,7 +288,7 @@ fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> R
         return Err(Error::Empty("peer id"));
     }
     let (channel, account) = (origin.at.channel(), part::escape(origin.at.account(), 0));
-    let place = if origin.at.is_default() { channel.to_owned() } else { format!("{channel}:{account}") };
+    let prefix = if origin.at.is_default() { channel.to_owned() } else { format!("{channel}:{account}") };
     let peer = || part::escape(&origin.peer.id, forced);
     let linked = routes.linked(origin);
     let person = || match &linked {
@@ -298,7 +298,7 @@ fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> R
         None => peer(),
     };
     let base = match (origin.peer.kind, routes.dm_scope) {
-        (PeerKind::Group | PeerKind::Channel, _) => format!("{place}:{}:{}", origin.peer.kind.name(), peer()),
+        (PeerKind::Group | PeerKind::Channel, _) => format!("{prefix}:{}:{}", origin.peer.kind.name(), peer()),
         (PeerKind::Direct, _) if routes.is_in_main(origin) => "main".to_owned(),
         // An id chosen by a program does not identify a person on other platforms.
         (PeerKind::Direct, DmScope::PerPeer) if linked.is_some() || origin.at.issuer() == IdIssuer::Platform => {
@@ -306,10 +306,10 @@ fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> R
         }
         (PeerKind::Direct, DmScope::PerAccountChannelPeer) => format!("{channel}:{account}:direct:{}", person()),
         (PeerKind::Direct, DmScope::Main | DmScope::OwnerInMain | DmScope::PerPeer | DmScope::PerChannelPeer) => {
-            format!("{place}:direct:{}", person())
+            format!("{prefix}:direct:{}", person())
         }
     };
-    let (word, id) = match &origin.thread {
+    let (kind, id) = match &origin.thread {
         None => return Ok(base),
         Some(ThreadId::Thread(id)) => ("thread", id),
         Some(ThreadId::Topic(id)) => ("topic", id),
@@ -317,14 +317,14 @@ fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> R
     if id.is_empty() {
         return Err(Error::Empty("thread id"));
     }
-    Ok(format!("{base}:{word}:{}", part::escape(id, 0)))
+    Ok(format!("{base}:{kind}:{}", part::escape(id, 0)))
 }
 
 /// Builds that part as earlier versions did: ids trimmed and in lower case, without the account. `None` if an id has a
 /// colon, because the key could be that of a thread.
 fn old_key_suffix(routes: &RoutingTable, origin: &MessageOrigin) -> Option<String> {
     let MessageOrigin { at, peer, thread, .. } = origin;
-    let (word, thread) = match thread {
+    let (kind, thread) = match thread {
         None => ("", ""),
         Some(ThreadId::Thread(id)) => (":thread:", id.as_str()),
         Some(ThreadId::Topic(id)) => (":topic:", id.as_str()),
@@ -341,16 +341,16 @@ fn old_key_suffix(routes: &RoutingTable, origin: &MessageOrigin) -> Option<Strin
             format!("{channel}:direct:{}", person())
         }
     };
-    Some(format!("{base}{word}{}", clean(thread)))
+    Some(format!("{base}{kind}{}", clean(thread)))
 }
 
 impl RoutingTable {
     /// Returns the name under which the sender of a direct message is linked.
     fn linked(&self, origin: &MessageOrigin) -> Option<String> {
         let sender = Some(origin.at.sender(&origin.peer.id));
-        let is_theirs = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
-        let named = self.identity_links.iter().filter(|(name, _)| !clean(name).is_empty());
-        named.into_iter().find(|(_, patterns)| patterns.iter().any(is_theirs)).map(|(name, _)| clean(name))
+        let is_sender = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
+        let links = self.identity_links.iter().filter(|(name, _)| !clean(name).is_empty());
+        links.into_iter().find(|(_, patterns)| patterns.iter().any(is_sender)).map(|(name, _)| clean(name))
     }
 
     /// True if a part of a key equals the name of a linked identity.

@@ -132,8 +132,8 @@ impl Sandboxing {
 
 /// Returns the directory name of a key: readable and unique.
 fn name_of(key: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let readable: String = key.chars().map(plain).take(KEY_PREFIX_CHARS).collect();
+    let to_name_char = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let readable: String = key.chars().map(to_name_char).take(KEY_PREFIX_CHARS).collect();
     let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{digest}", readable.trim_matches('-'))
 }
@@ -148,7 +148,8 @@ pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
     for name in SEED_FILES {
         let (from, to) = (workspace.join(name), directory.join(name));
         // A symbolic link could lead anywhere: only regular files are copied.
-        let is_plain = from.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= MAX_SEED_BYTES);
+        let is_plain =
+            from.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_SEED_BYTES);
         if !is_plain || to.symlink_metadata().is_ok() {
             continue;
         }
@@ -172,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_says_which_sessions_are_sandboxed() {
-        let holds = |mode, text: &str| Sandboxing { mode, ..Sandboxing::default() }.is_sandboxed(&key(text));
+    fn the_mode_selects_the_sandboxed_sessions() {
+        let is_sandboxed_in = |mode, text: &str| Sandboxing { mode, ..Sandboxing::default() }.is_sandboxed(&key(text));
         let all = ["main", "agent:main:telegram:direct:7", "agent:ops:main", "agent:main:subagent:u", "global"];
-        assert_eq!(all.map(|text| holds(SandboxMode::Off, text)), [false; 5]);
-        assert_eq!(all.map(|text| holds(SandboxMode::NonMain, text)), [false, true, false, true, true]);
-        assert_eq!(all.map(|text| holds(SandboxMode::All, text)), [true; 5]);
+        assert_eq!(all.map(|text| is_sandboxed_in(SandboxMode::Off, text)), [false; 5]);
+        assert_eq!(all.map(|text| is_sandboxed_in(SandboxMode::NonMain, text)), [false, true, false, true, true]);
+        assert_eq!(all.map(|text| is_sandboxed_in(SandboxMode::All, text)), [true; 5]);
     }
 
     #[test]
-    fn the_scope_says_who_shares_a_directory() {
-        let place = |scope, access, text: &str| {
+    fn the_scope_selects_which_sessions_share_a_directory() {
+        let directory = |scope, access, text: &str| {
             let sandboxing =
                 Sandboxing { mode: SandboxMode::All, scope, access, root: "/boxes".into(), sees_all_sessions: false };
             let key = key(text);
@@ -190,13 +191,13 @@ mod tests {
             sandboxing.directory((&agent, &key), Path::new("/ws"))
         };
         let none = WorkspaceAccess::None;
-        assert_eq!(place(SandboxScope::Shared, none, "main"), Path::new("/boxes/shared"));
+        assert_eq!(directory(SandboxScope::Shared, none, "main"), Path::new("/boxes/shared"));
         let (one, other) = ("agent:main:telegram:direct:7", "agent:main:telegram:direct:8");
-        assert_eq!(place(SandboxScope::Agent, none, one), place(SandboxScope::Agent, none, other));
-        assert_ne!(place(SandboxScope::Agent, none, one), place(SandboxScope::Agent, none, "agent:ops:main"));
-        assert_ne!(place(SandboxScope::Session, none, one), place(SandboxScope::Session, none, other));
-        assert_eq!(place(SandboxScope::Session, WorkspaceAccess::Rw, one), Path::new("/ws"));
-        let name = place(SandboxScope::Session, none, "agent:main:x/../../y");
+        assert_eq!(directory(SandboxScope::Agent, none, one), directory(SandboxScope::Agent, none, other));
+        assert_ne!(directory(SandboxScope::Agent, none, one), directory(SandboxScope::Agent, none, "agent:ops:main"));
+        assert_ne!(directory(SandboxScope::Session, none, one), directory(SandboxScope::Session, none, other));
+        assert_eq!(directory(SandboxScope::Session, WorkspaceAccess::Rw, one), Path::new("/ws"));
+        let name = directory(SandboxScope::Session, none, "agent:main:x/../../y");
         assert!(name.parent() == Some(Path::new("/boxes")) && name.components().count() == 3, "{name:?}");
         assert_ne!(name_of("agent:a:b"), name_of("agent:a-b"));
     }

@@ -61,7 +61,7 @@ impl Secrets {
         let Some(patterns) = &self.0 else { return text.into() };
         match patterns.mask_until(text, text.len()) {
             (Cow::Borrowed(_), _) => text.into(),
-            (Cow::Owned(clear), _) => clear.into(),
+            (Cow::Owned(masked), _) => masked.into(),
         }
     }
 
@@ -83,9 +83,9 @@ impl Secrets {
     /// Returns a masked copy of a value; `None` if it contains no secret.
     pub fn masked_value(&self, value: &Value) -> Option<Value> {
         self.0.as_ref()?;
-        let mut clear = value.clone();
-        self.mask_value(&mut clear);
-        (clear != *value).then_some(clear)
+        let mut masked = value.clone();
+        self.mask_value(&mut masked);
+        (masked != *value).then_some(masked)
     }
 
     /// Masks the blocks of a message, including arguments of calls.
@@ -106,8 +106,8 @@ impl Secrets {
         match block {
             Block::Text(text) => self.mask_string(&mut text.text),
             Block::Thinking(thinking) => {
-                if let Cow::Owned(clear) = self.mask(&thinking.thinking) {
-                    thinking.thinking = clear;
+                if let Cow::Owned(masked) = self.mask(&thinking.thinking) {
+                    thinking.thinking = masked;
                     thinking.thinking_signature = None;
                 }
             }
@@ -117,8 +117,8 @@ impl Secrets {
 
     /// Masks a text in place.
     pub fn mask_string(&self, text: &mut String) {
-        if let Cow::Owned(clear) = self.mask(text) {
-            *text = clear;
+        if let Cow::Owned(masked) = self.mask(text) {
+            *text = masked;
         }
     }
 
@@ -152,35 +152,35 @@ impl SecretPatterns {
     /// Masks the secrets that start before the byte `until`. Returns the masked text and the number of bytes it covers;
     /// a secret that starts before `until` is replaced as a whole.
     fn mask_until<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
-        let (joined, places) = join(text);
-        let mut clear = String::new();
+        let (joined, positions) = join(text);
+        let mut masked = String::new();
         let mut last = 0;
         for secret in self.search.find_iter(&joined) {
-            let start = places.in_text(secret.start());
+            let start = positions.in_text(secret.start());
             if start >= until {
                 break;
             }
-            clear.push_str(&text[last..start]);
-            clear.push_str(MASK);
-            last = places.in_text(secret.end() - 1) + 1;
+            masked.push_str(&text[last..start]);
+            masked.push_str(MASK);
+            last = positions.in_text(secret.end() - 1) + 1;
         }
         if last == 0 {
             return (text[..until].into(), until);
         }
         let end = until.max(last);
-        clear.push_str(&text[last..end]);
-        (clear.into(), end)
+        masked.push_str(&text[last..end]);
+        (masked.into(), end)
     }
 
     /// Returns the start of the longest suffix that may be the beginning of a secret.
     fn partial_match_start(&self, text: &str) -> Option<usize> {
-        let (joined, places) = join(text);
-        let is_begun = |end: &str| {
+        let (joined, positions) = join(text);
+        let is_prefix = |end: &str| {
             let next = self.spellings.partition_point(|spelling| spelling.as_str() <= end);
             self.spellings.get(next).is_some_and(|spelling| spelling.starts_with(end))
         };
         let starts = joined.char_indices().map(|(at, _)| at);
-        starts.into_iter().find(|at| is_begun(&joined[*at..])).map(|at| places.in_text(at))
+        starts.into_iter().find(|at| is_prefix(&joined[*at..])).map(|at| positions.in_text(at))
     }
 }
 
@@ -199,11 +199,11 @@ impl MaskedStream {
         let mut shown = String::new();
         loop {
             let until = patterns.partial_match_start(&self.pending).unwrap_or(self.pending.len());
-            let (clear, taken) = patterns.mask_until(&self.pending, until);
-            shown.push_str(&clear);
-            self.pending.drain(..taken);
+            let (masked, consumed) = patterns.mask_until(&self.pending, until);
+            shown.push_str(&masked);
+            self.pending.drain(..consumed);
             // A secret extended beyond the open end: the text after it may be the beginning of another one.
-            if taken <= until {
+            if consumed <= until {
                 return shown.into();
             }
         }
@@ -230,18 +230,18 @@ impl PositionMap {
 
 /// Converts a text to lower case without ignored characters.
 fn join(text: &str) -> (String, PositionMap) {
-    let (mut joined, mut places) = (String::with_capacity(text.len()), Vec::new());
+    let (mut joined, mut positions) = (String::with_capacity(text.len()), Vec::new());
     let mut at = 0;
     for part in text.split_inclusive(IGNORED) {
         let kept = part.trim_end_matches(IGNORED);
         if !kept.is_empty() {
-            places.push((joined.len(), at));
+            positions.push((joined.len(), at));
             joined.push_str(kept);
         }
         at += part.len();
     }
     joined.make_ascii_lowercase();
-    (joined, PositionMap(places))
+    (joined, PositionMap(positions))
 }
 
 impl fmt::Debug for Secrets {
@@ -255,8 +255,8 @@ impl fmt::Debug for Secrets {
 /// percent-encoding, hex, character codes, base64, base32, reversed and rot13.
 fn spellings(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
-    let each = |written: &dyn Fn(u8) -> String, between: &str| {
-        bytes.iter().map(|byte| written(*byte)).collect::<Vec<_>>().join(between)
+    let encode_bytes = |format_byte: &dyn Fn(u8) -> String, separator: &str| {
+        bytes.iter().map(|byte| format_byte(*byte)).collect::<Vec<_>>().join(separator)
     };
     let hex = |byte: u8| format!("{byte:02x}");
     let percent = |byte: u8| {
@@ -267,16 +267,16 @@ fn spellings(value: &str) -> Vec<String> {
     let mut all = vec![
         value.to_owned(),
         json[1..json.len() - 1].to_owned(),
-        each(&percent, ""),
-        each(&|byte| format!("%{byte:02x}"), ""),
-        each(&hex, ""),
-        each(&hex, ":"),
-        each(&hex, "-"),
-        each(&|byte| format!("0x{byte:02x}"), ","),
-        each(&|byte| format!("\\x{byte:02x}"), ""),
-        each(&|byte| format!("&#{byte};"), ""),
-        each(&|byte| byte.to_string(), ","),
-        each(&|byte| byte.to_string(), ""),
+        encode_bytes(&percent, ""),
+        encode_bytes(&|byte| format!("%{byte:02x}"), ""),
+        encode_bytes(&hex, ""),
+        encode_bytes(&hex, ":"),
+        encode_bytes(&hex, "-"),
+        encode_bytes(&|byte| format!("0x{byte:02x}"), ","),
+        encode_bytes(&|byte| format!("\\x{byte:02x}"), ""),
+        encode_bytes(&|byte| format!("&#{byte};"), ""),
+        encode_bytes(&|byte| byte.to_string(), ","),
+        encode_bytes(&|byte| byte.to_string(), ""),
         value.chars().rev().collect(),
         value.chars().map(rot13).collect(),
     ];
@@ -285,9 +285,9 @@ fn spellings(value: &str) -> Vec<String> {
     for (size, encoders) in [(3, &[standard as fn(&[u8]) -> String, url_safe][..]), (5, &[base32])] {
         for skip in 0..size {
             let Some(rest) = bytes.get(skip..) else { continue };
-            let whole = &rest[..rest.len() / size * size];
-            if whole.len() >= MIN_SECRET_LEN {
-                all.extend(encoders.iter().map(|encode| encode(whole)));
+            let aligned = &rest[..rest.len() / size * size];
+            if aligned.len() >= MIN_SECRET_LEN {
+                all.extend(encoders.iter().map(|encode| encode(aligned)));
             }
         }
     }
@@ -311,10 +311,10 @@ fn base32(bytes: &[u8]) -> String {
     bytes.chunks_exact(5).map(group).collect()
 }
 
-fn rot13(letter: char) -> char {
-    match letter {
-        'a'..='m' | 'A'..='M' => char::from(letter as u8 + 13),
-        'n'..='z' | 'N'..='Z' => char::from(letter as u8 - 13),
+fn rot13(c: char) -> char {
+    match c {
+        'a'..='m' | 'A'..='M' => char::from(c as u8 + 13),
+        'n'..='z' | 'N'..='Z' => char::from(c as u8 - 13),
         other => other,
     }
 }
@@ -328,11 +328,11 @@ mod tests {
     const KEY: &str = "sk-canary/1+\"quoted\"-0123456789";
 
     #[test]
-    fn a_secret_is_found_however_it_is_spelled() {
+    fn a_secret_is_masked_in_common_encodings() {
         let secrets = Secrets::new([KEY.to_owned(), "short".to_owned()]);
-        for before in ["", "a", "ab", "abc"] {
-            let text = format!("{before}{KEY} and more");
-            for spelled in [
+        for prefix in ["", "a", "ab", "abc"] {
+            let text = format!("{prefix}{KEY} and more");
+            for encoded in [
                 text.clone(),
                 Value::from(text.clone()).to_string(),
                 BASE64_STANDARD_NO_PAD.encode(&text),
@@ -340,7 +340,7 @@ mod tests {
                 text.bytes().map(|byte| format!("{byte:02x}")).collect(),
                 text.bytes().map(|byte| format!("{byte:02X}")).collect(),
             ] {
-                assert!(secrets.mask(&spelled).contains(MASK), "{spelled}");
+                assert!(secrets.mask(&encoded).contains(MASK), "{encoded}");
             }
         }
         assert_eq!(secrets.mask("a short text"), "a short text");
@@ -352,31 +352,32 @@ mod tests {
     #[test]
     fn h1_a_secret_is_masked_in_the_encodings_that_models_know() {
         let secrets = Secrets::new([KEY.to_owned()]);
-        let each =
-            |write: &dyn Fn(u8) -> String, between: &str| KEY.bytes().map(write).collect::<Vec<_>>().join(between);
-        let invisible: String = KEY.chars().flat_map(|letter| [letter, '\u{200b}']).collect();
+        let encode_bytes = |format_byte: &dyn Fn(u8) -> String, separator: &str| {
+            KEY.bytes().map(format_byte).collect::<Vec<_>>().join(separator)
+        };
+        let invisible: String = KEY.chars().flat_map(|c| [c, '\u{200b}']).collect();
         let grouped: Vec<_> =
-            each(&|byte| format!("{byte:02x}"), "").as_bytes().chunks(4).map(<[u8]>::to_vec).collect();
+            encode_bytes(&|byte| format!("{byte:02x}"), "").as_bytes().chunks(4).map(<[u8]>::to_vec).collect();
         let grouped = grouped.iter().map(|group| String::from_utf8_lossy(group)).collect::<Vec<_>>().join(" ");
-        for spelled in [
+        for encoded in [
             KEY.to_uppercase(),
             KEY.chars().map(String::from).collect::<Vec<_>>().join(" "),
             invisible,
             KEY.chars().rev().collect(),
-            each(&|byte| format!("%{byte:02X}"), ""),
-            each(&|byte| format!("{byte:02x}"), " "),
-            each(&|byte| format!("{byte:02X}"), ":"),
-            each(&|byte| format!("\\x{byte:02x}"), ""),
-            each(&|byte| byte.to_string(), ", "),
-            each(&|byte| format!("&#{byte};"), ""),
+            encode_bytes(&|byte| format!("%{byte:02X}"), ""),
+            encode_bytes(&|byte| format!("{byte:02x}"), " "),
+            encode_bytes(&|byte| format!("{byte:02X}"), ":"),
+            encode_bytes(&|byte| format!("\\x{byte:02x}"), ""),
+            encode_bytes(&|byte| byte.to_string(), ", "),
+            encode_bytes(&|byte| format!("&#{byte};"), ""),
             grouped,
             "fx-pnanel/1+\"dhbgrq\"-0123456789".to_owned(),
             "ONVS2Y3BNZQXE6JPGEVSE4LVN52GKZBCFUYDCMRTGQ2TMNZYHE======".to_owned(),
         ] {
-            let masked = secrets.mask(&spelled);
-            assert!(masked.contains(MASK) && masked.len() < spelled.len(), "{spelled}: {masked}");
-            let whole: Vec<&str> = spelled.split_inclusive(|_| true).collect();
-            assert!(streamed(&secrets, &whole).0.contains(MASK), "{spelled}");
+            let masked = secrets.mask(&encoded);
+            assert!(masked.contains(MASK) && masked.len() < encoded.len(), "{encoded}: {masked}");
+            let chars: Vec<&str> = encoded.split_inclusive(|_| true).collect();
+            assert!(streamed(&secrets, &chars).0.contains(MASK), "{encoded}");
         }
         // A part of it, and ordinary text, are kept.
         for plain in ["sk-canary is a bird", "The quoted price: 0123456789", "a b c d e f"] {
@@ -385,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_across_lines_and_what_is_around_it_stays() {
+    fn a_secret_is_masked_across_lines_and_the_surrounding_text_is_kept() {
         let secrets = Secrets::new([KEY.to_owned(), "-----BEGIN\nabcdef\n-----END".to_owned()]);
-        let (one, two) = KEY.split_at(9);
-        let text = format!("été\n\n{KEY}\nKEY={one}\r\n{two}\n\nand\n{one}\n");
-        assert_eq!(secrets.mask(&text), format!("été\n\n[secret]\nKEY=[secret]\n\nand\n{one}\n"));
+        let (head, tail) = KEY.split_at(9);
+        let text = format!("été\n\n{KEY}\nKEY={head}\r\n{tail}\n\nand\n{head}\n");
+        assert_eq!(secrets.mask(&text), format!("été\n\n[secret]\nKEY=[secret]\n\nand\n{head}\n"));
         assert_eq!(secrets.mask("a\n-----BEGIN\nabcdef\n-----END\nb\n"), "a\n[secret]\nb\n");
         for width in 1..20 {
             let encoded = BASE64_STANDARD_NO_PAD.encode(format!("a{KEY} and more"));
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_of_two_that_begin_alike_is_hidden_whole() {
+    fn the_longer_of_two_secrets_with_the_same_prefix_is_masked_whole() {
         let secrets = Secrets::new(["sk-12345678".to_owned(), "sk-1234567890".to_owned()]);
         assert_eq!(secrets.mask("sk-1234567890!"), "[secret]!");
     }
@@ -407,24 +408,24 @@ mod tests {
     /// Returns the text of a stream, and the longest part that was held back.
     fn streamed(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
         let mut stream = secrets.stream();
-        let (mut shown, mut held) = (String::new(), 0);
+        let (mut shown, mut max_pending) = (String::new(), 0);
         for piece in pieces {
             shown.push_str(&stream.push(piece));
-            held = held.max(stream.pending.len());
+            max_pending = max_pending.max(stream.pending.len());
         }
-        (shown + &stream.finish(), held)
+        (shown + &stream.finish(), max_pending)
     }
 
     #[test]
     fn h1_a_secret_is_masked_in_a_stream_wherever_its_pieces_are_cut() {
         let secrets = Secrets::new([KEY.to_owned(), "sk-12345678".to_owned(), "sk-1234567890".to_owned()]);
         let text = format!("été: {KEY}{KEY}!\nsk-12345678, sk-1234567890, sk-12345\r\n67890 sk-canary/ end s");
-        let clear = "été: [secret][secret]!\n[secret], [secret], [secret] sk-canary/ end s";
+        let masked = "été: [secret][secret]!\n[secret], [secret], [secret] sk-canary/ end s";
         for width in 1..40 {
             let chars: Vec<char> = text.chars().collect();
             let pieces: Vec<String> = chars.chunks(width).map(|piece| piece.iter().collect()).collect();
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
-            assert_eq!(streamed(&secrets, &pieces).0, clear, "{width}");
+            assert_eq!(streamed(&secrets, &pieces).0, masked, "{width}");
         }
         // Text that starts no secret is not held back.
         assert_eq!(streamed(&secrets, &["é", "ü ", "\n", "é"]), ("éü \né".to_owned(), 0));
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn l10_blocks_of_a_message_are_cleared() {
+    fn l10_blocks_of_a_message_are_masked() {
         let secrets = Secrets::new([KEY.to_owned()]);
         let mut content: Vec<Block> = serde_json::from_value(json!([
             {"type": "thinking", "thinking": format!("use {KEY}"), "thinkingSignature": "s"},
@@ -460,10 +461,10 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_cleared_in_all_its_parts() {
+    fn text_and_details_of_a_result_are_masked() {
         let secrets = Secrets::new([KEY.to_owned()]);
         let result = ToolResult::text(format!("KEY={KEY}")).with_details(json!({"tail": [KEY], "n": 1}));
-        let clear = ToolResult::text("KEY=[secret]").with_details(json!({"tail": ["[secret]"], "n": 1}));
-        assert_eq!(secrets.mask_result(result), clear);
+        let masked = ToolResult::text("KEY=[secret]").with_details(json!({"tail": ["[secret]"], "n": 1}));
+        assert_eq!(secrets.mask_result(result), masked);
     }
 }

@@ -26,7 +26,7 @@ pub struct Tape {
     accepted_at: u64,
     inner: Mutex<TapeInner>,
     /// Queue disposition of its message, as last reported to its sender.
-    placed: Mutex<Option<Disposition>>,
+    disposition: Mutex<Option<Disposition>>,
     changed: Notify,
     feed: mpsc::UnboundedSender<HubEvent>,
 }
@@ -60,7 +60,7 @@ enum SlotKind {
         message: u32,
         text: String,
     },
-    Fact(RunEvent),
+    Event(RunEvent),
     /// Progress of a tool that was superseded by newer progress.
     Superseded,
 }
@@ -95,7 +95,7 @@ impl Tape {
         feed: mpsc::UnboundedSender<HubEvent>,
     ) -> Arc<Self> {
         let inner = Mutex::default();
-        Arc::new(Self { run, key, accepted_at, inner, placed: Mutex::default(), changed: Notify::new(), feed })
+        Arc::new(Self { run, key, accepted_at, inner, disposition: Mutex::default(), changed: Notify::new(), feed })
     }
 
     /// Id of the run.
@@ -115,26 +115,26 @@ impl Tape {
 
     /// Queue disposition of its message, as last reported to its sender; `Started` if it was never queued.
     pub fn disposition(&self) -> Disposition {
-        self.placed.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Disposition::Started)
+        self.disposition.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Disposition::Started)
     }
 
     /// Sets the disposition of the message at its arrival. Later calls have no effect.
-    pub(crate) fn set_disposition(&self, placed: Disposition) {
-        self.placed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(placed);
+    pub(crate) fn set_disposition(&self, disposition: Disposition) {
+        self.disposition.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(disposition);
     }
 
     /// Updates the disposition of the message. Emits an event if its kind changed; a new position in the queue is not
     /// reported.
-    pub(crate) fn update_disposition(self: &Arc<Self>, at: u64, placed: Disposition) {
-        let told = self.placed.lock().unwrap_or_else(PoisonError::into_inner).replace(placed);
-        if told.is_some_and(|told| discriminant(&told) != discriminant(&placed)) {
-            self.emit(at, RunEvent::DispositionChanged(placed));
+    pub(crate) fn update_disposition(self: &Arc<Self>, at: u64, disposition: Disposition) {
+        let previous = self.disposition.lock().unwrap_or_else(PoisonError::into_inner).replace(disposition);
+        if previous.is_some_and(|previous| discriminant(&previous) != discriminant(&disposition)) {
+            self.emit(at, RunEvent::DispositionChanged(disposition));
         }
     }
 
     /// True if its run started in this transcript.
     pub(crate) fn started_in(&self, transcript: &SessionId) -> bool {
-        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
+        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Event(RunEvent::Started { session }) if session == transcript);
         self.lock().slots.iter().any(is_start)
     }
 
@@ -152,7 +152,7 @@ impl Tape {
         while cursor.slot < visible {
             let slot = &inner.slots[cursor.slot];
             let kind = match &slot.kind {
-                SlotKind::Fact(fact) => Some(fact.clone()),
+                SlotKind::Event(event) => Some(event.clone()),
                 SlotKind::Superseded => None,
                 SlotKind::Text { message, text } => {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Text { message: *message, delta })
@@ -170,7 +170,7 @@ impl Tape {
                     cursor.offset = text.len();
                     break;
                 }
-                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded => {
+                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded => {
                     *cursor = Cursor { slot: cursor.slot + 1, offset: 0 };
                 }
             }
@@ -189,11 +189,11 @@ impl Tape {
         }
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
             None
-            | Some(SlotKind::Fact(RunEvent::SlotWaited(_) | RunEvent::DispositionChanged(_) | RunEvent::Busy(_))) => {
+            | Some(SlotKind::Event(RunEvent::SlotWaited(_) | RunEvent::DispositionChanged(_) | RunEvent::Busy(_))) => {
                 TapeState::Queued
             }
-            Some(SlotKind::Fact(RunEvent::Ended(end))) => TapeState::Ended(end.clone()),
-            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded) => {
+            Some(SlotKind::Event(RunEvent::Ended(end))) => TapeState::Ended(end.clone()),
+            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded) => {
                 TapeState::Running
             }
         }
@@ -202,15 +202,15 @@ impl Tape {
     /// Returns all events without text and progress; of a broken tape, without those whose records are
     /// not on disk.
     pub(crate) fn events(&self) -> Vec<TapeEvent> {
-        let fact = |slot: &TapeSlot| match &slot.kind {
-            SlotKind::Fact(RunEvent::ToolProgress { .. }) => None,
-            SlotKind::Fact(fact) => Some(TapeEvent { at: slot.at, kind: fact.clone() }),
+        let event_of_slot = |slot: &TapeSlot| match &slot.kind {
+            SlotKind::Event(RunEvent::ToolProgress { .. }) => None,
+            SlotKind::Event(event) => Some(TapeEvent { at: slot.at, kind: event.clone() }),
             SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Superseded => None,
         };
         let inner = self.lock();
-        let is_missing = |place| inner.broken.is_some() && inner.staged.contains(&place);
-        let slots = inner.slots.iter().enumerate().filter(|(place, _)| !is_missing(*place));
-        slots.filter_map(|(_, slot)| fact(slot)).collect()
+        let is_missing = |index| inner.broken.is_some() && inner.staged.contains(&index);
+        let slots = inner.slots.iter().enumerate().filter(|(index, _)| !is_missing(*index));
+        slots.filter_map(|(_, slot)| event_of_slot(slot)).collect()
     }
 
     /// Returns the text of an incomplete assistant message.
@@ -220,11 +220,11 @@ impl Tape {
         let complete = inner
             .slots
             .iter()
-            .rposition(|slot| matches!(&slot.kind, SlotKind::Fact(fact) if !matches!(fact, RunEvent::Block(_))));
+            .rposition(|slot| matches!(&slot.kind, SlotKind::Event(event) if !matches!(event, RunEvent::Block(_))));
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),
-            SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded => "",
+            SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded => "",
         });
         text.collect()
     }
@@ -233,49 +233,49 @@ impl Tape {
     pub(crate) fn text(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
-            Some(TapeSlot { at: last, kind: SlotKind::Text { message: open, text } }) if *open == message => {
-                *last = at;
+            Some(TapeSlot { at: last_at, kind: SlotKind::Text { message: open, text } }) if *open == message => {
+                *last_at = at;
                 text.push_str(delta);
             }
             _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Text { message, text: delta.to_owned() } }),
         }
-        self.announce(inner);
+        self.wake_readers(inner);
     }
 
     /// Appends a reasoning delta of an assistant message.
     pub(crate) fn thinking(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
-            Some(TapeSlot { at: last, kind: SlotKind::Thinking { message: open, text } }) if *open == message => {
-                *last = at;
+            Some(TapeSlot { at: last_at, kind: SlotKind::Thinking { message: open, text } }) if *open == message => {
+                *last_at = at;
                 text.push_str(delta);
             }
             _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Thinking { message, text: delta.to_owned() } }),
         }
-        self.announce(inner);
+        self.wake_readers(inner);
     }
 
     /// Emits an event without a record. Only the newest progress of each tool call is kept.
-    pub(crate) fn emit(self: &Arc<Self>, at: u64, fact: RunEvent) {
+    pub(crate) fn emit(self: &Arc<Self>, at: u64, event: RunEvent) {
         let mut inner = self.lock();
-        if let RunEvent::ToolProgress { call, .. } = &fact {
+        if let RunEvent::ToolProgress { call, .. } = &event {
             inner.drop_progress(call);
         }
-        inner.slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
-        self.announce(inner);
+        inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
+        self.wake_readers(inner);
     }
 
     /// Emits an event without waking readers.
-    pub(crate) fn emit_silent(&self, at: u64, fact: RunEvent) {
-        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
+    pub(crate) fn emit_silent(&self, at: u64, event: RunEvent) {
+        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
     }
 
     /// Stages an event with a record; [`publish`](Self::publish) makes it visible once it is on disk.
-    pub(crate) fn stage(&self, at: u64, fact: RunEvent) {
+    pub(crate) fn stage(&self, at: u64, event: RunEvent) {
         let mut inner = self.lock();
-        let place = inner.slots.len();
-        inner.slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
-        inner.staged.push_back(place);
+        let index = inner.slots.len();
+        inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
+        inner.staged.push_back(index);
     }
 
     /// Publishes the oldest `count` staged events, whose records are on disk.
@@ -285,14 +285,14 @@ impl Tape {
             let count = count.min(inner.staged.len());
             inner.staged.drain(..count);
         }
-        self.announce(inner);
+        self.wake_readers(inner);
     }
 
     /// Marks the tape as broken, because the run's records could not be stored.
     pub(crate) fn mark_broken(self: &Arc<Self>, why: &str) {
         let mut inner = self.lock();
         inner.broken.get_or_insert_with(|| why.to_owned());
-        self.announce(inner);
+        self.wake_readers(inner);
     }
 
     /// Marks the message as not accepted.
@@ -306,7 +306,7 @@ impl Tape {
         self.lock().broken.clone()
     }
 
-    fn announce(self: &Arc<Self>, mut inner: MutexGuard<'_, TapeInner>) {
+    fn wake_readers(self: &Arc<Self>, mut inner: MutexGuard<'_, TapeInner>) {
         if !std::mem::replace(&mut inner.is_in_feed, true) {
             // Without a gateway there is no subscriber of all runs; the send error is ignored.
             self.feed.send(HubEvent::Run(self.clone())).ok();
@@ -322,15 +322,15 @@ impl Tape {
 
 impl TapeInner {
     /// Removes the previous progress of a running call. It is near the end: running calls belong to one message.
-    fn drop_progress(&mut self, at_work: &CallId) {
+    fn drop_progress(&mut self, running: &CallId) {
         for slot in self.slots.iter_mut().rev() {
             match &slot.kind {
-                SlotKind::Fact(RunEvent::ToolProgress { call, .. }) if call == at_work => {
+                SlotKind::Event(RunEvent::ToolProgress { call, .. }) if call == running => {
                     slot.kind = SlotKind::Superseded;
                     return;
                 }
-                SlotKind::Fact(RunEvent::ToolProgress { .. }) | SlotKind::Superseded => {}
-                SlotKind::Fact(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
+                SlotKind::Event(RunEvent::ToolProgress { .. }) | SlotKind::Superseded => {}
+                SlotKind::Event(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
             }
         }
     }
@@ -387,7 +387,7 @@ impl Subscriber {
             changed.as_mut().enable();
             match self.tape.state() {
                 TapeState::Queued | TapeState::Running => changed.await,
-                over @ (TapeState::Ended(_) | TapeState::Broken(_) | TapeState::Rejected) => return over,
+                state @ (TapeState::Ended(_) | TapeState::Broken(_) | TapeState::Rejected) => return state,
             }
         }
     }
@@ -405,7 +405,7 @@ mod tests {
         Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed)
     }
 
-    fn fact(n: usize) -> RunEvent {
+    fn input(n: usize) -> RunEvent {
         let user = homard_proto::message::User::text(n.to_string(), 0);
         RunEvent::Input(Arc::new(Message::User(user)))
     }
@@ -425,27 +425,27 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_fact_and_what_follows_it_wait_for_the_commit() {
+    fn a_staged_event_and_all_later_ones_wait_for_the_commit() {
         let tape = tape();
         let mut cursor = Cursor::default();
-        tape.stage(1, fact(1));
+        tape.stage(1, input(1));
         tape.text(2, 0, "hi");
         assert_eq!(tape.read(&mut cursor), []);
         assert_eq!(tape.state(), TapeState::Queued);
         tape.publish(1);
-        let told: Vec<_> = tape.read(&mut cursor).into_iter().map(|event| event.kind).collect();
-        assert_eq!(told, [fact(1), RunEvent::Text { message: 0, delta: "hi".to_owned() }]);
+        let kinds: Vec<_> = tape.read(&mut cursor).into_iter().map(|event| event.kind).collect();
+        assert_eq!(kinds, [input(1), RunEvent::Text { message: 0, delta: "hi".to_owned() }]);
     }
 
     #[test]
-    fn growing_text_is_one_announcement_until_it_is_read() {
-        let (feed, mut news) = mpsc::unbounded_channel();
+    fn growing_text_is_published_once_until_it_is_read() {
+        let (feed, mut receiver) = mpsc::unbounded_channel();
         let tape = Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed);
         for _ in 0..100 {
             tape.text(0, 0, "é");
         }
-        assert!(news.try_recv().is_ok());
-        assert!(news.try_recv().is_err());
+        assert!(receiver.try_recv().is_ok());
+        assert!(receiver.try_recv().is_err());
         assert_eq!(tape.read(&mut Cursor::default()).len(), 1);
     }
 
@@ -470,23 +470,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn readers_who_look_at_different_times_read_the_same(acts in proptest::collection::vec(act(), 0..60)) {
+        fn readers_at_different_times_read_the_same_events(acts in proptest::collection::vec(act(), 0..60)) {
             let tape = tape();
             let mut readers = [(Cursor::default(), Vec::new()), (Cursor::default(), Vec::new())];
-            let mut held = 0;
+            let mut staged = 0;
             for (n, act) in acts.into_iter().enumerate() {
                 match act {
                     Act::Text(message, text) => tape.text(0, message, &text),
-                    Act::Pass => tape.emit(0, fact(n)),
-                    Act::Hold => { tape.stage(0, fact(n)); held += 1; }
-                    Act::Publish => { tape.publish(1); held = usize::saturating_sub(held, 1); }
-                    Act::Look(who) => {
-                        let (cursor, read) = &mut readers[who];
+                    Act::Pass => tape.emit(0, input(n)),
+                    Act::Hold => { tape.stage(0, input(n)); staged += 1; }
+                    Act::Publish => { tape.publish(1); staged = usize::saturating_sub(staged, 1); }
+                    Act::Look(reader) => {
+                        let (cursor, read) = &mut readers[reader];
                         read.extend(tape.read(cursor));
                     }
                 }
             }
-            tape.publish(held);
+            tape.publish(staged);
             for (cursor, read) in &mut readers {
                 read.extend(tape.read(cursor));
             }

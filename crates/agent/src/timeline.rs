@@ -39,32 +39,32 @@ pub(crate) struct TimelineRange<'a> {
 }
 
 /// Builds the timeline of these events.
-pub(crate) fn build_timeline(facts: &[TapeEvent], span: TimelineRange<'_>) -> RunTimeline {
-    let mut course = TimelineBuilder {
-        covered_until: span.accepted_at,
-        until: span.until,
-        held: span.held,
+pub(crate) fn build_timeline(events: &[TapeEvent], range: TimelineRange<'_>) -> RunTimeline {
+    let mut builder = TimelineBuilder {
+        covered_until: range.accepted_at,
+        until: range.until,
+        held: range.held,
         ..TimelineBuilder::default()
     };
-    if let [first, again @ ..] = span.earlier_starts {
-        course.cover(*first, SpanKind::Queued { slot_ms: 0 });
-        course.phase = TimelinePhase::Between;
-        course.earlier_resumes = again.iter().copied().collect();
-        course.resumed_at = Some(resumed_at(facts).unwrap_or(span.until));
+    if let [first, resumes @ ..] = range.earlier_starts {
+        builder.cover(*first, SpanKind::Queued { slot_ms: 0 });
+        builder.phase = TimelinePhase::Between;
+        builder.earlier_resumes = resumes.iter().copied().collect();
+        builder.resumed_at = Some(resumed_at(events).unwrap_or(range.until));
     }
-    for TapeEvent { at, kind } in facts {
-        course.process((*at).min(span.until), kind);
+    for TapeEvent { at, kind } in events {
+        builder.process((*at).min(range.until), kind);
     }
-    course.end(span.stored_at.unwrap_or(span.until))
+    builder.end(range.stored_at.unwrap_or(range.until))
 }
 
 /// Returns when a run with these events was resumed.
-fn resumed_at(facts: &[TapeEvent]) -> Option<u64> {
-    let started = facts.iter().find(|fact| matches!(fact.kind, RunEvent::Started { .. }));
+fn resumed_at(events: &[TapeEvent]) -> Option<u64> {
+    let started = events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
     // If `Started` was lost to a storage failure, the first event counts; only compactions are replayed with an earlier
     // time.
-    let is_new = |fact: &&TapeEvent| !matches!(fact.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
-    started.or_else(|| facts.iter().find(is_new)).map(|fact| fact.at)
+    let is_new = |event: &&TapeEvent| !matches!(event.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    started.or_else(|| events.iter().find(is_new)).map(|event| event.at)
 }
 
 /// Current phase of a run.
@@ -111,35 +111,36 @@ impl TimelineBuilder {
             RunEvent::Started { .. } if self.resumed_at.is_some() => {}
             RunEvent::Started { .. } => self.start_phase(at, TimelinePhase::Between),
             RunEvent::SlotWaited(time) => self.slot_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-            RunEvent::ModelRequested(asked) => {
-                self.start_phase(at, TimelinePhase::Model(Box::new((**asked).clone()), at))
+            RunEvent::ModelRequested(span) => {
+                self.start_phase(at, TimelinePhase::Model(Box::new((**span).clone()), at))
             }
             RunEvent::FirstToken => {
-                if let TimelinePhase::Model(asked, since) = &mut self.phase {
-                    asked.first_ms = Some(at.saturating_sub(*since));
+                if let TimelinePhase::Model(span, since) = &mut self.phase {
+                    span.first_ms = Some(at.saturating_sub(*since));
                 }
             }
             RunEvent::AnswerDropped { why, usage } => {
                 self.fail(why);
-                if let TimelinePhase::Model(asked, _) = &mut self.phase {
-                    add_usage(asked, usage);
+                if let TimelinePhase::Model(span, _) = &mut self.phase {
+                    add_usage(span, usage);
                 }
             }
-            RunEvent::Assistant { said, .. } => {
-                let is_of_before = self.is_replayed(said.timestamp);
-                let at = self.time_of(at, said.timestamp);
-                if let TimelinePhase::Model(asked, _) = &mut self.phase {
-                    add_usage(asked, &said.usage);
-                    asked.error = said.error_message.as_deref().map(short);
-                } else if is_of_before {
+            RunEvent::Assistant { said: answer, .. } => {
+                let is_replayed = self.is_replayed(answer.timestamp);
+                let at = self.time_of(at, answer.timestamp);
+                if let TimelinePhase::Model(span, _) = &mut self.phase {
+                    add_usage(span, &answer.usage);
+                    span.error = answer.error_message.as_deref().map(short);
+                } else if is_replayed {
                     // The request was made before the restart, and its details were not recorded.
-                    let mut asked = ModelRequestSpan { provider: said.provider.clone(), ..ModelRequestSpan::default() };
-                    (asked.model, asked.prompt) = (said.model.clone(), PromptStats::default());
-                    add_usage(&mut asked, &said.usage);
-                    asked.error = said.error_message.as_deref().map(short);
-                    self.phase = TimelinePhase::Model(Box::new(asked), self.covered_until);
+                    let mut span =
+                        ModelRequestSpan { provider: answer.provider.clone(), ..ModelRequestSpan::default() };
+                    (span.model, span.prompt) = (answer.model.clone(), PromptStats::default());
+                    add_usage(&mut span, &answer.usage);
+                    span.error = answer.error_message.as_deref().map(short);
+                    self.phase = TimelinePhase::Model(Box::new(span), self.covered_until);
                 }
-                self.change_phase((at, is_of_before), TimelinePhase::Committing);
+                self.change_phase((at, is_replayed), TimelinePhase::Committing);
             }
             RunEvent::Retrying { why, .. } => {
                 self.fail(why);
@@ -158,7 +159,7 @@ impl TimelineBuilder {
                 self.tools.insert(call.clone(), (at, name.clone(), digest(arguments)));
             }
             RunEvent::ToolEnded { call, result, .. } => {
-                let is_of_before = self.is_replayed(result.timestamp);
+                let is_replayed = self.is_replayed(result.timestamp);
                 let at = self.time_of(at, result.timestamp);
                 let (from, name, digest) =
                     self.tools.remove(call).unwrap_or_else(|| (at, result.tool_name.clone(), String::new()));
@@ -171,7 +172,7 @@ impl TimelineBuilder {
                     if !matches!(self.phase, TimelinePhase::Tools) && at > self.covered_until {
                         self.phase = TimelinePhase::Tools;
                     }
-                    self.change_phase((at, is_of_before), TimelinePhase::Between);
+                    self.change_phase((at, is_replayed), TimelinePhase::Between);
                 }
             }
             // Only the end of a compaction before a restart is known.
@@ -185,15 +186,15 @@ impl TimelineBuilder {
                 self.compacted(at, SpanKind::Compaction { tokens: None, how: short(why), input: None });
             }
             RunEvent::HookDecision(note) => {
-                let took = u64::try_from(note.duration.as_millis()).unwrap_or(0);
+                let duration_ms = u64::try_from(note.duration.as_millis()).unwrap_or(0);
                 let (point, hook) = (note.point.name().to_owned(), note.hook.clone());
                 self.add_parallel(
-                    at.saturating_sub(took),
+                    at.saturating_sub(duration_ms),
                     at,
                     SpanKind::Hook { point, hook, decision: short(&note.decision.to_string()) },
                 );
             }
-            RunEvent::Input(_) if self.has_asked() => {
+            RunEvent::Input(_) if self.has_model_request() => {
                 self.add_parallel(at, at, SpanKind::Joined);
             }
             RunEvent::Block(_) => self.add_parallel(at, at, SpanKind::Block),
@@ -202,8 +203,8 @@ impl TimelineBuilder {
                 let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
                 self.add_parallel(at, at, SpanKind::Withheld { call, repetition, chars, text });
             }
-            RunEvent::DispositionChanged(placed) => {
-                let (disposition, position) = placed.wire_name();
+            RunEvent::DispositionChanged(changed) => {
+                let (disposition, position) = changed.wire_name();
                 let position = position.map(|position| position as u64);
                 self.add_parallel(at, at, SpanKind::Placed { disposition: disposition.to_owned(), position });
             }
@@ -224,40 +225,42 @@ impl TimelineBuilder {
     }
 
     /// True if a model request was made.
-    fn has_asked(&self) -> bool {
+    fn has_model_request(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.what, SpanKind::Model(_)))
     }
 
     /// Returns the time of a message: a replayed one has the time of its entry.
-    fn time_of(&mut self, at: u64, written: u64) -> u64 {
-        let is_of_before = self.is_replayed(written);
+    fn time_of(&mut self, at: u64, entry_at: u64) -> u64 {
+        let is_replayed = self.is_replayed(entry_at);
         // Another process may have resumed the run between the previous entry and this one.
-        while is_of_before && let Some(again) = self.earlier_resumes.pop_front_if(|again| *again <= written) {
+        while is_replayed
+            && let Some(resumed_at) = self.earlier_resumes.pop_front_if(|resumed_at| *resumed_at <= entry_at)
+        {
             self.phase = TimelinePhase::Between;
-            self.cover(again, SpanKind::Down);
+            self.cover(resumed_at, SpanKind::Down);
         }
         // Entries from the time of the hold on only complete the transcript.
-        if let Some(hold) = self.held.filter(|hold| is_of_before && hold.held_at <= written) {
+        if let Some(hold) = self.held.filter(|hold| is_replayed && hold.held_at <= entry_at) {
             self.phase = TimelinePhase::Between;
             self.cover(hold.held_at, SpanKind::Down);
         }
-        if is_of_before { written } else { at }
+        if is_replayed { entry_at } else { at }
     }
 
     /// True if something was written before this process resumed the run.
-    fn is_replayed(&self, written: u64) -> bool {
-        self.resumed_at.is_some_and(|took_up| written < took_up)
+    fn is_replayed(&self, entry_at: u64) -> bool {
+        self.resumed_at.is_some_and(|resumed_at| entry_at < resumed_at)
     }
 
     /// Covers the downtime before this process resumed the run.
     fn cover_downtime(&mut self) {
-        if let Some(took_up) = self.resumed_at.take() {
+        if let Some(resumed_at) = self.resumed_at.take() {
             self.phase = TimelinePhase::Between;
             if let Some(Hold { held_at, released_at, .. }) = self.held.take() {
-                self.cover(held_at.min(took_up), SpanKind::Down);
-                self.cover(released_at.unwrap_or(took_up).min(took_up), SpanKind::Held);
+                self.cover(held_at.min(resumed_at), SpanKind::Down);
+                self.cover(released_at.unwrap_or(resumed_at).min(resumed_at), SpanKind::Held);
             }
-            self.cover(took_up, SpanKind::Down);
+            self.cover(resumed_at, SpanKind::Down);
         }
     }
 
@@ -269,8 +272,8 @@ impl TimelineBuilder {
     }
 
     /// Starts a new phase, in this process or before it resumed the run.
-    fn change_phase(&mut self, (at, is_of_before): (u64, bool), next: TimelinePhase) {
-        match is_of_before {
+    fn change_phase(&mut self, (at, is_replayed): (u64, bool), next: TimelinePhase) {
+        match is_replayed {
             true => self.label_phase(at, next),
             false => self.start_phase(at, next),
         }
@@ -278,39 +281,39 @@ impl TimelineBuilder {
 
     /// Covers the time of the current phase with its label.
     fn label_phase(&mut self, at: u64, next: TimelinePhase) {
-        let what = match std::mem::replace(&mut self.phase, next) {
+        let kind = match std::mem::replace(&mut self.phase, next) {
             TimelinePhase::Waiting => SpanKind::Queued { slot_ms: self.slot_ms },
             TimelinePhase::Between | TimelinePhase::Compacting => SpanKind::Prepared,
-            TimelinePhase::Model(asked, _) => SpanKind::Model(asked),
+            TimelinePhase::Model(span, _) => SpanKind::Model(span),
             TimelinePhase::Retry(why) => SpanKind::Retry { why },
             TimelinePhase::Tools => SpanKind::Tools,
             TimelinePhase::Committing => SpanKind::Stored,
         };
-        self.cover(at, what);
+        self.cover(at, kind);
     }
 
-    fn compacted(&mut self, at: u64, what: SpanKind) {
-        let is_of_before = self.is_replayed(at);
+    fn compacted(&mut self, at: u64, kind: SpanKind) {
+        let is_replayed = self.is_replayed(at);
         let at = self.time_of(at, at);
-        if !is_of_before {
+        if !is_replayed {
             self.cover_downtime();
         }
         self.label_phase(self.covered_until, TimelinePhase::Between);
-        self.cover(at, what);
+        self.cover(at, kind);
     }
 
     /// Records why a request failed. The first reason counts: later ones describe all attempts.
     fn fail(&mut self, why: &str) {
-        if let TimelinePhase::Model(asked, _) = &mut self.phase {
-            asked.error.get_or_insert_with(|| short(why));
+        if let TimelinePhase::Model(span, _) = &mut self.phase {
+            span.error.get_or_insert_with(|| short(why));
         }
     }
 
     /// Labels the time up to a moment. Empty spans without information are left out.
-    fn cover(&mut self, at: u64, what: SpanKind) {
+    fn cover(&mut self, at: u64, kind: SpanKind) {
         let (from, to) = (self.covered_until, at.max(self.covered_until).min(self.until.max(self.covered_until)));
-        let says_nothing = matches!(
-            what,
+        let is_uninformative = matches!(
+            kind,
             SpanKind::Queued { .. }
                 | SpanKind::Prepared
                 | SpanKind::Stored
@@ -320,21 +323,21 @@ impl TimelineBuilder {
                 | SpanKind::Down
                 | SpanKind::Held
         );
-        if to > from || !says_nothing {
-            self.steps.push(TimelineSpan { from, to, what });
+        if to > from || !is_uninformative {
+            self.steps.push(TimelineSpan { from, to, what: kind });
         }
         self.covered_until = to;
     }
 
-    fn add_parallel(&mut self, from: u64, to: u64, what: SpanKind) {
-        self.steps.push(TimelineSpan { from: from.min(to), to, what });
+    fn add_parallel(&mut self, from: u64, to: u64, kind: SpanKind) {
+        self.steps.push(TimelineSpan { from: from.min(to), to, what: kind });
     }
 
     fn end(mut self, stored_at: u64) -> RunTimeline {
         // Calls that are still running were stopped.
         for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
-            let what = SpanKind::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
-            self.add_parallel(from, stored_at, what);
+            let kind = SpanKind::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
+            self.add_parallel(from, stored_at, kind);
         }
         self.cover_downtime();
         match self.phase {
@@ -350,12 +353,12 @@ impl TimelineBuilder {
     }
 }
 
-fn add_usage(asked: &mut ModelRequestSpan, usage: &Usage) {
-    asked.input = usage.input;
-    asked.output = usage.output;
-    asked.cache_read = usage.cache_read;
-    asked.cache_write = usage.cache_write;
-    asked.cost = usage.cost.total;
+fn add_usage(span: &mut ModelRequestSpan, usage: &Usage) {
+    span.input = usage.input;
+    span.output = usage.output;
+    span.cache_read = usage.cache_read;
+    span.cache_write = usage.cache_write;
+    span.cost = usage.cost.total;
 }
 
 /// Shortens a text to one line.
@@ -364,12 +367,12 @@ fn excerpt(text: &str) -> String {
     line.chars().take(MAX_EXCERPT_CHARS).collect()
 }
 
-fn short(why: &str) -> String {
-    why.chars().take(MAX_REASON_CHARS).collect()
+fn short(reason: &str) -> String {
+    reason.chars().take(MAX_REASON_CHARS).collect()
 }
 
 /// Digests a call's arguments: their content stays in the transcript.
 fn digest(arguments: &Value) -> String {
-    let sum = Sha256::digest(arguments.to_string());
-    sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    let hash = Sha256::digest(arguments.to_string());
+    hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }

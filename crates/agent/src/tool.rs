@@ -87,8 +87,8 @@ impl ToolCx {
 
     /// True if the call may cause URLs that it writes to be loaded: see [`Profile::may_load_urls`].
     pub fn may_load_urls(&self) -> bool {
-        let may = |hub: &Hub| hub.agents().of(self.session.agent()).may_load_urls((&self.origin, &self.session));
-        self.hub.as_ref().is_none_or(may)
+        let is_granted = |hub: &Hub| hub.agents().of(self.session.agent()).may_load_urls((&self.origin, &self.session));
+        self.hub.as_ref().is_none_or(is_granted)
     }
 
     /// Returns the audit log; a disabled one for a call outside a run.
@@ -169,8 +169,8 @@ impl Variables {
 }
 
 impl FromIterator<(String, String)> for Variables {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(all: I) -> Self {
-        Self(Arc::new(all.into_iter().collect()))
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
+        Self(Arc::new(variables.into_iter().collect()))
     }
 }
 
@@ -240,9 +240,9 @@ impl ToolResult {
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: BTreeMap<String, ToolEntry>,
-    told: Arc<CachedSpecs>,
+    cached: Arc<CachedSpecs>,
     /// Cached specs of subsets: most runs of an agent use the same few.
-    parts: Arc<Mutex<Vec<Arc<CachedSpecs>>>>,
+    subsets: Arc<Mutex<Vec<Arc<CachedSpecs>>>>,
 }
 
 /// Maximum number of cached subsets.
@@ -252,12 +252,12 @@ const MAX_CACHED_SUBSETS: usize = 16;
 #[derive(Default)]
 struct CachedSpecs {
     all: Arc<[ToolSpec]>,
-    briefly: OnceLock<Arc<[ToolSpec]>>,
+    compact: OnceLock<Arc<[ToolSpec]>>,
 }
 
 impl CachedSpecs {
     fn new(specs: impl Iterator<Item = ToolSpec>) -> Arc<Self> {
-        Arc::new(Self { all: specs.collect(), briefly: OnceLock::new() })
+        Arc::new(Self { all: specs.collect(), compact: OnceLock::new() })
     }
 }
 
@@ -277,14 +277,14 @@ impl Toolbox {
     /// Builds a toolbox; of two tools with the same name the later one is kept.
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         let mut specs = BTreeMap::new();
-        let mut held = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         for tool in tools {
             let spec = tool.spec();
             let schema = Arc::new(Schema::compile(&spec.parameters));
-            held.insert(spec.name.clone(), ToolEntry { tool, schema });
+            entries.insert(spec.name.clone(), ToolEntry { tool, schema });
             specs.insert(spec.name.clone(), spec);
         }
-        Self { tools: held, told: CachedSpecs::new(specs.into_values()), ..Self::default() }
+        Self { tools: entries, cached: CachedSpecs::new(specs.into_values()), ..Self::default() }
     }
 
     /// Adds other tools; of two with the same name the other one is kept.
@@ -292,10 +292,10 @@ impl Toolbox {
         if others.tools.is_empty() {
             return self;
         }
-        let mut specs: BTreeMap<_, _> = self.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
-        specs.extend(others.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())));
+        let mut specs: BTreeMap<_, _> = self.cached.all.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+        specs.extend(others.cached.all.iter().map(|spec| (spec.name.clone(), spec.clone())));
         self.tools.extend(others.tools);
-        Self { tools: self.tools, told: CachedSpecs::new(specs.into_values()), ..Self::default() }
+        Self { tools: self.tools, cached: CachedSpecs::new(specs.into_values()), ..Self::default() }
     }
 
     /// Returns the names of all tools.
@@ -305,42 +305,42 @@ impl Toolbox {
 
     /// Returns all tool specs, sorted by name.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
-        self.told.all.clone()
+        self.cached.all.clone()
     }
 
     /// Returns compact tool specs, for models with a small context window.
     pub(crate) fn compact_specs(&self) -> Arc<[ToolSpec]> {
-        self.told.briefly.get_or_init(|| compact_tools::compact_specs(&self.told.all)).clone()
+        self.cached.compact.get_or_init(|| compact_tools::compact_specs(&self.cached.all)).clone()
     }
 
     /// Returns the toolbox with only the `allowed` tools, without compiling schemas again.
     pub fn only(&self, allowed: impl Fn(&str) -> bool) -> Self {
         let tools = self.tools.iter().filter(|(name, _)| allowed(name));
-        let tools: BTreeMap<_, _> = tools.map(|(name, held)| (name.clone(), held.clone())).collect();
-        let told = self.specs_of(&tools);
+        let tools: BTreeMap<_, _> = tools.map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        let cached = self.specs_of(&tools);
         // Specs of a subset are cached in the original toolbox, so that clones find them again.
-        let parts = if Arc::ptr_eq(&told, &self.told) { self.parts.clone() } else { Arc::default() };
-        Self { tools, told, parts }
+        let subsets = if Arc::ptr_eq(&cached, &self.cached) { self.subsets.clone() } else { Arc::default() };
+        Self { tools, cached, subsets }
     }
 
     /// Returns the specs of a subset of these tools.
     fn specs_of(&self, tools: &BTreeMap<String, ToolEntry>) -> Arc<CachedSpecs> {
         if tools.len() == self.tools.len() {
-            return self.told.clone();
+            return self.cached.clone();
         }
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of = |told: &&Arc<CachedSpecs>| {
-            told.all.len() == tools.len() && told.all.iter().all(|spec| tools.contains_key(&spec.name))
+        let mut subsets = self.subsets.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_tools = |cached: &&Arc<CachedSpecs>| {
+            cached.all.len() == tools.len() && cached.all.iter().all(|spec| tools.contains_key(&spec.name))
         };
-        if let Some(told) = parts.iter().find(is_of) {
-            return told.clone();
+        if let Some(cached) = subsets.iter().find(has_tools) {
+            return cached.clone();
         }
-        let told = CachedSpecs::new(self.told.all.iter().filter(|spec| tools.contains_key(&spec.name)).cloned());
-        if parts.len() >= MAX_CACHED_SUBSETS {
-            parts.clear();
+        let cached = CachedSpecs::new(self.cached.all.iter().filter(|spec| tools.contains_key(&spec.name)).cloned());
+        if subsets.len() >= MAX_CACHED_SUBSETS {
+            subsets.clear();
         }
-        parts.push(told.clone());
-        told
+        subsets.push(cached.clone());
+        cached
     }
 
     /// True if there is a tool with this name.
@@ -350,13 +350,13 @@ impl Toolbox {
 
     /// Finds a tool and validates its arguments; `Err` is the result for the model.
     pub fn prepare(&self, name: &str, arguments: &Value) -> Result<(Arc<dyn Tool>, Value), ToolResult> {
-        let Some(held) = self.tools.get(name) else {
+        let Some(entry) = self.tools.get(name) else {
             return Err(ToolResult::error(format!("Tool {name} not found")));
         };
-        let arguments = held.schema.coerce(arguments);
-        let problems = held.schema.check(&arguments);
+        let arguments = entry.schema.coerce(arguments);
+        let problems = entry.schema.check(&arguments);
         if problems.is_empty() {
-            Ok((held.tool.clone(), arguments))
+            Ok((entry.tool.clone(), arguments))
         } else {
             Err(bad_arguments(name, &problems, &arguments))
         }
@@ -365,9 +365,9 @@ impl Toolbox {
 
 fn bad_arguments(name: &str, problems: &[SchemaViolation], received: &Value) -> ToolResult {
     let mut text = format!("The arguments for {name} do not fit its schema:\n");
-    for SchemaViolation { path, message: what } in problems {
+    for SchemaViolation { path, message } in problems {
         let path = if path.is_empty() { "arguments" } else { path };
-        text.push_str(&format!("  - {path}: {what}\n"));
+        text.push_str(&format!("  - {path}: {message}\n"));
     }
     text.push_str(&format!("Received: {received}"));
     ToolResult::error(text).with_details(json!({"status": "error", "tool": name, "error": "invalid arguments"}))

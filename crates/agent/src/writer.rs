@@ -33,7 +33,7 @@ pub(crate) struct CommitWriter {
 #[derive(Debug)]
 struct WriteRequest {
     records: Vec<Rec>,
-    then: AfterCommit,
+    after_commit: AfterCommit,
 }
 
 /// What happens once the records are committed or rejected.
@@ -46,7 +46,7 @@ pub(crate) struct AfterCommit {
     /// True if the records end the run: they are stored even if earlier ones of it were not.
     is_end: bool,
     /// Receives the result.
-    tell: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
+    reply: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
 }
 
 impl AfterCommit {
@@ -56,13 +56,13 @@ impl AfterCommit {
     }
 
     /// Publishes staged events.
-    pub(crate) fn publish(tape: &Arc<Tape>, facts: usize) -> Self {
-        Self { publish: Some((tape.clone(), facts)), ..Self::default() }
+    pub(crate) fn publish(tape: &Arc<Tape>, event_count: usize) -> Self {
+        Self { publish: Some((tape.clone(), event_count)), ..Self::default() }
     }
 
     /// Publishes staged events, including the end of the run.
-    pub(crate) fn end(tape: &Arc<Tape>, facts: usize) -> Self {
-        Self { is_end: true, ..Self::publish(tape, facts) }
+    pub(crate) fn end(tape: &Arc<Tape>, event_count: usize) -> Self {
+        Self { is_end: true, ..Self::publish(tape, event_count) }
     }
 
     /// True if an earlier commit of the run failed: its later records would leave a gap in the transcript.
@@ -71,18 +71,18 @@ impl AfterCommit {
     }
 
     /// Also publishes staged events.
-    pub(crate) fn and_publish(self, tape: &Arc<Tape>, facts: usize) -> Self {
-        Self { publish: Some((tape.clone(), facts)), ..self }
+    pub(crate) fn and_publish(self, tape: &Arc<Tape>, event_count: usize) -> Self {
+        Self { publish: Some((tape.clone(), event_count)), ..self }
     }
 }
 
 impl CommitWriter {
     /// Starts the writer; it ends when the last handle is dropped.
     pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let (queue, requests) = mpsc::unbounded_channel();
         let (open, failed) = (Arc::default(), Arc::default());
         let writer = Self { queue, open: Arc::clone(&open), failed: Arc::clone(&failed) };
-        (writer, task::spawn("writer", write((store, fence), waiting, (open, failed))))
+        (writer, task::spawn("writer", write((store, fence), requests, (open, failed))))
     }
 
     /// True if the last batch was not stored: a disk failure, or a full disk.
@@ -90,10 +90,10 @@ impl CommitWriter {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Queues records. If the writer is gone, the senders in `then` are dropped.
-    pub(crate) fn send(&self, records: Vec<Rec>, then: AfterCommit) {
+    /// Queues records. If the writer is gone, the senders in `after_commit` are dropped.
+    pub(crate) fn send(&self, records: Vec<Rec>, after_commit: AfterCommit) {
         self.open.fetch_add(1, Ordering::AcqRel);
-        self.queue.send(WriteRequest { records, then }).ok();
+        self.queue.send(WriteRequest { records, after_commit }).ok();
     }
 
     /// Waits until everything sent before is committed or rejected.
@@ -114,26 +114,26 @@ impl CommitWriter {
         &self,
         records: Vec<Rec>,
     ) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
-        let (tell, told) = oneshot::channel();
-        self.send(records, AfterCommit { tell: Some(tell), ..AfterCommit::default() });
-        async { told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
+        let (reply, verdicts) = oneshot::channel();
+        self.send(records, AfterCommit { reply: Some(reply), ..AfterCommit::default() });
+        async { verdicts.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
     }
 }
 
 async fn write(
     (store, fence): (Arc<dyn Store>, Fence),
-    mut waiting: mpsc::UnboundedReceiver<WriteRequest>,
+    mut requests: mpsc::UnboundedReceiver<WriteRequest>,
     (open, failed): (Arc<AtomicUsize>, Arc<AtomicBool>),
 ) {
-    while let Some(first) = waiting.recv().await {
+    while let Some(first) = requests.recv().await {
         let mut writes = vec![first];
         let mut count = writes[0].records.len();
         while count < MAX_BATCH {
-            let Ok(next) = waiting.try_recv() else { break };
+            let Ok(next) = requests.try_recv() else { break };
             count += next.records.len();
             writes.push(next);
         }
-        writes.iter_mut().filter(|write| write.then.is_after_failure()).for_each(|write| write.records.clear());
+        writes.iter_mut().filter(|write| write.after_commit.is_after_failure()).for_each(|write| write.records.clear());
         let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
@@ -146,31 +146,32 @@ async fn write(
         }
         let mut verdicts = stored.map(Vec::into_iter);
         for (write, size) in writes.into_iter().zip(sizes) {
-            let own = verdicts.as_mut().map(|verdicts| verdicts.take(size).collect()).map_err(|error| error.clone());
-            settle(write.then, own);
+            let write_verdicts =
+                verdicts.as_mut().map(|verdicts| verdicts.take(size).collect()).map_err(|error| error.clone());
+            settle(write.after_commit, write_verdicts);
             open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
 
-fn settle(then: AfterCommit, verdicts: Result<Vec<Verdict>, Error>) {
-    let is_taken = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
-    match (&then.admit, then.publish) {
+fn settle(after_commit: AfterCommit, verdicts: Result<Vec<Verdict>, Error>) {
+    let is_accepted = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
+    match (&after_commit.admit, after_commit.publish) {
         // The message was not accepted, so there is no run.
-        (Some((_, tape)), _) if !is_taken => tape.mark_rejected(),
+        (Some((_, tape)), _) if !is_accepted => tape.mark_rejected(),
         (_, None) => {}
-        (_, Some((tape, facts))) => match &verdicts {
-            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(facts),
+        (_, Some((tape, event_count))) => match &verdicts {
+            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(event_count),
             Ok(_) => tape.mark_broken("the store rejected the run's records"),
             Err(error) => tape.mark_broken(&error.to_string()),
         },
     }
-    if let Some((admit, _)) = then.admit {
+    if let Some((admit, _)) = after_commit.admit {
         admit.send_replace(admission(&verdicts));
     }
-    if let Some(tell) = then.tell {
+    if let Some(reply) = after_commit.reply {
         // The caller may have gone; the result is then dropped.
-        tell.send(verdicts).ok();
+        reply.send(verdicts).ok();
     }
 }
 

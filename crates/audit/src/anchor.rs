@@ -7,8 +7,8 @@ use crate::{
     record::{AuditKind, AuditRecord},
 };
 
-/// Stores the end of a log in another place. The files are always written first, so the stored end may lag behind them
-/// after a crash, but never be ahead.
+/// Stores the end of a log outside its folder. The files are always written first, so the stored end may lag behind
+/// them after a crash, but never be ahead.
 pub trait Anchor: Send + Sync {
     /// Returns what is stored. Fails with a reason for the operator.
     fn load(&self) -> Result<AnchorState, String>;
@@ -64,9 +64,9 @@ impl Break {
         Self { at_ms: link.at, expected: link.text("expected").to_owned(), found: link.text("found").to_owned() }
     }
 
-    pub(crate) fn fact(&self) -> AuditRecord {
-        let fact = AuditRecord::new(AuditKind::ChainBroken).outcome("broken");
-        fact.with("expected", &self.expected).with("found", &self.found)
+    pub(crate) fn record(&self) -> AuditRecord {
+        let record = AuditRecord::new(AuditKind::ChainBroken).outcome("broken");
+        record.with("expected", &self.expected).with("found", &self.found)
     }
 
     /// Describes the break in a sentence.
@@ -95,14 +95,14 @@ pub(crate) mod memory {
 
     #[derive(Default)]
     pub(crate) struct MemoryAnchor {
-        kept: Mutex<AnchorState>,
+        stored: Mutex<AnchorState>,
         /// True if deferred writes are lost.
         is_late: bool,
     }
 
     impl MemoryAnchor {
-        pub(crate) fn with(kept: AnchorState) -> Self {
-            Self { kept: Mutex::new(kept), is_late: false }
+        pub(crate) fn with(state: AnchorState) -> Self {
+            Self { stored: Mutex::new(state), is_late: false }
         }
 
         pub(crate) fn late() -> Self {
@@ -112,19 +112,19 @@ pub(crate) mod memory {
 
     impl Anchor for MemoryAnchor {
         fn load(&self) -> Result<AnchorState, String> {
-            Ok(self.kept.lock().unwrap().clone())
+            Ok(self.stored.lock().unwrap().clone())
         }
 
         fn store_soon(&self, head: ChainHead) {
             if !self.is_late {
-                self.kept.lock().unwrap().head = Some(head);
+                self.stored.lock().unwrap().head = Some(head);
             }
         }
 
         fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String> {
-            let mut kept = self.kept.lock().unwrap();
-            kept.head = head.or(kept.head);
-            kept.ledger = Some(ledger.clone());
+            let mut state = self.stored.lock().unwrap();
+            state.head = head.or(state.head);
+            state.ledger = Some(ledger.clone());
             Ok(())
         }
     }

@@ -43,8 +43,8 @@ impl FromStr for Digest {
         if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(());
         }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).or(Err(()))?;
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).or(Err(()))?;
         }
         Ok(Self(bytes))
     }
@@ -75,26 +75,26 @@ impl FromStr for ChainHead {
 }
 
 impl ChainHead {
-    /// Builds the next row for this fact, and returns it with the new end.
-    pub(crate) fn next(self, fact: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
-        self.row(self.rows + 1, fact, at_ms, key)
+    /// Builds the next row for this record, and returns it with the new end.
+    pub(crate) fn next(self, record: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
+        self.row(self.rows + 1, record, at_ms, key)
     }
 
     /// Builds the row that records a break. Sequence numbers are never reused: it comes after the missing row.
     pub(crate) fn next_after_break(
         self,
         expected: Self,
-        fact: &AuditRecord,
+        record: &AuditRecord,
         (at_ms, key): (u64, &Key),
     ) -> (String, Self) {
-        self.row(self.rows.max(expected.rows) + 1, fact, at_ms, key)
+        self.row(self.rows.max(expected.rows) + 1, record, at_ms, key)
     }
 
-    fn row(self, seq: u64, fact: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
+    fn row(self, seq: u64, record: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
         let mut row = Map::new();
         row.insert("seq".to_owned(), seq.into());
         row.insert("at".to_owned(), at_ms.into());
-        row.extend(fact.fields());
+        row.extend(record.fields());
         row.insert("prev".to_owned(), self.digest.to_string().into());
         let mut line = Value::from(row).to_string();
         let signature = key.sign(line.as_bytes());

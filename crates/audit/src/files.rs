@@ -46,8 +46,8 @@ pub struct LogRow {
 
 /// Returns the file of a day.
 pub(crate) fn of_day(folder: &Path, at_ms: u64) -> PathBuf {
-    let at = i64::try_from(at_ms).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
-    folder.join(format!("{START}{}{END}", at.unwrap_or_default().strftime("%Y%m%d")))
+    let timestamp = i64::try_from(at_ms).ok().and_then(|timestamp| jiff::Timestamp::from_millisecond(timestamp).ok());
+    folder.join(format!("{START}{}{END}", timestamp.unwrap_or_default().strftime("%Y%m%d")))
 }
 
 /// Returns the existing files, oldest first; empty if the folder does not exist.
@@ -57,14 +57,14 @@ pub(crate) fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for item in listing {
         let name = item?.file_name();
         let is_ours = name.to_str().is_some_and(|name| name.starts_with(START) && name.ends_with(END));
-        found.extend(is_ours.then(|| folder.join(name)));
+        paths.extend(is_ours.then(|| folder.join(name)));
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 /// Returns all lines of a folder, each with its location.
@@ -73,10 +73,10 @@ pub(crate) fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     for path in all(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let bytes = fs::read(&path)?;
-        let whole = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-        if !whole.is_empty() {
-            let numbered = whole.split(|byte| *byte == b'\n').enumerate();
-            lines.extend(numbered.map(|(at, line)| (format!("{name} line {}", at + 1), line.to_vec())));
+        let content = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        if !content.is_empty() {
+            let numbered = content.split(|byte| *byte == b'\n').enumerate();
+            lines.extend(numbered.map(|(index, line)| (format!("{name} line {}", index + 1), line.to_vec())));
         }
     }
     Ok(lines)
@@ -92,26 +92,26 @@ pub(crate) struct RowsAfter {
 /// Returns the last row with this digest and the lines after it; `None` if there is no such row. Reads from the end,
 /// and no more than necessary.
 pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<RowsAfter>> {
-    let mut later: Vec<Vec<u8>> = Vec::new();
+    let mut later_lines: Vec<Vec<u8>> = Vec::new();
     for path in all(folder)?.iter().rev() {
         let mut size = FIRST_TAIL;
         loop {
-            let (from, tail) = tail(path, size)?;
-            let whole = tail.strip_suffix(b"\n").unwrap_or(&tail);
-            let mut lines: Vec<_> = whole.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-            if from > 0 || whole.is_empty() {
+            let (start, tail) = tail(path, size)?;
+            let content = tail.strip_suffix(b"\n").unwrap_or(&tail);
+            let mut lines: Vec<_> = content.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            if start > 0 || content.is_empty() {
                 // The first line may start before the tail.
                 lines.remove(0);
             }
-            if let Some(at) = lines.iter().rposition(|line| Digest::of(line) == digest) {
-                let mut rest = lines.split_off(at);
+            if let Some(position) = lines.iter().rposition(|line| Digest::of(line) == digest) {
+                let mut rest = lines.split_off(position);
                 let row = rest.remove(0);
-                rest.append(&mut later);
+                rest.append(&mut later_lines);
                 return Ok(Some(RowsAfter { row, lines: rest }));
             }
-            if from == 0 {
-                lines.append(&mut later);
-                later = lines;
+            if start == 0 {
+                lines.append(&mut later_lines);
+                later_lines = lines;
                 break;
             }
             size = size.saturating_mul(16);
@@ -123,23 +123,23 @@ pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<RowsAfte
 /// Returns the end of a file, and its offset.
 pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
     let mut file = File::open(path)?;
-    let from = file.metadata()?.len().saturating_sub(size);
-    file.seek(SeekFrom::Start(from))?;
+    let start = file.metadata()?.len().saturating_sub(size);
+    file.seek(SeekFrom::Start(start))?;
     let mut tail = Vec::new();
     file.take(size).read_to_end(&mut tail)?;
-    Ok((from, tail))
+    Ok((start, tail))
 }
 
 /// Verifies all rows of a folder against external evidence.
 pub fn verify_folder(folder: &Path, evidence: &Evidence) -> io::Result<VerifyReport> {
     let lines = lines(folder)?;
-    Ok(verify(lines.iter().map(|(place, line)| (place.clone(), line.as_slice())), evidence))
+    Ok(verify(lines.iter().map(|(location, line)| (location.clone(), line.as_slice())), evidence))
 }
 
 /// Returns the rows of a folder, oldest first.
 pub fn rows(folder: &Path) -> io::Result<Vec<LogRow>> {
-    let read = |line: Vec<u8>| {
+    let parse = |line: Vec<u8>| {
         serde_json::from_slice(&line).unwrap_or_else(|_| String::from_utf8_lossy(&line).into_owned().into())
     };
-    Ok(lines(folder)?.into_iter().map(|(place, line)| LogRow { location: place, content: read(line) }).collect())
+    Ok(lines(folder)?.into_iter().map(|(location, line)| LogRow { location, content: parse(line) }).collect())
 }

@@ -1,4 +1,4 @@
-//! Handle of the audit log: accepts facts without blocking; one thread writes.
+//! Handle of the audit log: accepts records without blocking; one thread writes.
 
 use std::{
     fmt, io,
@@ -17,14 +17,14 @@ use crate::{
     writer::{AuditWriter, WriteResult},
 };
 
-/// Maximum number of queued facts; further ones are lost, and that is recorded.
+/// Maximum number of queued records. Further ones are lost; their number is written to the log.
 const MAX_QUEUED: usize = 4096;
-/// Maximum number of facts written together.
+/// Maximum number of records written together.
 const BATCH: usize = 256;
 
 /// Handle of an audit log. Clones share it; a default handle discards everything.
 ///
-/// A fact that cannot be written is logged and counted, and affects nothing else.
+/// A record that cannot be written is logged and counted, and affects nothing else.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<AuditLog>>);
 
@@ -33,7 +33,7 @@ struct AuditLog {
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     anchor: Option<Arc<dyn Anchor>>,
     counts: Arc<Totals>,
-    /// Started with the first fact, so that a process without any has no thread and no folder. `None` if the thread
+    /// Started with the first record, so that a process without any has no thread and no folder. `None` if the thread
     /// could not be started.
     writer: OnceLock<Option<SyncSender<WriterJob>>>,
 }
@@ -42,16 +42,16 @@ struct AuditLog {
 struct Totals {
     written: AtomicU64,
     lost: AtomicU64,
-    /// Number of facts by kind, in the order of [`AuditKind::ALL`].
+    /// Number of records by kind, in the order of [`AuditKind::ALL`].
     noted: [AtomicU64; AuditKind::ALL.len()],
 }
 
-/// Number of written and lost facts.
+/// Number of written and lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Rows on disk.
     pub written: u64,
-    /// Facts that were lost.
+    /// Records that were lost.
     pub lost: u64,
 }
 
@@ -63,10 +63,10 @@ enum WriterJob {
     Acknowledge {
         at: u64,
         reason: String,
-        who: String,
+        actor: String,
         done: SyncSender<io::Result<()>>,
     },
-    /// Answered when everything before it is on disk, or was given up.
+    /// Answered when all jobs before it were written or have failed.
     Flush(SyncSender<()>),
 }
 
@@ -86,69 +86,69 @@ impl Audit {
         })))
     }
 
-    /// Records a fact. Never waits for the disk.
-    pub fn note(&self, fact: AuditRecord) {
-        let Some(book) = &self.0 else { return };
-        book.counts.noted[fact.kind() as usize].fetch_add(1, Ordering::Relaxed);
-        let note = WriterJob::Note((book.now_ms)(), fact);
-        let is_taken = book.writer().is_some_and(|writer| writer.try_send(note).is_ok());
-        if !is_taken {
-            // The writer adds a `RowsLost` row with the number of lost facts before the next facts.
-            book.counts.lost.fetch_add(1, Ordering::Relaxed);
+    /// Queues a record. Never waits for the disk.
+    pub fn note(&self, record: AuditRecord) {
+        let Some(log) = &self.0 else { return };
+        log.counts.noted[record.kind() as usize].fetch_add(1, Ordering::Relaxed);
+        let note = WriterJob::Note((log.now_ms)(), record);
+        let is_queued = log.writer().is_some_and(|writer| writer.try_send(note).is_ok());
+        if !is_queued {
+            // The writer adds a `RowsLost` row with the number of lost records before the next records.
+            log.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Compares the end of the log with its anchor, records a break if rows were removed or replaced, and stores the
     /// end, even if another process has written since. Does not wait. Does nothing without an anchor.
     pub fn catch_up(&self) {
-        let Some(book) = self.0.as_ref().filter(|book| book.anchor.is_some()) else { return };
-        if let Some(writer) = book.writer() {
-            // If the queue is full, the end is stored with the last queued fact.
-            writer.try_send(WriterJob::CatchUp((book.now_ms)())).ok();
+        let Some(log) = self.0.as_ref().filter(|log| log.anchor.is_some()) else { return };
+        if let Some(writer) = log.writer() {
+            // If the queue is full, the end is stored with the last queued record.
+            writer.try_send(WriterJob::CatchUp((log.now_ms)())).ok();
         }
     }
 
     /// Appends a row that acknowledges all current problems of the log. Blocks until it is on disk.
-    pub fn acknowledge(&self, reason: &str, who: &str) -> io::Result<()> {
-        let gone = || io::Error::other("the audit log is not written by this process");
-        let book = self.0.as_ref().ok_or_else(gone)?;
-        let (done, wait) = mpsc::sync_channel(1);
-        let (reason, who) = (reason.to_owned(), who.to_owned());
-        let job = WriterJob::Acknowledge { at: (book.now_ms)(), reason, who, done };
-        book.writer().and_then(|writer| writer.send(job).ok()).ok_or_else(gone)?;
-        wait.recv().unwrap_or_else(|_closed| Err(gone()))
+    pub fn acknowledge(&self, reason: &str, actor: &str) -> io::Result<()> {
+        let no_writer = || io::Error::other("the audit log is not written by this process");
+        let log = self.0.as_ref().ok_or_else(no_writer)?;
+        let (done, reply) = mpsc::sync_channel(1);
+        let (reason, actor) = (reason.to_owned(), actor.to_owned());
+        let job = WriterJob::Acknowledge { at: (log.now_ms)(), reason, actor, done };
+        log.writer().and_then(|writer| writer.send(job).ok()).ok_or_else(no_writer)?;
+        reply.recv().unwrap_or_else(|_closed| Err(no_writer()))
     }
 
-    /// Waits until all queued facts are on disk, or were given up.
+    /// Waits until all queued records were written or have failed.
     pub fn flush(&self) {
-        let Some(writer) = self.0.as_ref().and_then(|book| book.writer.get()?.as_ref()) else { return };
-        let (done, wait) = mpsc::sync_channel(1);
+        let Some(writer) = self.0.as_ref().and_then(|log| log.writer.get()?.as_ref()) else { return };
+        let (done, flushed) = mpsc::sync_channel(1);
         if writer.send(WriterJob::Flush(done)).is_ok() {
             // Without a writer there is nothing to wait for.
-            wait.recv().ok();
+            flushed.recv().ok();
         }
     }
 
-    /// Returns the number of facts by kind, without those that never happened.
+    /// Returns the number of records by kind, without kinds that have none.
     pub fn noted(&self) -> Vec<(AuditKind, u64)> {
-        let Some(book) = &self.0 else { return Vec::new() };
-        let counts = book.counts.noted.iter().map(|count| count.load(Ordering::Relaxed));
+        let Some(log) = &self.0 else { return Vec::new() };
+        let counts = log.counts.noted.iter().map(|count| count.load(Ordering::Relaxed));
         AuditKind::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Returns the number of written and lost facts.
+    /// Returns the number of written and lost records.
     pub fn counts(&self) -> Counts {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counts = self.0.as_ref().map(|book| &book.counts);
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = self.0.as_ref().map(|log| &log.counts);
         counts
-            .map_or_else(Counts::default, |totals| Counts { written: read(&totals.written), lost: read(&totals.lost) })
+            .map_or_else(Counts::default, |totals| Counts { written: load(&totals.written), lost: load(&totals.lost) })
     }
 }
 
 impl AuditLog {
     fn writer(&self) -> Option<&SyncSender<WriterJob>> {
-        let begin = || {
-            let (tell, told) = mpsc::sync_channel(MAX_QUEUED);
+        let start = || {
+            let (sender, receiver) = mpsc::sync_channel(MAX_QUEUED);
             let writer = WriterThread {
                 writer: AuditWriter::new(self.location.clone(), self.anchor.clone()),
                 location: self.location.clone(),
@@ -156,16 +156,16 @@ impl AuditLog {
                 recorded_lost: 0,
                 is_failing: false,
             };
-            let begun = thread::Builder::new().name("audit".to_owned()).spawn(move || writer.work(&told));
-            match begun {
-                Ok(_) => Some(tell),
+            let spawned = thread::Builder::new().name("audit".to_owned()).spawn(move || writer.work(&receiver));
+            match spawned {
+                Ok(_) => Some(sender),
                 Err(error) => {
                     tracing::error!(%error, "failed to start the audit thread; nothing is audited");
                     None
                 }
             }
         };
-        self.writer.get_or_init(begin).as_ref()
+        self.writer.get_or_init(start).as_ref()
     }
 }
 
@@ -173,74 +173,74 @@ struct WriterThread {
     writer: AuditWriter,
     location: LogPaths,
     counts: Arc<Totals>,
-    /// Number of lost facts already recorded in the file.
+    /// Number of lost records already recorded in the file.
     recorded_lost: u64,
     is_failing: bool,
 }
 
 impl WriterThread {
     /// Writes until all senders are gone.
-    fn work(mut self, told: &Receiver<WriterJob>) {
-        while let Ok(first) = told.recv() {
-            let (mut facts, mut waiting, mut behind) = (Vec::new(), Vec::new(), None);
-            let more = std::iter::from_fn(|| told.try_recv().ok());
+    fn work(mut self, jobs: &Receiver<WriterJob>) {
+        while let Ok(first) = jobs.recv() {
+            let (mut records, mut flushes, mut catch_up_at) = (Vec::new(), Vec::new(), None);
+            let more = std::iter::from_fn(|| jobs.try_recv().ok());
             for job in std::iter::once(first).chain(more).take(BATCH) {
                 match job {
-                    WriterJob::Note(at, fact) => facts.push((at, fact)),
-                    WriterJob::CatchUp(at) => behind = Some(at),
-                    WriterJob::Acknowledge { at, reason, who, done } => {
-                        self.write(std::mem::take(&mut facts));
-                        let added = self.writer.acknowledge(&reason, &who, at);
+                    WriterJob::Note(at, record) => records.push((at, record)),
+                    WriterJob::CatchUp(at) => catch_up_at = Some(at),
+                    WriterJob::Acknowledge { at, reason, actor, done } => {
+                        self.write(std::mem::take(&mut records));
+                        let result = self.writer.acknowledge(&reason, &actor, at);
                         // The caller may be gone.
-                        done.send(self.report_break(added).map(|_| ())).ok();
+                        done.send(self.report_break(result).map(|_| ())).ok();
                     }
-                    WriterJob::Flush(done) => waiting.push(done),
+                    WriterJob::Flush(done) => flushes.push(done),
                 }
             }
-            if facts.is_empty()
-                && let Some(at) = behind
+            if records.is_empty()
+                && let Some(at) = catch_up_at
             {
-                let added = self.writer.catch_up(at);
-                if let Err(error) = self.report_break(added) {
+                let result = self.writer.catch_up(at);
+                if let Err(error) = self.report_break(result) {
                     self.report_failure(&error);
                 }
             }
-            self.write(facts);
-            for done in waiting {
+            self.write(records);
+            for done in flushes {
                 // The caller may be gone.
                 done.send(()).ok();
             }
         }
     }
 
-    fn write(&mut self, mut facts: Vec<(u64, AuditRecord)>) {
-        let Some((now, _)) = facts.last() else { return };
+    fn write(&mut self, mut records: Vec<(u64, AuditRecord)>) {
+        let Some((now, _)) = records.last() else { return };
         let now = *now;
         let lost = self.counts.lost.load(Ordering::Relaxed);
-        let news = facts.len() as u64;
+        let new_count = records.len() as u64;
         if lost > self.recorded_lost {
-            facts.insert(
+            records.insert(
                 0,
                 (now, AuditRecord::new(AuditKind::RowsLost).outcome("lost").count("rows", lost - self.recorded_lost)),
             );
         }
-        let added = self.writer.write(&facts, now);
-        match self.report_break(added) {
+        let result = self.writer.write(&records, now);
+        match self.report_break(result) {
             Ok(_) => {
                 (self.recorded_lost, self.is_failing) = (lost, false);
-                self.counts.written.fetch_add(facts.len() as u64, Ordering::Relaxed);
+                self.counts.written.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             Err(error) => {
-                self.counts.lost.fetch_add(news, Ordering::Relaxed);
+                self.counts.lost.fetch_add(new_count, Ordering::Relaxed);
                 self.report_failure(&error);
             }
         }
     }
 
     /// Logs a break that was found.
-    fn report_break(&self, added: io::Result<WriteResult>) -> io::Result<WriteResult> {
-        let added = added?;
-        if let Some(broken) = &added.broken {
+    fn report_break(&self, result: io::Result<WriteResult>) -> io::Result<WriteResult> {
+        let result = result?;
+        if let Some(broken) = &result.broken {
             self.counts.noted[AuditKind::ChainBroken as usize].fetch_add(1, Ordering::Relaxed);
             let folder = self.location.folder.display();
             tracing::error!(
@@ -248,7 +248,7 @@ impl WriterThread {
                 broken.description()
             );
         }
-        Ok(added)
+        Ok(result)
     }
 
     /// Logs once that writing fails.
@@ -264,7 +264,7 @@ impl WriterThread {
 
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Audit").field(&self.0.as_ref().map(|book| &book.location.folder)).finish()
+        f.debug_tuple("Audit").field(&self.0.as_ref().map(|log| &log.location.folder)).finish()
     }
 }
 
@@ -293,13 +293,13 @@ mod tests {
 
     fn check(state: &Path, anchor: &MemoryAnchor) -> VerifyReport {
         let location = LogPaths::in_state(state);
-        let (kept, key) = (anchor.load().unwrap(), crate::Key::load(&location.key).unwrap());
-        let evidence = Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() };
+        let (anchored, key) = (anchor.load().unwrap(), crate::Key::load(&location.key).unwrap());
+        let evidence = Evidence { key, kept: anchored.head, ledger: anchored.ledger, checkpoints: Vec::new() };
         verify_folder(&location.folder, &evidence).unwrap()
     }
 
     #[test]
-    fn what_is_noted_is_on_disk_after_a_flush_and_its_end_is_kept() {
+    fn flushed_records_are_on_disk_and_anchored() {
         let state = tempfile::tempdir().unwrap();
         let anchor = Arc::new(MemoryAnchor::default());
         let audit = Audit::open(LogPaths::in_state(state.path()), || 7, Some(anchor.clone()));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_before_the_first_fact_and_nothing_by_a_book_that_is_none() {
+    fn no_files_are_created_before_the_first_record() {
         let state = tempfile::tempdir().unwrap();
         let location = LogPaths::in_state(state.path());
         let audit = Audit::open(location.clone(), || 0, Some(Arc::new(MemoryAnchor::default())));
@@ -357,22 +357,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_told_as_soon_as_it_can() {
+    fn lost_records_are_counted_and_logged_later() {
         let state = tempfile::tempdir().unwrap();
         let location = LogPaths::in_state(state.path());
-        let place = location.folder.clone();
+        let folder = location.folder.clone();
         // A file in place of the folder: nothing can be written, not even by root.
-        fs::write(&place, "in the way").unwrap();
+        fs::write(&folder, "in the way").unwrap();
         let audit = Audit::open(location, || 0, None);
         (0..3).for_each(|_| audit.note(AuditRecord::new(AuditKind::Egress)));
         audit.flush();
         assert_eq!(audit.counts(), Counts { written: 0, lost: 3 });
-        fs::remove_file(&place).unwrap();
+        fs::remove_file(&folder).unwrap();
         audit.note(AuditRecord::new(AuditKind::ConfigWritten));
         audit.flush();
-        let told: Vec<_> = rows(&place).unwrap().into_iter().map(|row| row.content["what"].clone()).collect();
-        assert_eq!(told, ["audit.lost", "config.written"]);
-        assert_eq!(rows(&place).unwrap()[0].content["more"]["rows"], 3);
+        let kinds: Vec<_> = rows(&folder).unwrap().into_iter().map(|row| row.content["what"].clone()).collect();
+        assert_eq!(kinds, ["audit.lost", "config.written"]);
+        assert_eq!(rows(&folder).unwrap()[0].content["more"]["rows"], 3);
         assert_eq!(audit.counts(), Counts { written: 2, lost: 3 });
     }
 }

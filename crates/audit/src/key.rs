@@ -25,10 +25,10 @@ impl Key {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(about(path, &error)),
+            Err(error) => return Err(with_path(path, &error)),
         };
         if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(|error| about(path, &error))?;
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(|error| with_path(path, &error))?;
             tracing::warn!("{} was readable by other users; its mode is 0600 now", path.display());
         }
         match text.trim_end().parse::<Digest>() {
@@ -50,15 +50,15 @@ impl Key {
         }
         let mut key = Self([0; BYTES]);
         getrandom::fill(&mut key.0).map_err(|error| io::Error::other(error.to_string()))?;
-        let new = path.with_extension("key.new");
+        let temporary = path.with_extension("key.new");
         let write = || {
-            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
             writeln!(file, "{}", Digest::from(key.0))?;
             file.sync_all()?;
-            fs::rename(&new, path)?;
+            fs::rename(&temporary, path)?;
             path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
-        write().map_err(|error| about(path, &error))?;
+        write().map_err(|error| with_path(path, &error))?;
         Ok(key)
     }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Key {
     }
 }
 
-fn about(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h3_a_key_is_made_once_and_is_private() {
+    fn h3_a_key_is_created_once_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.key");
         assert_eq!(Key::load(&path).unwrap(), None);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!((Key::load(&path).unwrap(), mode()), (Some(key.clone()), 0o600));
         assert_eq!(format!("{key:?}"), "Key(…)");
         fs::write(&path, "no key").unwrap();
-        let told = Key::load_or_create(&path).unwrap_err().to_string();
-        assert!(told.contains("audit.key does not contain a key; restore it from a backup"), "{told}");
+        let error = Key::load_or_create(&path).unwrap_err().to_string();
+        assert!(error.contains("audit.key does not contain a key; restore it from a backup"), "{error}");
     }
 }

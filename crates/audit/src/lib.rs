@@ -1,11 +1,12 @@
 //! Tamper-evident security audit log.
 //!
-//! A [`AuditRecord`] is metadata only: who, what, when, the outcome, and hashes; never content. Each row contains the digest
-//! of the preceding row and an HMAC, so a row that is changed, removed or moved is detected ([`verify`]). The end is
-//! also stored elsewhere ([`Anchor`]) and compared before rows are added: a log that does not end where it should gets
-//! a row that records the break, and stays broken until the owner acknowledges it. Other crates hold an [`Audit`],
-//! which accepts a fact without waiting for the disk; one thread writes. This crate does not depend on its users, the
-//! journal or the config. Start with `fact`, then `chain` and `verify` (pure), `pen` (the files) and `handle`.
+//! An [`AuditRecord`] is metadata only: who, what, when, the outcome, and hashes; never content. Each row contains the
+//! digest of the preceding row and an HMAC, so a row that is changed, removed or moved is detected ([`verify`]). The
+//! end is also stored elsewhere ([`Anchor`]) and compared before rows are added: a log that does not end where it
+//! should gets a row that records the break, and stays broken until the owner acknowledges it. Other crates hold an
+//! [`Audit`], which accepts a record without waiting for the disk; one thread writes. This crate does not depend on its
+//! users, the journal or the config. Start with `record`, then `chain` and `verify` (pure), `writer` (the files) and
+//! `handle`.
 #![warn(missing_docs)]
 
 mod anchor;

@@ -1,11 +1,11 @@
-//! Audit facts: who did what, and the outcome.
+//! Audit records: who did what, and the outcome.
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 /// Maximum number of bytes of a value: a name, an address, a digest.
 const MAX_VALUE_BYTES: usize = 256;
-/// Maximum number of additional values of a fact.
+/// Maximum number of additional values of a record.
 const MAX_VALUES: usize = 12;
 
 /// Kinds of audited events.
@@ -131,14 +131,14 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Creates a fact with the outcome `ok` and the gateway itself as the actor.
-    pub fn new(what: AuditKind) -> Self {
-        Self { kind: what, actor: "house".to_owned(), outcome: "ok".to_owned(), more: Map::new() }
+    /// Creates a record with the outcome `ok` and the gateway itself as the actor.
+    pub fn new(kind: AuditKind) -> Self {
+        Self { kind, actor: "homard".to_owned(), outcome: "ok".to_owned(), more: Map::new() }
     }
 
     /// Sets the actor: an address, a device, a sender on a channel, the session of an agent.
-    pub fn actor(mut self, who: &str) -> Self {
-        self.actor = sanitize(who);
+    pub fn actor(mut self, actor: &str) -> Self {
+        self.actor = sanitize(actor);
         self
     }
 
@@ -151,17 +151,17 @@ impl AuditRecord {
     /// Adds a string value.
     pub fn with(self, name: &'static str, value: &str) -> Self {
         let value = sanitize(value);
-        self.having(name, value.into())
+        self.with_value(name, value.into())
     }
 
     /// Adds a number.
     pub fn count(self, name: &'static str, value: u64) -> Self {
-        self.having(name, value.into())
+        self.with_value(name, value.into())
     }
 
     /// Adds the digest of a text that must not be stored itself.
-    pub fn digest(self, name: &'static str, of: &str) -> Self {
-        self.having(name, digest_of(of).into())
+    pub fn digest(self, name: &'static str, text: &str) -> Self {
+        self.with_value(name, digest_of(text).into())
     }
 
     /// Returns the kind.
@@ -169,7 +169,7 @@ impl AuditRecord {
         self.kind
     }
 
-    fn having(mut self, name: &'static str, value: Value) -> Self {
+    fn with_value(mut self, name: &'static str, value: Value) -> Self {
         if self.more.len() < MAX_VALUES {
             self.more.insert(name.to_owned(), value);
         }
@@ -197,8 +197,8 @@ pub fn digest_of(text: &str) -> String {
 /// Truncates a value, and replaces line breaks and control characters.
 fn sanitize(text: &str) -> String {
     let text: String = text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect();
-    match text.char_indices().find(|(at, char)| at + char.len_utf8() > MAX_VALUE_BYTES) {
-        Some((at, _)) => format!("{}…", &text[..at]),
+    match text.char_indices().find(|(offset, char)| offset + char.len_utf8() > MAX_VALUE_BYTES) {
+        Some((offset, _)) => format!("{}…", &text[..offset]),
         None => text,
     }
 }
@@ -216,21 +216,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_short_and_do_nothing_to_a_screen() {
-        let fact = AuditRecord::new(AuditKind::Egress)
+    fn values_are_truncated_and_sanitized() {
+        let record = AuditRecord::new(AuditKind::Egress)
             .actor("a\r\n\u{1b}[2Jb\u{202e}")
             .with("host", &"é".repeat(1000))
             .count("port", 443);
         let host = format!("{}…", "é".repeat(128));
         assert_eq!(
-            Value::from(fact.fields()),
+            Value::from(record.fields()),
             json!({"what": "egress", "who": "a\u{fffd}\u{fffd}\u{fffd}[2Jb\u{fffd}", "outcome": "ok", "more": {"host": host, "port": 443}})
         );
     }
 
     #[test]
-    fn every_name_is_another() {
-        assert_eq!(AuditKind::ALL.map(|what| what as usize), std::array::from_fn(|place| place));
+    fn kind_names_are_unique() {
+        assert_eq!(AuditKind::ALL.map(|kind| kind as usize), std::array::from_fn(|index| index));
         let mut names = AuditKind::ALL.map(AuditKind::name).to_vec();
         names.sort_unstable();
         names.dedup();

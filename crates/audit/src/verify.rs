@@ -15,34 +15,34 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogProblem {
     /// A line that is not a row.
-    #[error("{place}: the line is not a valid row: it was changed or damaged")]
+    #[error("{location}: the line is not a valid row: it was changed or damaged")]
     NotARow {
         /// File name and line number.
-        place: String,
+        location: String,
     },
     /// A row that is not the next one.
-    #[error("{place}: found row {found} instead of row {expected}: rows were removed, inserted or moved")]
+    #[error("{location}: found row {found} instead of row {expected}: rows were removed, inserted or moved")]
     OutOfOrder {
         /// File name and line number.
-        place: String,
+        location: String,
         /// Expected sequence number.
         expected: u64,
         /// Actual sequence number.
         found: u64,
     },
-    /// The preceding row is not the one that this row followed.
-    #[error("{place}: the row before row {seq} was changed after it was written")]
+    /// The digest of the preceding row does not match: it was changed.
+    #[error("{location}: the row before row {seq} was changed after it was written")]
     Changed {
         /// File name and line number.
-        place: String,
+        location: String,
         /// Sequence number of the row that shows it.
         seq: u64,
     },
     /// Rows with a signature of another key.
-    #[error("{place}: rows {from} to {to} are not signed with the key of this log: they were changed or forged")]
+    #[error("{location}: rows {from} to {to} are not signed with the key of this log: they were changed or forged")]
     Forged {
         /// File name and line number of the first one.
-        place: String,
+        location: String,
         /// First row.
         from: u64,
         /// Last row.
@@ -50,11 +50,11 @@ pub enum LogProblem {
     },
     /// A row without a signature after signed rows.
     #[error(
-        "{place}: row {seq} is not signed, but earlier rows are: it was inserted or written by an older version of Homard"
+        "{location}: row {seq} is not signed, but earlier rows are: it was inserted or written by an older version of Homard"
     )]
     Unsigned {
         /// File name and line number.
-        place: String,
+        location: String,
         /// Sequence number.
         seq: u64,
     },
@@ -64,7 +64,7 @@ pub enum LogProblem {
         /// First signed row.
         from: u64,
     },
-    /// The end is missing.
+    /// The log is shorter than the journal recorded.
     #[error("the log was truncated: it has {found} rows, but the journal recorded {expected}")]
     Cut {
         /// Number of rows according to the journal.
@@ -79,10 +79,10 @@ pub enum LogProblem {
         seq: u64,
     },
     /// A break that was recorded in the log when it was found.
-    #[error("{place}: a break was recorded at {}: {what}", iso(*.at_ms))]
+    #[error("{location}: a break was recorded at {}: {what}", iso(*.at_ms))]
     Recorded {
         /// File name and line number.
-        place: String,
+        location: String,
         /// Time of detection in milliseconds since the epoch.
         at_ms: u64,
         /// Description of the break.
@@ -148,20 +148,21 @@ pub struct VerifyReport {
 
 /// Verifies all rows, each with its location, against external evidence.
 pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence: &Evidence) -> VerifyReport {
-    let mut check = ChainVerifier::new(evidence.key.as_ref());
-    let outside = evidence.kept.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
-    let wanted: HashSet<u64> = outside.map(|head| head.rows).collect();
-    let mut there = HashMap::new();
-    for (place, line) in lines {
-        check.step(place, line);
-        if wanted.contains(&check.head.rows) {
-            there.entry(check.head.rows).or_insert_with(Vec::new).push(check.head.digest);
+    let mut verifier = ChainVerifier::new(evidence.key.as_ref());
+    let stored_heads = evidence.kept.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
+    let wanted_rows: HashSet<u64> = stored_heads.map(|head| head.rows).collect();
+    let mut digests_by_row = HashMap::new();
+    for (location, line) in lines {
+        verifier.step(location, line);
+        if wanted_rows.contains(&verifier.head.rows) {
+            digests_by_row.entry(verifier.head.rows).or_insert_with(Vec::new).push(verifier.head.digest);
         }
     }
-    let has =
-        |head: &ChainHead| head.rows == 0 || there.get(&head.rows).is_some_and(|found| found.contains(&head.digest));
-    let ChainVerifier { head, rows, mut problems, acknowledged, acknowledged_breaks, is_anchored, .. } = check;
-    if let Some(kept) = evidence.kept.filter(|kept| !has(kept)) {
+    let contains = |head: &ChainHead| {
+        head.rows == 0 || digests_by_row.get(&head.rows).is_some_and(|found| found.contains(&head.digest))
+    };
+    let ChainVerifier { head, rows, mut problems, acknowledged, acknowledged_breaks, is_anchored, .. } = verifier;
+    if let Some(kept) = evidence.kept.filter(|kept| !contains(kept)) {
         problems.push(match head.rows < kept.rows {
             true => LogProblem::Cut { expected: kept.rows, found: head.rows },
             false => LogProblem::NotAsAnchored { seq: kept.rows },
@@ -174,8 +175,9 @@ pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence:
         None if is_anchored && evidence.kept.is_none() => problems.push(LogProblem::NoAnchor),
         Some(_) | None => {}
     }
-    let lost: BTreeSet<_> = evidence.checkpoints.iter().filter(|head| !has(head)).map(|head| head.rows).collect();
-    problems.extend(lost.into_iter().map(|seq| LogProblem::NotAsShipped { seq }));
+    let missing: BTreeSet<_> =
+        evidence.checkpoints.iter().filter(|head| !contains(head)).map(|head| head.rows).collect();
+    problems.extend(missing.into_iter().map(|seq| LogProblem::NotAsShipped { seq }));
     VerifyReport { head, rows, problems, acknowledged }
 }
 
@@ -228,21 +230,21 @@ impl<'a> ChainVerifier<'a> {
         Digest::from(<[u8; 32]>::from(self.content.clone().finalize()))
     }
 
-    pub(crate) fn step(&mut self, place: String, line: &[u8]) {
+    pub(crate) fn step(&mut self, location: String, line: &[u8]) {
         self.rows += 1;
         let expected = self.head.rows + 1;
         let digest = Digest::of(line);
         match Link::read(line) {
             Some(link) => {
-                let is_valid = self.check_signature(&place, link.seq, line);
-                self.check_place(&place, expected, &link, is_valid);
+                let is_valid = self.check_signature(&location, link.seq, line);
+                self.check_position(&location, expected, &link, is_valid);
                 if is_valid {
-                    self.interpret(place, &link);
+                    self.interpret(location, &link);
                 }
                 self.head = ChainHead { rows: link.seq, digest };
             }
             None => {
-                self.problems.push(LogProblem::NotARow { place });
+                self.problems.push(LogProblem::NotARow { location });
                 self.head = ChainHead { rows: expected, digest };
             }
         }
@@ -250,20 +252,20 @@ impl<'a> ChainVerifier<'a> {
         self.content.update(b"\n");
     }
 
-    fn check_place(&mut self, place: &str, expected: u64, link: &Link, is_valid: bool) {
+    fn check_position(&mut self, location: &str, expected: u64, link: &Link, is_valid: bool) {
         let is_after_break = is_valid && link.what == AuditKind::ChainBroken.name() && link.seq >= expected;
         if link.seq != expected && !is_after_break {
-            self.problems.push(LogProblem::OutOfOrder { place: place.to_owned(), expected, found: link.seq });
+            self.problems.push(LogProblem::OutOfOrder { location: location.to_owned(), expected, found: link.seq });
         } else if link.prev != self.head.digest.to_string() {
-            self.problems.push(LogProblem::Changed { place: place.to_owned(), seq: link.seq });
+            self.problems.push(LogProblem::Changed { location: location.to_owned(), seq: link.seq });
         }
     }
 
     /// True if the row has a valid signature.
-    fn check_signature(&mut self, place: &str, seq: u64, line: &[u8]) -> bool {
+    fn check_signature(&mut self, location: &str, seq: u64, line: &[u8]) -> bool {
         let Some((body, signature)) = signed(line) else {
             if self.is_signed {
-                self.problems.push(LogProblem::Unsigned { place: place.to_owned(), seq });
+                self.problems.push(LogProblem::Unsigned { location: location.to_owned(), seq });
             }
             return false;
         };
@@ -279,20 +281,22 @@ impl<'a> ChainVerifier<'a> {
         }
         match self.problems.last_mut() {
             Some(LogProblem::Forged { to, .. }) if *to + 1 == seq => *to = seq,
-            Some(_) | None => self.problems.push(LogProblem::Forged { place: place.to_owned(), from: seq, to: seq }),
+            Some(_) | None => {
+                self.problems.push(LogProblem::Forged { location: location.to_owned(), from: seq, to: seq })
+            }
         }
         false
     }
 
     /// Handles a row about the log itself: the start of anchoring, a break, or an acknowledgement. An acknowledgement
     /// counts only if its digest covers exactly the rows before it. Other rows are ignored.
-    fn interpret(&mut self, place: String, link: &Link) {
+    fn interpret(&mut self, location: String, link: &Link) {
         if link.what == AuditKind::Anchored.name() {
             self.is_anchored = true;
         } else if link.what == AuditKind::ChainBroken.name() {
             self.is_anchored = true;
             let found = Break::of(link);
-            self.problems.push(LogProblem::Recorded { place, at_ms: link.at, what: found.description() });
+            self.problems.push(LogProblem::Recorded { location, at_ms: link.at, what: found.description() });
         } else if link.what == AuditKind::Acknowledged.name() && link.text("covers") == self.covered().to_string() {
             let breaks = link.more.get("breaks").and_then(serde_json::Value::as_u64).unwrap_or_default();
             self.acknowledged_breaks = self.acknowledged_breaks.max(breaks);
@@ -319,15 +323,15 @@ mod tests {
 
     const KEY: u8 = 7;
 
-    fn fact(n: u64) -> AuditRecord {
+    fn record(n: u64) -> AuditRecord {
         AuditRecord::new(AuditKind::Egress).actor("agent:main:main").count("port", n)
     }
 
     fn chain(rows: u64) -> (Vec<Vec<u8>>, ChainHead) {
         let mut head = ChainHead::default();
         let mut lines = Vec::new();
-        for at in 0..rows {
-            let (line, next) = head.next(&fact(at), at, &Key::fixed(KEY));
+        for index in 0..rows {
+            let (line, next) = head.next(&record(index), index, &Key::fixed(KEY));
             lines.push(line.into_bytes());
             head = next;
         }
@@ -335,19 +339,19 @@ mod tests {
     }
 
     fn problems(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
-        let placed = lines.iter().enumerate().map(|(at, line)| (format!("line {}", at + 1), line.as_slice()));
-        verify(placed, &Evidence { key: Some(Key::fixed(KEY)), kept, ..Evidence::default() }).problems
+        let located = lines.iter().enumerate().map(|(at, line)| (format!("line {}", at + 1), line.as_slice()));
+        verify(located, &Evidence { key: Some(Key::fixed(KEY)), kept, ..Evidence::default() }).problems
     }
 
     /// Returns the problems other than invalid signatures.
-    fn places(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
-        let mut found = problems(lines, kept);
-        found.retain(|problem| !matches!(problem, LogProblem::Forged { .. }));
-        found
+    fn problems_without_forgeries(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
+        let mut remaining = problems(lines, kept);
+        remaining.retain(|problem| !matches!(problem, LogProblem::Forged { .. }));
+        remaining
     }
 
     #[test]
-    fn a_head_is_read_as_it_is_written() {
+    fn a_chain_head_round_trips() {
         let (_, head) = chain(3);
         assert_eq!(head.to_string().parse(), Ok(head));
         for wrong in ["", "3", "3:", "x:00", &format!("3:{}", "g".repeat(64)), &format!("3:{}", "é".repeat(32))] {
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_touched_is_in_order() {
+    fn an_unchanged_chain_has_no_problems() {
         let (lines, head) = chain(100);
         assert_eq!(problems(&lines, Some(head)), []);
         // The stored end may lag behind.
@@ -372,15 +376,19 @@ mod tests {
             let at = line.iter().position(|byte| *byte == b'm').unwrap();
             line[at] ^= 1;
         }
-        let changed = |seq| LogProblem::Changed { place: format!("line {seq}"), seq };
-        assert_eq!(places(&lines, Some(head)), (3..=3000).step_by(3).map(changed).collect::<Vec<_>>());
+        let changed = |seq| LogProblem::Changed { location: format!("line {seq}"), seq };
+        assert_eq!(
+            problems_without_forgeries(&lines, Some(head)),
+            (3..=3000).step_by(3).map(changed).collect::<Vec<_>>()
+        );
     }
 
     #[test]
-    fn r75_each_of_a_thousand_rows_that_were_taken_out_is_found() {
+    fn r75_each_of_a_thousand_removed_rows_is_found() {
         let (lines, head) = chain(3001);
-        let left: Vec<_> = lines.into_iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, line)| line).collect();
-        let found = problems(&left, Some(head));
+        let remaining: Vec<_> =
+            lines.into_iter().enumerate().filter(|(index, _)| index % 3 != 1).map(|(_, line)| line).collect();
+        let found = problems(&remaining, Some(head));
         let gaps: Vec<_> = found
             .iter()
             .map(|problem| matches!(problem, LogProblem::OutOfOrder { expected, found, .. } if expected + 1 == *found))
@@ -389,36 +397,40 @@ mod tests {
     }
 
     #[test]
-    fn r75_each_of_a_thousand_rows_that_were_moved_is_found() {
+    fn r75_each_of_a_thousand_moved_rows_is_found() {
         let (mut lines, head) = chain(3000);
-        for at in (1..2999).step_by(3) {
-            lines.swap(at, at + 1);
+        for index in (1..2999).step_by(3) {
+            lines.swap(index, index + 1);
         }
         let found = problems(&lines, Some(head));
-        for at in (1..2999u64).step_by(3) {
-            let told = LogProblem::OutOfOrder { place: format!("line {}", at + 1), expected: at + 1, found: at + 2 };
-            assert!(found.contains(&told), "{told}");
+        for index in (1..2999u64).step_by(3) {
+            let expected = LogProblem::OutOfOrder {
+                location: format!("line {}", index + 1),
+                expected: index + 1,
+                found: index + 2,
+            };
+            assert!(found.contains(&expected), "{expected}");
         }
     }
 
     #[test]
-    fn r75_any_bit_of_any_row_shows() {
+    fn r75_any_flipped_bit_is_detected() {
         let (lines, head) = chain(6);
         for row in 0..lines.len() {
-            for at in 0..lines[row].len() {
+            for byte in 0..lines[row].len() {
                 let mut lines = lines.clone();
-                lines[row][at] ^= 1 << (at % 8);
-                assert_ne!(problems(&lines, Some(head)), [], "row {row} byte {at}");
+                lines[row][byte] ^= 1 << (byte % 8);
+                assert_ne!(problems(&lines, Some(head)), [], "row {row} byte {byte}");
             }
         }
     }
 
     #[test]
-    fn r75_an_end_that_was_cut_off_shows_by_what_is_kept_elsewhere() {
+    fn r75_a_truncated_end_is_detected_by_the_anchor() {
         let (mut lines, head) = chain(1000);
-        for left in (0..1000u64).rev().step_by(97) {
-            lines.truncate(usize::try_from(left).unwrap());
-            assert_eq!(problems(&lines, Some(head)), [LogProblem::Cut { expected: 1000, found: left }]);
+        for row_count in (0..1000u64).rev().step_by(97) {
+            lines.truncate(usize::try_from(row_count).unwrap());
+            assert_eq!(problems(&lines, Some(head)), [LogProblem::Cut { expected: 1000, found: row_count }]);
         }
         // A forged end of the same length differs from the stored one.
         let mut forged = ChainHead::default();
@@ -433,24 +445,24 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_chain_that_was_made_anew_without_the_key_shows_by_itself() {
+    fn h3_a_chain_forged_without_the_key_is_detected() {
         let mut head = ChainHead::default();
         let (mut lines, _) = chain(2);
         let (end, _) = chain(2);
         lines.clear();
-        for at in 0..5 {
-            let (line, next) = head.next(&fact(at), at, &Key::fixed(8));
+        for index in 0..5 {
+            let (line, next) = head.next(&record(index), index, &Key::fixed(8));
             lines.push(line.into_bytes());
             head = next;
         }
-        let place = "line 1".to_owned();
-        assert_eq!(problems(&lines, None), [LogProblem::Forged { place, from: 1, to: 5 }]);
+        let location = "line 1".to_owned();
+        assert_eq!(problems(&lines, None), [LogProblem::Forged { location, from: 1, to: 5 }]);
         // Unsigned rows must not follow signed ones.
         let mut lines = end;
         lines.push(format!("{{\"seq\":3,\"at\":0,\"prev\":\"{}\"}}", Digest::of(&lines[1])).into_bytes());
-        assert_eq!(problems(&lines, None), [LogProblem::Unsigned { place: "line 3".to_owned(), seq: 3 }]);
-        let placed = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
-        let without_key = verify(placed, &Evidence::default()).problems;
+        assert_eq!(problems(&lines, None), [LogProblem::Unsigned { location: "line 3".to_owned(), seq: 3 }]);
+        let located = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
+        let without_key = verify(located, &Evidence::default()).problems;
         assert_eq!(without_key[0], LogProblem::NoKey { from: 1 });
     }
 
@@ -459,11 +471,11 @@ mod tests {
         let (lines, _) = chain(9);
         let shipped = [chain(5).1, chain(9).1];
         let check = |lines: &[Vec<u8>]| {
-            let placed = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
-            // The journal was restored as well: it knows of no more rows.
+            let located = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
+            // The journal was restored as well, so its stored end matches the older copy.
             let kept = ChainHead::at(lines.last().unwrap());
             let key = Some(Key::fixed(KEY));
-            verify(placed, &Evidence { key, kept, ledger: None, checkpoints: shipped.to_vec() }).problems
+            verify(located, &Evidence { key, kept, ledger: None, checkpoints: shipped.to_vec() }).problems
         };
         assert_eq!(check(&lines), []);
         assert_eq!(check(&lines[..7]), [LogProblem::NotAsShipped { seq: 9 }]);

@@ -1,5 +1,5 @@
 //! Writer of the log: appends rows to the file of the day. Several processes may write; each holds the folder's lock
-//! meanwhile.
+//! while it does.
 //!
 //! Before rows are appended, the end of the log is compared with the known one: the last row that this process wrote,
 //! or the one stored by the [`Anchor`]. Rows that another process has added since are valid if they are signed and
@@ -33,7 +33,7 @@ pub(crate) struct AuditWriter {
     ledger: BreakLedger,
     /// True if the ledger has changes that are not in the anchor.
     is_ledger_new: bool,
-    /// Number of bytes of torn rows that were cut off after a crash and are not recorded yet.
+    /// Number of bytes of incomplete rows that were removed after a crash and are not recorded yet.
     torn: u64,
 }
 
@@ -43,9 +43,9 @@ enum ExpectedEnd {
     Unknown,
     /// There is no anchor, or it has not stored anything.
     Anything,
-    /// The anchor has lost its information about a log: whatever the end is, rows may be missing.
+    /// The anchor should have stored the end of this log, but has not: rows may be missing.
     Lost,
-    /// This row or a later one, according to the anchor.
+    /// The anchor stored this row: the log must end with it or with a later one.
     Row(ChainHead),
     /// The last row written by this process.
     End(LogEnd),
@@ -95,33 +95,33 @@ impl AuditWriter {
     }
 
     /// Appends rows and syncs them, all or none.
-    pub(crate) fn write(&mut self, facts: &[(u64, AuditRecord)], now: u64) -> io::Result<WriteResult> {
+    pub(crate) fn write(&mut self, records: &[(u64, AuditRecord)], now: u64) -> io::Result<WriteResult> {
         let _lock = lock(&self.location.folder)?;
-        self.write_locked(facts, now)
+        self.write_locked(records, now)
     }
 
     /// Appends a row that acknowledges all current problems of the log.
-    pub(crate) fn acknowledge(&mut self, reason: &str, who: &str, now: u64) -> io::Result<WriteResult> {
+    pub(crate) fn acknowledge(&mut self, reason: &str, actor: &str, now: u64) -> io::Result<WriteResult> {
         let _lock = lock(&self.location.folder)?;
         let before = self.write_locked(&[], now)?;
-        let mut check = ChainVerifier::new(None);
-        for (place, line) in files::lines(&self.location.folder)? {
-            check.step(place, &line);
+        let mut verifier = ChainVerifier::new(None);
+        for (location, line) in files::lines(&self.location.folder)? {
+            verifier.step(location, &line);
         }
-        let fact = AuditRecord::new(AuditKind::Acknowledged).actor(who).with("reason", reason);
-        let fact = fact.with("covers", &check.covered().to_string()).count("breaks", self.ledger.breaks);
-        let after = self.write_locked(&[(now, fact)], now)?;
-        self.keep_ledger(after.head);
+        let record = AuditRecord::new(AuditKind::Acknowledged).actor(actor).with("reason", reason);
+        let record = record.with("covers", &verifier.covered().to_string()).count("breaks", self.ledger.breaks);
+        let after = self.write_locked(&[(now, record)], now)?;
+        self.store_ledger(after.head);
         Ok(WriteResult { broken: before.broken, ..after })
     }
 
-    fn write_locked(&mut self, facts: &[(u64, AuditRecord)], now: u64) -> io::Result<WriteResult> {
+    fn write_locked(&mut self, records: &[(u64, AuditRecord)], now: u64) -> io::Result<WriteResult> {
         self.read_anchor()?;
         let key = Key::load_or_create(&self.location.key)?;
         let ObservedEnd { end, broken, needs_mark } = self.observe_end(&key, now)?;
         if needs_mark && self.anchor.is_some() {
             // Stored first, so that a crash leaves no row about an anchor that was never stored.
-            self.keep_ledger(None);
+            self.store_ledger(None);
         }
         let mut head = end.as_ref().map_or_else(ChainHead::default, |end| end.head);
         let (mut text, mut last) = (String::new(), 0);
@@ -132,13 +132,13 @@ impl AuditWriter {
             next
         };
         if let Some((broken, expected)) = &broken {
-            head = add(head.next_after_break(*expected, &broken.fact(), (now, &key)));
+            head = add(head.next_after_break(*expected, &broken.record(), (now, &key)));
         }
         let torn = AuditRecord::new(AuditKind::Repaired).with("kind", "audit_tail").count("bytes", self.torn);
         let torn = (self.torn > 0).then_some((now, torn));
         let mark = needs_mark.then(|| (now, AuditRecord::new(AuditKind::Anchored)));
-        for (at, fact) in torn.iter().chain(&mark).chain(facts) {
-            head = add(head.next(fact, *at, &key));
+        for (at, record) in torn.iter().chain(&mark).chain(records) {
+            head = add(head.next(record, *at, &key));
         }
         let end = match text.is_empty() {
             true => end,
@@ -155,7 +155,7 @@ impl AuditWriter {
         self.expected = end.clone().map_or(ExpectedEnd::Anything, ExpectedEnd::End);
         let head = end.map(|end| end.head);
         if self.is_ledger_new {
-            self.keep_ledger(head);
+            self.store_ledger(head);
         } else if let (Some(anchor), Some(head)) = (&self.anchor, head) {
             anchor.store_soon(head);
         }
@@ -190,26 +190,26 @@ impl AuditWriter {
             self.expected = ExpectedEnd::Anything;
             return Ok(());
         };
-        let kept = anchor
+        let anchored = anchor
             .load()
             .map_err(|reason| io::Error::other(format!("cannot read the recorded end of the log: {reason}")))?;
-        self.expected = match kept.head.filter(|head| head.rows > 0) {
+        self.expected = match anchored.head.filter(|head| head.rows > 0) {
             Some(head) => ExpectedEnd::Row(head),
-            None if kept.ledger.is_none() && self.is_marked()? => ExpectedEnd::Lost,
+            None if anchored.ledger.is_none() && self.is_marked()? => ExpectedEnd::Lost,
             None => ExpectedEnd::Anything,
         };
-        self.ledger = kept.ledger.unwrap_or_default();
+        self.ledger = anchored.ledger.unwrap_or_default();
         Ok(())
     }
 
     /// True if a row states that the end was anchored.
     fn is_marked(&self) -> io::Result<bool> {
         let key = Key::load(&self.location.key)?;
-        let mut check = ChainVerifier::new(key.as_ref());
-        for (place, line) in files::lines(&self.location.folder)? {
-            check.step(place, &line);
+        let mut verifier = ChainVerifier::new(key.as_ref());
+        for (location, line) in files::lines(&self.location.folder)? {
+            verifier.step(location, &line);
         }
-        Ok(check.is_anchored)
+        Ok(verifier.is_anchored)
     }
 
     /// Finds the end, and checks whether it is the expected one. Must be called with the lock held.
@@ -220,7 +220,7 @@ impl AuditWriter {
         {
             return Ok(ObservedEnd { end: Some(end.clone()), broken: None, needs_mark });
         }
-        let (end, torn) = find(&self.location.folder)?;
+        let (end, torn) = find_end(&self.location.folder)?;
         self.torn += torn;
         let found = end.as_ref().map_or_else(ChainHead::default, |end| end.head);
         let expected = match &self.expected {
@@ -250,12 +250,12 @@ impl AuditWriter {
         if ChainHead::at(&rest.row) != Some(row) {
             return Ok(false);
         }
-        let mut check = ChainVerifier::after(&rest.row, row, key);
-        rest.lines.iter().for_each(|line| check.step(String::new(), line));
-        Ok(check.is_intact())
+        let mut verifier = ChainVerifier::after(&rest.row, row, key);
+        rest.lines.iter().for_each(|line| verifier.step(String::new(), line));
+        Ok(verifier.is_intact())
     }
 
-    fn keep_ledger(&mut self, head: Option<ChainHead>) {
+    fn store_ledger(&mut self, head: Option<ChainHead>) {
         let Some(anchor) = &self.anchor else {
             self.is_ledger_new = false;
             return;
@@ -311,8 +311,8 @@ fn is_last(end: &LogEnd, folder: &Path) -> io::Result<bool> {
     Ok(row.strip_suffix(b"\n").is_some_and(|row| Digest::of(row) == end.head.digest))
 }
 
-/// Finds the last row, and cuts off a torn one; returns the number of bytes cut off.
-fn find(folder: &Path) -> io::Result<(Option<LogEnd>, u64)> {
+/// Finds the end of the log, and truncates an incomplete last row; returns the number of bytes removed.
+fn find_end(folder: &Path) -> io::Result<(Option<LogEnd>, u64)> {
     let files = files::all(folder)?;
     let Some(newest) = files.last() else { return Ok((None, 0)) };
     let (length, torn) = cut_torn_row(newest)?;
@@ -332,7 +332,7 @@ fn find(folder: &Path) -> io::Result<(Option<LogEnd>, u64)> {
     Ok((Some(LogEnd { path: newest.clone(), length, row, head }), torn))
 }
 
-/// Cuts off an incomplete row; returns the new length of the file and the number of bytes cut off.
+/// Truncates an incomplete last row; returns the new length of the file and the number of bytes removed.
 fn cut_torn_row(path: &Path) -> io::Result<(u64, u64)> {
     let (from, tail) = files::tail(path, MAX_ROW_BYTES)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -364,12 +364,12 @@ mod tests {
     const DAY: u64 = 24 * 60 * 60 * 1000;
     const FILE: &str = "audit-19700101.jsonl";
 
-    fn fact(n: u64) -> AuditRecord {
+    fn record(n: u64) -> AuditRecord {
         AuditRecord::new(AuditKind::ExecStarted).count("n", n)
     }
 
-    fn facts(numbers: std::ops::Range<u64>) -> Vec<(u64, AuditRecord)> {
-        numbers.map(|n| (n, fact(n))).collect()
+    fn records(numbers: std::ops::Range<u64>) -> Vec<(u64, AuditRecord)> {
+        numbers.map(|n| (n, record(n))).collect()
     }
 
     /// A state directory, its log, and its anchor.
@@ -389,7 +389,7 @@ mod tests {
         /// Creates a log with this many rows, the first of which states that the end is anchored.
         fn with_rows(count: u64) -> Self {
             let log = Self::new();
-            log.owner().write(&facts(1..count), 0).unwrap();
+            log.owner().write(&records(1..count), 0).unwrap();
             log
         }
 
@@ -413,30 +413,30 @@ mod tests {
             fs::write(self.file(), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
         }
 
-        fn told(&self) -> Vec<String> {
-            let told =
+        fn row_summaries(&self) -> Vec<String> {
+            let summary =
                 |row: crate::LogRow| format!("{} {}", row.content["seq"], row.content["what"].as_str().unwrap_or("?"));
-            rows(&self.location.folder).unwrap().into_iter().map(told).collect()
+            rows(&self.location.folder).unwrap().into_iter().map(summary).collect()
         }
 
         fn verify(&self) -> VerifyReport {
-            let (kept, key) = (self.anchor.load().unwrap(), Key::load(&self.location.key).unwrap());
-            let evidence = Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() };
+            let (anchored, key) = (self.anchor.load().unwrap(), Key::load(&self.location.key).unwrap());
+            let evidence = Evidence { key, kept: anchored.head, ledger: anchored.ledger, checkpoints: Vec::new() };
             verify_folder(&self.location.folder, &evidence).unwrap()
         }
     }
 
     #[test]
-    fn each_day_has_a_file_and_the_chain_goes_on() {
+    fn each_day_has_a_file_and_the_chain_continues() {
         let log = Log::new();
-        let mut pen = log.command();
-        pen.write(&[(0, fact(1)), (1, fact(2))], 1).unwrap();
-        pen.write(&[(DAY, fact(3))], DAY).unwrap();
+        let mut writer = log.command();
+        writer.write(&[(0, record(1)), (1, record(2))], 1).unwrap();
+        writer.write(&[(DAY, record(3))], DAY).unwrap();
         // The clock was set back.
-        pen.write(&[(5, fact(4))], 5).unwrap();
-        let places: Vec<_> = rows(&log.location.folder).unwrap().into_iter().map(|row| row.location).collect();
+        writer.write(&[(5, record(4))], 5).unwrap();
+        let locations: Vec<_> = rows(&log.location.folder).unwrap().into_iter().map(|row| row.location).collect();
         assert_eq!(
-            places,
+            locations,
             [
                 "audit-19700101.jsonl line 1",
                 "audit-19700101.jsonl line 2",
@@ -451,42 +451,44 @@ mod tests {
     }
 
     #[test]
-    fn processes_take_turns_and_go_on_where_the_other_was() {
+    fn processes_alternate_and_continue_one_chain() {
         let log = Log::new();
         let (mut one, mut other) = (log.owner(), log.command());
         for n in 0..5 {
-            assert_eq!(one.write(&[(n, fact(n))], n).unwrap().broken, None);
-            assert_eq!(other.write(&[(n * DAY, fact(n))], n * DAY).unwrap().broken, None);
+            assert_eq!(one.write(&[(n, record(n))], n).unwrap().broken, None);
+            assert_eq!(other.write(&[(n * DAY, record(n))], n * DAY).unwrap().broken, None);
         }
-        let head = one.write(&[(9, fact(9))], 9).unwrap().head;
+        let head = one.write(&[(9, record(9))], 9).unwrap().head;
         let report = log.verify();
         assert_eq!((Some(report.head), report.rows, report.problems), (head, 12, vec![]));
     }
 
     #[test]
-    fn r89_a_row_that_a_crash_left_half_written_is_cut_off_and_told() {
+    fn r89_a_row_left_incomplete_by_a_crash_is_truncated_and_recorded() {
         let log = Log::new();
-        log.owner().write(&[(0, fact(1))], 0).unwrap();
+        log.owner().write(&[(0, record(1))], 0).unwrap();
         let mut bytes = fs::read(log.file()).unwrap();
         bytes.extend(b"{\"seq\":2,\"at");
         fs::write(log.file(), bytes).unwrap();
-        assert_eq!(log.owner().write(&[(1, fact(2))], 1).unwrap().broken, None);
-        assert_eq!(log.told(), ["1 audit.anchored", "2 exec.started", "3 repair", "4 exec.started"]);
+        assert_eq!(log.owner().write(&[(1, record(2))], 1).unwrap().broken, None);
+        assert_eq!(log.row_summaries(), ["1 audit.anchored", "2 exec.started", "3 repair", "4 exec.started"]);
         assert_eq!(log.verify().problems, []);
     }
 
     #[test]
-    fn what_was_changed_shows_also_after_more_was_written() {
+    fn a_changed_row_is_detected_after_later_writes() {
         let log = Log::with_rows(4);
-        let mut pen = log.owner();
-        pen.catch_up(0).unwrap();
+        let mut writer = log.owner();
+        writer.catch_up(0).unwrap();
         let mut lines = log.lines();
         lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
         log.put(&lines);
-        pen.write(&[(0, fact(4))], 0).unwrap();
-        let place = |line: u64| format!("{FILE} line {line}");
-        let changed =
-            [LogProblem::Forged { place: place(3), from: 3, to: 3 }, LogProblem::Changed { place: place(4), seq: 4 }];
+        writer.write(&[(0, record(4))], 0).unwrap();
+        let location = |line: u64| format!("{FILE} line {line}");
+        let changed = [
+            LogProblem::Forged { location: location(3), from: 3, to: 3 },
+            LogProblem::Changed { location: location(4), seq: 4 },
+        ];
         assert_eq!(log.verify().problems, changed);
     }
 
@@ -515,23 +517,23 @@ mod tests {
     ];
 
     #[test]
-    fn h3_no_change_of_the_end_is_forgiven_by_the_next_row() {
+    fn h3_a_changed_end_stays_a_break_after_the_next_row() {
         for (attack, change) in ATTACKS {
             for is_running in [false, true] {
                 let log = Log::with_rows(8);
-                let mut pen = log.owner();
+                let mut writer = log.owner();
                 if is_running {
-                    pen.catch_up(0).unwrap();
+                    writer.catch_up(0).unwrap();
                 }
                 let mut lines = log.lines();
                 change(&mut lines);
                 log.put(&lines);
                 assert_ne!(log.verify().problems, [], "{attack}, before a row follows");
-                let added = pen.write(&[(5, fact(9))], 5).unwrap();
+                let added = writer.write(&[(5, record(9))], 5).unwrap();
                 assert!(added.broken.is_some(), "{attack}, running: {is_running}");
                 for _ in 0..3 {
                     // Another start and more rows find nothing new.
-                    assert_eq!(log.owner().write(&[(6, fact(10))], 6).unwrap().broken, None, "{attack}");
+                    assert_eq!(log.owner().write(&[(6, record(10))], 6).unwrap().broken, None, "{attack}");
                 }
                 let found = log.verify().problems;
                 assert!(
@@ -547,23 +549,23 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_row_that_was_repeated_stays_out_of_order() {
+    fn h3_a_repeated_row_is_out_of_order() {
         let log = Log::with_rows(3);
         let mut lines = log.lines();
         lines.push(lines[2].clone());
         log.put(&lines);
-        log.owner().write(&facts(4..6), 4).unwrap();
-        let place = format!("{FILE} line 4");
-        assert_eq!(log.verify().problems, [LogProblem::OutOfOrder { place, expected: 4, found: 3 }]);
+        log.owner().write(&records(4..6), 4).unwrap();
+        let location = format!("{FILE} line 4");
+        assert_eq!(log.verify().problems, [LogProblem::OutOfOrder { location, expected: 4, found: 3 }]);
     }
 
     #[test]
-    fn h3_a_log_that_was_deleted_is_found_at_the_start_and_numbers_go_on() {
+    fn h3_a_deleted_log_is_detected_at_start_and_numbering_continues() {
         for is_folder in [false, true] {
             let log = Log::with_rows(7);
             if is_folder { fs::remove_dir_all(&log.location.folder) } else { fs::remove_file(log.file()) }.unwrap();
             assert!(log.owner().catch_up(9).unwrap().broken.is_some());
-            assert_eq!(log.told(), ["8 audit.broken"]);
+            assert_eq!(log.row_summaries(), ["8 audit.broken"]);
             let [LogProblem::Recorded { what, .. }, LogProblem::InJournal { .. }] = &log.verify().problems[..] else {
                 panic!("{:?}", log.verify())
             };
@@ -572,13 +574,13 @@ mod tests {
     }
 
     #[test]
-    fn h3_what_the_journal_recorded_stays_when_the_old_files_are_put_back() {
+    fn h3_breaks_in_the_journal_stay_when_old_files_are_restored() {
         let log = Log::with_rows(8);
         let lines = log.lines();
         log.put(&lines[..5]);
-        log.owner().write(&[(5, fact(9))], 5).unwrap();
+        log.owner().write(&[(5, record(9))], 5).unwrap();
         log.put(&lines);
-        log.owner().write(&[(5, fact(9))], 5).unwrap();
+        log.owner().write(&[(5, record(9))], 5).unwrap();
         let Some(LogProblem::InJournal { count: 2, .. }) = log.verify().problems.pop() else {
             panic!("{:?}", log.verify())
         };
@@ -591,19 +593,19 @@ mod tests {
         log.anchor = Arc::default();
         assert_eq!(log.verify().problems, [LogProblem::NoAnchor]);
         assert!(log.owner().catch_up(1).unwrap().broken.is_some());
-        assert_eq!(log.told(), ["1 audit.anchored", "2 exec.started", "3 audit.broken"]);
+        assert_eq!(log.row_summaries(), ["1 audit.anchored", "2 exec.started", "3 audit.broken"]);
         assert_eq!(log.verify().problems.len(), 2);
     }
 
     #[test]
-    fn h3_an_acknowledgement_covers_what_was_wrong_then_and_nothing_else() {
+    fn h3_an_acknowledgement_covers_only_the_problems_at_that_time() {
         let log = Log::with_rows(8);
         let mut lines = log.lines();
         lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
         log.put(&lines[..6]);
-        let mut pen = log.owner();
-        pen.acknowledge("disk was restored", "owner", 5).unwrap();
-        pen.write(&[(6, fact(9))], 6).unwrap();
+        let mut writer = log.owner();
+        writer.acknowledge("disk was restored", "owner", 5).unwrap();
+        writer.write(&[(6, record(9))], 6).unwrap();
         let report = log.verify();
         assert_eq!((&report.problems[..], report.acknowledged[0].problems.len()), (&[][..], 3), "{report:?}");
         let lines = log.lines();
@@ -624,43 +626,43 @@ mod tests {
     }
 
     #[test]
-    fn h3_no_crash_between_the_file_and_the_anchor_is_taken_for_a_change() {
+    fn h3_a_crash_between_file_and_anchor_is_not_a_break() {
         let before = Log::new();
-        before.owner().write(&facts(0..3), 0).unwrap();
-        let (kept, old) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
-        before.owner().write(&facts(3..6), 0).unwrap();
-        let (new, key) = (fs::read(before.file()).unwrap(), fs::read(&before.location.key).unwrap());
+        before.owner().write(&records(0..3), 0).unwrap();
+        let (anchored, old_bytes) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
+        before.owner().write(&records(3..6), 0).unwrap();
+        let (new_bytes, key) = (fs::read(before.file()).unwrap(), fs::read(&before.location.key).unwrap());
         // Any part of the new rows may be on disk, while the anchor is unchanged.
-        let ends = (old.len()..=new.len()).filter(|end| new[..*end].ends_with(b"\n"));
-        for length in ends.chain((old.len()..new.len()).step_by(29)) {
+        let ends = (old_bytes.len()..=new_bytes.len()).filter(|end| new_bytes[..*end].ends_with(b"\n"));
+        for length in ends.chain((old_bytes.len()..new_bytes.len()).step_by(29)) {
             let mut log = Log::new();
             fs::create_dir(&log.location.folder).unwrap();
             fs::write(&log.location.key, &key).unwrap();
-            fs::write(log.file(), &new[..length]).unwrap();
-            log.anchor = Arc::new(MemoryAnchor::with(kept.clone()));
+            fs::write(log.file(), &new_bytes[..length]).unwrap();
+            log.anchor = Arc::new(MemoryAnchor::with(anchored.clone()));
             assert_eq!(log.owner().catch_up(1).unwrap().broken, None, "{length}");
-            assert_eq!(log.owner().write(&facts(7..8), 1).unwrap().broken, None, "{length}");
+            assert_eq!(log.owner().write(&records(7..8), 1).unwrap().broken, None, "{length}");
             assert_eq!(log.verify().problems, [], "{length}");
         }
     }
 
     #[test]
-    fn h3_no_crash_at_the_first_rows_is_taken_for_a_lost_journal() {
+    fn h3_a_crash_at_the_first_rows_is_not_a_lost_journal() {
         // Deferred writes are lost in every crash; immediate ones are not.
         let log = Log { anchor: Arc::new(MemoryAnchor::late()), ..Log::new() };
         for n in 0..3 {
-            assert_eq!(log.owner().write(&facts(n..n + 1), n).unwrap().broken, None);
+            assert_eq!(log.owner().write(&records(n..n + 1), n).unwrap().broken, None);
         }
         // The row about the anchor exists, but the mark was not stored.
         let ledger = Some(BreakLedger::default());
         let log = Log { anchor: Arc::new(MemoryAnchor::with(AnchorState { head: None, ledger })), ..log };
-        assert_eq!(log.owner().write(&facts(4..5), 4).unwrap().broken, None);
-        assert_eq!(log.told().iter().filter(|row| row.contains("anchored")).count(), 1);
+        assert_eq!(log.owner().write(&records(4..5), 4).unwrap().broken, None);
+        assert_eq!(log.row_summaries().iter().filter(|row| row.contains("anchored")).count(), 1);
         assert_eq!(log.verify().problems, []);
     }
 
     #[test]
-    fn h3_rows_of_the_format_without_signatures_are_still_in_order() {
+    fn h3_rows_of_the_unsigned_format_are_still_valid() {
         let head: ChainHead = include_str!("../tests/unsigned/head").trim_end().parse().unwrap();
         let log =
             Log { anchor: Arc::new(MemoryAnchor::with(AnchorState { head: Some(head), ledger: None })), ..Log::new() };
@@ -669,27 +671,27 @@ mod tests {
         fs::write(&file, include_str!("../tests/unsigned/audit-20260101.jsonl")).unwrap();
         assert_eq!(log.verify().problems, []);
         let now = 1_767_225_600_100;
-        assert_eq!(log.owner().write(&[(now, fact(1))], now).unwrap().broken, None);
-        let told = log.told();
-        assert_eq!(told[3..], ["4 config.written", "5 audit.anchored", "6 exec.started"]);
+        assert_eq!(log.owner().write(&[(now, record(1))], now).unwrap().broken, None);
+        let rows = log.row_summaries();
+        assert_eq!(rows[3..], ["4 config.written", "5 audit.anchored", "6 exec.started"]);
         assert_eq!(log.verify().problems, []);
         // The signed rows are protected as well.
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replacen("wrong token", "right token", 1)).unwrap();
-        let place = "audit-20260101.jsonl line 4".to_owned();
-        assert_eq!(log.verify().problems, [LogProblem::Changed { place, seq: 4 }]);
+        let location = "audit-20260101.jsonl line 4".to_owned();
+        assert_eq!(log.verify().problems, [LogProblem::Changed { location, seq: 4 }]);
     }
 
     #[test]
     fn h3_the_last_row_is_found_in_a_long_file_without_reading_it_whole() {
         let log = Log::with_rows(2);
-        let mut pen = log.owner();
-        pen.write(&facts(0..2000), 0).unwrap();
-        let kept = pen.write(&[], 0).unwrap().head.unwrap();
-        log.command().write(&facts(0..2000), 0).unwrap();
-        let rest = files::after(&log.location.folder, kept.digest).unwrap().unwrap();
-        assert_eq!((ChainHead::at(&rest.row), rest.lines.len()), (Some(kept), 2000));
+        let mut writer = log.owner();
+        writer.write(&records(0..2000), 0).unwrap();
+        let head = writer.write(&[], 0).unwrap().head.unwrap();
+        log.command().write(&records(0..2000), 0).unwrap();
+        let rest = files::after(&log.location.folder, head.digest).unwrap().unwrap();
+        assert_eq!((ChainHead::at(&rest.row), rest.lines.len()), (Some(head), 2000));
         assert_eq!(files::after(&log.location.folder, Digest::of(b"never written")).unwrap(), None);
-        assert_eq!(pen.write(&facts(0..1), 0).unwrap().broken, None);
+        assert_eq!(writer.write(&records(0..1), 0).unwrap().broken, None);
     }
 }

@@ -239,8 +239,8 @@ fn group(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
 
 /// Returns the rules that apply to a group message, most specific first.
 fn applicable_rules<'a>(rules: &'a AccessRules, incoming: &Incoming) -> Result<Vec<&'a GroupRules>, DropReason> {
-    let (named, rest) = (rules.groups.get(&incoming.peer.id), rules.groups.get("*"));
-    let is_listed = named.is_some() || rest.is_some();
+    let (group_entry, wildcard) = (rules.groups.get(&incoming.peer.id), rules.groups.get("*"));
+    let is_listed = group_entry.is_some() || wildcard.is_some();
     let needs_listing = match rules.group {
         GroupPolicy::Disabled => return Err(DropReason::Disabled),
         GroupPolicy::Allowlist => true,
@@ -254,11 +254,11 @@ fn applicable_rules<'a>(rules: &'a AccessRules, incoming: &Incoming) -> Result<V
         level.topics.get(thread).or_else(|| level.topics.get("*"))
     };
     let levels: Vec<&GroupRules> =
-        [named.and_then(topic), named, rest.and_then(topic), rest].into_iter().flatten().collect();
+        [group_entry.and_then(topic), group_entry, wildcard.and_then(topic), wildcard].into_iter().flatten().collect();
     // A listed group is enabled unless its own entry says otherwise: `"*": {enabled: false}` applies to the others.
-    let own = [named.and_then(topic), named].into_iter().flatten();
-    let others = [rest.and_then(topic), rest].into_iter().flatten().filter(|_| named.is_none());
-    match own.chain(others).find_map(|level| level.is_enabled) {
+    let own_rules = [group_entry.and_then(topic), group_entry].into_iter().flatten();
+    let fallback_rules = [wildcard.and_then(topic), wildcard].into_iter().flatten().filter(|_| group_entry.is_none());
+    match own_rules.chain(fallback_rules).find_map(|level| level.is_enabled) {
         Some(false) => Err(DropReason::Disabled),
         Some(true) | None => Ok(levels),
     }

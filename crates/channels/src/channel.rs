@@ -25,10 +25,10 @@ pub trait Channel: Send + Sync + fmt::Debug {
     async fn send(&self, outgoing: Outgoing) -> Result<Receipt, ChannelError>;
 
     /// Performs an idempotent action, such as a reaction.
-    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError>;
+    async fn perform(&self, action: ChannelAction) -> Result<Receipt, ChannelError>;
 
-    /// Downloads an attachment of at most `most` bytes.
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError>;
+    /// Downloads an attachment of at most `max_bytes` bytes.
+    async fn fetch(&self, attachment: &Attachment, max_bytes: usize) -> Result<Vec<u8>, ChannelError>;
 
     /// Asks the platform for the account's own identity.
     async fn identity(&self) -> Result<AccountIdentity, ChannelError>;

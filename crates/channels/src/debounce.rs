@@ -40,43 +40,43 @@ impl<T> Debounce<T> {
     }
 
     /// Adds a message; returns the groups that are complete now, in order of arrival.
-    pub fn push(&mut self, key: &str, item: T, treat: DebounceMode, now_ms: u64) -> Vec<Vec<T>> {
-        if self.window_ms == 0 || treat == DebounceMode::Alone {
+    pub fn push(&mut self, key: &str, item: T, mode: DebounceMode, now_ms: u64) -> Vec<Vec<T>> {
+        if self.window_ms == 0 || mode == DebounceMode::Alone {
             return self.take(key).into_iter().chain([vec![item]]).collect();
         }
         let due_ms = now_ms.saturating_add(self.window_ms);
-        match self.pending.iter_mut().find(|waiting| waiting.key == key) {
-            Some(waiting) => {
-                waiting.items.push(item);
-                waiting.due_ms = due_ms;
-                if waiting.items.len() >= MAX_ITEMS { self.take(key).into_iter().collect() } else { Vec::new() }
+        match self.pending.iter_mut().find(|group| group.key == key) {
+            Some(group) => {
+                group.items.push(item);
+                group.due_ms = due_ms;
+                if group.items.len() >= MAX_ITEMS { self.take(key).into_iter().collect() } else { Vec::new() }
             }
             None => {
                 self.pending.push_back(PendingMessages { key: key.to_owned(), items: vec![item], due_ms });
-                let too_many = self.pending.len() > MAX_SENDERS;
-                let first = if too_many { self.pending.pop_front() } else { None };
-                first.map(|waiting| waiting.items).into_iter().collect()
+                let is_full = self.pending.len() > MAX_SENDERS;
+                let first = if is_full { self.pending.pop_front() } else { None };
+                first.map(|group| group.items).into_iter().collect()
             }
         }
     }
 
     /// Returns the groups whose senders have been silent long enough.
     pub fn due(&mut self, now_ms: u64) -> Vec<Vec<T>> {
-        let (due, waiting) = self.pending.drain(..).partition(|waiting| waiting.due_ms <= now_ms);
-        self.pending = waiting;
+        let (due, remaining) = self.pending.drain(..).partition(|group| group.due_ms <= now_ms);
+        self.pending = remaining;
         let due: VecDeque<PendingMessages<T>> = due;
-        due.into_iter().map(|waiting| waiting.items).collect()
+        due.into_iter().map(|group| group.items).collect()
     }
 
     /// Time of the next release, if anything is pending.
     pub fn next_due(&self) -> Option<u64> {
-        self.pending.iter().map(|waiting| waiting.due_ms).min()
+        self.pending.iter().map(|group| group.due_ms).min()
     }
 
     /// Takes the pending messages of one sender.
     pub fn take(&mut self, key: &str) -> Option<Vec<T>> {
-        let at = self.pending.iter().position(|waiting| waiting.key == key)?;
-        self.pending.remove(at).map(|waiting| waiting.items)
+        let index = self.pending.iter().position(|group| group.key == key)?;
+        self.pending.remove(index).map(|group| group.items)
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_is_done_after_a_silence() {
+    fn messages_are_released_after_a_period_of_silence() {
         let mut debounce = Debounce::new(Duration::from_millis(100));
         assert_eq!(debounce.push("a", 1, DebounceMode::Merge, 0), Vec::<Vec<i32>>::new());
         assert_eq!(debounce.push("b", 2, DebounceMode::Merge, 50), Vec::<Vec<i32>>::new());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_alone_ends_what_waits() {
+    fn a_message_that_stands_alone_releases_pending_ones() {
         let mut debounce = Debounce::new(Duration::from_millis(100));
         debounce.push("a", 1, DebounceMode::Merge, 0);
         debounce.push("b", 2, DebounceMode::Merge, 0);
@@ -108,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn pending_messages_are_bounded() {
         let mut debounce = Debounce::new(Duration::from_secs(1));
-        let whole: Vec<Vec<usize>> =
+        let released: Vec<Vec<usize>> =
             (0..MAX_ITEMS + 1).flat_map(|n| debounce.push("a", n, DebounceMode::Merge, 0)).collect();
-        assert_eq!(whole, [(0..MAX_ITEMS).collect::<Vec<_>>()]);
+        assert_eq!(released, [(0..MAX_ITEMS).collect::<Vec<_>>()]);
         let first: Vec<Vec<usize>> =
             (0..MAX_SENDERS).flat_map(|n| debounce.push(&format!("s{n}"), n, DebounceMode::Merge, 0)).collect();
         assert_eq!(first, [vec![MAX_ITEMS]]);
@@ -121,27 +121,27 @@ mod tests {
     proptest! {
         /// Nothing is lost or duplicated, and each sender's messages keep their order.
         #[test]
-        fn every_message_comes_once_and_in_order(
+        fn every_message_is_released_once_and_in_order(
             steps in prop::collection::vec((0usize..3, any::<bool>(), 0u64..120), 0..80),
         ) {
             let mut debounce = Debounce::new(Duration::from_millis(100));
-            let (mut now, mut out, mut sent) = (0, vec![vec![]; 3], vec![vec![]; 3]);
-            for (n, (sender, alone, pause)) in steps.into_iter().enumerate() {
+            let (mut now, mut received, mut sent) = (0, vec![vec![]; 3], vec![vec![]; 3]);
+            for (n, (sender, is_alone, pause)) in steps.into_iter().enumerate() {
                 now += pause;
-                let treat = if alone { DebounceMode::Alone } else { DebounceMode::Merge };
-                let mut whole = debounce.due(now);
-                whole.extend(debounce.push(&sender.to_string(), (sender, n), treat, now));
+                let mode = if is_alone { DebounceMode::Alone } else { DebounceMode::Merge };
+                let mut released = debounce.due(now);
+                released.extend(debounce.push(&sender.to_string(), (sender, n), mode, now));
                 sent[sender].push(n);
-                for batch in whole {
+                for batch in released {
                     let sender = batch[0].0;
                     prop_assert!(batch.iter().all(|(other, _)| *other == sender));
-                    out[sender].extend(batch.into_iter().map(|(_, n)| n));
+                    received[sender].extend(batch.into_iter().map(|(_, n)| n));
                 }
             }
             for batch in debounce.due(u64::MAX) {
-                out[batch[0].0].extend(batch.into_iter().map(|(_, n)| n));
+                received[batch[0].0].extend(batch.into_iter().map(|(_, n)| n));
             }
-            prop_assert_eq!(out, sent);
+            prop_assert_eq!(received, sent);
         }
     }
 }

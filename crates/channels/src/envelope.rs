@@ -118,12 +118,12 @@ mod tests {
         }
     }
 
-    fn stamp(clock: EnvelopeClock, ago: Option<u64>) -> EnvelopeStamp<'static> {
-        EnvelopeStamp { channel: "Telegram", clock, previous_ms: ago.map(|ago| AT - ago) }
+    fn stamp(clock: EnvelopeClock, elapsed: Option<u64>) -> EnvelopeStamp<'static> {
+        EnvelopeStamp { channel: "Telegram", clock, previous_ms: elapsed.map(|elapsed| AT - elapsed) }
     }
 
     #[test]
-    fn a_message_says_where_it_came_from() {
+    fn the_envelope_names_the_origin_of_a_message() {
         let zone = EnvelopeClock::Zone(TimeZone::fixed(tz::offset(2)));
         assert_eq!(
             wrap(&said(PeerKind::Direct, "Ann"), "hello", &stamp(zone, Some(359_999))),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_in_its_largest_unit() {
+    fn a_pause_is_shown_in_its_largest_unit() {
         assert_eq!(
             [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000, 864_000_000].map(format_elapsed),
             ["+0s", "+59s", "+1m", "+59m", "+1h", "+1d", "+10d"]
@@ -153,11 +153,11 @@ mod tests {
     proptest! {
         /// Whatever the name is: the first `]` ends the envelope, and it is on the first line.
         #[test]
-        fn no_name_ends_the_envelope(name in "\\PC{0,20}|[\\]\\[\n\r\u{2028} a]{0,20}") {
+        fn a_name_cannot_close_the_envelope(name in "\\PC{0,20}|[\\]\\[\n\r\u{2028} a]{0,20}") {
             let text = wrap(&said(PeerKind::Direct, &name), "body", &stamp(EnvelopeClock::None, None));
-            let (head, body) = text.split_once(']').unwrap();
+            let (header, body) = text.split_once(']').unwrap();
             prop_assert_eq!(body, " body");
-            prop_assert!(!head.contains(['\n', '\r']) && head.ends_with(" id:7"));
+            prop_assert!(!header.contains(['\n', '\r']) && header.ends_with(" id:7"));
         }
     }
 }

@@ -86,29 +86,29 @@ pub(crate) enum RequestError {
 
 impl HttpClients {
     pub(crate) fn client(&self, url: &Url) -> Result<&reqwest::Client, RequestError> {
-        let road = if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote };
-        (***road).as_ref().map_err(|why| RequestError::Unsent(why.clone()))
+        let client = if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote };
+        (***client).as_ref().map_err(|reason| RequestError::Unsent(reason.clone()))
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn send(&self, request: Request, patience: Duration) -> Result<ChannelHttpResponse, RequestError> {
-        self.send_limited(request, patience, MAX_RESPONSE_BYTES).await
+    pub(crate) async fn send(&self, request: Request, timeout: Duration) -> Result<ChannelHttpResponse, RequestError> {
+        self.send_limited(request, timeout, MAX_RESPONSE_BYTES).await
     }
 
-    /// Sends a request and reads a response of at most `most` bytes.
+    /// Sends a request and reads a response of at most `max_bytes` bytes.
     pub(crate) async fn send_limited(
         &self,
         mut request: Request,
-        patience: Duration,
-        most: usize,
+        timeout: Duration,
+        max_bytes: usize,
     ) -> Result<ChannelHttpResponse, RequestError> {
-        *request.timeout_mut() = Some(patience);
+        *request.timeout_mut() = Some(timeout);
         let client = self.client(request.url())?;
-        let response = client.execute(request).await.map_err(|error| lost(&error))?;
+        let response = client.execute(request).await.map_err(|error| request_error(&error))?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| value.trim().parse().ok()).map(retry_delay);
-        Ok(ChannelHttpResponse { status, retry_after, body: body(response, most).await? })
+        Ok(ChannelHttpResponse { status, retry_after, body: body(response, max_bytes).await? })
     }
 }
 
@@ -117,10 +117,10 @@ pub(crate) fn retry_delay(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_DELAY)
 }
 
-async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, RequestError> {
+async fn body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, RequestError> {
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|error| RequestError::Unanswered(cause(&error)))? {
-        if body.len() + bytes.len() > most {
+        if body.len() + bytes.len() > max_bytes {
             return Err(RequestError::TooLong);
         }
         body.extend_from_slice(&bytes);
@@ -128,9 +128,14 @@ async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, RequestErr
     Ok(body)
 }
 
-fn lost(error: &reqwest::Error) -> RequestError {
-    let why = if error.is_timeout() && !error.is_connect() { "the request timed out".to_owned() } else { cause(error) };
-    if error.is_connect() || error.is_builder() { RequestError::Unsent(why) } else { RequestError::Unanswered(why) }
+fn request_error(error: &reqwest::Error) -> RequestError {
+    let reason =
+        if error.is_timeout() && !error.is_connect() { "the request timed out".to_owned() } else { cause(error) };
+    if error.is_connect() || error.is_builder() {
+        RequestError::Unsent(reason)
+    } else {
+        RequestError::Unanswered(reason)
+    }
 }
 
 /// Returns the innermost cause. The outer errors add nothing and contain the URL, which may contain a token.

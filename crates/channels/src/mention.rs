@@ -12,14 +12,14 @@ pub struct MentionPatterns(Vec<Regex>);
 impl MentionPatterns {
     /// Compiles patterns of the config, ignoring case; also returns an error text for each invalid one.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> (Self, Vec<String>) {
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        let (mut valid, mut errors) = (Vec::new(), Vec::new());
         for pattern in patterns.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()) {
             match compile(pattern) {
-                Ok(regex) => good.push(regex),
-                Err(why) => bad.push(format!("ignoring the mention pattern {pattern}: {why}")),
+                Ok(regex) => valid.push(regex),
+                Err(reason) => errors.push(format!("ignoring the mention pattern {pattern}: {reason}")),
             }
         }
-        (Self(good), bad)
+        (Self(valid), errors)
     }
 
     /// Derives patterns from an agent's name and emoji, used if the config has none.
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_known_as_a_word_in_any_case() {
+    fn a_name_matches_as_a_word_in_any_case() {
         let patterns = MentionPatterns::of_identity(Some("Big  Lob.ster"), Some("🦞"));
         let known = ["hey big lob.ster!", "@BIG LOB.STER", "b\u{200b}ig lob.ster", "🦞 help"];
         assert_eq!(known.map(|text| patterns.matches(text)), [true; 4]);
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_told_and_left_out() {
-        let (patterns, bad) = MentionPatterns::new([r"\bclaw\b", "(", " ", "a{1000}{1000}"]);
+    fn an_invalid_pattern_is_reported_and_ignored() {
+        let (patterns, errors) = MentionPatterns::new([r"\bclaw\b", "(", " ", "a{1000}{1000}"]);
         assert!(patterns.matches("The Claw!") && !patterns.matches("clawed"));
         assert_eq!(
-            bad,
+            errors,
             [
                 "ignoring the mention pattern (: not a valid regular expression",
                 "ignoring the mention pattern a{1000}{1000}: the compiled expression is too large",
@@ -106,14 +106,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_finds_itself(name in "[\\p{L}\\p{P} ]{0,12}") {
+        fn any_name_matches_itself(name in "[\\p{L}\\p{P} ]{0,12}") {
             let patterns = MentionPatterns::of_identity(Some(&name), None);
             let words: Vec<&str> = name.split_whitespace().collect();
             let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let text = words.join(" ");
             if is_word(text.chars().next()) && is_word(text.chars().last()) {
-                let said = format!("hey {text}, hello");
-                prop_assert!(patterns.matches(&said));
+                let message = format!("hey {text}, hello");
+                prop_assert!(patterns.matches(&message));
             }
         }
     }

@@ -203,8 +203,8 @@ impl ApprovedSenders {
     /// Returns the senders approved for an account.
     fn senders(&self, at: &ChannelAccount) -> Vec<Identity> {
         let unnamed = self.allow_from.iter().filter(|_| at.matches_without_account());
-        let named = self.accounts.get(at.account()).into_iter().flatten();
-        unnamed.chain(named).filter(|id| !id.is_empty()).map(|id| at.sender(id)).collect()
+        let of_account = self.accounts.get(at.account()).into_iter().flatten();
+        unnamed.chain(of_account).filter(|id| !id.is_empty()).map(|id| at.sender(id)).collect()
     }
 
     /// Removes an id from all accounts; `false` if none had it.
@@ -244,51 +244,51 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_gets_one_code_for_an_hour() {
+    fn an_unknown_sender_gets_one_code_per_hour() {
         let mut requests = PairingRequests::default();
-        let ask = |requests: &mut PairingRequests, id: &str, minutes, byte| {
+        let request_pairing = |requests: &mut PairingRequests, id: &str, minutes, byte| {
             requests.add(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
         };
-        assert_eq!(ask(&mut requests, "7", 0, 0), PairingOutcome::New("AAAAAAAA".to_owned()));
-        assert_eq!(ask(&mut requests, "7", 59, 1), PairingOutcome::Waiting);
+        assert_eq!(request_pairing(&mut requests, "7", 0, 0), PairingOutcome::New("AAAAAAAA".to_owned()));
+        assert_eq!(request_pairing(&mut requests, "7", 59, 1), PairingOutcome::Waiting);
         assert_eq!(requests.requests[0].last_seen_at, at(59));
-        assert_eq!(ask(&mut requests, "7", 60, 31), PairingOutcome::New("99999999".to_owned()));
+        assert_eq!(request_pairing(&mut requests, "7", 60, 31), PairingOutcome::New("99999999".to_owned()));
     }
 
     #[test]
-    fn l8_strangers_keep_nobody_from_a_code_for_long() {
+    fn l8_a_flood_of_requests_does_not_block_pairing_for_long() {
         let mut requests = PairingRequests::default();
         let mut byte = 0;
-        let mut ask = |id: &str, minutes| {
+        let mut request_pairing = |id: &str, minutes| {
             byte += 1;
             requests.add(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
         };
-        for stranger in 0..MAX_PENDING {
-            assert!(matches!(ask(&format!("s{stranger}"), 0), PairingOutcome::New(_)));
+        for n in 0..MAX_PENDING {
+            assert!(matches!(request_pairing(&format!("s{n}"), 0), PairingOutcome::New(_)));
         }
         // A request is protected for some time, so that a flood of others does not replace it before it is approved.
-        assert_eq!(ask("owner", 1), PairingOutcome::Full);
-        assert!(matches!(ask("owner", 2), PairingOutcome::New(_)));
-        assert_eq!(ask("owner", 3), PairingOutcome::Waiting);
-        assert!((0..MAX_PENDING - 1).all(|stranger| matches!(ask(&format!("t{stranger}"), 3), PairingOutcome::New(_))));
-        assert_eq!(ask("one more", 3), PairingOutcome::Full);
-        assert_eq!(ask("owner", 3), PairingOutcome::Waiting);
+        assert_eq!(request_pairing("owner", 1), PairingOutcome::Full);
+        assert!(matches!(request_pairing("owner", 2), PairingOutcome::New(_)));
+        assert_eq!(request_pairing("owner", 3), PairingOutcome::Waiting);
+        assert!((0..MAX_PENDING - 1).all(|n| matches!(request_pairing(&format!("t{n}"), 3), PairingOutcome::New(_))));
+        assert_eq!(request_pairing("one more", 3), PairingOutcome::Full);
+        assert_eq!(request_pairing("owner", 3), PairingOutcome::Waiting);
     }
 
     #[test]
-    fn no_two_wait_with_the_same_code() {
+    fn pending_codes_are_unique() {
         let mut requests = PairingRequests::default();
         let mut bytes = [0, 0, 1].into_iter();
-        let mut ask =
+        let mut request_pairing =
             |id: &str| requests.add(&sender("default", id), Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
-        assert_eq!(ask("1"), PairingOutcome::New("AAAAAAAA".to_owned()));
-        assert_eq!(ask("2"), PairingOutcome::New("BBBBBBBB".to_owned()));
+        assert_eq!(request_pairing("1"), PairingOutcome::New("AAAAAAAA".to_owned()));
+        assert_eq!(request_pairing("2"), PairingOutcome::New("BBBBBBBB".to_owned()));
         let stuck = PairingRequests::default().add(&sender("default", "1"), Map::new(), at(0), || [0; 8]);
         assert_eq!(stuck, PairingOutcome::New("AAAAAAAA".to_owned()));
     }
 
     #[test]
-    fn a_code_is_good_once_and_not_for_long() {
+    fn a_code_is_valid_once_and_expires() {
         let mut requests = PairingRequests::default();
         requests.add(&sender("default", "7"), Map::new(), at(0), || [1; 8]);
         requests.add(&sender("default", "8"), Map::new(), at(10), || [2; 8]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_has_id_code_and_the_way_in() {
+    fn the_pairing_message_has_id_code_and_command() {
         assert_eq!(
             pairing_message("telegram", "Your Telegram user id", "7", "ABCD2345"),
             "This assistant does not know you yet.\n\nYour Telegram user id: 7\nPairing code: ABCD2345\n\n\

@@ -18,8 +18,8 @@ impl Secret {
     }
 
     /// Compares in constant time for texts of the same length.
-    pub(crate) fn equals(&self, given: &str) -> bool {
-        bool::from(self.0.as_bytes().ct_eq(given.as_bytes()))
+    pub(crate) fn equals(&self, candidate: &str) -> bool {
+        bool::from(self.0.as_bytes().ct_eq(candidate.as_bytes()))
     }
 
     /// Returns the beginning of a platform's message, on one line and with the secret removed.
@@ -28,8 +28,8 @@ impl Secret {
         let words: Vec<&str> =
             text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
         let mut line = words.join(" ");
-        if let Some((cut, _)) = line.char_indices().nth(MAX_EXCERPT_CHARS) {
-            line.truncate(cut);
+        if let Some((limit, _)) = line.char_indices().nth(MAX_EXCERPT_CHARS) {
+            line.truncate(limit);
             line.push('…');
         }
         line
@@ -67,10 +67,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_text_is_the_secret() {
+    fn a_secret_equals_only_the_same_text() {
         let secret = Secret::from("abc");
         assert_eq!(
-            ["abc", "abd", "ab", "abcd", ""].map(|given| secret.equals(given)),
+            ["abc", "abd", "ab", "abcd", ""].map(|candidate| secret.equals(candidate)),
             [true, false, false, false, false]
         );
     }

@@ -124,11 +124,11 @@ pub(crate) struct BotIdentity {
 
 impl Telegram {
     /// Creates a bot without contacting Telegram. Fails if the settings are invalid.
-    pub fn new(road: HttpClients, settings: Settings) -> Result<Self, ChannelError> {
+    pub fn new(clients: HttpClients, settings: Settings) -> Result<Self, ChannelError> {
         if let UpdateMode::Webhook { url, secret } = &settings.update_mode {
             webhook::check(url, secret)?;
         }
-        let api = Api::new(road, &settings.root, settings.token.clone())?;
+        let api = Api::new(clients, &settings.root, settings.token.clone())?;
         Ok(Self { api, settings, identity: OnceCell::new() })
     }
 
@@ -149,12 +149,13 @@ impl Telegram {
     /// Fetches the bot's identity, sets the command menu and the way updates are received; on error returns the method
     /// that failed.
     async fn initialise(&self) -> Result<&BotIdentity, (&'static str, ApiCallError)> {
-        let me = self.identity().await.map_err(|trouble| ("getMe", trouble))?;
+        let me = self.identity().await.map_err(|error| ("getMe", error))?;
         if !self.settings.commands.is_empty() {
-            let menu: Vec<Value> = self.settings.commands.iter().map(|(word, does)| menu_item(word, does)).collect();
+            let menu: Vec<Value> =
+                self.settings.commands.iter().map(|(name, description)| menu_item(name, description)).collect();
             // A rejected menu must not prevent receiving.
-            if let Err(trouble) = self.api.call("setMyCommands", &json!({ "commands": menu })).await {
-                let failure = trouble.into_failure("setMyCommands", RepeatEffect::None);
+            if let Err(error) = self.api.call("setMyCommands", &json!({ "commands": menu })).await {
+                let failure = error.into_failure("setMyCommands", RepeatEffect::None);
                 tracing::warn!(account = self.settings.account, %failure, "failed to set the command menu");
             }
         }
@@ -166,18 +167,18 @@ impl Telegram {
                 ("setWebhook", params)
             }
         };
-        self.api.call(method, &params).await.map_err(|trouble| (method, trouble))?;
+        self.api.call(method, &params).await.map_err(|error| (method, error))?;
         Ok(me)
     }
 }
 
 /// Builds a menu entry in the form that Telegram accepts: lower case, digits and underscores, with a limited
 /// description.
-fn menu_item(word: &str, does: &str) -> Value {
+fn menu_item(name: &str, description: &str) -> Value {
     let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    let word: String = word.trim_start_matches('/').chars().take(32).map(fits).collect();
-    let does: String = does.chars().take(256).collect();
-    json!({ "command": word, "description": does })
+    let name: String = name.trim_start_matches('/').chars().take(32).map(fits).collect();
+    let description: String = description.chars().take(256).collect();
+    json!({ "command": name, "description": description })
 }
 
 #[async_trait]
@@ -207,8 +208,8 @@ impl Channel for Telegram {
         let me = loop {
             match self.initialise().await {
                 Ok(me) => break me,
-                Err((method, trouble)) => {
-                    if let Err(failure) = backoff.report_and_wait(trouble, method, sink).await {
+                Err((method, error)) => {
+                    if let Err(failure) = backoff.report_and_wait(error, method, sink).await {
                         return failure;
                     }
                 }
@@ -227,35 +228,35 @@ impl Channel for Telegram {
         send::send(self, outgoing).await
     }
 
-    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError> {
-        send::act(self, act).await
+    async fn perform(&self, action: ChannelAction) -> Result<Receipt, ChannelError> {
+        send::act(self, action).await
     }
 
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError> {
-        let too_large = || ChannelError::Refused(format!("Telegram: the file exceeds the limit of {most} bytes"));
+    async fn fetch(&self, attachment: &Attachment, max_bytes: usize) -> Result<Vec<u8>, ChannelError> {
+        let too_large = || ChannelError::Refused(format!("Telegram: the file exceeds the limit of {max_bytes} bytes"));
         let id = match &attachment.source {
             AttachmentSource::Platform(id) => id,
             AttachmentSource::Bytes(bytes) => {
-                return if bytes.len() > most { Err(too_large()) } else { Ok(bytes.clone()) };
+                return if bytes.len() > max_bytes { Err(too_large()) } else { Ok(bytes.clone()) };
             }
             AttachmentSource::Url(_) => {
                 return Err(ChannelError::Unsupported { channel: "telegram", action: "downloads from a URL" });
             }
         };
-        let failed = |trouble: ApiCallError| {
-            let is_large = trouble == ApiCallError::NoResponse(RequestError::TooLong);
-            if is_large { too_large() } else { trouble.into_failure("getFile", RepeatEffect::None) }
+        let failed = |error: ApiCallError| {
+            let is_large = error == ApiCallError::NoResponse(RequestError::TooLong);
+            if is_large { too_large() } else { error.into_failure("getFile", RepeatEffect::None) }
         };
         let file = self.api.call("getFile", &json!({ "file_id": id })).await.map_err(failed)?;
-        if file["file_size"].as_u64().is_some_and(|size| size > most as u64) {
+        if file["file_size"].as_u64().is_some_and(|size| size > max_bytes as u64) {
             return Err(too_large());
         }
         let path = file["file_path"].as_str().ok_or_else(|| failed(ApiCallError::InvalidResponse(200)))?;
-        self.api.download(path, most).await.map_err(failed)
+        self.api.download(path, max_bytes).await.map_err(failed)
     }
 
     async fn identity(&self) -> Result<AccountIdentity, ChannelError> {
-        let me = self.fetch_identity().await.map_err(|trouble| trouble.into_failure("getMe", RepeatEffect::None))?;
+        let me = self.fetch_identity().await.map_err(|error| error.into_failure("getMe", RepeatEffect::None))?;
         let privacy = "privacy mode is on: in groups the bot receives only messages that are addressed to it; send \
                        /setprivacy to @BotFather to change that";
         let hints = if me.can_read_groups { Vec::new() } else { vec![privacy.to_owned()] };

@@ -67,13 +67,13 @@ impl std::fmt::Debug for Webhook {
 
 impl Webhook {
     /// Creates a peer without contacting it. Fails if the settings are invalid.
-    pub fn new(road: HttpClients, settings: Settings, clock: Clock) -> Result<Self, ChannelError> {
+    pub fn new(clients: HttpClients, settings: Settings, clock: Clock) -> Result<Self, ChannelError> {
         let account = &settings.account;
         if settings.secret.expose().len() < 16 {
-            let why = format!(
+            let reason = format!(
                 "webhook {account}: the secret must have 16 characters or more; make one with: openssl rand -hex 32"
             );
-            return Err(ChannelError::Refused(why));
+            return Err(ChannelError::Refused(reason));
         }
         let parse = |url: &String| {
             let url = Url::parse(url.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -84,7 +84,7 @@ impl Webhook {
             })
         };
         let url = settings.url.as_ref().map(parse).transpose()?;
-        Ok(Self { http: road, settings, url, clock })
+        Ok(Self { http: clients, settings, url, clock })
     }
 
     /// Sends a body with an idempotency key; the peer treats repetitions as one.
@@ -107,47 +107,47 @@ impl Webhook {
     }
 
     fn parse_response(&self, answer: Result<ChannelHttpResponse, RequestError>) -> Result<Receipt, ChannelError> {
-        let named = |why: &str| format!("webhook {}: {why}", self.settings.account);
-        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(|lost| match lost {
-            RequestError::Unsent(why) => ChannelError::Unavailable(named(&why)),
-            RequestError::Unanswered(why) => ChannelError::Unknown(named(&why)),
-            RequestError::TooLong => ChannelError::Unknown(named("the response is too large")),
+        let describe = |reason: &str| format!("webhook {}: {reason}", self.settings.account);
+        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(|error| match error {
+            RequestError::Unsent(reason) => ChannelError::Unavailable(describe(&reason)),
+            RequestError::Unanswered(reason) => ChannelError::Unknown(describe(&reason)),
+            RequestError::TooLong => ChannelError::Unknown(describe("the response is too large")),
         })?;
         tracing::debug!(account = self.settings.account, status, "webhook peer answered");
-        let said = self.settings.secret.excerpt(&String::from_utf8_lossy(&body));
-        let why = named(&format!("the peer answered {status} {said}"));
+        let excerpt = self.settings.secret.excerpt(&String::from_utf8_lossy(&body));
+        let reason = describe(&format!("the peer answered {status} {excerpt}"));
         match (status, retry_after) {
             (200..300, _) => {
                 // A success status without a body is accepted.
-                let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let response: Value = serde_json::from_slice(&body).unwrap_or_default();
                 Ok(Receipt {
-                    message: said["messageId"].as_str().map(str::to_owned),
+                    message: response["messageId"].as_str().map(str::to_owned),
                     details: json!({ "status": status }),
                 })
             }
-            (429 | 500.., Some(after)) => Err(ChannelError::RetryAfter { after, why }),
-            (429, None) => Err(ChannelError::RetryAfter { after: Duration::from_secs(1), why }),
-            (408 | 425 | 500.., None) => Err(ChannelError::Unavailable(why)),
-            _ => Err(ChannelError::Refused(why)),
+            (429 | 500.., Some(after)) => Err(ChannelError::RetryAfter { after, why: reason }),
+            (429, None) => Err(ChannelError::RetryAfter { after: Duration::from_secs(1), why: reason }),
+            (408 | 425 | 500.., None) => Err(ChannelError::Unavailable(reason)),
+            _ => Err(ChannelError::Refused(reason)),
         }
     }
 }
 
 fn put(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), ChannelError> {
     let value = HeaderValue::from_str(value)
-        .map_err(|_unfit| ChannelError::Refused(format!("webhook: invalid value for the header {name}")))?;
+        .map_err(|_invalid| ChannelError::Refused(format!("webhook: invalid value for the header {name}")))?;
     headers.insert(HeaderName::from_static(name), value);
     Ok(())
 }
 
-fn base(kind: &str, place: &Destination) -> Map<String, Value> {
-    let fields = [("type", json!(kind)), ("to", json!(place.to)), ("thread", json!(place.thread))];
+fn base(kind: &str, destination: &Destination) -> Map<String, Value> {
+    let fields = [("type", json!(kind)), ("to", json!(destination.to)), ("thread", json!(destination.thread))];
     fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn extended<const N: usize>(mut body: Map<String, Value>, fields: [(&str, Value); N]) -> Map<String, Value> {
-    let told = fields.into_iter().filter(|(_, value)| !value.is_null() && *value != json!(false));
-    body.extend(told.map(|(name, value)| (name.to_owned(), value)));
+    let present_fields = fields.into_iter().filter(|(_, value)| !value.is_null() && *value != json!(false));
+    body.extend(present_fields.map(|(name, value)| (name.to_owned(), value)));
     body
 }
 
@@ -182,14 +182,14 @@ impl Channel for Webhook {
     }
 
     async fn send(&self, outgoing: Outgoing) -> Result<Receipt, ChannelError> {
-        let Outgoing { id, destination: place, reply_to, text, media, is_silent, is_voice, poll, hides_previews: _ } =
+        let Outgoing { id, destination, reply_to, text, media, is_silent, is_voice, poll, hides_previews: _ } =
             outgoing;
         let media: Vec<Value> = media.iter().map(attached).collect();
         let media = if media.is_empty() { Value::Null } else { json!(media) };
         let poll = poll
             .map(|poll| json!({ "question": poll.question, "options": poll.options, "multiple": poll.is_multiple }));
         let body = extended(
-            base("message", &place),
+            base("message", &destination),
             [
                 ("id", json!(id)),
                 ("replyTo", json!(reply_to)),
@@ -203,33 +203,33 @@ impl Channel for Webhook {
         self.deliver(&id, body).await
     }
 
-    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError> {
-        let body = match &act {
-            ChannelAction::Type(place) => base("typing", place),
-            ChannelAction::React { place, message, emoji } => {
-                let body = extended(base("reaction", place), [("messageId", json!(message))]);
+    async fn perform(&self, action: ChannelAction) -> Result<Receipt, ChannelError> {
+        let body = match &action {
+            ChannelAction::Type(destination) => base("typing", destination),
+            ChannelAction::React { place: destination, message, emoji } => {
+                let body = extended(base("reaction", destination), [("messageId", json!(message))]);
                 // An empty one removes the reaction.
                 extended(body, [("emoji", json!(emoji.as_deref().unwrap_or_default()))])
             }
-            ChannelAction::Edit { place, message, text, hides_previews: _ } => {
-                extended(base("edit", place), [("messageId", json!(message)), ("text", json!(text))])
+            ChannelAction::Edit { place: destination, message, text, hides_previews: _ } => {
+                extended(base("edit", destination), [("messageId", json!(message)), ("text", json!(text))])
             }
-            ChannelAction::Delete { place, message } => {
-                extended(base("delete", place), [("messageId", json!(message))])
+            ChannelAction::Delete { place: destination, message } => {
+                extended(base("delete", destination), [("messageId", json!(message))])
             }
         };
         // The time is part of the key: only an immediate retry has the same key, a later identical action is a new one.
         let body_text = Value::Object(body.clone()).to_string();
         let seconds = (self.clock)() / 1000;
         let key = signature::sign(&self.settings.secret, seconds, body_text.as_bytes());
-        self.deliver(&format!("{}-{}", act.name(), key.trim_start_matches("v1=")), body).await
+        self.deliver(&format!("{}-{}", action.name(), key.trim_start_matches("v1=")), body).await
     }
 
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError> {
+    async fn fetch(&self, attachment: &Attachment, max_bytes: usize) -> Result<Vec<u8>, ChannelError> {
         match &attachment.source {
-            AttachmentSource::Bytes(bytes) if bytes.len() <= most => Ok(bytes.clone()),
+            AttachmentSource::Bytes(bytes) if bytes.len() <= max_bytes => Ok(bytes.clone()),
             AttachmentSource::Bytes(_) => {
-                Err(ChannelError::Refused(format!("webhook: the file exceeds the limit of {most} bytes")))
+                Err(ChannelError::Refused(format!("webhook: the file exceeds the limit of {max_bytes} bytes")))
             }
             AttachmentSource::Url(_) | AttachmentSource::Platform(_) => {
                 Err(ChannelError::Unsupported { channel: "webhook", action: "downloads from a URL" })

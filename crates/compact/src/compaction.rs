@@ -1,8 +1,8 @@
 //! State machine of one compaction, which asks its caller for model answers.
 //!
-//! Nothing is written on the way: the result is one [`FinishedCompaction`], so an interrupted compaction has no effect. The
-//! transcript keeps every entry; the outcome says from which one on they are shown, and contains the summary for the
-//! others.
+//! Nothing is written before it is complete: the result is one [`FinishedCompaction`], so an interrupted compaction has
+//! no effect. The transcript keeps every entry; the outcome says from which one on they are shown, and contains the
+//! summary for the others.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ pub struct CompactionInput {
 /// Next step of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionStep {
-    /// Send a request to the model at index [`Compaction::model_index`] and report the answer to [`Compaction::answer`].
+    /// Send a request to the model at index [`Compaction::model_index`] and report the answer to
+    /// [`Compaction::answer`].
     Ask(SummaryRequest),
     /// The compaction is complete.
     Done(Box<FinishedCompaction>),
@@ -81,9 +82,9 @@ pub struct FinishedCompaction {
     pub kept: usize,
     /// Strategies used, in order.
     pub strategies: Vec<CompactionStrategy>,
-    /// Estimated tokens before.
+    /// Estimated tokens before the compaction.
     pub before: u64,
-    /// Estimated tokens after.
+    /// Estimated tokens after the compaction.
     pub after: u64,
 }
 
@@ -95,9 +96,10 @@ pub struct Compaction {
     /// Index of the first line that is still shown.
     kept: usize,
     result_chars: Option<usize>,
-    /// Truncation of the results that the last compaction kept; the input is already truncated.
-    carried: Option<usize>,
-    way: Option<SummaryMethod>,
+    /// Number of characters to which the last compaction truncated the results that it kept; they are already truncated
+    /// in the input.
+    previous_result_chars: Option<usize>,
+    method: Option<SummaryMethod>,
     strategies: Vec<CompactionStrategy>,
     before: u64,
     pass: Option<SummaryPass>,
@@ -120,17 +122,17 @@ struct SummaryPass {
 impl Compaction {
     /// Creates a compaction that uses the strategies `ladder` has not used yet.
     pub fn new(task: CompactionInput, ladder: Ladder) -> Self {
-        let CompactionLimits { space: room, overhead, threshold, .. } = task.limits;
+        let CompactionLimits { space, overhead, threshold, .. } = task.limits;
         let end =
-            (room < MIN_SPACE).then_some(CompactionStep::GaveUp(CompactionFailure::NoSpace { overhead, threshold }));
-        let carried = task.previous.as_ref().and_then(|previous| kept_chars(&previous.details));
+            (space < MIN_SPACE).then_some(CompactionStep::GaveUp(CompactionFailure::NoSpace { overhead, threshold }));
+        let previous_result_chars = task.previous.as_ref().and_then(|previous| kept_chars(&previous.details));
         let mut compaction = Self {
-            carried,
+            previous_result_chars,
             task,
             ladder,
             kept: 0,
             result_chars: None,
-            way: None,
+            method: None,
             strategies: Vec::new(),
             before: 0,
             pass: None,
@@ -158,8 +160,8 @@ impl Compaction {
                 return end.clone();
             }
             match self.pass.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
-                Some((summary::SummaryStep::Ask(ask), _)) => return CompactionStep::Ask(ask),
-                // A model that could not even be asked has failed as well.
+                Some((summary::SummaryStep::Ask(request), _)) => return CompactionStep::Ask(request),
+                // A model whose window is too small for any request counts as failed.
                 Some((summary::SummaryStep::Done(summary), _))
                     if summary.method == SummaryMethod::Extract && self.try_next_model() => {}
                 Some((summary::SummaryStep::Done(summary), kept)) => self.replace(summary, kept),
@@ -169,7 +171,7 @@ impl Compaction {
                     self.end = Some(CompactionStep::Nothing(NothingToCompact::Short))
                 }
                 None => match self.ladder.next_strategy() {
-                    Some(rung) => self.start_strategy(rung),
+                    Some(strategy) => self.start_strategy(strategy),
                     None => self.end = Some(CompactionStep::GaveUp(CompactionFailure::Exhausted)),
                 },
             }
@@ -203,9 +205,9 @@ impl Compaction {
     }
 
     fn is_enough(&self) -> bool {
-        let taken = self.used_tokens();
+        let used = self.used_tokens();
         let has_changed = self.kept > 0 || self.result_chars.is_some();
-        has_changed && taken <= self.task.limits.space && taken < self.before
+        has_changed && used <= self.task.limits.space && used < self.before
     }
 
     /// True if the conversation fits anyway: then only a saving justifies the compaction.
@@ -213,10 +215,10 @@ impl Compaction {
         self.before <= self.task.limits.space && !self.ladder.is_recovery()
     }
 
-    fn start_strategy(&mut self, rung: CompactionStrategy) {
-        self.strategies.push(rung);
+    fn start_strategy(&mut self, strategy: CompactionStrategy) {
+        self.strategies.push(strategy);
         let keep = self.task.limits.keep;
-        match rung {
+        match strategy {
             CompactionStrategy::Summary => {
                 let planned = self.start_summary(Keep::Recent(keep), true);
                 let nothing = planned.err().or_else(|| self.is_not_worth_it().then_some(NothingToCompact::Short));
@@ -231,8 +233,8 @@ impl Compaction {
                 // All results of the last unit together get half of the space.
                 let lines = self.task.lines[self.kept..].iter().rev();
                 let results = lines.take_while(|line| matches!(*line.message, Message::ToolResult(_))).count();
-                let each = self.task.limits.space * 2 / results.max(1) as u64;
-                self.truncate_results(usize::try_from(each).unwrap_or(usize::MAX).max(MIN_RESULT_CHARS));
+                let chars_per_result = self.task.limits.space * 2 / results.max(1) as u64;
+                self.truncate_results(usize::try_from(chars_per_result).unwrap_or(usize::MAX).max(MIN_RESULT_CHARS));
                 self.start_summary(Keep::Recent(0), false).unwrap_or_default();
             }
             CompactionStrategy::Bare => self.start_summary(Keep::None, false).unwrap_or_default(),
@@ -253,7 +255,7 @@ impl Compaction {
 
     /// Truncates each tool result to this many characters.
     fn truncate_results(&mut self, chars: usize) {
-        let chars = self.result_chars.map_or(chars, |before| before.min(chars));
+        let chars = self.result_chars.map_or(chars, |current| current.min(chars));
         for line in &mut self.task.lines[self.kept..] {
             if let Some(short) = truncate_result(&line.message, chars) {
                 *line = HistoryLine::new(line.entry.clone(), Arc::new(short));
@@ -263,28 +265,28 @@ impl Compaction {
     }
 
     /// Starts to summarize the lines that are still shown and not to be kept.
-    fn start_summary(&mut self, keep: Keep, asks: bool) -> Result<(), NothingToCompact> {
-        let window = self.task.summary_windows.get(self.model_index).copied().filter(|_| asks).unwrap_or(0);
+    fn start_summary(&mut self, keep: Keep, uses_model: bool) -> Result<(), NothingToCompact> {
+        let window = self.task.summary_windows.get(self.model_index).copied().filter(|_| uses_model).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];
         let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
         let plan = plan(&History { lines, kept }, keep)?;
         let job = self.job(&plan, lines, window);
         let summariser = Box::new(Summariser::new(job));
-        self.pass = Some(SummaryPass { summariser, kept: self.kept + plan.kept, keep, uses_model: asks });
+        self.pass = Some(SummaryPass { summariser, kept: self.kept + plan.kept, keep, uses_model });
         Ok(())
     }
 
     fn job(&self, plan: &CompactionPlan, lines: &[HistoryLine], window: u64) -> SummaryJob {
         let messages = |lines: &[HistoryLine]| lines.iter().map(|line| line.message.clone()).collect();
         let is_user = |line: &HistoryLine| matches!(*line.message, Message::User(_));
-        let quoted = plan.request.map(|at| QuotedRequest { text: request_of(&lines[at].message), whole: None });
+        let quoted = plan.request.map(|index| QuotedRequest { text: request_of(&lines[index].message), whole: None });
         // If no newer request is kept, the previously quoted one is the newest.
-        let before = || QuotedRequest::read(&self.task.previous.as_ref()?.details);
-        let request = quoted.or_else(|| before().filter(|_| !lines[plan.kept..].iter().any(is_user)));
-        let CompactionLimits { space: room, summary, .. } = self.task.limits;
+        let previously_quoted = || QuotedRequest::read(&self.task.previous.as_ref()?.details);
+        let request = quoted.or_else(|| previously_quoted().filter(|_| !lines[plan.kept..].iter().any(is_user)));
+        let CompactionLimits { space, summary, .. } = self.task.limits;
         let request_budget = request_budget(&self.task.limits);
         let quoted = request.as_ref().map_or(0, |request| estimate(&request.text)).min(request_budget);
-        let taken = total_tokens(&lines[plan.kept..]) + quoted + WRAPPER_TOKENS;
+        let used = total_tokens(&lines[plan.kept..]) + quoted + WRAPPER_TOKENS;
         // If the conversation fits anyway, only a summary shorter than the original is worth writing.
         let gain = self.replaced_tokens(self.kept + plan.kept).saturating_sub(quoted + WRAPPER_TOKENS);
         let summary = if self.fits_anyway() { summary.min(gain) } else { summary };
@@ -296,7 +298,7 @@ impl Compaction {
             request_budget,
             focus: self.task.focus.clone(),
             window,
-            budget: summary.min(room.saturating_sub(taken)).max(MIN_SUMMARY_TOKENS),
+            budget: summary.min(space.saturating_sub(used)).max(MIN_SUMMARY_TOKENS),
             mode: self.task.mode,
         }
     }
@@ -304,9 +306,9 @@ impl Compaction {
     fn replace(&mut self, summary: CompactionSummary, kept: usize) {
         self.pass = None;
         self.kept = kept;
-        self.way = Some(match (self.way, summary.method) {
-            (None, way) => way,
-            (Some(before), way) if before == way => way,
+        self.method = Some(match (self.method, summary.method) {
+            (None, method) => method,
+            (Some(before), method) if before == method => method,
             (Some(SummaryMethod::Asked | SummaryMethod::Staged), SummaryMethod::Asked | SummaryMethod::Staged) => {
                 SummaryMethod::Staged
             }
@@ -324,15 +326,16 @@ impl Compaction {
         };
         details.remove("resultChars");
         // Lines that it kept and that are kept again stay truncated.
-        let carried = self.carried.filter(|_| self.task.kept.is_some_and(|kept| self.kept < kept));
-        if let Some(chars) = self.result_chars.into_iter().chain(carried).min() {
+        let previous_result_chars =
+            self.previous_result_chars.filter(|_| self.task.kept.is_some_and(|kept| self.kept < kept));
+        if let Some(chars) = self.result_chars.into_iter().chain(previous_result_chars).min() {
             details.insert("resultChars".to_owned(), json!(chars));
         }
         let overhead = self.task.limits.overhead;
         FinishedCompaction {
             summary: previous.text,
             details: Value::Object(details),
-            method: self.way,
+            method: self.method,
             kept: self.kept,
             strategies: self.strategies.clone(),
             before: overhead + self.before,

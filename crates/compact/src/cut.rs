@@ -13,7 +13,8 @@ pub(crate) fn head(text: &str, budget: u64) -> &str {
 /// Returns the longest suffix of a text within about `budget` tokens.
 fn tail(text: &str, budget: u64) -> &str {
     longest(text, budget, |length| {
-        let start = (text.len() - length..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+        let start =
+            (text.len() - length..=text.len()).find(|&offset| text.is_char_boundary(offset)).unwrap_or(text.len());
         &text[start..]
     })
 }
@@ -23,20 +24,20 @@ fn tail(text: &str, budget: u64) -> &str {
 fn longest<'a>(text: &'a str, budget: u64, piece: impl Fn(usize) -> &'a str) -> &'a str {
     let fits = |length: usize| estimate(piece(length)) <= budget;
     let boundary = |length: usize| text.floor_char_boundary(length.min(text.len()));
-    let mut over = boundary(usize::try_from(budget.saturating_mul(4)).unwrap_or(usize::MAX).max(16));
-    while over < text.len() && fits(over) {
-        over = boundary(over.saturating_mul(2));
+    let mut upper = boundary(usize::try_from(budget.saturating_mul(4)).unwrap_or(usize::MAX).max(16));
+    while upper < text.len() && fits(upper) {
+        upper = boundary(upper.saturating_mul(2));
     }
-    if fits(over) {
-        return piece(over);
+    if fits(upper) {
+        return piece(upper);
     }
-    let mut fit = 0_usize;
+    let mut lower = 0_usize;
     loop {
-        let middle = boundary(fit.midpoint(over));
-        if middle <= fit {
-            return piece(fit);
+        let middle = boundary(lower.midpoint(upper));
+        if middle <= lower {
+            return piece(lower);
         }
-        if fits(middle) { fit = middle } else { over = middle }
+        if fits(middle) { lower = middle } else { upper = middle }
     }
 }
 
@@ -45,10 +46,10 @@ pub(crate) fn middle(text: &str, budget: u64) -> String {
     if estimate(text) <= budget {
         return text.to_owned();
     }
-    let words = budget.saturating_sub(NOTE_TOKENS);
-    let (start, end) = (head(text, words * 2 / 3), tail(text, words / 3));
-    let lost = text.len().saturating_sub(start.len() + end.len());
-    let short = format!("{start}\n[… {lost} bytes left out …]\n{end}");
+    let text_budget = budget.saturating_sub(NOTE_TOKENS);
+    let (start, end) = (head(text, text_budget * 2 / 3), tail(text, text_budget / 3));
+    let omitted = text.len().saturating_sub(start.len() + end.len());
+    let short = format!("{start}\n[… {omitted} bytes left out …]\n{end}");
     // The suffix alone may have more tokens than within its text, where it continued a word.
     if estimate(&short) <= budget { short } else { head(text, budget).to_owned() }
 }
@@ -68,7 +69,7 @@ pub(crate) fn lines(text: &str, budget: u64) -> String {
 }
 
 /// Returns the beginning of a text on one line, with at most this many characters.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
+pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
     for word in text.split_whitespace() {
@@ -76,41 +77,41 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
             line.push(' ');
             length += 1;
         }
-        for letter in word.chars() {
-            if length >= most {
+        for char in word.chars() {
+            if length >= max {
                 line.push('…');
                 return line;
             }
-            line.push(letter);
+            line.push(char);
             length += 1;
         }
     }
     line
 }
 
-/// Truncates a text to `most` characters in its middle, plus a note.
-pub(crate) fn characters(text: &str, most: usize) -> String {
+/// Truncates a text to `max` characters in its middle, plus a note.
+pub(crate) fn characters(text: &str, max: usize) -> String {
     // Fewer bytes imply fewer characters.
-    if text.len() <= most {
+    if text.len() <= max {
         return text.to_owned();
     }
     let count = text.chars().count();
-    if count <= most {
+    if count <= max {
         return text.to_owned();
     }
-    let end = most / 3;
-    format!("{}\n[… {} characters left out …]\n{}", first(text, most - end), count - most, last(text, end))
+    let end = max / 3;
+    format!("{}\n[… {} characters left out …]\n{}", first(text, max - end), count - max, last(text, end))
 }
 
 /// Returns the first characters of a text.
-pub(crate) fn first(text: &str, most: usize) -> &str {
-    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
+pub(crate) fn first(text: &str, max: usize) -> &str {
+    text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Returns the last characters of a text.
-pub(crate) fn last(text: &str, most: usize) -> &str {
-    match most.checked_sub(1) {
-        Some(before) => text.char_indices().rev().nth(before).map_or(text, |(start, _)| &text[start..]),
+pub(crate) fn last(text: &str, max: usize) -> &str {
+    match max.checked_sub(1) {
+        Some(index) => text.char_indices().rev().nth(index).map_or(text, |(start, _)| &text[start..]),
         None => "",
     }
 }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_ends_with_a_sign_that_there_is_more() {
+    fn a_truncated_line_ends_with_an_ellipsis() {
         assert_eq!(one_line("a\n  b\tc", 5), "a b c");
         assert_eq!(one_line("abc def", 4), "abc …");
     }
@@ -142,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_weighs_more_than_its_budget(text in "([a-z ]{0,40}|[A-Z0-9]{0,40}|[😀漢字\n]{0,40}|[!-/]{0,20}){0,12}", budget in 0u64..200) {
+        fn truncated_texts_stay_within_their_budget(text in "([a-z ]{0,40}|[A-Z0-9]{0,40}|[😀漢字\n]{0,40}|[!-/]{0,20}){0,12}", budget in 0u64..200) {
             prop_assert!(estimate(head(&text, budget)) <= budget);
             prop_assert!(estimate(&middle(&text, budget)) <= budget);
             prop_assert!(estimate(&lines(&text, budget)) <= budget);

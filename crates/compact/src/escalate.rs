@@ -51,9 +51,9 @@ pub struct Ladder {
 impl Ladder {
     /// Returns the next strategy, or `None` if all were used.
     pub fn next_strategy(&mut self) -> Option<CompactionStrategy> {
-        let rung = STRATEGIES.get(self.used).copied();
-        self.used += usize::from(rung.is_some());
-        rung
+        let strategy = STRATEGIES.get(self.used).copied();
+        self.used += usize::from(strategy.is_some());
+        strategy
     }
 
     /// Records a context overflow error. Returns `false` if there were too many and the run must fail.
@@ -109,28 +109,28 @@ pub fn kept_chars(details: &Value) -> Option<usize> {
 /// Truncates a tool result; `None` if it is short enough. Deterministic.
 ///
 /// Assumes four characters per token, so a text with more tokens per character gets fewer characters.
-pub fn truncate_result(message: &Message, chars: usize) -> Option<Message> {
+pub fn truncate_result(message: &Message, max_chars: usize) -> Option<Message> {
     let Message::ToolResult(result) = message else { return None };
     // A token has at least one byte, so fewer bytes than the token budget always fit.
     let bytes: usize = result.content.iter().filter_map(Block::as_text).map(str::len).sum();
-    if bytes <= chars / 4 {
+    if bytes <= max_chars / 4 {
         return None;
     }
     let texts = texts(result);
     let length: usize = texts.iter().map(|text| text.length).sum();
     let tokens = texts.iter().map(|text| estimate(text.text)).sum::<u64>().max(1);
-    let allowed = (chars as u64 / 4).saturating_mul(length as u64) / tokens;
-    let most = chars.min(usize::try_from(allowed).unwrap_or(usize::MAX));
-    if length <= most {
+    let allowed = (max_chars as u64 / 4).saturating_mul(length as u64) / tokens;
+    let max = max_chars.min(usize::try_from(allowed).unwrap_or(usize::MAX));
+    if length <= max {
         return None;
     }
-    let least = MIN_BLOCK_CHARS.min(most);
+    let min = MIN_BLOCK_CHARS.min(max);
     let mut texts = texts.into_iter();
     let content = result.content.iter().filter_map(|block| match block {
         // The blocks left over contained only a note about the length.
         Block::Text(_) => texts.next().map(|text| {
-            let share = (most as u64).saturating_mul(text.length as u64) / length as u64;
-            Block::text(shortened(&text, least.max(usize::try_from(share).unwrap_or(usize::MAX))))
+            let share = (max as u64).saturating_mul(text.length as u64) / length as u64;
+            Block::text(truncate_text(&text, min.max(usize::try_from(share).unwrap_or(usize::MAX))))
         }),
         other @ (Block::Thinking(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_)) => Some(other.clone()),
     });
@@ -142,34 +142,40 @@ struct ResultText<'a> {
     text: &'a str,
     length: usize,
     /// Number of characters before it was truncated.
-    all: usize,
+    original_length: usize,
 }
 
 /// Returns the texts of a result. Text that was never stored is added to the length of the last one.
 fn texts(result: &ToolResult) -> Vec<ResultText<'_>> {
     let mut texts: Vec<ResultText<'_>> = Vec::new();
     for text in result.content.iter().filter_map(Block::as_text) {
-        let (text, had) = notice::strip(text);
+        let (text, original_length) = notice::strip(text);
         let length = text.chars().count();
-        match (had, texts.split_last_mut()) {
-            (Some(had), Some((last, others))) if text.is_empty() => {
-                let others: usize = others.iter().map(|text| text.all).sum();
-                last.all = had.saturating_sub(others).max(last.all);
+        match (original_length, texts.split_last_mut()) {
+            (Some(original_length), Some((last, others))) if text.is_empty() => {
+                let others: usize = others.iter().map(|text| text.original_length).sum();
+                last.original_length = original_length.saturating_sub(others).max(last.original_length);
             }
-            _ => texts.push(ResultText { text, length, all: had.unwrap_or(length).max(length) }),
+            _ => {
+                texts.push(ResultText { text, length, original_length: original_length.unwrap_or(length).max(length) })
+            }
         }
     }
     texts
 }
 
-fn shortened(text: &ResultText<'_>, most: usize) -> String {
-    let start = crate::cut::first(text.text, most);
+fn truncate_text(text: &ResultText<'_>, max: usize) -> String {
+    let start = crate::cut::first(text.text, max);
     let start = match start.rfind('\n') {
         Some(end) if start.len() < text.text.len() && end > start.len() / 5 * 4 => &start[..end],
         _ => start,
     };
     let shown = start.chars().count();
-    if shown == text.all { start.to_owned() } else { format!("{start}\n\n{}", notice::shown_note(shown, text.all)) }
+    if shown == text.original_length {
+        start.to_owned()
+    } else {
+        format!("{start}\n\n{}", notice::shown_note(shown, text.original_length))
+    }
 }
 
 #[cfg(test)]

@@ -127,43 +127,43 @@ impl ExtractQuotes {
     }
 
     fn add(&mut self, messages: &[Arc<Message>]) {
-        let users: Vec<String> = messages.iter().filter_map(|message| user_words(message)).collect();
-        let said: Vec<String> = messages.iter().filter_map(|message| assistant_words(message)).collect();
-        users.iter().for_each(|text| self.add_request(text.trim()));
+        let requests: Vec<String> = messages.iter().filter_map(|message| user_text(message)).collect();
+        let statements: Vec<String> = messages.iter().filter_map(|message| assistant_text(message)).collect();
+        requests.iter().for_each(|text| self.add_request(text.trim()));
         let mut seen: HashSet<String> = self.names.texts.iter().cloned().collect();
-        self.names.texts.extend(identifiers(&users).filter(|name| seen.insert(name.clone())));
-        let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| has_keyword(line)).map(quoted);
+        self.names.texts.extend(identifiers(&requests).filter(|name| seen.insert(name.clone())));
+        let decisions = statements.iter().flat_map(|text| text.lines()).filter(|line| has_keyword(line)).map(quoted);
         self.decisions.texts.extend(decisions);
-        self.statements.texts.extend(said.iter().map(|text| quoted(text)));
+        self.statements.texts.extend(statements.iter().map(|text| quoted(text)));
         // Only the last statements count, not the number of earlier ones.
-        let old = self.statements.texts.len().saturating_sub(MAX_STATEMENTS);
-        self.statements.texts.drain(..old);
+        let excess = self.statements.texts.len().saturating_sub(MAX_STATEMENTS);
+        self.statements.texts.drain(..excess);
         self.statements.missing = 0;
     }
 
     fn write(&self, budget: u64) -> String {
-        let mut page = ExtractWriter { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
+        let mut writer = ExtractWriter { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
         if !self.earlier.is_empty() {
             let tags = format!("{}\n\n{}", EARLIER.0, EARLIER.1);
-            let room = ExtractWriter::usable_share(page.left / 2).saturating_sub(estimate(&tags));
+            let earlier_budget = ExtractWriter::usable_share(writer.left / 2).saturating_sub(estimate(&tags));
             let earlier = self.earlier.join("\n\n").replace(EARLIER.1, "<\\/earlier-summary>");
-            let earlier = cut::lines(&earlier, room);
+            let earlier = cut::lines(&earlier, earlier_budget);
             if !earlier.trim().is_empty() {
-                page.write(EARLIER_HEADING, &format!("{}\n{earlier}\n{}", EARLIER.0, EARLIER.1), 0);
+                writer.write(EARLIER_HEADING, &format!("{}\n{earlier}\n{}", EARLIER.0, EARLIER.1), 0);
             }
         }
-        let all = page.left;
+        let all = writer.left;
         if let Some(goal) = &self.goal {
-            page.write(GOAL, &cut::lines(goal, ExtractWriter::usable_share(all / 5)), 0);
+            writer.write(GOAL, &cut::lines(goal, ExtractWriter::usable_share(all / 5)), 0);
         }
-        page.newest(REQUESTS, all * 3 / 10, &self.requests);
+        writer.newest(REQUESTS, all * 3 / 10, &self.requests);
         let (names, missing) =
             fitting_lines(self.names.texts.iter().cloned(), ExtractWriter::usable_share(all * 3 / 20));
-        page.write(NAMES, &names.join(", "), missing + self.names.missing);
-        page.newest(DECISIONS, all * 3 / 20, &self.decisions);
-        page.newest(STATEMENTS_HEADING, page.left, &self.statements);
+        writer.write(NAMES, &names.join(", "), missing + self.names.missing);
+        writer.newest(DECISIONS, all * 3 / 20, &self.decisions);
+        writer.newest(STATEMENTS_HEADING, writer.left, &self.statements);
         // Every section stays within its share; this handles a budget that does not even hold the first line.
-        cut::lines(&page.text, budget)
+        cut::lines(&writer.text, budget)
     }
 }
 
@@ -180,14 +180,14 @@ impl QuoteList {
     }
 }
 
-fn user_words(message: &Message) -> Option<String> {
+fn user_text(message: &Message) -> Option<String> {
     let Message::User(user) = message else { return None };
     Some(user.content.text()).filter(|text| !text.trim().is_empty())
 }
 
-fn assistant_words(message: &Message) -> Option<String> {
-    let Message::Assistant(said) = message else { return None };
-    Some(said.text()).filter(|text| !text.trim().is_empty())
+fn assistant_text(message: &Message) -> Option<String> {
+    let Message::Assistant(assistant) = message else { return None };
+    Some(assistant.text()).filter(|text| !text.trim().is_empty())
 }
 
 fn quoted(text: &str) -> String {
@@ -206,35 +206,35 @@ fn has_keyword(line: &str) -> bool {
 /// Returns paths, addresses, numbers and other names that cannot be guessed, each once, in order of appearance.
 fn identifiers(texts: &[String]) -> impl Iterator<Item = String> {
     let mut seen = HashSet::new();
-    let words = texts.iter().flat_map(|text| text.split(|letter: char| letter.is_whitespace() || !letter.is_ascii()));
-    let words = words.map(|word| word.trim_matches(|letter: char| ",;:!?()[]{}<>\"'`*".contains(letter)));
-    let words = words.map(|word| word.trim_end_matches('.'));
-    words.filter(move |word| is_identifier(word) && seen.insert(*word)).map(str::to_owned)
+    let candidates = texts.iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || !c.is_ascii()));
+    let candidates = candidates.map(|word| word.trim_matches(|c: char| ",;:!?()[]{}<>\"'`*".contains(c)));
+    let candidates = candidates.map(|word| word.trim_end_matches('.'));
+    candidates.filter(move |word| is_identifier(word) && seen.insert(*word)).map(str::to_owned)
 }
 
 fn is_identifier(word: &str) -> bool {
-    let has_letters = word.bytes().any(|letter| letter.is_ascii_alphanumeric());
-    let is_telling = |letter: u8| letter.is_ascii_digit() || matches!(letter, b'/' | b'\\' | b'@' | b'_' | b'.');
-    (2..=MAX_NAME_BYTES).contains(&word.len()) && has_letters && word.bytes().any(is_telling)
+    let has_letters = word.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    let is_distinctive = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'/' | b'\\' | b'@' | b'_' | b'.');
+    (2..=MAX_NAME_BYTES).contains(&word.len()) && has_letters && word.bytes().any(is_distinctive)
 }
 
 /// Returns the lines that fit, up to the first that does not, and the number of omitted ones.
-fn fitting_lines(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, usize) {
-    let mut taken = Vec::new();
+fn fitting_lines(lines: impl Iterator<Item = String>, mut left: u64) -> (Vec<String>, usize) {
+    let mut fitting = Vec::new();
     let mut missing = 0;
     for line in lines {
         let cost = estimate(&line) + 1;
-        if missing == 0 && cost <= room {
-            room -= cost;
-            taken.push(line);
+        if missing == 0 && cost <= left {
+            left -= cost;
+            fitting.push(line);
         } else {
             missing += 1;
         }
     }
-    (taken, missing)
+    (fitting, missing)
 }
 
-/// A text being written, and the remaining token budget.
+/// Builds the text of an extract and tracks the remaining token budget.
 struct ExtractWriter {
     text: String,
     left: u64,
@@ -359,27 +359,27 @@ Port /srv/app to Rust.
     }
 
     #[test]
-    fn what_was_left_out_before_stays_counted() {
+    fn omitted_quotations_stay_counted() {
         let requests = |range: std::ops::Range<usize>| -> Vec<_> {
             range.map(|number| user(&format!("request {number} about the harbour"))).collect()
         };
         let first = extract(&requests(0..100), None, 300);
         let second = extract(&requests(100..200), Some(&first), 300);
         let third = extract(&requests(200..201), Some(&second), 300);
-        let told = |text: &str| {
-            let told = text.lines().filter(|line| line.starts_with("- request")).count();
+        let count_requests = |text: &str| {
+            let listed = text.lines().filter(|line| line.starts_with("- request")).count();
             let section = text.split(REQUESTS).nth(1).and_then(|text| text.split("\n\n").next()).unwrap_or_default();
             let more = section.lines().find_map(|line| line.strip_prefix('(')?.strip_suffix(" more)")?.parse().ok());
-            told + more.unwrap_or(0_usize)
+            listed + more.unwrap_or(0_usize)
         };
         // The first is the goal.
-        assert_eq!([&first, &second, &third].map(|text| told(text)), [99, 199, 200]);
+        assert_eq!([&first, &second, &third].map(|text| count_requests(text)), [99, 199, 200]);
         assert!(third.contains("## Goal\nrequest 0 ") && third.contains("- request 200 "), "{third}");
         assert_eq!([&first, &second, &third].map(|text| text.matches("## ").count()), [3; 3], "{third}");
     }
 
     #[test]
-    fn the_newest_requests_stay_when_there_is_no_room_for_all() {
+    fn the_newest_requests_are_kept_within_the_budget() {
         let messages: Vec<_> = (0..400).map(|number| user(&format!("request {number} about the harbour"))).collect();
         let text = extract(&messages, None, 300);
         assert!(text.contains("request 0 about") && text.contains("request 399 about"), "{text}");

@@ -25,7 +25,7 @@ impl ToolFailures {
     pub(crate) fn from_details(details: &Value) -> Self {
         let list = details.get("toolFailures").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let newest: VecDeque<_> =
-            list.iter().filter_map(Value::as_str).take(MAX_LISTED).map(|told| cut::one_line(told, MAX_CHARS)).collect();
+            list.iter().filter_map(Value::as_str).take(MAX_LISTED).map(|text| cut::one_line(text, MAX_CHARS)).collect();
         let count = details.get("toolFailureCount").and_then(Value::as_u64).unwrap_or(0);
         Self { count: count.max(newest.len() as u64), newest }
     }
@@ -36,7 +36,7 @@ impl ToolFailures {
             return;
         }
         self.count += 1;
-        self.newest.push_back(told(result));
+        self.newest.push_back(describe(result));
         if self.newest.len() > MAX_LISTED {
             self.newest.pop_front();
         }
@@ -53,12 +53,12 @@ impl ToolFailures {
     }
 }
 
-fn told(result: &ToolResult) -> String {
+fn describe(result: &ToolResult) -> String {
     let detail = |name: &str| result.details.as_ref().and_then(|details| details.get(name));
     let code = detail("exitCode").and_then(Value::as_i64).map(|code| format!(" (exit code {code})"));
     let status = || detail("status").and_then(Value::as_str).map(|status| format!(" ({status})"));
-    let how = code.or_else(status).unwrap_or_default();
-    cut::one_line(&format!("{}{how}: {}", result.tool_name, join_text(&result.content)), MAX_CHARS)
+    let status_text = code.or_else(status).unwrap_or_default();
+    cut::one_line(&format!("{}{status_text}: {}", result.tool_name, join_text(&result.content)), MAX_CHARS)
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_told_and_the_others_counted() {
+    fn the_newest_failures_are_listed_and_the_others_counted() {
         let mut failures =
             ToolFailures::from_details(&json!({"toolFailures": ["edit: no such text"], "toolFailureCount": 3}));
         failures.note(&failed("not\nfound", Some(json!({"exitCode": 127}))));

@@ -34,8 +34,8 @@ impl TouchedFiles {
     }
 
     pub(crate) fn note(&mut self, message: &Message) {
-        if let Message::Assistant(said) = message {
-            said.tool_calls().for_each(|call| self.note_call(call));
+        if let Message::Assistant(assistant) = message {
+            assistant.tool_calls().for_each(|call| self.note_call(call));
         }
     }
 
@@ -46,9 +46,12 @@ impl TouchedFiles {
             "read" => add(&mut self.read, path),
             "write" | "edit" => add(&mut self.modified, path),
             "apply_patch" => {
-                let marks = ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];
+                let prefixes = ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];
                 for line in argument("input").unwrap_or_default().lines() {
-                    add(&mut self.modified, marks.iter().find_map(|mark| line.strip_prefix(mark)).map(str::trim));
+                    add(
+                        &mut self.modified,
+                        prefixes.iter().find_map(|prefix| line.strip_prefix(prefix)).map(str::trim),
+                    );
                 }
             }
             _ => {}
@@ -90,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_add_to_what_was_noted_before() {
+    fn calls_extend_the_stored_file_lists() {
         let mut files =
             TouchedFiles::from_details(&json!({"readFiles": ["b.rs", "z.rs", 7], "modifiedFiles": ["m.rs"]}));
         let patch = "*** Begin Patch\n*** Update File: p.rs\n*** Move to: q.rs\n@@\n-*** Add File: no\n*** End Patch";

@@ -19,8 +19,8 @@ pub struct HistoryLine {
 impl HistoryLine {
     /// Creates a line and estimates its tokens.
     pub fn new(entry: EntryId, message: Arc<Message>) -> Self {
-        let weight = tokens::of_message(&message);
-        Self { entry, message, tokens: weight }
+        let tokens = tokens::of_message(&message);
+        Self { entry, message, tokens }
     }
 }
 

@@ -23,13 +23,13 @@ pub struct TokenMeasure {
 pub fn measure(history: &History<'_>, overhead: u64) -> TokenMeasure {
     let kept = history.kept.unwrap_or(0).min(history.lines.len());
     let reported = history.lines[kept..].iter().rposition(|line| reported(&line.message).is_some());
-    let Some(at) = reported.map(|at| at + kept) else {
+    let Some(index) = reported.map(|index| index + kept) else {
         return TokenMeasure { tokens: overhead + total_tokens(history.lines), scale: TokenScale::ONE };
     };
-    let (known, since) = history.lines.split_at(at + 1);
-    let tokens = known.last().and_then(|line| self::reported(&line.message)).unwrap_or(0);
-    let scale = TokenScale::of(tokens, overhead + total_tokens(known));
-    TokenMeasure { tokens: tokens + scale.grow(total_tokens(since)), scale }
+    let (reported_lines, later_lines) = history.lines.split_at(index + 1);
+    let tokens = reported_lines.last().and_then(|line| self::reported(&line.message)).unwrap_or(0);
+    let scale = TokenScale::of(tokens, overhead + total_tokens(reported_lines));
+    TokenMeasure { tokens: tokens + scale.grow(total_tokens(later_lines)), scale }
 }
 
 impl TokenMeasure {
@@ -45,14 +45,14 @@ fn prompt(usage: &Usage) -> u64 {
 
 /// Returns the reported tokens up to and including a message. Failed messages, and those without a model, report none.
 fn reported(message: &Message) -> Option<u64> {
-    let Message::Assistant(said) = message else { return None };
-    let is_whole = match said.stop_reason {
+    let Message::Assistant(assistant) = message else { return None };
+    let is_complete = match assistant.stop_reason {
         StopReason::Stop | StopReason::Length | StopReason::ToolUse => true,
         StopReason::Error | StopReason::Aborted => false,
     };
-    let parts = prompt(&said.usage) + said.usage.output;
-    let tokens = if parts > 0 { parts } else { said.usage.total_tokens };
-    (is_whole && tokens > 0).then_some(tokens)
+    let parts = prompt(&assistant.usage) + assistant.usage.output;
+    let tokens = if parts > 0 { parts } else { assistant.usage.total_tokens };
+    (is_complete && tokens > 0).then_some(tokens)
 }
 
 /// Ratio of a provider's tokens to estimates: at least one, so that a budget is never too large.
@@ -65,19 +65,19 @@ impl TokenScale {
     /// Estimates are exact.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
-    /// Maximum ratio. Beyond it something else is wrong: the request contains what is not known here.
-    const MOST: u64 = 4_000;
+    /// Maximum ratio. A larger one means that the request contains something that was not estimated.
+    const MAX: u64 = 4_000;
 
     fn of(reported: u64, estimated: u64) -> Self {
         if estimated < MIN_COMPARABLE {
             return Self::ONE;
         }
-        Self { thousandths: (reported.saturating_mul(1_000) / estimated).clamp(1_000, Self::MOST) }
+        Self { thousandths: (reported.saturating_mul(1_000) / estimated).clamp(1_000, Self::MAX) }
     }
 
     /// Returns the ratio after a provider rejected a request that was estimated to fit.
     pub fn after_overflow(self) -> Self {
-        Self { thousandths: (self.thousandths * 4 / 3).min(Self::MOST) }
+        Self { thousandths: (self.thousandths * 4 / 3).min(Self::MAX) }
     }
 
     /// Converts the provider's tokens to estimated ones.

@@ -21,8 +21,8 @@ const CUT_END: &str = " characters are shown. Ask for a smaller part to see more
 /// Parses the note at the end of a text: the number of characters of the result, and of those stored; `None` if there
 /// is none.
 pub fn parse_stored(text: &str) -> Option<(usize, usize)> {
-    let (_, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
-    let (all, kept) = said.split_once(KEPT_FIRST)?;
+    let (_, numbers) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
+    let (all, kept) = numbers.split_once(KEPT_FIRST)?;
     Some((all.parse().ok()?, kept.parse().ok()?))
 }
 
@@ -32,15 +32,15 @@ pub(crate) fn strip(text: &str) -> (&str, Option<usize>) {
 }
 
 fn read_cut(text: &str) -> Option<(&str, usize)> {
-    let (rest, said) = text.strip_suffix(CUT_END)?.rsplit_once(CUT)?;
-    let (shown, all) = said.split_once(OF)?;
+    let (rest, numbers) = text.strip_suffix(CUT_END)?.rsplit_once(CUT)?;
+    let (shown, all) = numbers.split_once(OF)?;
     shown.parse::<usize>().ok()?;
     Some((rest.trim_end_matches('\n'), all.parse().ok()?))
 }
 
 fn read_kept(text: &str) -> Option<(&str, usize)> {
-    let (rest, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
-    let (all, kept) = said.split_once(KEPT_FIRST)?;
+    let (rest, numbers) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
+    let (all, kept) = numbers.split_once(KEPT_FIRST)?;
     kept.parse::<usize>().ok()?;
     Some((rest.strip_suffix('\n').unwrap_or(rest), all.parse().ok()?))
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_is_found_again() {
+    fn notes_are_parsed() {
         assert_eq!(strip("a\nb"), ("a\nb", None));
         assert_eq!(strip(&format!("a\nb\n\n{}", shown_note(3, 70))), ("a\nb", Some(70)));
         assert_eq!(strip(&format!("a\n\n{}", stored_note(70, 2))), ("a\n", Some(70)));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn words_like_a_notice_are_none() {
+    fn text_similar_to_a_note_is_not_one() {
         for text in [format!("{} and more", shown_note(3, 70)), format!("{CUT}some{OF}9{CUT_END}"), CUT_END.to_owned()]
         {
             assert_eq!(strip(&text), (text.as_str(), None));

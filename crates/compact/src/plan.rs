@@ -53,8 +53,8 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<CompactionPlan, Nothing
             let cut = cuts.between_turns(lines, cuts.within(tokens));
             // Keeps the last two turns whole, or else the last one, if that takes at most twice `tokens`. The turn
             // before the last is included because the last one may refer to it.
-            let before = request.and_then(|request| lines[..request].iter().rposition(is_user));
-            let mut whole = [before, request].into_iter().flatten().map(|request| cuts.at_or_before(request));
+            let previous_request = request.and_then(|request| lines[..request].iter().rposition(is_user));
+            let mut whole = [previous_request, request].into_iter().flatten().map(|request| cuts.at_or_before(request));
             whole.find(|&whole| whole < cut && cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
         }
     };
@@ -68,7 +68,7 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<CompactionPlan, Nothing
     Ok(CompactionPlan {
         history: 0..turn,
         // A request alone needs no summary beside its quotation.
-        prefix: if quoted.is_some_and(|at| at + 1 == cut && at == turn) { cut..cut } else { turn..cut },
+        prefix: if quoted.is_some_and(|index| index + 1 == cut && index == turn) { cut..cut } else { turn..cut },
         kept: cut,
         request: quoted,
     })
@@ -97,16 +97,16 @@ impl UnitBoundaries {
         // True after a tool result until the message with its call is reached (the loop goes backwards): no cut between
         // them.
         let mut is_inside = false;
-        for (at, line) in lines.iter().enumerate().rev() {
+        for (index, line) in lines.iter().enumerate().rev() {
             tail += line.tokens;
             match &*line.message {
                 Message::ToolResult(_) => is_inside = true,
                 Message::Assistant(_) => {
                     is_inside = false;
-                    cuts.push((at, tail));
+                    cuts.push((index, tail));
                 }
                 Message::User(_) | Message::Other(_) if is_inside => {}
-                Message::User(_) | Message::Other(_) => cuts.push((at, tail)),
+                Message::User(_) | Message::Other(_) => cuts.push((index, tail)),
             }
         }
         Self(cuts)
@@ -114,26 +114,26 @@ impl UnitBoundaries {
 
     /// Returns the first position after which the lines have at most `tokens`, else the last position.
     fn within(&self, tokens: u64) -> usize {
-        let fits = self.0.partition_point(|&(_, tail)| tail <= tokens);
-        self.0.get(fits.saturating_sub(1)).map_or(0, |&(at, _)| at)
+        let fitting = self.0.partition_point(|&(_, tail)| tail <= tokens);
+        self.0.get(fitting.saturating_sub(1)).map_or(0, |&(index, _)| index)
     }
 
     /// Returns the first position between two turns from `cut` on, if at least half of the tokens after `cut` are also
     /// after it.
     fn between_turns(&self, lines: &[HistoryLine], cut: usize) -> usize {
-        let behind = self.0.iter().rev().skip_while(|&&(at, _)| at < cut);
-        let next = behind.copied().find(|&(at, _)| cut > 0 && matches!(*lines[at].message, Message::User(_)));
-        next.filter(|&(_, tail)| tail >= self.tail(cut) / 2).map_or(cut, |(at, _)| at)
+        let later_cuts = self.0.iter().rev().skip_while(|&&(index, _)| index < cut);
+        let next = later_cuts.copied().find(|&(index, _)| cut > 0 && matches!(*lines[index].message, Message::User(_)));
+        next.filter(|&(_, tail)| tail >= self.tail(cut) / 2).map_or(cut, |(index, _)| index)
     }
 
     fn at_or_before(&self, line: usize) -> usize {
-        let behind = self.0.partition_point(|&(at, _)| at > line);
-        self.0.get(behind).map_or(0, |&(at, _)| at)
+        let position = self.0.partition_point(|&(index, _)| index > line);
+        self.0.get(position).map_or(0, |&(index, _)| index)
     }
 
     fn tail(&self, cut: usize) -> u64 {
-        let behind = self.0.partition_point(|&(at, _)| at > cut);
-        self.0.get(behind).map_or(u64::MAX, |&(_, tail)| tail)
+        let position = self.0.partition_point(|&(index, _)| index > cut);
+        self.0.get(position).map_or(u64::MAX, |&(_, tail)| tail)
     }
 }
 

@@ -73,8 +73,10 @@ pub(crate) fn instruction(kind: Kind, stage: SummaryStage, tokens: u64, focus: O
              only what no longer matters."
                 .to_owned()
         }
-        SummaryStage::Part(at, of) => {
-            format!("The conversation above is part {at} of {of} of a longer one. Write a checkpoint of this part.")
+        SummaryStage::Part(index, count) => {
+            format!(
+                "The conversation above is part {index} of {count} of a longer one. Write a checkpoint of this part."
+            )
         }
         SummaryStage::Merge => {
             "Above are checkpoints of one conversation, oldest first. Write one checkpoint of all: keep \
@@ -101,7 +103,7 @@ pub(crate) const RETRY_NOTE: &str =
 
 /// True if a text has enough of the requested headings.
 pub(crate) fn has_headings(kind: Kind, text: &str) -> bool {
-    let (wanted, least): (&[&str], usize) = match kind {
+    let (expected, min_count): (&[&str], usize) = match kind {
         Kind::History => (&["goal", "constraint", "progress", "decision", "next", "context"], 3),
         Kind::Turn => (&["request", "so far", "needed"], 2),
     };
@@ -111,7 +113,7 @@ pub(crate) fn has_headings(kind: Kind, text: &str) -> bool {
         .filter(|line| line.starts_with('#') || line.starts_with("**"))
         .map(str::to_lowercase)
         .collect();
-    wanted.iter().filter(|wanted| headings.iter().any(|heading| heading.contains(*wanted))).count() >= least
+    expected.iter().filter(|expected| headings.iter().any(|heading| heading.contains(*expected))).count() >= min_count
 }
 
 #[cfg(test)]
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_are_recognised_however_they_are_set() {
+    fn headings_are_recognised_in_any_style() {
         assert!(has_headings(Kind::History, "## Goal\nx\n## Progress\ny\n## Next Steps\nz"));
         assert!(has_headings(Kind::History, "# GOALS\n**Key decisions**\n### Critical context"));
         assert!(has_headings(Kind::Turn, "## Original Request\n## So far"));

@@ -1,7 +1,7 @@
 //! Pruning: omits old tool results from requests once the provider's prompt cache has expired.
 //!
-//! A result that was cut once is always cut the same way: [`ResultCuts`] is stored with the session and yields the same bytes
-//! each time. More is cut only after the cache has expired, so no cut invalidates a live cache.
+//! A result that was cut once is always cut the same way: [`ResultCuts`] is stored with the session and yields the same
+//! bytes each time. More is cut only after the cache has expired, so no cut invalidates a live cache.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -123,36 +123,37 @@ pub struct PrunedRequest {
 
 /// True if the model's provider has such a cache.
 pub fn applies(provider: &str, model: &str) -> bool {
-    let starts = |text: &str, with: &str| text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    let starts_with =
+        |text: &str, prefix: &str| text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     provider.eq_ignore_ascii_case("anthropic")
-        || (provider.eq_ignore_ascii_case("openrouter") && starts(model, "anthropic/"))
+        || (provider.eq_ignore_ascii_case("openrouter") && starts_with(model, "anthropic/"))
 }
 
 /// Prunes the lines of a request. `window` is the model's, in tokens.
 pub fn prune(
     lines: &[NamedMessage],
-    before: &ResultCuts,
+    previous_cuts: &ResultCuts,
     times: CacheTimes,
     settings: &Settings,
     window: u64,
 ) -> PrunedRequest {
-    let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
+    let mut shown: Vec<_> = lines.iter().map(|line| previous_cuts.show(line, settings)).collect();
     // Cuts of messages that are no longer shown are dropped.
-    let is_there = |line: &&NamedMessage| before.0.contains_key(&line.name);
+    let is_cut = |line: &&NamedMessage| previous_cuts.0.contains_key(&line.name);
     let mut cuts = ResultCuts(
         lines
             .iter()
-            .filter(is_there)
-            .filter_map(|line| Some((line.name.clone(), *before.0.get(&line.name)?)))
+            .filter(is_cut)
+            .filter_map(|line| Some((line.name.clone(), *previous_cuts.0.get(&line.name)?)))
             .collect(),
     );
     let has_expired = times.touched.is_some_and(|touched| times.now.saturating_sub(touched) >= settings.ttl);
     let mut has_changed = false;
-    if let Some(prunable) = has_expired.then(|| prunable(lines, before, settings)).flatten() {
-        for (at, cut) in further_cuts(&shown, &prunable, settings, window.saturating_mul(4)) {
-            let line = &lines[at];
+    if let Some(prunable) = has_expired.then(|| prunable(lines, previous_cuts, settings)).flatten() {
+        for (index, cut) in further_cuts(&shown, &prunable, settings, window.saturating_mul(4)) {
+            let line = &lines[index];
             cuts.0.insert(line.name.clone(), cut);
-            shown[at] = cuts.show(line, settings);
+            shown[index] = cuts.show(line, settings);
             has_changed = true;
         }
     }
@@ -174,19 +175,19 @@ impl ResultCut {
             // Changing the placeholder in the config costs one cache; storing it with each cut would cost more.
             Self::Whole => settings.placeholder.clone(),
             Self::Middle { head, tail } => {
-                let text = words(result);
-                let (text, had) = notice::strip(&text);
-                let there = text.chars().count();
+                let text = result_text(result);
+                let (text, original_length) = notice::strip(&text);
+                let length = text.chars().count();
                 let (start, end) = (cut::first(text, head), cut::last(text, tail));
-                let said = match had {
-                    None => format!("the first {head} and last {tail} of {there} characters"),
+                let range = match original_length {
+                    None => format!("the first {head} and last {tail} of {length} characters"),
                     // The end of the stored text is not the end of the tool's output.
                     Some(all) => {
-                        let from = there.saturating_sub(tail) + 1;
-                        format!("characters 1 to {head} and {from} to {there} of {all}")
+                        let tail_start = length.saturating_sub(tail) + 1;
+                        format!("characters 1 to {head} and {tail_start} to {length} of {all}")
                     }
                 };
-                format!("{start}\n...\n{end}\n\n[Shortened: {said}.]")
+                format!("{start}\n...\n{end}\n\n[Shortened: {range}.]")
             }
         };
         ToolResult { content: vec![Block::text(text)], ..result.clone() }
@@ -195,27 +196,27 @@ impl ResultCut {
 
 /// A line that may be cut, or cut further.
 struct Prunable {
-    at: usize,
+    index: usize,
     was_cut: bool,
 }
 
 /// Returns the lines that may be cut: tool results between the first user message and the last assistant messages.
-fn prunable(lines: &[NamedMessage], before: &ResultCuts, settings: &Settings) -> Option<Vec<Prunable>> {
+fn prunable(lines: &[NamedMessage], previous_cuts: &ResultCuts, settings: &Settings) -> Option<Vec<Prunable>> {
     let is_answer = |line: &NamedMessage| matches!(*line.message, Message::Assistant(_));
     let first = lines.iter().position(|line| matches!(*line.message, Message::User(_)))?;
     let end = match settings.keep_last_assistants.checked_sub(1) {
-        Some(others) => (0..lines.len()).rev().filter(|&at| is_answer(&lines[at])).nth(others)?,
+        Some(skipped) => (0..lines.len()).rev().filter(|&index| is_answer(&lines[index])).nth(skipped)?,
         None => lines.len(),
     };
-    let may = |at: &usize| match &*lines[*at].message {
+    let is_prunable = |index: &usize| match &*lines[*index].message {
         Message::ToolResult(result) => {
-            let has_picture = result.content.iter().any(|block| matches!(block, Block::Image(_)));
-            !has_picture && settings.allows(&result.tool_name)
+            let has_image = result.content.iter().any(|block| matches!(block, Block::Image(_)));
+            !has_image && settings.allows(&result.tool_name)
         }
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
     };
-    let prunable = |at: usize| Prunable { at, was_cut: before.0.contains_key(&lines[at].name) };
-    Some((first..end).filter(may).map(prunable).collect())
+    let prunable = |index: usize| Prunable { index, was_cut: previous_cuts.0.contains_key(&lines[index].name) };
+    Some((first..end).filter(is_prunable).map(prunable).collect())
 }
 
 /// Chooses further cuts, in the order of the lines.
@@ -226,36 +227,36 @@ fn further_cuts(
     window: u64,
 ) -> BTreeMap<usize, ResultCut> {
     let mut cuts = BTreeMap::new();
-    let mut all: u64 = shown.iter().map(|message| characters(message)).sum();
-    let is_above = |all: u64, ratio: f64| window > 0 && all as f64 / window as f64 >= ratio;
-    if !is_above(all, settings.soft_ratio) {
+    let mut total: u64 = shown.iter().map(|message| characters(message)).sum();
+    let is_above = |total: u64, ratio: f64| window > 0 && total as f64 / window as f64 >= ratio;
+    if !is_above(total, settings.soft_ratio) {
         return cuts;
     }
-    let mut left = Vec::new();
-    for &Prunable { at, was_cut } in prunable {
-        let Message::ToolResult(result) = &*shown[at] else { continue };
-        let mut length = characters(&shown[at]);
+    let mut remaining = Vec::new();
+    for &Prunable { index, was_cut } in prunable {
+        let Message::ToolResult(result) = &*shown[index] else { continue };
+        let mut length = characters(&shown[index]);
         let soft = ResultCut::Middle { head: settings.soft_head, tail: settings.soft_tail };
         if !was_cut && length > settings.soft_max as u64 {
-            let short = characters(&Message::ToolResult(soft.of(result, settings)));
-            if short < length {
-                cuts.insert(at, soft);
-                all -= length - short;
-                length = short;
+            let cut_length = characters(&Message::ToolResult(soft.of(result, settings)));
+            if cut_length < length {
+                cuts.insert(index, soft);
+                total -= length - cut_length;
+                length = cut_length;
             }
         }
-        left.push((at, length));
+        remaining.push((index, length));
     }
-    if left.iter().map(|(_, length)| length).sum::<u64>() < settings.min_prunable {
+    if remaining.iter().map(|(_, length)| length).sum::<u64>() < settings.min_prunable {
         return cuts;
     }
     let placeholder = settings.placeholder.chars().count() as u64;
-    for (at, length) in left.into_iter().filter(|(_, length)| *length > placeholder) {
-        if !is_above(all, settings.hard_ratio) {
+    for (index, length) in remaining.into_iter().filter(|(_, length)| *length > placeholder) {
+        if !is_above(total, settings.hard_ratio) {
             break;
         }
-        cuts.insert(at, ResultCut::Whole);
-        all -= length - placeholder;
+        cuts.insert(index, ResultCut::Whole);
+        total -= length - placeholder;
     }
     cuts
 }
@@ -275,13 +276,13 @@ fn characters(message: &Message) -> u64 {
             Content::Text(text) => of_text(text),
             Content::Blocks(blocks) => blocks.iter().map(of_block).sum(),
         },
-        Message::Assistant(said) => said.content.iter().map(of_block).sum(),
+        Message::Assistant(assistant) => assistant.content.iter().map(of_block).sum(),
         Message::ToolResult(result) => result.content.iter().map(of_block).sum(),
         Message::Other(_) => 0,
     }
 }
 
-fn words(result: &ToolResult) -> String {
+fn result_text(result: &ToolResult) -> String {
     result.content.iter().filter_map(Block::as_text).collect::<Vec<_>>().join("\n")
 }
 
@@ -301,8 +302,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     let end = middle.pop().unwrap_or_default();
     let mut name = name;
     for part in middle {
-        let Some(at) = name.find(part) else { return false };
-        name = &name[at + part.len()..];
+        let Some(offset) = name.find(part) else { return false };
+        name = &name[offset + part.len()..];
     }
     name.ends_with(end)
 }

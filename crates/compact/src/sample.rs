@@ -60,12 +60,12 @@ pub(crate) fn reporting(input: u64, output: u64) -> Message {
 
 /// Lines named `l0`, `l1` and so on.
 pub(crate) fn lines(messages: impl IntoIterator<Item = Message>) -> Vec<HistoryLine> {
-    let line = |(at, message)| HistoryLine::new(EntryId::parse(&format!("l{at}")).unwrap(), Arc::new(message));
+    let line = |(index, message)| HistoryLine::new(EntryId::parse(&format!("l{index}")).unwrap(), Arc::new(message));
     messages.into_iter().enumerate().map(line).collect()
 }
 
 /// A text of about this many tokens.
-pub(crate) fn words(tokens: usize) -> String {
+pub(crate) fn filler(tokens: usize) -> String {
     "word ".repeat(tokens).trim_end().to_owned()
 }
 

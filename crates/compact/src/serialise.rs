@@ -19,7 +19,7 @@ const MAX_HALVINGS: u32 = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TranscriptPiece {
     pub(crate) messages: Range<usize>,
-    /// Text; empty if no model reads it.
+    /// The rendered text; empty if the piece is omitted and no model reads it.
     pub(crate) text: String,
     /// Tokens of the text, or of the text that was omitted.
     pub(crate) tokens: u64,
@@ -28,30 +28,30 @@ pub(crate) struct TranscriptPiece {
 /// Maximum number of characters shown of the parts of a message.
 #[derive(Debug, Clone, Copy)]
 struct RenderLimits {
-    words: usize,
+    text: usize,
     result: usize,
     argument: usize,
 }
 
 impl RenderLimits {
     fn halved(times: u32) -> Self {
-        let words = if times == 0 { usize::MAX } else { 8_000 >> times };
-        Self { words, result: 2_000 >> times, argument: 400 >> times }
+        let text = if times == 0 { usize::MAX } else { 8_000 >> times };
+        Self { text, result: 2_000 >> times, argument: 400 >> times }
     }
 }
 
-/// Renders the messages in pieces of at most `most` tokens each.
-pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<TranscriptPiece> {
+/// Renders the messages in pieces of at most `max` tokens each.
+pub(crate) fn pieces(messages: &[Arc<Message>], max: u64) -> Vec<TranscriptPiece> {
     // Only two thirds of the maximum, because pieces are rarely full.
-    let all = most.saturating_mul(MAX_PIECES as u64) / 3 * 2;
-    let mut told = render_all(messages, RenderLimits::halved(0), most);
-    for times in 1..=MAX_HALVINGS {
-        if told.iter().map(|(_, tokens)| tokens).sum::<u64>() <= all {
+    let max_total = max.saturating_mul(MAX_PIECES as u64) / 3 * 2;
+    let mut rendered = render_all(messages, RenderLimits::halved(0), max);
+    for halvings in 1..=MAX_HALVINGS {
+        if rendered.iter().map(|(_, tokens)| tokens).sum::<u64>() <= max_total {
             break;
         }
-        told = render_all(messages, RenderLimits::halved(times), most);
+        rendered = render_all(messages, RenderLimits::halved(halvings), max);
     }
-    let mut pieces = pack(told, most);
+    let mut pieces = pack(rendered, max);
     if pieces.len() > MAX_PIECES {
         // Omits the text of the middle pieces: the beginning states the subject, the end the current state.
         let middle = 1..pieces.len() - (MAX_PIECES - 1);
@@ -62,87 +62,87 @@ pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<TranscriptPiec
     pieces
 }
 
-fn render_all(messages: &[Arc<Message>], caps: RenderLimits, most: u64) -> Vec<(String, u64)> {
-    let told = messages.iter().map(|message| {
-        let text = render_message(message, caps);
+fn render_all(messages: &[Arc<Message>], limits: RenderLimits, max: u64) -> Vec<(String, u64)> {
+    let rendered = messages.iter().map(|message| {
+        let text = render_message(message, limits);
         let tokens = estimate(&text);
-        if tokens <= most {
+        if tokens <= max {
             return (text, tokens);
         }
-        let text = cut::middle(&text, most);
+        let text = cut::middle(&text, max);
         let tokens = estimate(&text);
         (text, tokens)
     });
-    told.collect()
+    rendered.collect()
 }
 
-fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<TranscriptPiece> {
+fn pack(rendered: Vec<(String, u64)>, max: u64) -> Vec<TranscriptPiece> {
     let mut pieces: Vec<TranscriptPiece> = Vec::new();
-    for (at, (text, tokens)) in told.into_iter().enumerate() {
+    for (index, (text, tokens)) in rendered.into_iter().enumerate() {
         match pieces.last_mut() {
             // The separator of two messages has one token.
-            Some(piece) if piece.tokens + tokens < most => {
+            Some(piece) if piece.tokens + tokens < max => {
                 if !piece.text.is_empty() && !text.is_empty() {
                     piece.text.push_str("\n\n");
                 }
                 piece.text.push_str(&text);
                 piece.tokens += tokens + 1;
-                piece.messages.end = at + 1;
+                piece.messages.end = index + 1;
             }
-            Some(_) | None => pieces.push(TranscriptPiece { messages: at..at + 1, text, tokens }),
+            Some(_) | None => pieces.push(TranscriptPiece { messages: index..index + 1, text, tokens }),
         }
     }
     pieces
 }
 
 /// Renders a message; empty if it has no content. Reasoning is omitted, because its result follows.
-fn render_message(message: &Message, caps: RenderLimits) -> String {
+fn render_message(message: &Message, limits: RenderLimits) -> String {
     let text = match message {
         Message::User(user) => match &user.content {
-            Content::Text(text) => marked("[User]: ", &cut::characters(text, caps.words)),
-            Content::Blocks(blocks) => marked("[User]: ", &shown(blocks, caps.words)),
+            Content::Text(text) => prefixed("[User]: ", &cut::characters(text, limits.text)),
+            Content::Blocks(blocks) => prefixed("[User]: ", &render_blocks(blocks, limits.text)),
         },
-        Message::Assistant(said) => render_assistant(said, caps),
-        Message::ToolResult(result) => render_result(result, caps),
+        Message::Assistant(assistant) => render_assistant(assistant, limits),
+        Message::ToolResult(result) => render_result(result, limits),
         Message::Other(_) => String::new(),
     };
     escape_closing_tag(text)
 }
 
-fn render_assistant(said: &Assistant, caps: RenderLimits) -> String {
-    let words = marked("[Assistant]: ", &shown(&said.content, caps.words));
-    let calls: Vec<_> = said
+fn render_assistant(assistant: &Assistant, limits: RenderLimits) -> String {
+    let text = prefixed("[Assistant]: ", &render_blocks(&assistant.content, limits.text));
+    let calls: Vec<_> = assistant
         .tool_calls()
-        .map(|call| format!("{}({})", cut::one_line(&call.name, 100), arguments(&call.arguments, caps.argument)))
+        .map(|call| format!("{}({})", cut::one_line(&call.name, 100), arguments(&call.arguments, limits.argument)))
         .collect();
-    let calls = marked("[Assistant tool calls]: ", &calls.join("; "));
-    match (words.is_empty(), calls.is_empty()) {
-        (false, false) => format!("{words}\n{calls}"),
+    let calls = prefixed("[Assistant tool calls]: ", &calls.join("; "));
+    match (text.is_empty(), calls.is_empty()) {
+        (false, false) => format!("{text}\n{calls}"),
         (true, _) => calls,
-        (false, true) => words,
+        (false, true) => text,
     }
 }
 
-fn render_result(result: &ToolResult, caps: RenderLimits) -> String {
-    let mark = if result.is_error { "[Tool result, failed]: " } else { "[Tool result]: " };
-    let text = shown(&result.content, caps.result);
-    format!("{mark}{}", if text.trim().is_empty() { "(nothing)" } else { &text })
+fn render_result(result: &ToolResult, limits: RenderLimits) -> String {
+    let prefix = if result.is_error { "[Tool result, failed]: " } else { "[Tool result]: " };
+    let text = render_blocks(&result.content, limits.result);
+    format!("{prefix}{}", if text.trim().is_empty() { "(nothing)" } else { &text })
 }
 
-fn arguments(arguments: &Value, most: usize) -> String {
-    let Value::Object(fields) = arguments else { return cut::one_line(&arguments.to_string(), most) };
+fn arguments(arguments: &Value, max: usize) -> String {
+    let Value::Object(fields) = arguments else { return cut::one_line(&arguments.to_string(), max) };
     let fields = fields.iter().map(|(name, value)| match value {
-        Value::String(text) => format!("{name}={:?}", cut::one_line(text, most)),
+        Value::String(text) => format!("{name}={:?}", cut::one_line(text, max)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            format!("{name}={}", cut::one_line(&value.to_string(), most))
+            format!("{name}={}", cut::one_line(&value.to_string(), max))
         }
     });
     fields.collect::<Vec<_>>().join(", ")
 }
 
-fn shown(blocks: &[Block], most: usize) -> String {
+fn render_blocks(blocks: &[Block], max: usize) -> String {
     let parts = blocks.iter().filter_map(|block| match block {
-        Block::Text(text) => Some(cut::characters(&text.text, most)),
+        Block::Text(text) => Some(cut::characters(&text.text, max)),
         Block::Image(image) => Some(name_image(image)),
         Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
     });
@@ -154,8 +154,8 @@ pub(crate) fn name_image(image: &ImageBlock) -> String {
     format!("[image: {}, {} KB]", cut::one_line(&image.mime_type, 40), (image.data.len() * 3 / 4).div_ceil(1024))
 }
 
-fn marked(mark: &str, text: &str) -> String {
-    if text.trim().is_empty() { String::new() } else { format!("{mark}{text}") }
+fn prefixed(prefix: &str, text: &str) -> String {
+    if text.trim().is_empty() { String::new() } else { format!("{prefix}{text}") }
 }
 
 /// Escapes the closing tag of the conversation, so that a message cannot end the quoted part of the request.

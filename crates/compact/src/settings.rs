@@ -77,8 +77,8 @@ impl Settings {
     /// Returns the token count from which the memory flush is due, or `None` if never.
     pub fn flush_at(&self, window: u64) -> Option<u64> {
         // Relative to the reserve that compaction itself uses: with a floor of zero it would otherwise start too late.
-        let at = window.checked_sub(self.reserve(window) + self.flush.soft_threshold);
-        at.filter(|&at| self.flush.enabled && at > 0)
+        let threshold = window.checked_sub(self.reserve(window) + self.flush.soft_threshold);
+        threshold.filter(|&threshold| self.flush.enabled && threshold > 0)
     }
 
     /// Derives the limits for one model. `overhead` is the estimate for everything but the conversation: the system
@@ -86,16 +86,16 @@ impl Settings {
     pub fn limits(&self, window: u64, overhead: u64, scale: TokenScale) -> CompactionLimits {
         let reserve = self.reserve(window);
         let threshold = window - reserve;
-        let room = scale.shrink(threshold).saturating_sub(overhead);
+        let space = scale.shrink(threshold).saturating_sub(overhead);
         let share = (window as f64 * self.max_history_share.clamp(0.0, 1.0)) as u64;
         CompactionLimits {
             window,
             threshold,
             overhead,
-            space: room,
+            space,
             // With the summary and a whole turn of twice that size, a quarter is left for what follows.
-            keep: self.keep_recent.min(room / 4).min(scale.shrink(share)),
-            summary: (reserve * 4 / 5).min(room / 4),
+            keep: self.keep_recent.min(space / 4).min(scale.shrink(share)),
+            summary: (reserve * 4 / 5).min(space / 4),
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_window_has_the_numbers_of_the_settings() {
+    fn a_large_window_uses_the_configured_limits() {
         let limits = Settings::default().limits(200_000, 10_000, TokenScale::ONE);
         let expected = CompactionLimits {
             window: 200_000,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_thousand_tokens_leave_room_for_a_turn() {
+    fn sixteen_thousand_tokens_leave_space_for_a_turn() {
         let limits = Settings::default().limits(16_384, 6_000, TokenScale::ONE);
         // The kept part may be a turn of twice `keep`.
         let after = limits.overhead + limits.summary + 2 * limits.keep;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_stored_before_the_compaction() {
+    fn the_memory_flush_starts_before_the_compaction() {
         let settings = Settings::default();
         assert_eq!(settings.flush_at(200_000), Some(176_000));
         assert_eq!(settings.flush_at(5_000), None);

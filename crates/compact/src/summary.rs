@@ -182,8 +182,9 @@ impl SummaryMethod {
 #[derive(Debug)]
 pub struct Summariser {
     sections: Vec<SummarySection>,
-    asker: SummaryModel,
-    at: usize,
+    model: SummaryModel,
+    /// Index of the section in progress.
+    section_index: usize,
     failed_parts: u32,
     files: TouchedFiles,
     failures: ToolFailures,
@@ -202,17 +203,17 @@ impl Summariser {
         }
         let request = job.request.map(|request| request.within(job.request_budget));
         let focus = job.focus.map(|focus| cut::one_line(&focus, MAX_FOCUS_CHARS)).filter(|focus| !focus.is_empty());
-        let asker = SummaryModel { window: job.window, mode: job.mode, focus };
+        let model = SummaryModel { window: job.window, mode: job.mode, focus };
         let previous = job.previous.map(|previous| without_appendix(&previous.text).to_owned());
         // The remainder is for file lists and failures.
-        let words = (job.budget * 3 / 4).saturating_sub(estimate(TURN_SEPARATOR));
+        let text_budget = (job.budget * 3 / 4).saturating_sub(estimate(TURN_SEPARATOR));
         let is_split = !job.prefix.is_empty();
-        let of_history = if is_split { words * 2 / 3 } else { words };
-        let mut sections = vec![SummarySection::new(Kind::History, job.history, previous, of_history, &asker)];
+        let history_budget = if is_split { text_budget * 2 / 3 } else { text_budget };
+        let mut sections = vec![SummarySection::new(Kind::History, job.history, previous, history_budget, &model)];
         if is_split {
-            sections.push(SummarySection::new(Kind::Turn, job.prefix, None, words - of_history, &asker));
+            sections.push(SummarySection::new(Kind::Turn, job.prefix, None, text_budget - history_budget, &model));
         }
-        Self { sections, asker, at: 0, failed_parts: 0, files, failures, request, budget: job.budget }
+        Self { sections, model, section_index: 0, failed_parts: 0, files, failures, request, budget: job.budget }
     }
 
     /// Returns the maximum number of requests.
@@ -222,10 +223,10 @@ impl Summariser {
 
     /// Returns the next step. A request is returned again until it is answered.
     pub fn step(&mut self) -> SummaryStep {
-        while let Some(section) = self.sections.get_mut(self.at) {
-            match section.ask(&self.asker) {
-                Some(ask) => return SummaryStep::Ask(ask),
-                None => self.at += 1,
+        while let Some(section) = self.sections.get_mut(self.section_index) {
+            match section.next_request(&self.model) {
+                Some(request) => return SummaryStep::Ask(request),
+                None => self.section_index += 1,
             }
         }
         SummaryStep::Done(self.summary())
@@ -234,7 +235,7 @@ impl Summariser {
     /// Handles the answer to the last request; returns true if that request is given up.
     pub fn answer(&mut self, answer: Result<&str, SummaryFailure>) -> bool {
         let has_failed = answer == Err(SummaryFailure::Failed);
-        let Some(section) = self.sections.get_mut(self.at) else { return false };
+        let Some(section) = self.sections.get_mut(self.section_index) else { return false };
         let is_given_up = section.take(answer);
         match (has_failed, is_given_up) {
             (true, true) => self.failed_parts += 1,
@@ -243,7 +244,7 @@ impl Summariser {
         }
         if self.failed_parts >= MAX_FAILED_PARTS {
             // The model is unavailable: further requests would only take time.
-            self.asker.window = 0;
+            self.model.window = 0;
         }
         is_given_up
     }
@@ -258,19 +259,19 @@ impl Summariser {
             (false, false) => format!("{history}{TURN_SEPARATOR}{turn}"),
         };
         let appendix = self.appendix(self.budget / 4);
-        let words = self.budget.saturating_sub(estimate(&appendix));
-        text = cut::lines(&text.replace("</summary", "<\\/summary"), words);
+        let text_budget = self.budget.saturating_sub(estimate(&appendix));
+        text = cut::lines(&text.replace("</summary", "<\\/summary"), text_budget);
         text.push_str(&appendix);
         if let Some(QuotedRequest { text: request, whole }) = &self.request {
-            let head = if whole.is_some() { "without its middle" } else { "word for word" };
+            let how = if whole.is_some() { "without its middle" } else { "word for word" };
             text.push_str(&format!(
-                "\n\n{LATEST}\nThe newest message of the user, {head}:\n{request}\n</latest-request>"
+                "\n\n{LATEST}\nThe newest message of the user, {how}:\n{request}\n</latest-request>"
             ));
         }
-        CompactionSummary { text, method: self.way(), details: self.details() }
+        CompactionSummary { text, method: self.method(), details: self.details() }
     }
 
-    fn way(&self) -> SummaryMethod {
+    fn method(&self) -> SummaryMethod {
         let sum = |count: fn(&SummarySection) -> usize| self.sections.iter().map(count).sum::<usize>();
         match (sum(|section| section.answered), sum(|section| section.replaced), sum(|section| section.merged)) {
             (0, _, _) => SummaryMethod::Extract,
@@ -299,16 +300,16 @@ impl Summariser {
                 details.insert(REQUEST_CUT.to_owned(), cut);
             }
         }
-        details.insert("way".to_owned(), json!(self.way().as_str()));
+        details.insert("way".to_owned(), json!(self.method().as_str()));
         Value::Object(details)
     }
 
     /// Returns the text after the summary: failed calls, then files, each within a third of the budget.
     fn appendix(&self, budget: u64) -> String {
-        let failures: Vec<_> = self.failures.newest().map(|told| format!("- {told}")).collect();
-        let told = failures.len() as u64;
+        let failures: Vec<_> = self.failures.newest().map(|failure| format!("- {failure}")).collect();
+        let listed = failures.len() as u64;
         let mut text =
-            list(FAILURES, "", failures.iter().rev().map(String::as_str), budget / 3, self.failures.count() - told);
+            list(FAILURES, "", failures.iter().rev().map(String::as_str), budget / 3, self.failures.count() - listed);
         text.push_str(&list(READ, "</read-files>", self.files.only_read(), budget / 3, 0));
         text.push_str(&list(MODIFIED, "</modified-files>", self.files.modified(), budget / 3, 0));
         text
@@ -322,17 +323,17 @@ const LATEST: &str = "<latest-request>";
 
 /// Formats a list between two lines, with the number of omitted items.
 fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, budget: u64, mut missing: u64) -> String {
-    let mut left = budget.saturating_sub(estimate(start) + estimate(end) + 10);
+    let mut remaining = budget.saturating_sub(estimate(start) + estimate(end) + 10);
     let mut text = String::new();
     for line in lines {
         let cost = estimate(line) + 1;
-        if cost > left {
-            // No shorter item takes its place, because the list would then look complete.
-            left = 0;
+        if cost > remaining {
+            // Later items are omitted as well, even if they are shorter: the list must not look complete.
+            remaining = 0;
             missing += 1;
             continue;
         }
-        left -= cost;
+        remaining -= cost;
         text.push('\n');
         text.push_str(line);
     }
@@ -345,10 +346,10 @@ fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, bu
 
 /// Returns a summary without its appendix, which is regenerated each time.
 pub(crate) fn without_appendix(text: &str) -> &str {
-    let marks = [FAILURES, READ, MODIFIED, LATEST];
-    let starts = marks.iter().filter_map(|mark| {
-        let at = |(at, _): &(usize, &str)| *at == 0 || text.as_bytes()[at - 1] == b'\n';
-        text.match_indices(mark).find(at).map(|(at, _)| at)
+    let headings = [FAILURES, READ, MODIFIED, LATEST];
+    let starts = headings.iter().filter_map(|heading| {
+        let is_line_start = |(offset, _): &(usize, &str)| *offset == 0 || text.as_bytes()[offset - 1] == b'\n';
+        text.match_indices(heading).find(is_line_start).map(|(offset, _)| offset)
     });
     text[..starts.min().unwrap_or(text.len())].trim()
 }

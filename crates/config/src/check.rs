@@ -25,84 +25,84 @@ pub(crate) struct CheckedSections<T> {
     pub(crate) omitted: BTreeSet<Vec<Step>>,
 }
 
-/// Deserializes the sections from the tree without the values in `gone`, and without invalid ones.
+/// Deserializes the sections from the tree without the values in `omitted`, and without invalid ones.
 pub(crate) fn check<T: DeserializeOwned + Default>(
     tree: &Value,
-    mut gone: BTreeSet<Vec<Step>>,
-    place: &dyn Fn(&[Step]) -> Option<SourceLocation>,
+    mut omitted: BTreeSet<Vec<Step>>,
+    location: &dyn Fn(&[Step]) -> Option<SourceLocation>,
 ) -> CheckedSections<T> {
     let mut problems = Vec::new();
-    let mut left = without(tree, &gone);
+    let mut remaining = without(tree, &omitted);
     for round in 0.. {
-        let error = match serde_path_to_error::deserialize::<_, T>(&left) {
-            Ok(config) => return CheckedSections { config, problems, omitted: gone },
+        let error = match serde_path_to_error::deserialize::<_, T>(&remaining) {
+            Ok(config) => return CheckedSections { config, problems, omitted },
             Err(error) => error,
         };
-        let mut wrong = steps(error.path(), &left);
-        let way = original_path(&wrong, tree, &gone);
-        let why = error.inner().to_string();
+        let mut invalid = steps(error.path(), &remaining);
+        let path = original_path(&invalid, tree, &omitted);
+        let error_text = error.inner().to_string();
         if problems.len() >= problem::MAX_PROBLEMS || round >= MAX_ROUNDS {
-            wrong.truncate(1);
-        } else if !follows(&why, &way, &gone) {
-            let predicate = without_value(plain_message(&why), at(tree, &way));
-            let what = if way.is_empty() { format!("the whole file {predicate}") } else { predicate };
-            problems.push(ConfigProblem { path: dotted(&way), place: place(&way), message: what, help: None });
+            invalid.truncate(1);
+        } else if !is_consequence(&error_text, &path, &omitted) {
+            let predicate = without_value(plain_message(&error_text), at(tree, &path));
+            let message = if path.is_empty() { format!("the whole file {predicate}") } else { predicate };
+            problems.push(ConfigProblem { path: dotted(&path), place: location(&path), message, help: None });
         }
-        if !remove(&mut left, &wrong) {
+        if !remove(&mut remaining, &invalid) {
             break;
         }
-        gone.insert(way);
+        omitted.insert(path);
     }
-    CheckedSections { config: T::default(), problems, omitted: gone }
+    CheckedSections { config: T::default(), problems, omitted }
 }
 
 /// Returns the path of the invalid value, or of the deepest existing value around it.
 fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
-    let mut way = Vec::new();
-    let mut here = tree;
+    let mut found = Vec::new();
+    let mut node = tree;
     for segment in path.iter() {
         let step = match segment {
             Segment::Seq { index } => Step::Index(*index),
             Segment::Map { key } | Segment::Enum { variant: key } => Step::Key(key.clone()),
             Segment::Unknown => break,
         };
-        let Some(next) = at(here, std::slice::from_ref(&step)) else { break };
-        way.push(step);
-        here = next;
+        let Some(next) = at(node, std::slice::from_ref(&step)) else { break };
+        found.push(step);
+        node = next;
     }
-    way
+    found
 }
 
 /// Converts a path to one in the original tree: indices differ in lists from which items were omitted.
-pub(crate) fn original_path(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
-    let mut way: Vec<Step> = Vec::new();
-    for step in wrong {
-        let length = at(tree, &way).and_then(Value::as_array).map_or(0, Vec::len);
+pub(crate) fn original_path(steps: &[Step], tree: &Value, omitted: &BTreeSet<Vec<Step>>) -> Vec<Step> {
+    let mut path: Vec<Step> = Vec::new();
+    for step in steps {
+        let length = at(tree, &path).and_then(Value::as_array).map_or(0, Vec::len);
         let step = match step {
             Step::Index(index) => {
                 let is_kept = |at: &usize| {
-                    way.push(Step::Index(*at));
-                    let is_kept = !gone.contains(&way);
-                    way.pop();
+                    path.push(Step::Index(*at));
+                    let is_kept = !omitted.contains(&path);
+                    path.pop();
                     is_kept
                 };
                 Step::Index((0..length).filter(is_kept).nth(*index).unwrap_or(*index))
             }
             Step::Key(name) => Step::Key(name.clone()),
         };
-        way.push(step);
+        path.push(step);
     }
-    way
+    path
 }
 
 /// Removes the value at a path. The root cannot be removed.
-fn remove(tree: &mut Value, way: &[Step]) -> bool {
-    let Some((last, way)) = way.split_last() else { return false };
-    let around = way.iter().try_fold(tree, |value, step| match step {
+fn remove(tree: &mut Value, path: &[Step]) -> bool {
+    let Some((last, path)) = path.split_last() else { return false };
+    let parent = path.iter().try_fold(tree, |value, step| match step {
         Step::Key(name) => value.get_mut(name),
         Step::Index(index) => value.get_mut(index),
     });
-    match (around, last) {
+    match (parent, last) {
         (Some(Value::Object(members)), Step::Key(name)) => members.shift_remove(name).is_some(),
         (Some(Value::Array(values)), Step::Index(index)) if *index < values.len() => {
             values.remove(*index);
@@ -112,17 +112,17 @@ fn remove(tree: &mut Value, way: &[Step]) -> bool {
     }
 }
 
-fn at<'a>(tree: &'a Value, way: &[Step]) -> Option<&'a Value> {
-    way.iter().try_fold(tree, |value, step| match step {
+fn at<'a>(tree: &'a Value, path: &[Step]) -> Option<&'a Value> {
+    path.iter().try_fold(tree, |value, step| match step {
         Step::Key(name) => value.get(name),
         Step::Index(index) => value.get(index),
     })
 }
 
 /// True if a field is only missing because it was omitted.
-fn follows(why: &str, way: &[Step], gone: &BTreeSet<Vec<Step>>) -> bool {
+fn is_consequence(why: &str, path: &[Step], omitted: &BTreeSet<Vec<Step>>) -> bool {
     let field = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
-    field.is_some_and(|field| gone.contains(&[way, &[Step::Key(field.to_owned())]].concat()))
+    field.is_some_and(|field| omitted.contains(&[path, &[Step::Key(field.to_owned())]].concat()))
 }
 
 /// Rephrases an error without the value, which may be a secret, and without Rust type names.
@@ -134,7 +134,7 @@ fn plain_message(why: &str) -> String {
         return format!("must have {field:?}");
     }
     let Some((_, expected)) = why.rsplit_once(", expected ") else { return why.replace('`', "\"") };
-    let wanted = match expected {
+    let description = match expected {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
         "u32" | "u64" | "u128" | "usize" => "a whole number, zero or more",
@@ -155,7 +155,7 @@ fn plain_message(why: &str) -> String {
         }
         other => return format!("must be {}", other.replace('`', "\"")),
     };
-    format!("must be {wanted}")
+    format!("must be {description}")
 }
 
 /// Returns the predicate, or a vaguer one if it contains the invalid text.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_and_the_rest_is_kept() {
+    fn all_problems_are_reported_and_valid_values_kept() {
         let (config, problems) = checked(&json!({
             "gateway": {"port": "s3cret", "bind": "s3cret", "ratio": 0.5},
             "agents": [{"id": 1, "on": true}, {"id": "a"}, {}, {"id": "b", "on": "s3cret"}, 7],
@@ -267,31 +267,31 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_before_is_not_told_again() {
+    fn values_omitted_before_are_not_reported_again() {
         let key = |name: &str| Step::Key(name.to_owned());
-        let gone = BTreeSet::from([vec![key("agents"), Step::Index(0), key("id")]]);
+        let omitted = BTreeSet::from([vec![key("agents"), Step::Index(0), key("id")]]);
         let tree = json!({"agents": [{"id": "${NOT_SET}"}, {"id": "a"}]});
-        let CheckedSections { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
+        let CheckedSections { config, problems, .. } = check::<Config>(&tree, omitted, &|_| None);
         assert_eq!(config.agents, [TestAgent { id: "a".to_owned(), on: false }]);
         assert_eq!(problems, []);
     }
 
     #[test]
-    fn a_tree_that_is_no_object_gives_nothing() {
+    fn a_tree_that_is_not_an_object_is_a_problem() {
         assert_eq!(checked(&json!("s3cret")), (Config::default(), vec!["the whole file must be an object".to_owned()]));
     }
 
     #[test]
-    fn a_flood_of_values_that_were_left_out_comes_to_an_end() {
+    fn checking_many_omitted_values_terminates() {
         let key = |name: &str| Step::Key(name.to_owned());
         let tree = json!({"agents": vec![json!({"id": "${NOT_SET}"}); 1000], "gateway": {"port": 1}});
-        let gone = (0..1000).map(|index| vec![key("agents"), Step::Index(index), key("id")]).collect();
-        let CheckedSections { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
+        let omitted = (0..1000).map(|index| vec![key("agents"), Step::Index(index), key("id")]).collect();
+        let CheckedSections { config, problems, .. } = check::<Config>(&tree, omitted, &|_| None);
         assert_eq!((config.gateway.port, config.agents, problems), (Some(1), vec![], vec![]));
     }
 
     #[test]
-    fn a_flood_of_wrong_values_comes_to_an_end() {
+    fn checking_many_invalid_values_terminates() {
         let (config, problems) = checked(&json!({"agents": vec![7; 1000], "gateway": {"port": 1}}));
         assert_eq!(problems.len(), 50);
         assert_eq!(config.gateway.port, Some(1));

@@ -67,18 +67,20 @@ pub struct PartFault {
     pub what: String,
 }
 
-/// Adds locations to findings in the sections deserialized from `tree` without `gone`. Findings caused only by an
+/// Adds locations to findings in the sections deserialized from `tree` without `omitted`. Findings caused only by an
 /// omitted value are dropped.
 pub(crate) fn with_locations(
-    found: Vec<(Path, String)>,
-    (tree, gone): (&Value, &BTreeSet<Vec<Step>>),
-    place: &dyn Fn(&[Step]) -> Option<SourceLocation>,
+    findings: Vec<(Path, String)>,
+    (tree, omitted): (&Value, &BTreeSet<Vec<Step>>),
+    location: &dyn Fn(&[Step]) -> Option<SourceLocation>,
 ) -> Vec<ConfigProblem> {
-    let ways = found.into_iter().map(|(path, what)| (original_path(path.steps(), tree, gone), what));
-    let is_sure = |way: &[Step]| !gone.iter().any(|gone| gone.starts_with(way) || way.starts_with(gone));
-    let sure = ways.filter(|(way, _)| is_sure(way)).take(problem::MAX_PROBLEMS);
+    let located = findings.into_iter().map(|(path, message)| (original_path(path.steps(), tree, omitted), message));
+    let is_certain =
+        |steps: &[Step]| !omitted.iter().any(|omitted| omitted.starts_with(steps) || steps.starts_with(omitted));
+    let certain = located.filter(|(steps, _)| is_certain(steps)).take(problem::MAX_PROBLEMS);
     // A missing value has no location of its own.
-    let nearest = |way: &[Step]| (0..=way.len()).rev().find_map(|length| place(&way[..length]));
-    sure.map(|(way, what)| ConfigProblem { path: dotted(&way), place: nearest(&way), message: what, help: None })
+    let nearest = |steps: &[Step]| (0..=steps.len()).rev().find_map(|length| location(&steps[..length]));
+    certain
+        .map(|(steps, message)| ConfigProblem { path: dotted(&steps), place: nearest(&steps), message, help: None })
         .collect()
 }

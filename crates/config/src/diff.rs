@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_members_that_differ_are_named() {
+    fn only_differing_members_are_listed() {
         let old =
             json!({"gateway": {"port": 1, "bind": "lan"}, "agents": {"list": [{"id": "a"}]}, "a.b": 1, "z": null});
         let new =
@@ -53,14 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_new_or_gone_is_named_by_its_members() {
+    fn a_new_or_removed_object_is_listed_by_its_members() {
         let old = json!({"ui": {"color": "red"}, "was": {}});
         let new = json!({"gateway": {"reload": {"mode": "off"}}, "is": {}});
         assert_eq!(paths(&old, &new), ["gateway.reload.mode", "is", "ui.color", "was"]);
     }
 
     #[test]
-    fn a_change_of_kind_is_one_change() {
+    fn a_change_of_type_is_one_change() {
         assert_eq!(paths(&json!({"model": "a"}), &json!({"model": {"primary": "a"}})), ["model"]);
         assert_eq!(paths(&json!({"a": null}), &json!({})), ["a"]);
         assert_eq!(paths(&json!({}), &json!([])), [""]);

@@ -105,67 +105,67 @@ fn change(text: &str, edit: impl FnOnce(&mut Value) -> Result<(), EditError>) ->
         return Ok(text.to_owned());
     }
     let text = rewrite(text, &old, &new).ok_or(EditError::Unreadable)?;
-    if value(&text).is_ok_and(|said| said == new) { Ok(text) } else { Err(EditError::Unreadable) }
+    if value(&text).is_ok_and(|parsed| parsed == new) { Ok(text) } else { Err(EditError::Unreadable) }
 }
 
 /// Parses a JSON5 value; `None` if the text is invalid or empty.
 pub fn parse(text: &str) -> Option<Value> {
-    let written = parse_to_ast(text, &CollectOptions::default(), &tree::OPTIONS).ok()?.value;
-    written.is_some().then(|| value(text).ok()).flatten()
+    let ast = parse_to_ast(text, &CollectOptions::default(), &tree::OPTIONS).ok()?.value;
+    ast.is_some().then(|| value(text).ok()).flatten()
 }
 
 /// Parses the text of a file; an empty one is an empty object.
 pub fn value(text: &str) -> Result<Value, EditError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let parsed = tree::parse(text, 0).map_err(|broken| {
+    let parsed = tree::parse(text, 0).map_err(|error| {
         let mut files = Files::new(std::path::Path::new(""));
         files.add(std::path::Path::new(""), text.to_owned());
-        EditError::Syntax { place: files.location(broken.spot), what: broken.what }
+        EditError::Syntax { place: files.location(error.at), what: error.message }
     })?;
     Ok(parsed.node.value())
 }
 
 fn put(config: &mut Value, path: &Path, value: &Value) -> Result<(), EditError> {
-    let mut here = config;
+    let mut node = config;
     for (at, step) in path.steps().iter().enumerate() {
         // A created container has the type that the next step needs.
-        let made = || match path.steps().get(at + 1) {
+        let new_container = || match path.steps().get(at + 1) {
             Some(Step::Key(_)) => json!({}),
             Some(Step::Index(_)) => json!([]),
             None => Value::Null,
         };
-        here = match (here, step) {
-            (Value::Object(object), Step::Key(name)) => object.entry(name.clone()).or_insert_with(made),
+        node = match (node, step) {
+            (Value::Object(object), Step::Key(name)) => object.entry(name.clone()).or_insert_with(new_container),
             (Value::Object(_), Step::Index(index)) => {
                 return Err(EditError::Object { path: path.first(at), index: *index });
             }
             (Value::Array(list), step) => {
-                let Some(place) = step.place() else { return Err(EditError::List { path: path.first(at) }) };
+                let Some(index) = step.list_index() else { return Err(EditError::List { path: path.first(at) }) };
                 let len = list.len();
-                if place == len {
-                    list.push(made());
+                if index == len {
+                    list.push(new_container());
                 }
-                list.get_mut(place).ok_or_else(|| EditError::BeyondEnd { path: path.first(at), len })?
+                list.get_mut(index).ok_or_else(|| EditError::BeyondEnd { path: path.first(at), len })?
             }
             (scalar, _) => return Err(EditError::Scalar { path: path.first(at), kind: kind(scalar) }),
         };
     }
-    here.clone_from(value);
+    node.clone_from(value);
     Ok(())
 }
 
 fn take(config: &mut Value, path: &Path) -> Result<bool, EditError> {
-    let Some((last, way)) = path.steps().split_last() else { return Err(EditError::Root) };
-    let inside = way.iter().try_fold(config, |here, step| match (here, step) {
+    let Some((last, parents)) = path.steps().split_last() else { return Err(EditError::Root) };
+    let parent = parents.iter().try_fold(config, |node, step| match (node, step) {
         (Value::Object(object), Step::Key(name)) => object.get_mut(name),
-        (Value::Array(list), step) => list.get_mut(step.place()?),
+        (Value::Array(list), step) => list.get_mut(step.list_index()?),
         (Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), _) => None,
     });
-    Ok(match (inside, last) {
+    Ok(match (parent, last) {
         (Some(Value::Object(object)), Step::Key(name)) => object.shift_remove(name).is_some(),
-        (Some(Value::Array(list)), step) => match step.place().filter(|place| *place < list.len()) {
-            Some(place) => {
-                list.remove(place);
+        (Some(Value::Array(list)), step) => match step.list_index().filter(|index| *index < list.len()) {
+            Some(index) => {
+                list.remove(index);
                 true
             }
             None => false,
@@ -218,7 +218,7 @@ mod tests {
         set(text, &path(at), value).unwrap()
     }
 
-    fn refusal(text: &str, at: &str) -> String {
+    fn edit_error(text: &str, at: &str) -> String {
         set(text, &path(at), &json!(1)).unwrap_err().to_string()
     }
 
@@ -226,7 +226,7 @@ mod tests {
                         list: [1, 2], unknown: +.5,\n}\n";
 
     #[test]
-    fn a_value_is_replaced_and_all_else_stays() {
+    fn a_value_is_replaced_and_the_text_around_it_stays() {
         assert_eq!(set_in(FILE, "gateway.port", &json!(17)), FILE.replace("0x10", "17"));
         assert_eq!(set_in(FILE, "list.1", &json!({"a": [3]})), FILE.replace("[1, 2]", "[1, {\"a\": [3]}]"));
         assert_eq!(set_in(FILE, "gateway.port", &json!(16)), FILE);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_json5_or_none() {
+    fn a_value_is_parsed_as_json5() {
         for (text, value) in [
             ("17", json!(17)),
             ("'x'", json!("x")),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_follows_its_neighbours() {
+    fn a_new_key_is_formatted_like_its_siblings() {
         let token = FILE.replace("'lan' // all\n", "'lan', // all\n    \"auth\": {\n      \"token\": \"x\"\n    }\n");
         assert_eq!(set_in(FILE, "gateway.auth.token", &json!("x")), token);
         assert_eq!(set_in(FILE, "new[0]", &json!(1)), FILE.replace("+.5,\n", "+.5,\n  \"new\": [\n    1\n  ],\n"));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_nothing_becomes_a_fresh_one() {
+    fn an_empty_file_becomes_a_new_config() {
         let fresh = "{\n  \"gateway\": {\n    \"port\": 1\n  }\n}\n";
         assert_eq!(set_in("", "gateway.port", &json!(1)), fresh);
         assert_eq!(set_in(" \n\n", "gateway.port", &json!(1)), fresh);
@@ -281,88 +281,88 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_does_not_fit_the_file_is_refused() {
+    fn a_path_that_does_not_match_the_file_is_rejected() {
         assert_eq!(
-            refusal(FILE, "gateway.port.x"),
+            edit_error(FILE, "gateway.port.x"),
             "gateway.port is a number and cannot contain other keys; unset it first"
         );
-        assert_eq!(refusal("{a: null}", "a.b"), "a is null and cannot contain other keys; unset it first");
-        assert_eq!(refusal(FILE, "list.x"), "list is a list; name one of its items, as in list[0]");
-        assert_eq!(refusal(FILE, "list[3]"), "list has 2 items; to append one, use list[2]");
+        assert_eq!(edit_error("{a: null}", "a.b"), "a is null and cannot contain other keys; unset it first");
+        assert_eq!(edit_error(FILE, "list.x"), "list is a list; name one of its items, as in list[0]");
+        assert_eq!(edit_error(FILE, "list[3]"), "list has 2 items; to append one, use list[2]");
         assert_eq!(
-            refusal(FILE, "gateway[3]"),
+            edit_error(FILE, "gateway[3]"),
             "gateway is an object, not a list, and has no item [3]; to use the index as a key, write gateway.3"
         );
-        assert_eq!(refusal("[]", "a"), "the config is a list; name one of its items, as in [0]");
-        assert_eq!(refusal("{}", "a[1]"), "a has 0 items; to append one, use a[0]");
+        assert_eq!(edit_error("[]", "a"), "the config is a list; name one of its items, as in [0]");
+        assert_eq!(edit_error("{}", "a[1]"), "a has 0 items; to append one, use a[0]");
         assert_eq!(unset(FILE, &Path::root()), Err(EditError::Root));
     }
 
     #[test]
     fn a_file_with_a_syntax_error_is_not_touched() {
-        let wrong = "line 2, column 7: expected comma; correct the config file first";
+        let expected = "line 2, column 7: expected comma; correct the config file first";
         let text = "{\n  a: 1\n  b: 2\n}";
-        assert_eq!(refusal(text, "a"), wrong);
-        assert_eq!(unset(text, &path("a")).unwrap_err().to_string(), wrong);
-        assert_eq!(merge_patch(text, &json!({})).unwrap_err().to_string(), wrong);
-        assert_eq!(replace(text, &json!({})).unwrap_err().to_string(), wrong);
+        assert_eq!(edit_error(text, "a"), expected);
+        assert_eq!(unset(text, &path("a")).unwrap_err().to_string(), expected);
+        assert_eq!(merge_patch(text, &json!({})).unwrap_err().to_string(), expected);
+        assert_eq!(replace(text, &json!({})).unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_refused() {
+    fn an_edit_that_cannot_be_parsed_back_is_rejected() {
         let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
         assert_eq!(set("{}", &path("a"), &deep), Err(EditError::Unreadable));
     }
 
     #[test]
-    fn a_value_goes_with_its_comma_and_its_line() {
-        let gone = |text: &str, at: &str| unset(text, &path(at)).unwrap();
-        let there = |text: &str| (text.to_owned(), true);
-        assert_eq!(gone("{a: 1, b: 2, c: 3}", "a"), there("{b: 2, c: 3}"));
-        assert_eq!(gone("{a: 1, b: 2, c: 3}", "b"), there("{a: 1, c: 3}"));
-        assert_eq!(gone("{ a: 1, b: 2, c: 3 }", "c"), there("{ a: 1, b: 2 }"));
-        assert_eq!(gone("{ a: 1 }", "a"), there("{}"));
-        assert_eq!(gone("{\n  a: 1,\n  b: [2,\n3]\n}", "b"), there("{\n  a: 1\n}"));
-        assert_eq!(gone("{\n  a: 1,\n  b: 2,\n}", "b"), there("{\n  a: 1,\n}"));
-        assert_eq!(gone("{\r\n  a: 1,\r\n  b: 2,\r\n}", "a"), there("{\r\n  b: 2,\r\n}"));
-        assert_eq!(gone("{\n  a: 1\n  , b: 2\n}", "a"), there("{\n  b: 2\n}"));
-        assert_eq!(gone("[1, [2], 3]", "[1][0]"), there("[1, [], 3]"));
-        assert_eq!(gone("[1, 2, 3]", "1"), there("[1, 3]"));
+    fn a_value_is_removed_with_its_comma_and_line() {
+        let without = |text: &str, at: &str| unset(text, &path(at)).unwrap();
+        let removed = |text: &str| (text.to_owned(), true);
+        assert_eq!(without("{a: 1, b: 2, c: 3}", "a"), removed("{b: 2, c: 3}"));
+        assert_eq!(without("{a: 1, b: 2, c: 3}", "b"), removed("{a: 1, c: 3}"));
+        assert_eq!(without("{ a: 1, b: 2, c: 3 }", "c"), removed("{ a: 1, b: 2 }"));
+        assert_eq!(without("{ a: 1 }", "a"), removed("{}"));
+        assert_eq!(without("{\n  a: 1,\n  b: [2,\n3]\n}", "b"), removed("{\n  a: 1\n}"));
+        assert_eq!(without("{\n  a: 1,\n  b: 2,\n}", "b"), removed("{\n  a: 1,\n}"));
+        assert_eq!(without("{\r\n  a: 1,\r\n  b: 2,\r\n}", "a"), removed("{\r\n  b: 2,\r\n}"));
+        assert_eq!(without("{\n  a: 1\n  , b: 2\n}", "a"), removed("{\n  b: 2\n}"));
+        assert_eq!(without("[1, [2], 3]", "[1][0]"), removed("[1, [], 3]"));
+        assert_eq!(without("[1, 2, 3]", "1"), removed("[1, 3]"));
         for absent in ["nope", "gateway.port.x", "list[2]", "list.x", "gateway[0]"] {
-            assert_eq!(gone(FILE, absent), (FILE.to_owned(), false), "{absent}");
+            assert_eq!(without(FILE, absent), (FILE.to_owned(), false), "{absent}");
         }
     }
 
     #[test]
-    fn comments_around_a_value_that_goes_stay() {
-        let gone = |text: &str, at: &str| unset(text, &path(at)).unwrap().0;
-        assert_eq!(gone(FILE, "gateway.port"), FILE.replace("port: 0x10, // hex", "// hex"));
+    fn comments_around_a_removed_value_stay() {
+        let without = |text: &str, at: &str| unset(text, &path(at)).unwrap().0;
+        assert_eq!(without(FILE, "gateway.port"), FILE.replace("port: 0x10, // hex", "// hex"));
         assert_eq!(
-            gone(FILE, "gateway"),
+            without(FILE, "gateway"),
             FILE.replace(&FILE[FILE.find("  gateway").unwrap()..FILE.find("\n  list").unwrap()], "")
         );
-        assert_eq!(gone("{a: 1 /* x, */, // y\n b: 2}", "a"), "{/* x, */ // y\n b: 2}");
-        assert_eq!(gone("{a: 1, // x\n b: 2}", "b"), "{a: 1 // x\n }");
-        assert_eq!(gone("{a: 1 // x\n}", "a"), "{// x\n}");
-        assert_eq!(gone("{/* x */ a: 1}", "a"), "{/* x */}");
+        assert_eq!(without("{a: 1 /* x, */, // y\n b: 2}", "a"), "{/* x, */ // y\n b: 2}");
+        assert_eq!(without("{a: 1, // x\n b: 2}", "b"), "{a: 1 // x\n }");
+        assert_eq!(without("{a: 1 // x\n}", "a"), "{// x\n}");
+        assert_eq!(without("{/* x */ a: 1}", "a"), "{/* x */}");
     }
 
     #[test]
-    fn a_member_next_to_an_include_is_written_here() {
+    fn a_member_is_written_next_to_an_include() {
         let text = "{\n  agents: {$include: './agents.json'}\n}";
-        let with = "{\n  agents: {$include: './agents.json', \"defaults\": {\"workspace\": \"~/w\"}}\n}";
-        assert_eq!(set_in(text, "agents.defaults.workspace", &json!("~/w")), with);
+        let expected = "{\n  agents: {$include: './agents.json', \"defaults\": {\"workspace\": \"~/w\"}}\n}";
+        assert_eq!(set_in(text, "agents.defaults.workspace", &json!("~/w")), expected);
     }
 
     #[test]
-    fn of_two_equal_keys_the_later_is_changed_and_both_go() {
+    fn of_duplicate_keys_the_last_is_changed_and_all_are_removed() {
         assert_eq!(set_in("{a: 1, b: 2, a: 3}", "a", &json!(4)), "{a: 1, b: 2, a: 4}");
         assert_eq!(unset("{a: 1, b: 2, a: 3}", &path("a")), Ok(("{b: 2}".to_owned(), true)));
     }
 
     // Examples of RFC 7396, appendix A.
     #[test]
-    fn a_merge_patch_does_what_its_standard_says() {
+    fn a_merge_patch_follows_rfc_7396() {
         for (text, patch, result) in [
             ("{'a':'b'}", json!({"a": "c"}), json!({"a": "c"})),
             ("{'a':'b'}", json!({"b": "c"}), json!({"a": "b", "b": "c"})),
@@ -388,17 +388,17 @@ mod tests {
     }
 
     #[test]
-    fn another_value_is_said_by_the_smallest_edits() {
+    fn a_replacement_makes_the_smallest_edits() {
         let text = "[\n  1, // one\n  {id: 'a', x: 1}, // a\n  3 // three\n]";
-        let said = |value: Value| replace(text, &value).unwrap();
-        assert_eq!(said(json!([1, 3])), "[\n  1, // one\n  // a\n  3 // three\n]");
-        assert_eq!(said(json!([0, 1, {"id": "a", "x": 1}, 3])), text.replace("[\n", "[\n  0,\n"));
-        assert_eq!(said(json!([1, 2, {"id": "a", "x": 1}, 3])), text.replace("one\n", "one\n  2,\n"));
+        let replaced = |value: Value| replace(text, &value).unwrap();
+        assert_eq!(replaced(json!([1, 3])), "[\n  1, // one\n  // a\n  3 // three\n]");
+        assert_eq!(replaced(json!([0, 1, {"id": "a", "x": 1}, 3])), text.replace("[\n", "[\n  0,\n"));
+        assert_eq!(replaced(json!([1, 2, {"id": "a", "x": 1}, 3])), text.replace("one\n", "one\n  2,\n"));
         assert_eq!(
-            said(json!([1, {"id": "a"}, 3, 4])),
+            replaced(json!([1, {"id": "a"}, 3, 4])),
             text.replace(", x: 1", "").replace("3 // three", "3, // three\n  4")
         );
-        assert_eq!(said(json!([])), "[\n  // one\n  // a\n  // three\n]");
-        assert_eq!(said(json!("x")), "\"x\"");
+        assert_eq!(replaced(json!([])), "[\n  // one\n  // a\n  // three\n]");
+        assert_eq!(replaced(json!("x")), "\"x\"");
     }
 }

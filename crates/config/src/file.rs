@@ -93,13 +93,13 @@ impl Files {
         path.strip_prefix(self.folder()).unwrap_or(path).to_owned()
     }
 
-    /// Returns the location of a spot for messages.
-    pub(crate) fn location(&self, spot: SourceOffset) -> SourceLocation {
-        let before = self.text(spot.file).get(..spot.offset).unwrap_or_default();
+    /// Returns the location of an offset for messages.
+    pub(crate) fn location(&self, at: SourceOffset) -> SourceLocation {
+        let before = self.text(at.file).get(..at.offset).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let path = self.texts.get(spot.file).map(|(path, _)| path);
+        let path = self.texts.get(at.file).map(|(path, _)| path);
         SourceLocation {
-            file: path.filter(|_| spot.file > 0).map(|path| self.name(path)),
+            file: path.filter(|_| at.file > 0).map(|path| self.name(path)),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn read_errors_give_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), Err("is a directory".to_owned()));
         assert_eq!(read(&folder.path().join("none")), Ok(None));
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_utf8_with_or_without_its_mark() {
+    fn a_text_is_utf8_with_or_without_a_bom() {
         assert_eq!(text(b"\xef\xbb\xbf{}".to_vec()), Ok("{}".to_owned()));
         assert_eq!(text(b"{}\xff".to_vec()), Err("is not valid UTF-8: byte 3 is invalid".to_owned()));
     }
 
     #[test]
-    fn places_are_counted_in_lines_and_characters() {
+    fn locations_are_counted_in_lines_and_characters() {
         let mut files = Files::new(Path::new("/a/main.json"));
         assert_eq!(files.add(Path::new("/a/main.json"), "{\n  é: 1}".to_owned()), 0);
         assert_eq!(files.add(Path::new("/a/b/more.json"), "{}".to_owned()), 1);
@@ -145,8 +145,8 @@ mod tests {
             files.location(SourceOffset { file: 0, offset: 8 }),
             SourceLocation { file: None, line: 2, column: 6 }
         );
-        let place = |file: &str| SourceLocation { file: Some(file.into()), line: 1, column: 2 };
-        assert_eq!(files.location(SourceOffset { file: 1, offset: 1 }), place("b/more.json"));
-        assert_eq!(files.location(SourceOffset { file: 2, offset: 1 }), place("/c/far.json"));
+        let location = |file: &str| SourceLocation { file: Some(file.into()), line: 1, column: 2 };
+        assert_eq!(files.location(SourceOffset { file: 1, offset: 1 }), location("b/more.json"));
+        assert_eq!(files.location(SourceOffset { file: 2, offset: 1 }), location("/c/far.json"));
     }
 }

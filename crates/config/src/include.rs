@@ -93,23 +93,23 @@ impl IncludeResolver<'_> {
         let file = self.files.add(&path, text);
         match tree::parse(self.files.text(file), file) {
             Ok(parsed) => {
-                for (way, spot) in
+                for (steps, at) in
                     parsed.repeated.into_iter().take(problem::MAX_PROBLEMS.saturating_sub(self.warnings.len()))
                 {
                     self.warnings.push(ConfigProblem {
-                        path: dotted(&[self.path.clone(), way].concat()),
-                        place: Some(self.files.location(spot)),
+                        path: dotted(&[self.path.clone(), steps].concat()),
+                        place: Some(self.files.location(at)),
                         message: "is defined twice; the last definition applies".to_owned(),
                         help: Some("remove one of them".to_owned()),
                     });
                 }
                 self.resolve(parsed.node)
             }
-            Err(broken) => {
+            Err(error) => {
                 self.problems.push(ConfigProblem {
                     path: String::new(),
-                    place: Some(self.files.location(broken.spot)),
-                    message: broken.what,
+                    place: Some(self.files.location(error.at)),
+                    message: error.message,
                     help: None,
                 });
                 TreeNode { at: None, kind: Kind::Object(Vec::new()) }
@@ -136,32 +136,32 @@ impl IncludeResolver<'_> {
 
     fn object(&mut self, at: Option<SourceOffset>, members: Vec<TreeMember>) -> TreeNode {
         let mut include = None;
-        let mut own = Vec::with_capacity(members.len());
+        let mut siblings = Vec::with_capacity(members.len());
         for member in members {
             if member.name == INCLUDE {
                 include = Some(member.node);
                 continue;
             }
             self.path.push(Step::Key(member.name.clone()));
-            own.push(TreeMember { node: self.resolve(member.node), ..member });
+            siblings.push(TreeMember { node: self.resolve(member.node), ..member });
             self.path.pop();
         }
-        let bare = own.is_empty();
-        let own = TreeNode { at, kind: Kind::Object(own) };
-        let Some(include) = include else { return own };
-        let Some(included) = self.included(&include) else { return own };
-        if bare {
+        let is_bare = siblings.is_empty();
+        let siblings = TreeNode { at, kind: Kind::Object(siblings) };
+        let Some(include) = include else { return siblings };
+        let Some(included) = self.included(&include) else { return siblings };
+        if is_bare {
             return included;
         }
         match included.kind {
-            Kind::Object(_) => included.merged(own),
+            Kind::Object(_) => included.merged(siblings),
             Kind::Array(_) | Kind::Scalar(_) => {
                 self.refuse(
                     &include,
                     "names a file that is not an object, so it cannot be merged with the other keys",
                     None,
                 );
-                own
+                siblings
             }
         }
     }
@@ -179,10 +179,10 @@ impl IncludeResolver<'_> {
         }
         let mut merged: Option<TreeNode> = None;
         for (node, name) in names {
-            let Some(more) = self.file(node, name) else { continue };
+            let Some(next) = self.file(node, name) else { continue };
             merged = Some(match merged {
-                Some(below) => below.merged(more),
-                None => more,
+                Some(base) => base.merged(next),
+                None => next,
             });
         }
         merged
@@ -192,8 +192,8 @@ impl IncludeResolver<'_> {
         self.requested += 1;
         let path = match self.find(name) {
             Ok(path) => path,
-            Err((what, help)) => {
-                self.refuse(node, &what, help);
+            Err((message, help)) => {
+                self.refuse(node, &message, help);
                 return None;
             }
         };
@@ -201,8 +201,8 @@ impl IncludeResolver<'_> {
             self.watched.push(path.clone());
         }
         let key = dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat());
-        let place = node.at.map(|spot| self.files.location(spot));
-        self.included.push(IncludedFile { path: path.clone(), key, place });
+        let location = node.at.map(|at| self.files.location(at));
+        self.included.push(IncludedFile { path: path.clone(), key, place: location });
         let text = match file::read(&path) {
             Ok(Some(bytes)) => file::text(bytes),
             Ok(None) => Err("does not exist".to_owned()),
@@ -216,8 +216,8 @@ impl IncludeResolver<'_> {
                 Some(node)
             }
             Err(why) => {
-                let what = format!("of {} names {}, which {why}", self.name(self.from()), self.name(&path));
-                self.refuse(node, &what, None);
+                let message = format!("of {} names {}, which {why}", self.name(self.from()), self.name(&path));
+                self.refuse(node, &message, None);
                 None
             }
         }
@@ -233,27 +233,27 @@ impl IncludeResolver<'_> {
         }
         let path = plain(&self.from().parent().unwrap_or(Path::new("")).join(name));
         if !self.is_allowed(&path) {
-            let what = format!("of {} names {name}, which is outside the config directory", self.name(self.from()));
-            return Err((what, Some("move the file there, or add its directory to HOMARD_INCLUDE_ROOTS")));
+            let message = format!("of {} names {name}, which is outside the config directory", self.name(self.from()));
+            return Err((message, Some("move the file there, or add its directory to HOMARD_INCLUDE_ROOTS")));
         }
-        let links = || {
+        let chain = || {
             let names: Vec<_> = self.chain.iter().chain([&path]).map(|file| self.name(file)).collect();
             names.join(" → ")
         };
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.chain.iter().any(|file| real(file) == real(&path)) {
-            return Err((format!("creates an include cycle: {}", links()), None));
+            return Err((format!("creates an include cycle: {}", chain()), None));
         }
         if self.chain.len() > MAX_DEPTH {
-            return Err((format!("is nested more than {MAX_DEPTH} files deep: {}", links()), None));
+            return Err((format!("is nested more than {MAX_DEPTH} files deep: {}", chain()), None));
         }
         Ok(path)
     }
 
     /// True if a file is in a folder from which files may be included. Symlinks are resolved.
     fn is_allowed(&self, path: &Path) -> bool {
-        let own = self.files.folder();
-        let folders = || std::iter::once(own).chain(self.roots.iter().map(PathBuf::as_path));
+        let config_folder = self.files.folder();
+        let folders = || std::iter::once(config_folder).chain(self.roots.iter().map(PathBuf::as_path));
         match fs::canonicalize(path) {
             Ok(real) => folders().any(|folder| {
                 let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -272,14 +272,14 @@ impl IncludeResolver<'_> {
         self.files.name(file).display().to_string()
     }
 
-    fn refuse(&mut self, node: &TreeNode, what: &str, help: Option<&str>) {
+    fn refuse(&mut self, node: &TreeNode, message: &str, help: Option<&str>) {
         if self.problems.len() >= problem::MAX_PROBLEMS {
             return;
         }
         self.problems.push(ConfigProblem {
             path: dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat()),
-            place: node.at.map(|spot| self.files.location(spot)),
-            message: what.to_owned(),
+            place: node.at.map(|at| self.files.location(at)),
+            message: message.to_owned(),
             help: help.map(str::to_owned),
         });
     }
@@ -314,14 +314,14 @@ mod tests {
 
     use super::*;
 
-    struct Got {
+    struct Resolved {
         value: Value,
         problems: Vec<String>,
         watched: Vec<PathBuf>,
     }
 
     /// Reads `config/main.json` of these files.
-    fn include(files: &[(&str, &str)], roots: &[&str]) -> Got {
+    fn include(files: &[(&str, &str)], roots: &[&str]) -> Resolved {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -343,17 +343,17 @@ mod tests {
             path: Vec::new(),
         }
         .read(fs::read_to_string(&main).unwrap());
-        let told = |problem: &ConfigProblem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
-        Got {
+        let message = |problem: &ConfigProblem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
+        Resolved {
             value: node.value(),
-            problems: problems.iter().map(told).collect(),
+            problems: problems.iter().map(message).collect(),
             watched: watched.iter().map(|path| path.strip_prefix(folder.path()).unwrap().to_owned()).collect(),
         }
     }
 
     #[test]
-    fn a_name_replaces_and_names_are_merged_beneath_the_keys_beside_them() {
-        let got = include(
+    fn one_include_replaces_and_several_are_merged_below_sibling_keys() {
+        let resolved = include(
             &[
                 ("config/main.json", "{a: {$include: './more/a.json'}, b: {$include: ['b1.json', 'b2.json'], z: [3]}}"),
                 ("config/more/a.json", "{list: {$include: 'list.json'}}"),
@@ -363,15 +363,18 @@ mod tests {
             ],
             &[],
         );
-        assert_eq!(got.value, json!({"a": {"list": [1, 2]}, "b": {"x": 2, "y": {"p": 1, "q": 2}, "z": [1, 2, 3]}}));
-        assert_eq!(got.problems, [""; 0]);
+        assert_eq!(
+            resolved.value,
+            json!({"a": {"list": [1, 2]}, "b": {"x": 2, "y": {"p": 1, "q": 2}, "z": [1, 2, 3]}})
+        );
+        assert_eq!(resolved.problems, [""; 0]);
         let watched = ["more/a.json", "more/list.json", "b1.json", "b2.json"];
-        assert_eq!(got.watched, watched.map(|name| Path::new("config").join(name)));
+        assert_eq!(resolved.watched, watched.map(|name| Path::new("config").join(name)));
     }
 
     #[test]
-    fn what_cannot_be_included_is_told_and_the_rest_is_read() {
-        let got = include(
+    fn a_failed_include_is_reported_and_other_keys_are_read() {
+        let resolved = include(
             &[
                 (
                     "config/main.json",
@@ -383,9 +386,9 @@ mod tests {
             ],
             &[],
         );
-        assert_eq!(got.value, json!({"a": {"x": 1}, "b": {}, "c": {"x": 1}, "d": {}, "e": {}, "f": {}}));
+        assert_eq!(resolved.value, json!({"a": {"x": 1}, "b": {}, "c": {"x": 1}, "d": {}, "e": {}, "f": {}}));
         assert_eq!(
-            got.problems,
+            resolved.problems,
             [
                 "line 2, column 16: a.$include of main.json names none.json, which does not exist",
                 "line 3, column 16: b.$include must be a file name or a list of file names",
@@ -399,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn files_outside_the_folder_need_a_root() {
+    fn files_outside_the_config_directory_need_an_include_root() {
         let files = [
             ("config/main.json", "{a: {$include: '../far/a.json'}, b: {$include: '../far/none.json'}}"),
             ("far/a.json", "{x: 1}"),
@@ -410,19 +413,19 @@ mod tests {
                  config directory; move the file there, or add its directory to HOMARD_INCLUDE_ROOTS"
             )
         };
-        let got = include(&files, &[]);
-        assert_eq!(got.problems, [refused(16, "a", "a.json"), refused(48, "b", "none.json")]);
-        assert_eq!(got.value, json!({"a": {}, "b": {}}));
-        let got = include(&files, &["far"]);
+        let resolved = include(&files, &[]);
+        assert_eq!(resolved.problems, [refused(16, "a", "a.json"), refused(48, "b", "none.json")]);
+        assert_eq!(resolved.value, json!({"a": {}, "b": {}}));
+        let resolved = include(&files, &["far"]);
         assert_eq!(
-            got.problems,
+            resolved.problems,
             ["line 1, column 48: b.$include of main.json names /far/none.json, which does not exist"]
         );
-        assert_eq!(got.value, json!({"a": {"x": 1}, "b": {}}));
+        assert_eq!(resolved.value, json!({"a": {"x": 1}, "b": {}}));
     }
 
     #[test]
-    fn a_link_counts_as_what_it_leads_to() {
+    fn a_symlink_counts_as_its_target() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config");
         fs::create_dir(&config).unwrap();
@@ -448,41 +451,43 @@ mod tests {
     }
 
     #[test]
-    fn circles_and_too_deep_chains_end() {
-        let got = include(
+    fn include_cycles_and_deep_chains_are_rejected() {
+        let resolved = include(
             &[("config/main.json", "{$include: 'a.json', x: 1}"), ("config/a.json", "{b: {$include: './main.json'}}")],
             &[],
         );
-        assert_eq!(got.value, json!({"b": {}, "x": 1}));
+        assert_eq!(resolved.value, json!({"b": {}, "x": 1}));
         assert_eq!(
-            got.problems,
+            resolved.problems,
             ["a.json, line 1, column 16: b.$include creates an include cycle: main.json → a.json → main.json"]
         );
         let deep: Vec<_> = (1..=11)
             .map(|at| (format!("config/{at}.json"), format!("{{x{at}: 1, $include: '{}.json'}}", at + 1)))
             .chain([("config/main.json".to_owned(), "{$include: '1.json'}".to_owned())])
             .collect();
-        let got = include(&deep.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
+        let resolved =
+            include(&deep.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
         let links: Vec<_> = (1..=11).map(|at| format!("{at}.json")).collect();
         assert_eq!(
-            got.problems,
+            resolved.problems,
             [format!(
                 "10.json, line 1, column 20: $include is nested more than 10 files deep: main.json → {}",
                 links.join(" → ")
             )]
         );
-        assert_eq!(got.value.as_object().map(serde_json::Map::len), Some(10));
+        assert_eq!(resolved.value.as_object().map(serde_json::Map::len), Some(10));
     }
 
     #[test]
-    fn files_that_include_more_and_more_are_stopped() {
+    fn the_number_of_includes_is_bounded() {
         let text = |next: usize| format!("{{$include: [{}]}}", format!("'{next}.json',").repeat(10));
         let files: Vec<_> = (1..=9)
             .map(|at| (format!("config/{at}.json"), text(at + 1)))
             .chain([("config/main.json".to_owned(), text(1)), ("config/10.json".to_owned(), "{}".to_owned())])
             .collect();
-        let got = include(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
-        assert!(got.problems[0].ends_with("$include exceeds the limit of 256 files or 32 MiB in total"));
-        assert!(got.problems.len() <= 50, "{}", got.problems.len());
+        let resolved =
+            include(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
+        assert!(resolved.problems[0].ends_with("$include exceeds the limit of 256 files or 32 MiB in total"));
+        assert!(resolved.problems.len() <= 50, "{}", resolved.problems.len());
     }
 }

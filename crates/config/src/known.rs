@@ -35,12 +35,12 @@ impl<'a> KnownKey<'a> {
     /// Returns the keys directly below it, each with its name.
     fn keys(self) -> impl Iterator<Item = (&'a str, Self)> {
         let depth = self.depth;
-        let is_beneath = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
+        let is_child = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
         let mut rest = self.list;
         std::iter::from_fn(move || {
             let (line, after) = rest.split_once('\n')?;
-            let beneath = after.split_inclusive('\n').take_while(is_beneath).map(str::len).sum();
-            let (list, next) = after.split_at(beneath);
+            let length = after.split_inclusive('\n').take_while(is_child).map(str::len).sum();
+            let (list, next) = after.split_at(length);
             rest = next;
             Some((&line[depth..], Self { list, depth: depth + 1 }))
         })
@@ -83,10 +83,10 @@ pub(crate) struct UnknownKeys {
 }
 
 /// Finds keys that are not in the list of the sections.
-pub(crate) fn look(root: &TreeNode, ours: &str, files: &Files) -> UnknownKeys {
-    let mut look = KeyScan { files, way: Vec::new(), unknown: UnknownKeys::default() };
-    look.check_known(root, KnownKey::all(ours));
-    look.unknown
+pub(crate) fn find_unknown(root: &TreeNode, own_keys: &str, files: &Files) -> UnknownKeys {
+    let mut scan = KeyScan { files, steps: Vec::new(), unknown: UnknownKeys::default() };
+    scan.check_known(root, KnownKey::all(own_keys));
+    scan.unknown
 }
 
 /// True if the list contains the key at a path, so that the sections read its value.
@@ -100,33 +100,33 @@ pub(crate) fn is_known(path: &Path, list: &str) -> bool {
 
 struct KeyScan<'a> {
     files: &'a Files,
-    way: Vec<Step>,
+    steps: Vec<Step>,
     unknown: UnknownKeys,
 }
 
 impl KeyScan<'_> {
     /// Checks the value of a key that the sections know. A key in it that only OpenClaw knows is a warning, any other
     /// unknown key a problem.
-    fn check_known(&mut self, node: &TreeNode, ours: KnownKey<'_>) {
+    fn check_known(&mut self, node: &TreeNode, own_keys: KnownKey<'_>) {
         match &node.kind {
-            Kind::Object(members) if ours.has_names() || self.way.is_empty() => {
+            Kind::Object(members) if own_keys.has_names() || self.steps.is_empty() => {
                 for member in members {
-                    self.way.push(Step::Key(member.name.clone()));
-                    match ours.get(&member.name).or_else(|| ours.get("*").filter(|_| !self.is_shell())) {
-                        Some(ours) => self.check_known(&member.node, ours),
+                    self.steps.push(Step::Key(member.name.clone()));
+                    match own_keys.get(&member.name).or_else(|| own_keys.get("*").filter(|_| !self.is_shell())) {
+                        Some(own_keys) => self.check_known(&member.node, own_keys),
                         // A hint for editors, of no meaning here.
-                        None if self.way.len() == 1 && member.name == "$schema" => {}
+                        None if self.steps.len() == 1 && member.name == "$schema" => {}
                         None => match self.openclaws(0) {
                             Some(key) => self.warn(member).check_foreign(&member.node, key),
-                            None => self.refuse(member, Some(ours), self.openclaws(1)),
+                            None => self.refuse(member, Some(own_keys), self.openclaws(1)),
                         },
                     }
-                    self.way.pop();
+                    self.steps.pop();
                 }
             }
             Kind::Array(nodes) => {
-                let Some(ours) = ours.get("[]") else { return };
-                self.items(nodes, |look, node| look.check_known(node, ours));
+                let Some(own_keys) = own_keys.get("[]") else { return };
+                self.items(nodes, |scan, node| scan.check_known(node, own_keys));
             }
             Kind::Object(_) | Kind::Scalar(_) => {}
         }
@@ -134,7 +134,7 @@ impl KeyScan<'_> {
 
     /// Looks up the current path in OpenClaw's list, without its last `above` steps.
     fn openclaws(&self, above: usize) -> Option<KnownKey<'static>> {
-        let mut steps = self.way.iter().take(self.way.len() - above);
+        let mut steps = self.steps.iter().take(self.steps.len() - above);
         steps.try_fold(KnownKey::all(LIST), |known, step| match step {
             Step::Key(name) => known.key(name),
             Step::Index(_) => known.item(),
@@ -143,25 +143,25 @@ impl KeyScan<'_> {
 
     /// True for the only key among the free names of `env` that is not a variable.
     fn is_shell(&self) -> bool {
-        matches!(self.way.as_slice(), [Step::Key(section), Step::Key(key)] if section == SECTION && key == SHELL)
+        matches!(self.steps.as_slice(), [Step::Key(section), Step::Key(key)] if section == SECTION && key == SHELL)
     }
 
     /// Checks the value of a key that only OpenClaw knows: keys in it that OpenClaw does not know either are problems.
-    fn check_foreign(&mut self, node: &TreeNode, theirs: KnownKey<'_>) {
+    fn check_foreign(&mut self, node: &TreeNode, openclaw_keys: KnownKey<'_>) {
         match &node.kind {
             Kind::Object(members) => {
                 for member in members {
-                    self.way.push(Step::Key(member.name.clone()));
-                    match theirs.key(&member.name) {
+                    self.steps.push(Step::Key(member.name.clone()));
+                    match openclaw_keys.key(&member.name) {
                         Some(key) => self.check_foreign(&member.node, key),
-                        None => self.refuse(member, None, Some(theirs)),
+                        None => self.refuse(member, None, Some(openclaw_keys)),
                     }
-                    self.way.pop();
+                    self.steps.pop();
                 }
             }
             Kind::Array(nodes) => {
-                let Some(key) = theirs.item() else { return };
-                self.items(nodes, |look, node| look.check_foreign(node, key));
+                let Some(key) = openclaw_keys.item() else { return };
+                self.items(nodes, |scan, node| scan.check_foreign(node, key));
             }
             Kind::Scalar(_) => {}
         }
@@ -169,9 +169,9 @@ impl KeyScan<'_> {
 
     fn items(&mut self, nodes: &[TreeNode], mut each: impl FnMut(&mut Self, &TreeNode)) {
         for (index, node) in nodes.iter().enumerate() {
-            self.way.push(Step::Index(index));
+            self.steps.push(Step::Index(index));
             each(self, node);
-            self.way.pop();
+            self.steps.pop();
         }
     }
 
@@ -183,31 +183,34 @@ impl KeyScan<'_> {
         self
     }
 
-    fn refuse(&mut self, member: &TreeMember, ours: Option<KnownKey<'_>>, theirs: Option<KnownKey<'_>>) {
+    fn refuse(&mut self, member: &TreeMember, own_keys: Option<KnownKey<'_>>, openclaw_keys: Option<KnownKey<'_>>) {
         if self.unknown.problems.len() < problem::MAX_PROBLEMS {
-            let names = ours.into_iter().chain(theirs).flat_map(KnownKey::names);
+            let names = own_keys.into_iter().chain(openclaw_keys).flat_map(KnownKey::names);
             let help = nearest(&member.name, names).map(|name| format!("did you mean {name:?}?"));
             let problem = self.problem(member, "is not a known key", help);
             self.unknown.problems.push(problem);
         }
     }
 
-    fn problem(&self, member: &TreeMember, what: &str, help: Option<String>) -> ConfigProblem {
-        let place = member.at.map(|spot| self.files.location(spot));
-        ConfigProblem { path: dotted(&self.way), place, message: what.to_owned(), help }
+    fn problem(&self, member: &TreeMember, message: &str, help: Option<String>) -> ConfigProblem {
+        let location = member.at.map(|at| self.files.location(at));
+        ConfigProblem { path: dotted(&self.steps), place: location, message: message.to_owned(), help }
     }
 }
 
 /// Returns the name that was probably meant: at most a third of it differs; the first of the nearest.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
-    let wrong = plain(name);
-    if wrong.len() > 64 {
+    let lowercase = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
+    let given = lowercase(name);
+    if given.len() > 64 {
         return None;
     }
-    let near = (wrong.len() / 3).max(1).min(wrong.len().saturating_sub(1));
-    let distances = names.map(|name| (distance(&wrong, &plain(name)), name));
-    distances.filter(|(distance, _)| *distance <= near).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+    let max_distance = (given.len() / 3).max(1).min(given.len().saturating_sub(1));
+    let distances = names.map(|name| (distance(&given, &lowercase(name)), name));
+    distances
+        .filter(|(distance, _)| *distance <= max_distance)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
 }
 
 /// Returns the edit distance: letters to insert, remove, replace or swap with their neighbour.
@@ -216,11 +219,11 @@ fn distance(one: &[char], other: &[char]) -> usize {
     for (i, a) in one.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut cost = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                least = least.min(rows[i - 1][j - 1] + 1);
+                cost = cost.min(rows[i - 1][j - 1] + 1);
             }
-            row.push(least);
+            row.push(cost);
         }
         rows.push(row);
     }
@@ -235,27 +238,27 @@ mod tests {
 
     use super::*;
 
-    fn looked(tree: Value) -> (Vec<String>, Vec<String>) {
-        let ours = "agents\n list\n  []\n   id\ngateway\n bind\n port\nnames\n *\n  x\n";
-        let unknown = look(&TreeNode::without_locations(tree), ours, &Files::new(Path::new("config.json")));
-        let told = |problems: &[ConfigProblem]| problems.iter().map(ToString::to_string).collect();
-        (told(&unknown.problems), told(&unknown.warnings))
+    fn unknown_keys(tree: Value) -> (Vec<String>, Vec<String>) {
+        let own_keys = "agents\n list\n  []\n   id\ngateway\n bind\n port\nnames\n *\n  x\n";
+        let unknown = find_unknown(&TreeNode::without_locations(tree), own_keys, &Files::new(Path::new("config.json")));
+        let messages = |problems: &[ConfigProblem]| problems.iter().map(ToString::to_string).collect();
+        (messages(&unknown.problems), messages(&unknown.warnings))
     }
 
     #[test]
-    fn keys_of_the_sections_are_fine() {
+    fn keys_of_the_sections_are_known() {
         let tree = json!({"$schema": "x", "gateway": {"port": {"any": 1}}, "names": {"free": {"x": 1}}});
-        assert_eq!(looked(tree), (vec![], vec![]));
+        assert_eq!(unknown_keys(tree), (vec![], vec![]));
     }
 
     #[test]
-    fn a_typo_is_a_problem_with_the_name_that_was_meant() {
+    fn a_typo_is_a_problem_with_a_suggestion() {
         let tree = json!({
             "gatewy": {}, "gateway": {"prot": 1, "controlUI": 1, "zzz": 1},
             "agents": {"list": [{}, {"di": 1}]}, "names": {"free": {"y": 1}},
         });
         assert_eq!(
-            looked(tree).0,
+            unknown_keys(tree).0,
             [
                 "gatewy is not a known key; did you mean \"gateway\"?",
                 "gateway.prot is not a known key; did you mean \"port\"?",
@@ -268,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn openclaws_keys_are_told_once_at_their_top_and_typos_in_them_too() {
+    fn openclaws_keys_are_warned_about_once_and_typos_in_them_reported() {
         let tree = json!({
             "browser": {"enabled": true, "profiles": {"mine": {"cdpPort": 1, "cdpPrt": 2}}},
             "agents": {"list": [{"id": "a", "groupChat": {"mentionPatterns": []}}]},
             "channels": {"mine": {"x": 1}, "telegram": {"botTokn": "s3cret"}},
             "plugins": {"entries": {"mine": {"config": {"x": 1}}}},
         });
-        let (problems, warnings) = looked(tree);
+        let (problems, warnings) = unknown_keys(tree);
         assert_eq!(
             problems,
             [
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_a_tree() {
+    fn the_key_list_is_parsed_as_a_tree() {
         let list = KnownKey::all("# a comment\n# and more\na\n *\n  x\n []\nb\n");
         let names = |known: KnownKey<'static>| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
         let [a, b] = ["a", "b"].map(|name| list.key(name).unwrap());
@@ -301,7 +304,7 @@ mod tests {
 
     /// Every line is a key that can be found at its position, so none is indented too far or ends the list.
     #[test]
-    fn the_whole_list_can_be_walked() {
+    fn every_line_of_the_key_list_is_reachable() {
         fn walk(known: KnownKey<'_>) -> usize {
             known.keys().map(|(_, key)| 1 + walk(key)).sum()
         }
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn near_names_are_found() {
+    fn similar_names_are_suggested() {
         let names = ["port", "bind", "password"];
         let near = |name| nearest(name, names.into_iter());
         assert_eq!(

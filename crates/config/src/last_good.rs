@@ -46,13 +46,13 @@ pub struct UsableConfig<T> {
     pub used: ConfigSource,
 }
 
-fn copy(state_dir: &Path) -> PathBuf {
+fn copy_path(state_dir: &Path) -> PathBuf {
     state_dir.join("config.last-good.json")
 }
 
 /// Saves [`LoadedConfig::source`] of a valid config, readable by its owner only. Writes only changes, and atomically.
 pub fn save(state_dir: &Path, source: &Value) -> io::Result<()> {
-    let path = copy(state_dir);
+    let path = copy_path(state_dir);
     let text = format!("{source:#}\n");
     if fs::read(&path).is_ok_and(|before| before == text.as_bytes()) {
         return Ok(());
@@ -68,7 +68,7 @@ pub fn save(state_dir: &Path, source: &Value) -> io::Result<()> {
 
 /// Returns the saved copy, if there is a readable one.
 pub fn load_saved(state_dir: &Path) -> Option<Value> {
-    let bytes = file::read(&copy(state_dir)).ok()??;
+    let bytes = file::read(&copy_path(state_dir)).ok()??;
     serde_json::from_slice(&bytes).ok().filter(Value::is_object)
 }
 
@@ -94,7 +94,7 @@ pub fn read_or_last_good<T: Sections>(
         return Err(Box::new(loaded));
     };
     config.note_files(&loaded.files);
-    let path = copy(state_dir);
+    let path = copy_path(state_dir);
     let saved_at = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
     let loaded = LoadedConfig { config, source, tree, variables, faults, ..loaded };
     Ok(UsableConfig { loaded, used: ConfigSource::LastGood(SavedCopy { path, saved_at }) })
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_leaves_the_last_good_config_in_use() {
+    fn an_invalid_file_leaves_the_last_good_config_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let good = choose(folder.path(), "{port: 1, token: '${KEY}'}").unwrap().loaded;
         let state = folder.path().join("state");
         save(&state, &good.source).unwrap();
         let UsableConfig { loaded, used } = choose(folder.path(), "{port: 2, token: ").unwrap();
-        let saved_at = Some(fs::metadata(copy(&state)).unwrap().modified().unwrap());
-        assert_eq!(used, ConfigSource::LastGood(SavedCopy { path: copy(&state), saved_at }));
+        let saved_at = Some(fs::metadata(copy_path(&state)).unwrap().modified().unwrap());
+        assert_eq!(used, ConfigSource::LastGood(SavedCopy { path: copy_path(&state), saved_at }));
         assert_eq!(loaded.config, Config { port: Some(1), token: Some("sk-1".to_owned()) });
         assert_eq!(loaded.source, json!({"port": 1, "token": "${KEY}"}));
         assert_eq!(loaded.text.as_deref(), Some("{port: 2, token: "));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_valid_copy_nothing_may_be_used() {
+    fn without_a_valid_copy_no_config_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let problems = || {
@@ -162,7 +162,7 @@ mod tests {
         // A copy that is no longer valid, or incomplete, is no better than the file.
         save(&state, &json!({"port": "y"})).unwrap();
         assert_eq!(problems(), wanted);
-        fs::write(copy(&state), "{\"port\":").unwrap();
+        fs::write(copy_path(&state), "{\"port\":").unwrap();
         assert_eq!(problems(), wanted);
     }
 
@@ -172,11 +172,11 @@ mod tests {
         let state = folder.path().join("state");
         assert_eq!(load_saved(&state), None);
         save(&state, &json!({"a": "${KEY}"})).unwrap();
-        let file = fs::metadata(copy(&state)).unwrap();
+        let file = fs::metadata(copy_path(&state)).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
         save(&state, &json!({"a": "${KEY}"})).unwrap();
-        assert_eq!(fs::metadata(copy(&state)).unwrap().ino(), file.ino());
-        assert_eq!(fs::read_to_string(copy(&state)).unwrap(), "{\n  \"a\": \"${KEY}\"\n}\n");
+        assert_eq!(fs::metadata(copy_path(&state)).unwrap().ino(), file.ino());
+        assert_eq!(fs::read_to_string(copy_path(&state)).unwrap(), "{\n  \"a\": \"${KEY}\"\n}\n");
         save(&state, &json!({"b": 1})).unwrap();
         assert_eq!(load_saved(&state), Some(json!({"b": 1})));
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1);

@@ -70,19 +70,19 @@ impl SourceLayout {
         let gap = mem::take(&mut self.gaps[at]);
         let own_line = lines.map(|lines| format!("{}{}", lines.end, lines.inner));
         let (before, after) = if at > 0 {
-            let (comma, rest, again) = match comma(&gap) {
+            let (comma, rest, extra_comma) = match comma(&gap) {
                 Some(comma) => (&gap[..=comma], &gap[comma + 1..], ","),
                 None => (",", gap.as_str(), ""),
             };
-            let (remarks, rest) = rest.split_at(comments_end(rest));
+            let (comments, rest) = rest.split_at(comments_end(rest));
             let is_tight = at < self.items.len() && rest.is_empty();
             let space = if is_tight { " " } else { "" };
-            (format!("{comma}{remarks}{}", own_line.as_deref().unwrap_or(" ")), format!("{again}{space}{rest}"))
+            (format!("{comma}{comments}{}", own_line.as_deref().unwrap_or(" ")), format!("{extra_comma}{space}{rest}"))
         } else if self.items.is_empty() {
             around_only_item(&gap, lines)
         } else if let Some(own_line) = own_line.filter(|_| begins_line) {
-            let (remarks, rest) = gap.split_at(comments_end(&gap));
-            (format!("{remarks}{own_line}"), format!(",{rest}"))
+            let (comments, rest) = gap.split_at(comments_end(&gap));
+            (format!("{comments}{own_line}"), format!(",{rest}"))
         } else {
             (gap, ", ".to_owned())
         };

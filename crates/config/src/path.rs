@@ -91,7 +91,7 @@ impl Path {
 
 impl Step {
     /// Returns the list index that this step means.
-    pub(crate) fn place(&self) -> Option<usize> {
+    pub(crate) fn list_index(&self) -> Option<usize> {
         match self {
             Self::Index(at) => Some(*at),
             Self::Key(name) if name.bytes().all(|byte| byte.is_ascii_digit()) => name.parse().ok(),
@@ -104,7 +104,7 @@ impl Step {
 pub fn get<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
     path.0.iter().try_fold(value, |value, step| match (value, step) {
         (Value::Object(object), Step::Key(name)) => object.get(name),
-        (Value::Array(list), step) => list.get(step.place()?),
+        (Value::Array(list), step) => list.get(step.list_index()?),
         (Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), _) => None,
     })
 }
@@ -211,12 +211,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn wrong(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         text.parse::<Path>().unwrap_err().to_string()
     }
 
     #[test]
-    fn dots_brackets_and_quotes_are_steps() {
+    fn dots_brackets_and_quotes_are_parsed_as_steps() {
         let root = Path::root();
         assert_eq!(parse("agents.list[0].id"), root.key("agents").key("list").index(0).key("id"));
         assert_eq!(parse("[\"a.b\"]"), root.key("a.b"));
@@ -226,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_is_refused_with_its_place() {
-        assert_eq!(wrong("  "), "the config path is empty; name a key such as gateway.port");
+    fn an_invalid_path_is_rejected_with_the_column() {
+        assert_eq!(parse_error("  "), "the config path is empty; name a key such as gateway.port");
         let name = |path: &str, column: usize| {
             format!("config path {path:?} has no name at column {column}; write an empty name as [\"\"]")
         };
@@ -236,15 +236,15 @@ mod tests {
             format!("config path {path:?} has a wrong bracket at column {column}; {help}")
         };
         for (path, column) in [(".a", 1), ("a..b", 2), ("a.", 2), ("é.", 2), ("a.[0]", 2), ("a\\", 1)] {
-            assert_eq!(wrong(path), name(path, column));
+            assert_eq!(parse_error(path), name(path, column));
         }
         for path in ["a[", "a[]", "a[x]", "a[-1]", "a[1", "a[\"b]", "a['b]", "a[\"b\"", "a[99999999999999999999]"] {
-            assert_eq!(wrong(path), bracket(path, 2));
+            assert_eq!(parse_error(path), bracket(path, 2));
         }
-        assert_eq!(wrong("a[0]b"), bracket("a[0]b", 5));
-        assert_eq!(wrong("a]b"), bracket("a]b", 2));
+        assert_eq!(parse_error("a[0]b"), bracket("a[0]b", 5));
+        assert_eq!(parse_error("a]b"), bracket("a]b", 2));
         assert_eq!(parse(&vec!["a"; 64].join(".")).steps().len(), 64);
-        assert_eq!(wrong(&vec!["a"; 65].join(".")), "the config path has more than 64 steps");
+        assert_eq!(parse_error(&vec!["a"; 65].join(".")), "the config path has more than 64 steps");
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_reads_back_as_it_was(steps in prop::collection::vec(step(), 1..8)) {
+        fn a_path_round_trips(steps in prop::collection::vec(step(), 1..8)) {
             let path = Path(steps);
             prop_assert_eq!(path.to_string().parse::<Path>(), Ok(path));
         }

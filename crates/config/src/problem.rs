@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_names_its_place_its_key_and_the_way_out() {
+    fn a_problem_shows_its_location_key_and_help() {
         let mut problem = ConfigProblem {
             path: "gateway.prot".to_owned(),
             place: Some(SourceLocation { file: None, line: 2, column: 19 }),
@@ -103,11 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_told_in_the_order_of_the_files() {
-        let at = |place| ConfigProblem { path: String::new(), place, message: String::new(), help: None };
-        let place = |file: Option<&str>, line| Some(SourceLocation { file: file.map(PathBuf::from), line, column: 1 });
-        let mut problems = [place(Some("a"), 1), place(None, 2), None, place(None, 1)].map(at);
+    fn problems_are_sorted_by_location() {
+        let at = |location| ConfigProblem { path: String::new(), place: location, message: String::new(), help: None };
+        let location =
+            |file: Option<&str>, line| Some(SourceLocation { file: file.map(PathBuf::from), line, column: 1 });
+        let mut problems = [location(Some("a"), 1), location(None, 2), None, location(None, 1)].map(at);
         ConfigProblem::sort(&mut problems);
-        assert_eq!(problems, [None, place(None, 1), place(None, 2), place(Some("a"), 1)].map(at));
+        assert_eq!(problems, [None, location(None, 1), location(None, 2), location(Some("a"), 1)].map(at));
     }
 }

@@ -74,16 +74,16 @@ impl<T> LoadedConfig<T> {
 
     /// Returns the first included file that is in one of these directories.
     pub fn included_below(&self, directories: &[PathBuf]) -> Option<&Path> {
-        let below = |file: &&PathBuf| include::directory_of(file, directories).is_some();
-        self.files.iter().skip(1).find(below).map(PathBuf::as_path)
+        let is_below = |file: &&PathBuf| include::directory_of(file, directories).is_some();
+        self.files.iter().skip(1).find(is_below).map(PathBuf::as_path)
     }
 
     /// Returns all problems and faults, in the order of the files.
     pub fn all_problems(&self) -> Vec<ConfigProblem> {
         let faults = self.faults.iter().map(|fault| &fault.problem);
-        let mut wrong: Vec<_> = self.problems.iter().chain(faults).cloned().collect();
-        ConfigProblem::sort(&mut wrong);
-        wrong
+        let mut all: Vec<_> = self.problems.iter().chain(faults).cloned().collect();
+        ConfigProblem::sort(&mut all);
+        all
     }
 }
 
@@ -150,8 +150,11 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &ReadEnvironment<'_
     }
     .read(text);
     if !matches!(node.kind, Kind::Object(_)) {
-        let place = node.at.map(|spot| files.location(spot));
-        problems.push(ConfigProblem { place, ..whole_file_problem("the whole file must be an object".to_owned()) });
+        let location = node.at.map(|at| files.location(at));
+        problems.push(ConfigProblem {
+            place: location,
+            ..whole_file_problem("the whole file must be an object".to_owned())
+        });
         node = TreeNode::without_locations(Value::Object(Map::new()));
     }
     let read = sections::<T>(node, env, &files);
@@ -171,45 +174,46 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &ReadEnvironment<'_
 /// Reads the sections of a merged tree, whatever its source.
 pub(crate) fn sections<T: Sections>(mut node: TreeNode, env: &ReadEnvironment<'_>, files: &Files) -> LoadedConfig<T> {
     let source = node.value();
-    let filled = variables::substitute_all(&mut node, env.variable, files);
+    let substitution = variables::substitute_all(&mut node, env.variable, files);
     let tree = node.value();
-    let place = |way: &[_]| node.find(way)?.at.map(|spot| files.location(spot));
-    let CheckedSections { mut config, problems: unfit, omitted: gone } =
-        check::<T>(&tree, filled.unfilled.clone(), &place);
-    let (mut faults, needless) = faults::<T>(filled.unset);
+    let location = |steps: &[_]| node.find(steps)?.at.map(|at| files.location(at));
+    let CheckedSections { mut config, problems: invalid, omitted } =
+        check::<T>(&tree, substitution.unfilled.clone(), &location);
+    let (mut faults, unused) = faults::<T>(substitution.unset);
     for fault in &faults {
         if let Some(part) = &fault.part {
             config.disable_part(part, &fault.problem);
         }
     }
-    let found = config.cross_check();
-    let [crossed, warnings] =
-        [found.problems, found.warnings].map(|found| with_locations(found, (&tree, &gone), &place));
-    faults.extend(found.faults.into_iter().flat_map(|PartFault { part, path, what }| {
-        let problems = with_locations(vec![(path, what)], (&tree, &gone), &place);
+    let findings = config.cross_check();
+    let [cross_problems, warnings] =
+        [findings.problems, findings.warnings].map(|findings| with_locations(findings, (&tree, &omitted), &location));
+    faults.extend(findings.faults.into_iter().flat_map(|PartFault { part, path, what }| {
+        let problems = with_locations(vec![(path, what)], (&tree, &omitted), &location);
         problems.into_iter().map(move |problem| ConfigFault { part: Some(part.clone()), problem })
     }));
-    let unknown = known::look(&node, &T::keys(), files);
+    let unknown = known::find_unknown(&node, &T::keys(), files);
     LoadedConfig {
         config,
         source,
-        tree: without(&tree, &filled.unfilled),
+        tree: without(&tree, &substitution.unfilled),
         text: None,
         hash: String::new(),
         files: Vec::new(),
-        variables: filled.variables,
-        problems: [filled.problems, unfit, crossed, unknown.problems].concat(),
+        variables: substitution.variables,
+        problems: [substitution.problems, invalid, cross_problems, unknown.problems].concat(),
         faults,
-        warnings: [unknown.warnings, warnings, needless].concat(),
+        warnings: [unknown.warnings, warnings, unused].concat(),
     }
 }
 
 /// Classifies unset variables: a fault if a section needs one, a warning if only keys without an effect do.
 fn faults<T: Sections>(unset: Vec<(path::Path, ConfigProblem)>) -> (Vec<ConfigFault>, Vec<ConfigProblem>) {
     let keys = T::keys();
-    let (ours, theirs): (Vec<_>, Vec<_>) = unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
+    let (effective, ineffective): (Vec<_>, Vec<_>) =
+        unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
     let fault = |(path, problem): (path::Path, ConfigProblem)| ConfigFault { part: T::part_of(&path), problem };
-    (ours.into_iter().map(fault).collect(), theirs.into_iter().map(|(_, problem)| problem).collect())
+    (effective.into_iter().map(fault).collect(), ineffective.into_iter().map(|(_, problem)| problem).collect())
 }
 
 fn hash(bytes: &[u8]) -> String {
@@ -221,8 +225,8 @@ fn has_no_value(text: &str) -> bool {
     parse_to_ast(text, &CollectOptions::default(), &OPTIONS).is_ok_and(|parsed| parsed.value.is_none())
 }
 
-fn whole_file_problem(what: String) -> ConfigProblem {
-    ConfigProblem { path: String::new(), place: None, message: what, help: None }
+fn whole_file_problem(message: String) -> ConfigProblem {
+    ConfigProblem { path: String::new(), place: None, message, help: None }
 }
 
 #[cfg(test)]
@@ -274,8 +278,8 @@ mod tests {
         /// The list must be ascending; a token of one letter is a warning.
         fn cross_check(&self) -> Findings {
             let list = path::Path::root().key("list");
-            let falls = (1..self.list.len()).filter(|at| self.list[*at] <= self.list[at - 1]);
-            let problems = falls.map(|at| (list.index(at), "must rise".to_owned())).collect();
+            let descending = (1..self.list.len()).filter(|at| self.list[*at] <= self.list[at - 1]);
+            let problems = descending.map(|at| (list.index(at), "must rise".to_owned())).collect();
             let short = self.token.iter().filter(|token| token.len() == 1);
             let token = path::Path::root().key("token");
             Findings {
@@ -286,19 +290,19 @@ mod tests {
         }
     }
 
-    const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const EMPTY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     fn read_with(path: &Path) -> LoadedConfig<Config> {
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
         read(path, &ReadEnvironment { variable: &variable, include_roots: &[] })
     }
 
-    fn told(problems: &[ConfigProblem]) -> Vec<String> {
+    fn messages(problems: &[ConfigProblem]) -> Vec<String> {
         problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_config_is_read_with_all_that_belongs_to_it() {
+    fn a_config_is_read_with_includes_variables_and_hash() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         let text = "\u{feff}{env: {NEW: 'n3w'}, token: '${KEY}${NEW}', list: ['${UNSET}', 1], $include: 'more.json'}";
@@ -314,18 +318,18 @@ mod tests {
         assert_eq!(loaded.files, [path, folder.path().join("more.json")]);
         assert_eq!(loaded.variables, BTreeMap::from([("NEW".to_owned(), "n3w".to_owned())]));
         assert_eq!(
-            told(&loaded.all_problems()),
+            messages(&loaded.all_problems()),
             [
                 "line 1, column 51: list[0] needs the environment variable UNSET, which is not set",
                 "line 1, column 77: $include of config.json names more.json, which does not exist",
             ]
         );
-        let shown = format!("{loaded:?}");
-        assert!(!shown.contains("n3w") && !shown.contains("sk-1"), "{shown}");
+        let debug = format!("{loaded:?}");
+        assert!(!debug.contains("n3w") && !debug.contains("sk-1"), "{debug}");
     }
 
     #[test]
-    fn a_variable_that_is_not_set_puts_out_of_use_what_needs_it() {
+    fn an_unset_variable_disables_the_part_that_needs_it() {
         let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{channels: {a: {key: '${UNSET}'}, b: {key: 'k'}}}");
@@ -333,7 +337,7 @@ mod tests {
         let part = path::Path::root().key("channels").key("a");
         let why = "line 1, column 22: channels.a.key needs the environment variable UNSET, which is not set";
         assert_eq!(loaded.faults.iter().map(|fault| fault.part.clone()).collect::<Vec<_>>(), [Some(part)]);
-        assert_eq!(told(&loaded.all_problems()), [why]);
+        assert_eq!(messages(&loaded.all_problems()), [why]);
         let channels = &loaded.config.channels;
         assert_eq!((channels["a"].why.as_deref(), &channels["a"].key, &channels["b"].why), (Some(why), &None, &None));
         // An unset value that belongs to no part prevents everything from running.
@@ -342,27 +346,27 @@ mod tests {
         // A key that only OpenClaw knows has no effect, whatever it needs.
         let loaded = read("{browser: {enabled: '${UNSET}'}}");
         assert_eq!((loaded.faults.len(), loaded.warnings.len()), (0, 2));
-        assert!(told(&loaded.warnings)[1].contains("browser.enabled needs the environment variable UNSET"));
+        assert!(messages(&loaded.warnings)[1].contains("browser.enabled needs the environment variable UNSET"));
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_an_empty_config() {
+    fn a_missing_file_is_an_empty_config() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         let loaded = read_with(&path);
         assert_eq!((loaded.config, loaded.source, loaded.text), (Config::default(), json!({}), None));
-        assert_eq!((loaded.hash.as_str(), loaded.files), (NOTHING, vec![path]));
+        assert_eq!((loaded.hash.as_str(), loaded.files), (EMPTY_HASH, vec![path]));
         assert_eq!((loaded.problems, loaded.warnings), (vec![], vec![]));
     }
 
     #[test]
-    fn a_file_that_says_nothing_is_a_problem() {
+    fn an_empty_file_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.json");
         for text in ["", " \n", "\u{feff}", "// {token: 't'}\n/* none */"] {
             fs::write(&path, text).unwrap();
             let loaded = read_with(&path);
-            assert_eq!(told(&loaded.problems), ["the file is empty; write {} for an empty config"], "{text:?}");
+            assert_eq!(messages(&loaded.problems), ["the file is empty; write {} for an empty config"], "{text:?}");
             assert_eq!((loaded.text.as_deref(), loaded.config), (Some(text), Config::default()));
         }
         fs::write(&path, "{} // none").unwrap();
@@ -370,24 +374,24 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_a_problem() {
+    fn an_unreadable_file_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let loaded = read_with(folder.path());
-        assert_eq!(told(&loaded.problems), ["the file is a directory"]);
-        assert_eq!((loaded.text, loaded.hash.as_str()), (None, NOTHING));
+        assert_eq!(messages(&loaded.problems), ["the file is a directory"]);
+        assert_eq!((loaded.text, loaded.hash.as_str()), (None, EMPTY_HASH));
         let circle = folder.path().join("circle");
         std::os::unix::fs::symlink("circle", &circle).unwrap();
-        let problems = told(&read_with(&circle).problems);
+        let problems = messages(&read_with(&circle).problems);
         assert!(problems.len() == 1 && problems[0].starts_with("the file cannot be read: "), "{problems:?}");
         let binary = folder.path().join("binary");
         fs::write(&binary, b"{}\xff").unwrap();
         let loaded = read_with(&binary);
-        assert_eq!(told(&loaded.problems), ["the file is not valid UTF-8: byte 3 is invalid"]);
+        assert_eq!(messages(&loaded.problems), ["the file is not valid UTF-8: byte 3 is invalid"]);
         assert_eq!((loaded.text, loaded.config), (None, Config::default()));
     }
 
     #[test]
-    fn a_text_can_be_read_before_it_is_written() {
+    fn a_text_can_be_validated_before_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("more.json"), "{list: [1]}").unwrap();
         let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
@@ -407,36 +411,36 @@ mod tests {
         std::os::unix::fs::symlink("workspace", folder.path().join("link")).unwrap();
         std::os::unix::fs::symlink("workspace", folder.path().join("alias")).unwrap();
         let path = folder.path().join("config.json");
-        let refused = |include: &str| {
-            let place = folder.path().join("alias");
-            fs::write(&path, format!("{{workspace: {place:?}, $include: {include:?}}}")).unwrap();
+        let problems_of = |include: &str| {
+            let workspace_link = folder.path().join("alias");
+            fs::write(&path, format!("{{workspace: {workspace_link:?}, $include: {include:?}}}")).unwrap();
             let loaded = read_with(&path);
             assert!(!loaded.is_usable(), "{include}");
             loaded.problems.iter().map(|problem| (problem.path.clone(), problem.to_string())).collect::<Vec<_>>()
         };
         for include in ["workspace/n.json", "./link/../workspace/n.json", "link/n.json", "workspace/later.json"] {
-            let problems = refused(include);
+            let problems = problems_of(include);
             let (key, text) = problems.iter().find(|(_, text)| text.contains("an agent can change it")).unwrap();
             assert_eq!(key, "$include", "{include}");
             assert!(text.ends_with("; move the file out of the workspace"), "{text}");
         }
         // An included file is checked by the same rule, and does not define the workspace if the config does.
-        assert!(refused("mine.json").iter().any(|(key, _)| key == "more.$include"));
+        assert!(problems_of("mine.json").iter().any(|(key, _)| key == "more.$include"));
         fs::write(&path, "{workspace: '/nowhere', $include: 'workspace/n.json'}").unwrap();
         assert!(read_with(&path).is_usable());
     }
 
     #[test]
-    fn what_shows_between_values_has_its_place() {
+    fn findings_across_values_have_locations() {
         let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{token: 't',\n list: [1,\n 3, 2]}");
-        assert_eq!(told(&loaded.problems), ["line 3, column 5: list[2] must rise"]);
-        assert_eq!(told(&loaded.warnings), ["line 1, column 9: token is short"]);
+        assert_eq!(messages(&loaded.problems), ["line 3, column 5: list[2] must rise"]);
+        assert_eq!(messages(&loaded.warnings), ["line 1, column 9: token is short"]);
         // Omitted values still count for locations, and cause no further problems.
         let loaded = read("{list: [1, 'x', '${UNSET}', 0]}");
         assert_eq!(
-            told(&loaded.all_problems()),
+            messages(&loaded.all_problems()),
             [
                 "line 1, column 12: list[1] must be a whole number from 0 to 255",
                 "line 1, column 17: list[2] needs the environment variable UNSET, which is not set",

@@ -16,7 +16,7 @@ use crate::{path::Path, tree::OPTIONS};
 /// Sentinel in place of a secret.
 pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
 
-/// What the names on the path of a value say about it.
+/// Whether a value may be a secret, according to the names on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecretContext {
     /// Nothing.
@@ -42,29 +42,31 @@ pub fn redact(value: &Value) -> Value {
 /// byte. For a text that cannot be parsed the result is empty, because its secrets cannot be located. A secret that
 /// occurs only in a comment is not detected.
 pub fn redact_text(text: &str) -> String {
-    let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
+    let (bom, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
     let options = CollectOptions { comments: CommentCollectionStrategy::Separate, ..CollectOptions::default() };
     let Ok(parsed) = parse_to_ast(text, &options, &OPTIONS) else { return String::new() };
     let found = parsed.value.as_ref().map(|root| secrets(root, SecretContext::Open)).unwrap_or_default();
-    let known = spellings(&found, text);
-    let mut hidden: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+    let secret_texts = spellings(&found, text);
+    let mut replacements: BTreeMap<usize, (usize, String)> = BTreeMap::new();
     for FoundSecret { range, .. } in &found {
         let quote = if text[range.start..].starts_with('\'') { '\'' } else { '"' };
-        hidden.insert(range.start, (range.end, format!("{quote}{REDACTED}{quote}")));
+        replacements.insert(range.start, (range.end, format!("{quote}{REDACTED}{quote}")));
     }
     for comment in parsed.comments.iter().flat_map(HashMap::values).flat_map(|comments| comments.iter()) {
-        let said = &text[comment.start()..comment.end()];
-        let shown = known.iter().fold(said.to_owned(), |said, secret| said.replace(secret, REDACTED));
-        hidden.insert(comment.start(), (comment.end(), shown));
+        let comment_text = &text[comment.start()..comment.end()];
+        let result = secret_texts
+            .iter()
+            .fold(comment_text.to_owned(), |comment_text, secret| comment_text.replace(secret, REDACTED));
+        replacements.insert(comment.start(), (comment.end(), result));
     }
-    let mut shown = mark.to_owned();
+    let mut result = bom.to_owned();
     let mut end = 0;
-    for (start, (next, instead)) in hidden {
-        shown.push_str(&text[end..start]);
-        shown.push_str(&instead);
+    for (start, (next, replacement)) in replacements {
+        result.push_str(&text[end..start]);
+        result.push_str(&replacement);
         end = next;
     }
-    shown + &text[end..]
+    result + &text[end..]
 }
 
 /// A secret of a text: its range and its value.
@@ -98,15 +100,15 @@ pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
 
 /// True if a key of the reference, as in `models.providers.*.apiKey`, is a secret.
 pub(crate) fn is_secret_key(key: &str) -> bool {
-    let place = key.split('.').fold(SecretContext::Open, |place, name| {
+    let context = key.split('.').fold(SecretContext::Open, |context, name| {
         let plain = name.trim_end_matches("[]");
-        (0..name[plain.len()..].len() / 2).fold(place.member(plain), |place, _| place.item())
+        (0..name[plain.len()..].len() / 2).fold(context.member(plain), |context, _| context.item())
     });
-    place == SecretContext::Secret
+    context == SecretContext::Secret
 }
 
 impl SecretContext {
-    /// Returns the place of a member of this object.
+    /// Returns the context of a member of this object.
     fn member(self, name: &str) -> Self {
         match self {
             Self::AllValues if name == "vars" => Self::AllValues,
@@ -120,7 +122,7 @@ impl SecretContext {
         }
     }
 
-    /// Returns the place of the items of this list, if they do not depend on one another.
+    /// Returns the context of the items of this list, if they do not depend on one another.
     fn item(self) -> Self {
         match self {
             Self::Secret | Self::AllValues | Self::List => Self::Secret,
@@ -128,20 +130,20 @@ impl SecretContext {
         }
     }
 
-    /// Returns the places of all items of a list. Items that are not strings are `None`.
+    /// Returns the contexts of all items of a list. Items that are not strings are `None`.
     fn items(self, texts: &[Option<&str>]) -> Vec<Self> {
         if self != Self::Arguments {
             return vec![self.item(); texts.len()];
         }
-        let before = std::iter::once(None).chain(texts.iter().copied());
-        let place = |(before, text): (Option<&str>, &Option<&str>)| {
+        let previous = std::iter::once(None).chain(texts.iter().copied());
+        let context = |(previous, text): (Option<&str>, &Option<&str>)| {
             let is_value =
-                before.is_some_and(|before| flag(before).is_some_and(|name| classify_name(name) == Self::Secret));
+                previous.is_some_and(|previous| flag(previous).is_some_and(|name| classify_name(name) == Self::Secret));
             // The sentinel stands for a redacted value.
             let is_secret = |text: &str| text == REDACTED || is_secret_argument(text);
             if is_value || text.is_some_and(is_secret) { Self::Secret } else { Self::Open }
         };
-        before.zip(texts).map(place).collect()
+        previous.zip(texts).map(context).collect()
     }
 
     fn hides_text(self, text: &str) -> bool {
@@ -197,9 +199,9 @@ fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;
     for char in name.chars() {
-        let begins = char.is_uppercase() && was_lower;
+        let starts_word = char.is_uppercase() && was_lower;
         was_lower = char.is_lowercase() || char.is_ascii_digit();
-        if begins || !char.is_alphanumeric() {
+        if starts_word || !char.is_alphanumeric() {
             words.push(String::new());
         }
         if char.is_alphanumeric()
@@ -223,11 +225,11 @@ fn is_reference(text: &str) -> bool {
 
 /// True if a text is a URL with a password, or with a secret among its parameters.
 fn has_login(text: &str) -> bool {
-    let Some(address) = UrlParts::of(text) else { return false };
+    let Some(url) = UrlParts::of(text) else { return false };
     let is_secret = |(name, value): (&str, &str)| {
         classify_name(name) == SecretContext::Secret && !value.is_empty() && !is_reference(value)
     };
-    address.password.is_some() || address.parameters().any(is_secret)
+    url.password.is_some() || url.parameters().any(is_secret)
 }
 
 /// Parts of a URL that may be secrets.
@@ -258,13 +260,13 @@ fn flag(argument: &str) -> Option<&str> {
 /// True if an argument is a secret by itself: `--token=x`, `API_KEY=x`, `Authorization: x`, or a text that looks like a
 /// key.
 fn is_secret_argument(argument: &str) -> bool {
-    let named_so = |(name, value): (&str, &str)| {
+    let is_named_secret = |(name, value): (&str, &str)| {
         classify_name(name.trim().trim_start_matches('-')) == SecretContext::Secret
             && !value.is_empty()
             && !is_reference(value)
     };
-    argument.split_once('=').is_some_and(named_so)
-        || argument.split_once(':').is_some_and(named_so)
+    argument.split_once('=').is_some_and(is_named_secret)
+        || argument.split_once(':').is_some_and(is_named_secret)
         || looks_random(argument)
 }
 
@@ -290,13 +292,13 @@ pub fn known_secrets(config: &Value) -> Vec<String> {
     found
 }
 
-fn gather(value: &Value, place: SecretContext, found: &mut Vec<String>) {
+fn gather(value: &Value, context: SecretContext, found: &mut Vec<String>) {
     match value {
-        Value::String(text) if place.hides(value) => found.extend(parts(text)),
-        Value::Object(object) => object.iter().for_each(|(name, value)| gather(value, place.member(name), found)),
+        Value::String(text) if context.hides(value) => found.extend(parts(text)),
+        Value::Object(object) => object.iter().for_each(|(name, value)| gather(value, context.member(name), found)),
         Value::Array(list) => {
-            let places = place.items(&texts(list));
-            list.iter().zip(places).for_each(|(value, place)| gather(value, place, found));
+            let contexts = context.items(&texts(list));
+            list.iter().zip(contexts).for_each(|(value, context)| gather(value, context, found));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -305,14 +307,10 @@ fn gather(value: &Value, place: SecretContext, found: &mut Vec<String>) {
 /// Returns a secret, and the parts of it that are secrets by themselves.
 fn parts(text: &str) -> Vec<String> {
     let mut all = vec![text.to_owned()];
-    if let Some(address) = UrlParts::of(text) {
-        let secret = address
-            .parameters()
-            .filter(|(name, _)| classify_name(name) == SecretContext::Secret)
-            .map(|(_, value)| value);
-        all.extend(
-            address.password.into_iter().chain(secret).flat_map(|value| [value.to_owned(), percent_decoded(value)]),
-        );
+    if let Some(url) = UrlParts::of(text) {
+        let secret =
+            url.parameters().filter(|(name, _)| classify_name(name) == SecretContext::Secret).map(|(_, value)| value);
+        all.extend(url.password.into_iter().chain(secret).flat_map(|value| [value.to_owned(), percent_decoded(value)]));
     }
     let is_named =
         |(name, _): &(&str, &str)| classify_name(name.trim().trim_start_matches('-')) == SecretContext::Secret;
@@ -346,28 +344,28 @@ fn texts(list: &[Value]) -> Vec<Option<&str>> {
     list.iter().map(Value::as_str).collect()
 }
 
-fn hide(value: &Value, place: SecretContext) -> Value {
+fn hide(value: &Value, context: SecretContext) -> Value {
     match value {
-        value if place.hides(value) => Value::from(REDACTED),
+        value if context.hides(value) => Value::from(REDACTED),
         Value::Object(object) => {
-            let hidden = |(name, value): (&String, &Value)| (name.clone(), hide(value, place.member(name)));
+            let hidden = |(name, value): (&String, &Value)| (name.clone(), hide(value, context.member(name)));
             Value::Object(object.iter().map(hidden).collect())
         }
         Value::Array(list) => {
-            let places = place.items(&texts(list));
-            Value::Array(list.iter().zip(places).map(|(value, place)| hide(value, place)).collect())
+            let contexts = context.items(&texts(list));
+            Value::Array(list.iter().zip(contexts).map(|(value, context)| hide(value, context)).collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 
 /// Returns the locations of the secrets, in the order of the text.
-fn secrets(node: &ast::Value<'_>, place: SecretContext) -> Vec<FoundSecret> {
+fn secrets(node: &ast::Value<'_>, context: SecretContext) -> Vec<FoundSecret> {
     let secret = match node {
-        ast::Value::StringLit(text) => place.hides_text(&text.value).then(|| text.value.to_string()),
-        ast::Value::NumberLit(number) => (place == SecretContext::Secret).then(|| number.value.to_owned()),
+        ast::Value::StringLit(text) => context.hides_text(&text.value).then(|| text.value.to_string()),
+        ast::Value::NumberLit(number) => (context == SecretContext::Secret).then(|| number.value.to_owned()),
         ast::Value::Object(object) => {
-            let inside = |member: &ast::ObjectProp<'_>| secrets(&member.value, place.member(member.name.as_str()));
+            let inside = |member: &ast::ObjectProp<'_>| secrets(&member.value, context.member(member.name.as_str()));
             return object.properties.iter().flat_map(inside).collect();
         }
         ast::Value::Array(array) => {
@@ -379,32 +377,32 @@ fn secrets(node: &ast::Value<'_>, place: SecretContext) -> Vec<FoundSecret> {
                 | ast::Value::Array(_)
                 | ast::Value::NullKeyword(_) => None,
             });
-            let places = place.items(&texts.collect::<Vec<_>>());
-            return array.elements.iter().zip(places).flat_map(|(node, place)| secrets(node, place)).collect();
+            let contexts = context.items(&texts.collect::<Vec<_>>());
+            return array.elements.iter().zip(contexts).flat_map(|(node, context)| secrets(node, context)).collect();
         }
         ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => None,
     };
     secret.into_iter().map(|value| FoundSecret { range: node.range(), value }).collect()
 }
 
-fn refill(new: &mut Value, old: Option<&Value>, place: SecretContext, (path, unknown): (&Path, &mut Vec<Path>)) {
+fn refill(new: &mut Value, old: Option<&Value>, context: SecretContext, (path, unknown): (&Path, &mut Vec<Path>)) {
     match new {
-        Value::String(text) if text.contains(REDACTED) => match old.filter(|old| place.hides(old)) {
+        Value::String(text) if text.contains(REDACTED) => match old.filter(|old| context.hides(old)) {
             Some(old) if text == REDACTED => new.clone_from(old),
             _ => unknown.push(path.clone()),
         },
         Value::Object(object) => {
             for (name, new) in object {
                 let old = old.and_then(|old| old.as_object()?.get(name));
-                refill(new, old, place.member(name), (&path.key(name), unknown));
+                refill(new, old, context.member(name), (&path.key(name), unknown));
             }
         }
         Value::Array(list) => {
             let old = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let matched = matches(list, old, place);
-            let places = place.items(&texts(list));
-            for (at, ((new, old), place)) in list.iter_mut().zip(matched).zip(places).enumerate() {
-                refill(new, old, place, (&path.index(at), unknown));
+            let matched = matches(list, old, context);
+            let contexts = context.items(&texts(list));
+            for (at, ((new, old), context)) in list.iter_mut().zip(matched).zip(contexts).enumerate() {
+                refill(new, old, context, (&path.index(at), unknown));
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -412,20 +410,21 @@ fn refill(new: &mut Value, old: Option<&Value>, place: SecretContext, (path, unk
 }
 
 /// Returns for each item of the new list the corresponding old one, as far as that is certain.
-fn matches<'a>(new: &[Value], old: &'a [Value], place: SecretContext) -> Vec<Option<&'a Value>> {
-    let shown: Vec<Value> = old.iter().zip(place.items(&texts(old))).map(|(old, place)| hide(old, place)).collect();
-    let known = |item: &Value| match item.get("id") {
+fn matches<'a>(new: &[Value], old: &'a [Value], context: SecretContext) -> Vec<Option<&'a Value>> {
+    let redacted: Vec<Value> =
+        old.iter().zip(context.items(&texts(old))).map(|(old, context)| hide(old, context)).collect();
+    let matched = |item: &Value| match item.get("id") {
         Some(id) => old.iter().position(|old| old.get("id") == Some(id)),
         None => {
-            let mut same = (0..old.len()).filter(|at| shown[*at] == *item);
+            let mut same = (0..old.len()).filter(|at| redacted[*at] == *item);
             same.next().filter(|_| same.next().is_none())
         }
     };
-    let known: Vec<Option<usize>> = new.iter().map(known).collect();
+    let matched: Vec<Option<usize>> = new.iter().map(matched).collect();
     // In a shorter list an item may have moved to the position of another, whose secret it must not get.
-    let by_place = |at: usize| new.len() >= old.len() && new[at].get("id").is_none() && !known.contains(&Some(at));
-    let found = |(at, known): (usize, &Option<usize>)| known.or_else(|| by_place(at).then_some(at));
-    known.iter().enumerate().map(found).map(|at| old.get(at?)).collect()
+    let by_position = |at: usize| new.len() >= old.len() && new[at].get("id").is_none() && !matched.contains(&Some(at));
+    let found = |(at, matched): (usize, &Option<usize>)| matched.or_else(|| by_position(at).then_some(at));
+    matched.iter().enumerate().map(found).map(|at| old.get(at?)).collect()
 }
 
 #[cfg(test)]
@@ -435,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_known_by_their_names() {
+    fn secrets_are_recognized_by_name() {
         for name in [
             "token",
             "botToken",
@@ -503,7 +502,7 @@ mod tests {
         })
     }
 
-    fn shown() -> Value {
+    fn redacted_config() -> Value {
         json!({
             "gateway": {"auth": {"mode": "token", "token": REDACTED}, "remote": {"url": REDACTED}, "port": 1},
             "env": {
@@ -521,37 +520,37 @@ mod tests {
 
     // R72.
     #[test]
-    fn every_secret_is_hidden_and_comes_back() {
-        assert_eq!(redact(&config()), shown());
-        assert_eq!(redact(&shown()), shown());
-        let mut sent = shown();
+    fn every_secret_is_redacted_and_restored() {
+        assert_eq!(redact(&config()), redacted_config());
+        assert_eq!(redact(&redacted_config()), redacted_config());
+        let mut sent = redacted_config();
         assert_eq!(restore(&mut sent, &config()), Ok(()));
         assert_eq!(sent, config());
     }
 
     #[test]
-    fn the_text_is_shown_without_its_secrets_and_as_it_was_otherwise() {
+    fn secrets_in_a_text_are_redacted_and_the_rest_is_unchanged() {
         let text = "\u{feff}{ // t0p is too short\n  gateway: {auth: {token: 't0p', password : \"${P}\"}},\r\n 'port': 0x1, \
                     password: 7, apiKey: \"\\u0041\",}\n";
-        let shown = "\u{feff}{ // t0p is too short\n  gateway: {auth: {token: '__OPENCLAW_REDACTED__', password : \"${P}\"}},\r\n \
+        let expected = "\u{feff}{ // t0p is too short\n  gateway: {auth: {token: '__OPENCLAW_REDACTED__', password : \"${P}\"}},\r\n \
                      'port': 0x1, password: \"__OPENCLAW_REDACTED__\", apiKey: \"__OPENCLAW_REDACTED__\",}\n";
-        assert_eq!(redact_text(text), shown);
+        assert_eq!(redact_text(text), expected);
         assert_eq!(redact_text("// none\n"), "// none\n");
         assert_eq!(redact_text("{token: 't0p'"), "");
     }
 
     #[test]
-    fn a_secret_is_not_shown_in_comments_either() {
+    fn a_secret_is_redacted_in_comments() {
         let text = "// was hush-hush, now hush-hush-2\n{token: 'hush-hush', /* \"hush-hush\" */ apiKey: \"hush-hush-2\", \
                     password: 12345, // 12345\n secret: 'it\\'s me', // it's me, it\\'s me\n name: 'hush-hush'} // é hush-hush";
-        let shown = "// was R, now R\n{token: 'R', /* \"R\" */ apiKey: \"R\", \
+        let expected = "// was R, now R\n{token: 'R', /* \"R\" */ apiKey: \"R\", \
                      password: \"R\", // R\n secret: 'R', // R, R\n name: 'hush-hush'} // é R";
-        assert_eq!(redact_text(text), shown.replace('R', REDACTED));
+        assert_eq!(redact_text(text), expected.replace('R', REDACTED));
     }
 
     #[test]
-    fn l2_secrets_in_arguments_and_addresses_are_hidden_and_known_in_parts() {
-        let open = json!({"mcp": {"servers": {
+    fn l2_secrets_in_arguments_and_urls_are_redacted_and_known_in_parts() {
+        let config_value = json!({"mcp": {"servers": {
             "a": {"command": "npx", "args": [
                 "-y", "@modelcontextprotocol/server-files", "--token", "hush-hush", "--api-key=hush-2", "API_KEY=hush-3",
                 "--header", "Authorization: Bearer hush-4", "sk-proj-hush-5-6-7-8-9", "0123456789abcdef0123", "--port", "80",
@@ -559,9 +558,9 @@ mod tests {
             ]},
             "b": {"url": "https://user:hush-7@h/mcp?a=1&key=hush%2F8", "headers": {"Authorization": "Bearer hush-9"}},
         }}});
-        let shown = redact(&open);
+        let redacted = redact(&config_value);
         assert_eq!(
-            shown["mcp"]["servers"]["a"]["args"],
+            redacted["mcp"]["servers"]["a"]["args"],
             json!([
                 "-y",
                 "@modelcontextprotocol/server-files",
@@ -582,12 +581,12 @@ mod tests {
                 "/srv/data",
             ])
         );
-        assert!(!shown.to_string().contains("hush"));
-        assert!(!redact_text(&format!("{open:#}")).contains("hush"));
-        let mut sent = shown;
-        assert_eq!(restore(&mut sent, &open), Ok(()));
-        assert_eq!(sent, open);
-        let known = known_secrets(&open);
+        assert!(!redacted.to_string().contains("hush"));
+        assert!(!redact_text(&format!("{config_value:#}")).contains("hush"));
+        let mut sent = redacted;
+        assert_eq!(restore(&mut sent, &config_value), Ok(()));
+        assert_eq!(sent, config_value);
+        let known = known_secrets(&config_value);
         for secret in ["hush-hush", "hush-2", "hush-3", "hush-4", "hush-6", "hush-7", "hush%2F8", "hush/8", "hush-9"] {
             assert!(known.iter().any(|known| known == secret), "{secret}: {known:?}");
         }
@@ -599,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentinel_without_a_secret_behind_it_is_named() {
+    fn a_sentinel_without_an_old_secret_is_reported() {
         let old = json!({"a": {"token": "x", "name": "n"}, "b": {"token": "${B}"}, "c": {"token": REDACTED}});
         let new = json!({
             "a": {"token": REDACTED, "name": REDACTED, "apiKey": REDACTED},
@@ -613,28 +612,28 @@ mod tests {
     fn items_of_lists_get_their_own_secrets_back() {
         let item = |name: &str, token: &str| json!({"name": name, "token": token});
         let agent = |id: &str, token: &str| json!({"id": id, "token": token});
-        let back = |old: Value, new: Value| {
+        let restored = |old: Value, new: Value| {
             let mut sent = new;
             restore(&mut sent, &old).map(|()| sent).map_err(|paths| paths.len())
         };
         let agents = json!([agent("a", "1"), agent("b", "2")]);
-        assert_eq!(back(agents.clone(), json!([agent("b", REDACTED)])), Ok(json!([agent("b", "2")])));
-        assert_eq!(back(agents, json!([agent("c", REDACTED)])), Err(1));
+        assert_eq!(restored(agents.clone(), json!([agent("b", REDACTED)])), Ok(json!([agent("b", "2")])));
+        assert_eq!(restored(agents, json!([agent("c", REDACTED)])), Err(1));
         let items = json!([item("a", "1"), item("b", "2")]);
         let swapped = json!([item("b", REDACTED), item("a", REDACTED)]);
-        assert_eq!(back(items.clone(), swapped), Ok(json!([item("b", "2"), item("a", "1")])));
+        assert_eq!(restored(items.clone(), swapped), Ok(json!([item("b", "2"), item("a", "1")])));
         let more = json!([item("x", "0"), item("a", REDACTED), item("b", REDACTED)]);
-        assert_eq!(back(items.clone(), more), Ok(json!([item("x", "0"), item("a", "1"), item("b", "2")])));
-        assert_eq!(back(items.clone(), json!([item("b", REDACTED)])), Ok(json!([item("b", "2")])));
+        assert_eq!(restored(items.clone(), more), Ok(json!([item("x", "0"), item("a", "1"), item("b", "2")])));
+        assert_eq!(restored(items.clone(), json!([item("b", REDACTED)])), Ok(json!([item("b", "2")])));
         let renamed = json!([item("a", REDACTED), item("c", REDACTED)]);
-        assert_eq!(back(items.clone(), renamed), Ok(json!([item("a", "1"), item("c", "2")])));
+        assert_eq!(restored(items.clone(), renamed), Ok(json!([item("a", "1"), item("c", "2")])));
         // Its name changed and the list became shorter: it could be either.
-        assert_eq!(back(items, json!([item("c", REDACTED)])), Err(1));
+        assert_eq!(restored(items, json!([item("c", REDACTED)])), Err(1));
         let bare = json!({"tokens": ["1", "2"]});
         assert_eq!(
-            back(bare.clone(), json!({"tokens": [REDACTED, REDACTED, "3"]})),
+            restored(bare.clone(), json!({"tokens": [REDACTED, REDACTED, "3"]})),
             Ok(json!({"tokens": ["1", "2", "3"]}))
         );
-        assert_eq!(back(bare, json!({"tokens": [REDACTED]})), Err(1));
+        assert_eq!(restored(bare, json!({"tokens": [REDACTED]})), Err(1));
     }
 }

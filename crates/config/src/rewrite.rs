@@ -16,11 +16,11 @@ use crate::{
 
 /// Changes the text from `old` to `new`; what both have in common is kept byte for byte. `None` if it cannot be parsed.
 pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
-    let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
+    let (bom, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).ok()?;
     let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let Some(root) = parsed.value else {
-        let page = TextStyle { text, end, unit: "  " };
+        let style = TextStyle { text, end, unit: "  " };
         let gap = if text.trim().is_empty() {
             ""
         } else if text.ends_with(['\n', '\r']) {
@@ -28,11 +28,11 @@ pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
         } else {
             &format!("{text}{end}")
         };
-        return Some(format!("{mark}{gap}{}{end}", page.render(new, TOP)));
+        return Some(format!("{bom}{gap}{}{end}", style.render(new, TOP)));
     };
-    let page = TextStyle { text, end, unit: unit(text, &root).unwrap_or("  ") };
-    let value = page.value(&root, old, new, TOP);
-    Some(format!("{mark}{}{value}{}", &text[..root.start()], &text[root.end()..]))
+    let style = TextStyle { text, end, unit: unit(text, &root).unwrap_or("  ") };
+    let value = style.value(&root, old, new, TOP);
+    Some(format!("{bom}{}{value}{}", &text[..root.start()], &text[root.end()..]))
 }
 
 /// The current file and its style.
@@ -97,9 +97,9 @@ impl TextStyle<'_> {
 
     fn array(&self, node: &ast::Array<'_>, old: &[Value], new: &[Value], line: ValueLine<'_>) -> String {
         let mut layout = self.layout(node, node.elements.iter().map(Ranged::range));
-        let same = |(old, new): &(&Value, &Value)| old == new;
-        let head = old.iter().zip(new).take_while(same).count();
-        let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(same).count();
+        let is_equal = |(old, new): &(&Value, &Value)| old == new;
+        let head = old.iter().zip(new).take_while(is_equal).count();
+        let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(is_equal).count();
         let (last, new_last) = (old.len() - tail, new.len() - tail);
         for at in head..last.min(new_last) {
             layout.items[at] = self.value(&node.elements[at], &old[at], &new[at], item_line(&layout, at, line));

@@ -75,9 +75,9 @@ fn lines(shape: &SchemaShape<'_>, depth: usize, list: &mut String) {
         "an object must name its keys: {list}"
     );
     members.retain(|_| !shape.is_unconstrained());
-    for (name, below) in members.into_iter().chain(shape.item().map(|item| ("[]", item))) {
+    for (name, child) in members.into_iter().chain(shape.item().map(|item| ("[]", item))) {
         list.push_str(&format!("{}{name}\n", " ".repeat(depth)));
-        lines(&below, depth + 1, list);
+        lines(&child, depth + 1, list);
     }
 }
 
@@ -109,12 +109,12 @@ struct ReferenceRow {
 
 fn rows(schema: &Value) -> Vec<ReferenceRow> {
     let mut rows = Vec::new();
-    below(&SchemaShape::root(schema), "", 0, &mut rows);
+    collect_rows(&SchemaShape::root(schema), "", 0, &mut rows);
     rows
 }
 
 /// Collects the keys of a shape, sorted by name: the order of fields in the source does not matter.
-fn below(shape: &SchemaShape<'_>, path: &str, depth: usize, rows: &mut Vec<ReferenceRow>) {
+fn collect_rows(shape: &SchemaShape<'_>, path: &str, depth: usize, rows: &mut Vec<ReferenceRow>) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -125,13 +125,13 @@ fn below(shape: &SchemaShape<'_>, path: &str, depth: usize, rows: &mut Vec<Refer
         let dot = if path.is_empty() { "" } else { "." };
         let path = format!("{path}{dot}{name}");
         rows.push(row(&member, path.clone()));
-        below(&member, &path, depth + 1, rows);
+        collect_rows(&member, &path, depth + 1, rows);
     }
     if let Some(free) = shape.free().filter(|_| !path.is_empty()) {
-        below(&free, &format!("{path}.*"), depth + 1, rows);
+        collect_rows(&free, &format!("{path}.*"), depth + 1, rows);
     }
     if let Some(item) = shape.item() {
-        below(&item, &format!("{path}[]"), depth + 1, rows);
+        collect_rows(&item, &format!("{path}[]"), depth + 1, rows);
     }
 }
 
@@ -151,7 +151,7 @@ fn row(shape: &SchemaShape<'_>, path: String) -> ReferenceRow {
 fn kind(shape: &SchemaShape<'_>, depth: usize) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for option in &shape.options {
-        let words = match option {
+        let alternatives = match option {
             option if is_anything(option) => vec!["anything".to_owned()],
             option if option.get("const").is_some() => option.get("const").into_iter().map(quoted).collect(),
             option => match option.get("enum").and_then(Value::as_array) {
@@ -159,7 +159,7 @@ fn kind(shape: &SchemaShape<'_>, depth: usize) -> String {
                 None => types(option, shape, depth),
             },
         };
-        for word in words {
+        for word in alternatives {
             if !kinds.contains(&word) {
                 kinds.push(word);
             }
@@ -178,36 +178,36 @@ fn types(option: &Value, shape: &SchemaShape<'_>, depth: usize) -> Vec<String> {
         Some(shape) if depth < MAX_DEPTH => kind(&shape, depth + 1),
         Some(_) | None => "anything".to_owned(),
     };
-    let mut words = Vec::new();
+    let mut alternatives = Vec::new();
     for (name, word) in [("string", "text"), ("boolean", "true or false")] {
         if names_kind(types, name) {
-            words.push(word.to_owned());
+            alternatives.push(word.to_owned());
         }
     }
     for (name, word) in [("integer", "whole number"), ("number", "number")] {
         if names_kind(types, name) {
-            words.push(format!("{word}{}", range(option)));
+            alternatives.push(format!("{word}{}", range(option)));
         }
     }
     if names_kind(types, "array") {
-        words.push(format!("list of {}", inner(shape.item())));
+        alternatives.push(format!("list of {}", inner(shape.item())));
     }
     if names_kind(types, "object") {
         let free = shape.free().filter(|_| shape.names().is_empty());
-        words.push(free.map_or_else(|| "object".to_owned(), |free| format!("object of {}", inner(Some(free)))));
+        alternatives.push(free.map_or_else(|| "object".to_owned(), |free| format!("object of {}", inner(Some(free)))));
     }
-    words
+    alternatives
 }
 
 fn range(option: &Value) -> String {
-    let mut words = String::new();
+    let mut text = String::new();
     for (key, word) in [("minimum", "from"), ("maximum", "to")] {
         if let Some(limit) = option.get(key) {
             // Writing to a string cannot fail.
-            write!(words, " {word} {limit}").unwrap_or_default();
+            write!(text, " {word} {limit}").unwrap_or_default();
         }
     }
-    words
+    text
 }
 
 #[cfg(test)]
@@ -260,19 +260,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_out_refers_to_nothing_but_what_holds_itself() {
-        let referred = |schema: &Value| -> std::collections::BTreeSet<String> {
+    fn the_inlined_schema_keeps_only_recursive_references() {
+        let references = |schema: &Value| -> std::collections::BTreeSet<String> {
             let text = schema.to_string();
             text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next().map(str::to_owned)).collect()
         };
-        assert!(referred(&schema::<Config>()).len() > 1);
-        let written = schema_inlined::<Config>();
-        assert_eq!(referred(&written), ["#/$defs/Agent".to_owned()].into());
-        assert_eq!(written["properties"]["gateway"]["type"], "object");
+        assert!(references(&schema::<Config>()).len() > 1);
+        let inlined = schema_inlined::<Config>();
+        assert_eq!(references(&inlined), ["#/$defs/Agent".to_owned()].into());
+        assert_eq!(inlined["properties"]["gateway"]["type"], "object");
     }
 
     #[test]
-    fn a_schema_has_the_readers_own_section() {
+    fn a_schema_includes_the_env_section() {
         let schema = schema::<Config>();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         assert_eq!(schema["properties"]["env"], env());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_listed_as_the_reader_wants_them() {
+    fn keys_are_listed_in_the_readers_format() {
         let list = key_list::<Config>();
         let shallow: Vec<&str> = list.lines().filter(|line| line.len() - line.trim_start().len() < 3).collect();
         let agents = ["agents", " []", "  below", "  id", "  weights", "anything"];

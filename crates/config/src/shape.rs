@@ -1,15 +1,15 @@
-//! View of a JSON schema at one place: its keys, its items, its types.
+//! View of a JSON schema at one path: its keys, its items, its types.
 
 use serde_json::Value;
 
 /// Maximum number of references followed without descending into a value, because a schema may refer to itself.
 const MAX_REFERENCES: usize = 16;
 
-/// Allowed values at one place of the config.
+/// Allowed values at one path of the config.
 #[derive(Clone)]
 pub(crate) struct SchemaShape<'a> {
     root: &'a Value,
-    /// Alternative schemas of this place.
+    /// Alternative schemas of the value at this path.
     pub(crate) options: Vec<&'a Value>,
 }
 
@@ -101,11 +101,11 @@ fn collect_options<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a
 
 /// True if a schema allows everything.
 pub(crate) fn is_anything(schema: &Value) -> bool {
-    const TELLING: [&str; 10] =
+    const CONSTRAINTS: [&str; 10] =
         ["type", "properties", "additionalProperties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "not"];
     match schema {
-        Value::Bool(open) => *open,
-        Value::Object(schema) => !TELLING.iter().any(|key| schema.contains_key(*key)),
+        Value::Bool(allows_all) => *allows_all,
+        Value::Object(schema) => !CONSTRAINTS.iter().any(|key| schema.contains_key(*key)),
         Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn references_and_alternatives_are_looked_through() {
+    fn references_and_alternatives_are_followed() {
         let schema = schema();
         let root = SchemaShape::root(&schema);
         let member = |name: &str| root.member(name).unwrap();
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn only_objects_with_known_keys_say_something_about_keys() {
+    fn only_objects_with_known_keys_are_constrained() {
         let schema = schema();
         let root = SchemaShape::root(&schema);
-        let silent = |name: &str| root.member(name).unwrap().is_unconstrained();
+        let is_unconstrained = |name: &str| root.member(name).unwrap().is_unconstrained();
         let names = ["plain", "section", "any", "list", "map", "closed"];
-        assert_eq!(names.map(silent), [true, false, true, true, false, false]);
+        assert_eq!(names.map(is_unconstrained), [true, false, true, true, false, false]);
         assert!(!root.is_unconstrained());
     }
 }

@@ -62,13 +62,13 @@ pub(crate) struct TreeMember {
 }
 
 /// Formats a path.
-pub(crate) fn dotted(way: &[Step]) -> String {
-    path(way).to_string()
+pub(crate) fn dotted(steps: &[Step]) -> String {
+    path(steps).to_string()
 }
 
 /// Returns the path of these steps.
-pub(crate) fn path(way: &[Step]) -> Path {
-    way.iter().fold(Path::root(), |path, step| match step {
+pub(crate) fn path(steps: &[Step]) -> Path {
+    steps.iter().fold(Path::root(), |path, step| match step {
         Step::Key(name) => path.key(name),
         Step::Index(index) => path.index(*index),
     })
@@ -77,8 +77,8 @@ pub(crate) fn path(way: &[Step]) -> Path {
 /// Why a text cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
-    pub(crate) what: String,
-    pub(crate) spot: SourceOffset,
+    pub(crate) message: String,
+    pub(crate) at: SourceOffset,
 }
 
 /// Result of parsing a text.
@@ -90,52 +90,52 @@ pub(crate) struct ParsedFile {
 
 /// Parses the text of one file; an empty one is an empty object.
 pub(crate) fn parse(text: &str, file: usize) -> Result<ParsedFile, SyntaxError> {
-    let spot = |offset| SourceOffset { file, offset };
+    let at = |offset| SourceOffset { file, offset };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).map_err(|error| SyntaxError {
-        what: error.kind().to_string().to_lowercase(),
-        spot: spot(error.range().start),
+        message: error.kind().to_string().to_lowercase(),
+        at: at(error.range().start),
     })?;
-    let mut grown = TreeBuilder { file, way: Vec::new(), repeated: Vec::new() };
+    let mut builder = TreeBuilder { file, steps: Vec::new(), repeated: Vec::new() };
     let node = match parsed.value {
-        Some(value) => grown.node(value)?,
-        None => TreeNode { at: Some(spot(0)), kind: Kind::Object(Vec::new()) },
+        Some(value) => builder.node(value)?,
+        None => TreeNode { at: Some(at(0)), kind: Kind::Object(Vec::new()) },
     };
-    Ok(ParsedFile { node, repeated: grown.repeated })
+    Ok(ParsedFile { node, repeated: builder.repeated })
 }
 
 struct TreeBuilder {
     file: usize,
-    way: Vec<Step>,
+    steps: Vec<Step>,
     repeated: Vec<(Vec<Step>, SourceOffset)>,
 }
 
 impl TreeBuilder {
     fn node(&mut self, value: ast::Value<'_>) -> Result<TreeNode, SyntaxError> {
-        let spot = SourceOffset { file: self.file, offset: value.start() };
-        let broken = |what: String| SyntaxError { what, spot };
-        if self.way.len() > MAX_NESTING {
-            return Err(broken(format!("nested more than {MAX_NESTING} levels deep")));
+        let at = SourceOffset { file: self.file, offset: value.start() };
+        let syntax_error = |message: String| SyntaxError { message, at };
+        if self.steps.len() > MAX_NESTING {
+            return Err(syntax_error(format!("nested more than {MAX_NESTING} levels deep")));
         }
         let kind = match value {
             ast::Value::Object(object) => Kind::Object(self.members(object)?),
             ast::Value::Array(array) => {
                 let mut nodes = Vec::with_capacity(array.elements.len());
                 for (index, value) in array.elements.into_iter().enumerate() {
-                    self.way.push(Step::Index(index));
+                    self.steps.push(Step::Index(index));
                     nodes.push(self.node(value)?);
-                    self.way.pop();
+                    self.steps.pop();
                 }
                 Kind::Array(nodes)
             }
             ast::Value::StringLit(text) => Kind::Scalar(Value::String(text.value.into_owned())),
             ast::Value::NumberLit(text) => {
-                let number = number(text.value).ok_or_else(|| broken("the number is too large".to_owned()))?;
+                let number = number(text.value).ok_or_else(|| syntax_error("the number is too large".to_owned()))?;
                 Kind::Scalar(Value::Number(number))
             }
             ast::Value::BooleanLit(value) => Kind::Scalar(Value::Bool(value.value)),
             ast::Value::NullKeyword(_) => Kind::Scalar(Value::Null),
         };
-        Ok(TreeNode { at: Some(spot), kind })
+        Ok(TreeNode { at: Some(at), kind })
     }
 
     fn members(&mut self, object: ast::Object<'_>) -> Result<Vec<TreeMember>, SyntaxError> {
@@ -144,21 +144,21 @@ impl TreeBuilder {
         for property in object.properties {
             let at = SourceOffset { file: self.file, offset: property.start() };
             let name = property.name.into_string();
-            self.way.push(Step::Key(name.clone()));
+            self.steps.push(Step::Key(name.clone()));
             let member = TreeMember { name: name.clone(), at: Some(at), node: self.node(property.value)? };
             match index.get(&name) {
-                Some(&before) => {
+                Some(&earlier) => {
                     if self.repeated.len() < problem::MAX_PROBLEMS {
-                        self.repeated.push((self.way.clone(), at));
+                        self.repeated.push((self.steps.clone(), at));
                     }
-                    members[before] = member;
+                    members[earlier] = member;
                 }
                 None => {
                     index.insert(name, members.len());
                     members.push(member);
                 }
             }
-            self.way.pop();
+            self.steps.pop();
         }
         Ok(members)
     }
@@ -241,11 +241,11 @@ fn joined(members: Vec<TreeMember>, more: Vec<TreeMember>) -> Vec<TreeMember> {
         members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect();
     let mut slots: Vec<Option<TreeMember>> = members.into_iter().map(Some).collect();
     for member in more {
-        let before = index.get(&member.name).copied();
-        match before.and_then(|before| slots[before].take().map(|below| (before, below))) {
-            Some((before, below)) => {
-                let node = below.node.merged(member.node);
-                slots[before] = Some(TreeMember { name: member.name, at: member.at, node });
+        let slot = index.get(&member.name).copied();
+        match slot.and_then(|slot| slots[slot].take().map(|base| (slot, base))) {
+            Some((slot, base)) => {
+                let node = base.node.merged(member.node);
+                slots[slot] = Some(TreeMember { name: member.name, at: member.at, node });
             }
             None => slots.push(Some(member)),
         }
@@ -254,32 +254,32 @@ fn joined(members: Vec<TreeMember>, more: Vec<TreeMember>) -> Vec<TreeMember> {
 }
 
 /// Returns the tree without the values at these paths.
-pub(crate) fn without(tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Value {
-    fn copy(value: &Value, way: &mut Vec<Step>, gone: &BTreeSet<Vec<Step>>) -> Option<Value> {
-        if gone.contains(way) {
+pub(crate) fn without(tree: &Value, omitted: &BTreeSet<Vec<Step>>) -> Value {
+    fn copy(value: &Value, steps: &mut Vec<Step>, omitted: &BTreeSet<Vec<Step>>) -> Option<Value> {
+        if omitted.contains(steps) {
             return None;
         }
-        let mut kept = |step: Step, value: &Value| {
-            way.push(step);
-            let kept = copy(value, way, gone);
-            way.pop();
-            kept
+        let mut copied = |step: Step, value: &Value| {
+            steps.push(step);
+            let copied = copy(value, steps, omitted);
+            steps.pop();
+            copied
         };
         Some(match value {
             Value::Object(members) => {
-                let kept = members
+                let copied = members
                     .iter()
-                    .filter_map(|(name, value)| Some((name.clone(), kept(Step::Key(name.clone()), value)?)));
-                Value::Object(kept.collect())
+                    .filter_map(|(name, value)| Some((name.clone(), copied(Step::Key(name.clone()), value)?)));
+                Value::Object(copied.collect())
             }
             Value::Array(values) => {
-                let kept = values.iter().enumerate().filter_map(|(index, value)| kept(Step::Index(index), value));
-                Value::Array(kept.collect())
+                let copied = values.iter().enumerate().filter_map(|(index, value)| copied(Step::Index(index), value));
+                Value::Array(copied.collect())
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         })
     }
-    copy(tree, &mut Vec::new(), gone).unwrap_or_default()
+    copy(tree, &mut Vec::new(), omitted).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -289,18 +289,18 @@ mod tests {
     use super::*;
 
     fn value(text: &str) -> Value {
-        parse(text, 0).map(|parsed| parsed.node.value()).map_err(|broken| broken.what).unwrap()
+        parse(text, 0).map(|parsed| parsed.node.value()).map_err(|error| error.message).unwrap()
     }
 
-    fn broken(text: &str) -> (String, usize) {
+    fn error(text: &str) -> (String, usize) {
         match parse(text, 0) {
             Ok(_) => panic!("this should not be read"),
-            Err(broken) => (broken.what, broken.spot.offset),
+            Err(error) => (error.message, error.at.offset),
         }
     }
 
     #[test]
-    fn json5_is_read() {
+    fn json5_is_parsed() {
         assert_eq!(
             value("// mine\n{port: 0x1F90, 'bind': 'loop\\'back', list: [+.5, -1, 5., 1e2, null,], /* b */ on: true,}"),
             json!({"port": 8080, "bind": "loop'back", "list": [0.5, -1, 5.0, 100.0, null], "on": true})
@@ -310,21 +310,21 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_cannot_be_read_says_where() {
-        assert_eq!(broken("{\n  a: 1\n  b: 2\n}"), ("expected comma".to_owned(), 8));
-        assert_eq!(broken("{a: 1"), ("unterminated object".to_owned(), 0));
-        assert_eq!(broken("{a: 1e999}"), ("the number is too large".to_owned(), 4));
-        assert_eq!(broken(&"[".repeat(70_000)).0, "maximum nesting depth exceeded");
+    fn a_syntax_error_has_its_offset() {
+        assert_eq!(error("{\n  a: 1\n  b: 2\n}"), ("expected comma".to_owned(), 8));
+        assert_eq!(error("{a: 1"), ("unterminated object".to_owned(), 0));
+        assert_eq!(error("{a: 1e999}"), ("the number is too large".to_owned(), 4));
+        assert_eq!(error(&"[".repeat(70_000)).0, "maximum nesting depth exceeded");
         let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
-        assert_eq!(broken(&deep), ("nested more than 64 levels deep".to_owned(), 65));
+        assert_eq!(error(&deep), ("nested more than 64 levels deep".to_owned(), 65));
     }
 
     #[test]
-    fn of_two_equal_keys_the_later_holds_and_is_told() {
-        let parsed = parse("{a: {b: 1, c: 2, b: 3}}", 0).map_err(|broken| broken.what).unwrap();
+    fn of_duplicate_keys_the_last_counts_and_is_reported() {
+        let parsed = parse("{a: {b: 1, c: 2, b: 3}}", 0).map_err(|error| error.message).unwrap();
         assert_eq!(parsed.node.value(), json!({"a": {"b": 3, "c": 2}}));
-        let way = vec![Step::Key("a".to_owned()), Step::Key("b".to_owned())];
-        assert_eq!(parsed.repeated, [(way, SourceOffset { file: 0, offset: 17 })]);
+        let steps = vec![Step::Key("a".to_owned()), Step::Key("b".to_owned())];
+        assert_eq!(parsed.repeated, [(steps, SourceOffset { file: 0, offset: 17 })]);
     }
 
     #[test]
@@ -336,12 +336,12 @@ mod tests {
     }
 
     #[test]
-    fn values_are_left_out_by_their_way() {
-        let gone = BTreeSet::from([
+    fn values_are_omitted_by_path() {
+        let omitted = BTreeSet::from([
             vec![Step::Key("a".to_owned()), Step::Index(1)],
             vec![Step::Key("b".to_owned()), Step::Key("c".to_owned())],
         ]);
         let tree = json!({"a": [1, 2, 3], "b": {"c": 1, "d": 2}});
-        assert_eq!(without(&tree, &gone), json!({"a": [1, 3], "b": {"d": 2}}));
+        assert_eq!(without(&tree, &omitted), json!({"a": [1, 3], "b": {"d": 2}}));
     }
 }

@@ -36,13 +36,13 @@ pub(crate) struct Substitution {
 
 /// Substitutes every text of the tree.
 pub(crate) fn substitute_all(root: &mut TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Substitution {
-    let mut filled = Substitution::default();
-    filled.collect_section(root, env, files);
-    let variables = std::mem::take(&mut filled.variables);
+    let mut substitution = Substitution::default();
+    substitution.collect_section(root, env, files);
+    let variables = std::mem::take(&mut substitution.variables);
     let lookup = |name: &str| variable(name, &variables, env);
-    filled.texts(root, &mut Vec::new(), &lookup, files);
-    filled.variables = variables;
-    filled
+    substitution.texts(root, &mut Vec::new(), &lookup, files);
+    substitution.variables = variables;
+    substitution
 }
 
 /// Returns a non-empty variable. The section contains only names that are blank in the environment, so the environment
@@ -54,39 +54,40 @@ fn variable(name: &str, section: &BTreeMap<String, String>, env: &dyn Fn(&str) -
 impl Substitution {
     /// Collects the variables of the section: first the texts without references, so that the others can refer to them.
     fn collect_section(&mut self, root: &TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
-        let mut given: Vec<(&str, &str)> = Vec::new();
+        let mut texts: Vec<(&str, &str)> = Vec::new();
         let section = vec![Step::Key(SECTION.to_owned())];
         let mut vars = section.clone();
         vars.push(Step::Key(VARS.to_owned()));
-        for (at, way) in [(vars.as_slice(), vars.clone()), (section.as_slice(), section.clone())] {
-            let Some(node) = root.find(at) else { continue };
+        for (section_path, steps) in [(vars.as_slice(), vars.clone()), (section.as_slice(), section.clone())] {
+            let Some(node) = root.find(section_path) else { continue };
             let Kind::Object(members) = &node.kind else {
-                self.note(way, node, "must be an object".to_owned(), files);
+                self.note(steps, node, "must be an object".to_owned(), files);
                 continue;
             };
-            let is_variable = |member: &&TreeMember| at.len() > 1 || ![VARS, SHELL].contains(&member.name.as_str());
+            let is_variable =
+                |member: &&TreeMember| section_path.len() > 1 || ![VARS, SHELL].contains(&member.name.as_str());
             for member in members.iter().filter(is_variable) {
-                let mut way = way.clone();
-                way.push(Step::Key(member.name.clone()));
+                let mut steps = steps.clone();
+                steps.push(Step::Key(member.name.clone()));
                 match &member.node.kind {
                     Kind::Scalar(Value::String(_)) if !can_be_set(&member.name) => {
                         self.note(
-                            way,
+                            steps,
                             &member.node,
                             "is not a valid name for an environment variable".to_owned(),
                             files,
                         );
                     }
-                    Kind::Scalar(Value::String(text)) => given.push((&member.name, text)),
+                    Kind::Scalar(Value::String(text)) => texts.push((&member.name, text)),
                     Kind::Scalar(_) | Kind::Object(_) | Kind::Array(_) => {
-                        self.note(way, &member.node, "must be a string".to_owned(), files);
+                        self.note(steps, &member.node, "must be a string".to_owned(), files);
                     }
                 }
             }
         }
-        given.retain(|(name, _)| env(name).is_none_or(|value| value.trim().is_empty()));
+        texts.retain(|(name, _)| env(name).is_none_or(|value| value.trim().is_empty()));
         let (plain, referring): (Vec<_>, Vec<_>) =
-            given.into_iter().partition(|(_, text)| substitute(text, &|_| None).is_ok());
+            texts.into_iter().partition(|(_, text)| substitute(text, &|_| None).is_ok());
         for (name, text) in plain.into_iter().chain(referring) {
             // An unset one is reported with all the other texts.
             let value = substitute(text, &|name| variable(name, &self.variables, env));
@@ -101,50 +102,50 @@ impl Substitution {
     fn texts(
         &mut self,
         node: &mut TreeNode,
-        way: &mut Vec<Step>,
+        steps: &mut Vec<Step>,
         lookup: &dyn Fn(&str) -> Option<String>,
         files: &Files,
     ) {
         match &mut node.kind {
             Kind::Object(members) => {
                 for member in members {
-                    way.push(Step::Key(member.name.clone()));
-                    self.texts(&mut member.node, way, lookup, files);
-                    way.pop();
+                    steps.push(Step::Key(member.name.clone()));
+                    self.texts(&mut member.node, steps, lookup, files);
+                    steps.pop();
                 }
             }
             Kind::Array(nodes) => {
                 for (index, node) in nodes.iter_mut().enumerate() {
-                    way.push(Step::Index(index));
-                    self.texts(node, way, lookup, files);
-                    way.pop();
+                    steps.push(Step::Index(index));
+                    self.texts(node, steps, lookup, files);
+                    steps.pop();
                 }
             }
             Kind::Scalar(Value::String(text)) => match substitute(text, lookup) {
-                Ok(filled) => *text = filled,
+                Ok(substituted) => *text = substituted,
                 Err(name) => {
-                    let what = format!("needs the environment variable {name}, which is not set");
+                    let message = format!("needs the environment variable {name}, which is not set");
                     if self.unset.len() < problem::MAX_PROBLEMS {
-                        self.unset.push((path(way), problem(way, node, what, files)));
+                        self.unset.push((path(steps), problem(steps, node, message, files)));
                     }
-                    self.unfilled.insert(way.clone());
+                    self.unfilled.insert(steps.clone());
                 }
             },
             Kind::Scalar(_) => {}
         }
     }
 
-    fn note(&mut self, way: Vec<Step>, node: &TreeNode, what: String, files: &Files) {
+    fn note(&mut self, steps: Vec<Step>, node: &TreeNode, message: String, files: &Files) {
         if self.problems.len() < problem::MAX_PROBLEMS {
-            self.problems.push(problem(&way, node, what, files));
+            self.problems.push(problem(&steps, node, message, files));
         }
-        self.unfilled.insert(way);
+        self.unfilled.insert(steps);
     }
 }
 
-fn problem(way: &[Step], node: &TreeNode, what: String, files: &Files) -> ConfigProblem {
-    let place = node.at.map(|spot| files.location(spot));
-    ConfigProblem { path: path(way).to_string(), place, message: what, help: None }
+fn problem(steps: &[Step], node: &TreeNode, message: String, files: &Files) -> ConfigProblem {
+    let location = node.at.map(|at| files.location(at));
+    ConfigProblem { path: path(steps).to_string(), place: location, message, help: None }
 }
 
 /// True if an environment can contain a variable of this name.
@@ -155,26 +156,26 @@ fn can_be_set(name: &str) -> bool {
 /// Substitutes `${NAME}`, or returns the name that is not set. `$${NAME}` becomes `${NAME}`; a name that is not in
 /// capitals is left unchanged.
 fn substitute<'a>(text: &'a str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, &'a str> {
-    let mut filled = String::new();
+    let mut result = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (before, tail) = (&rest[..at], &rest[at + 2..]);
         let Some(name) = tail.split_once('}').map(|(name, _)| name).filter(|name| is_name(name)) else {
-            filled.push_str(&rest[..at + 2]);
+            result.push_str(&rest[..at + 2]);
             rest = tail;
             continue;
         };
         match before.strip_suffix('$') {
-            Some(before) => filled.push_str(&format!("{before}${{{name}}}")),
+            Some(before) => result.push_str(&format!("{before}${{{name}}}")),
             None => {
-                filled.push_str(before);
-                filled.push_str(&lookup(name).ok_or(name)?);
+                result.push_str(before);
+                result.push_str(&lookup(name).ok_or(name)?);
             }
         }
         rest = &tail[name.len() + 1..];
     }
-    filled.push_str(rest);
-    Ok(filled)
+    result.push_str(rest);
+    Ok(result)
 }
 
 fn is_name(text: &str) -> bool {
@@ -190,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    fn filled(tree: Value) -> (Value, BTreeMap<String, String>, Vec<String>) {
+    fn substituted(tree: Value) -> (Value, BTreeMap<String, String>, Vec<String>) {
         let env = |name: &str| match name {
             "KEY_1" => Some("sk-1".to_owned()),
             "EMPTY" => Some(String::new()),
@@ -198,13 +199,17 @@ mod tests {
             _ => None,
         };
         let mut node = TreeNode::without_locations(tree);
-        let filled = substitute_all(&mut node, &env, &Files::new(Path::new("config.json")));
-        let unset = filled.unset.iter().map(|(_, problem)| problem);
-        (node.value(), filled.variables, filled.problems.iter().chain(unset).map(ToString::to_string).collect())
+        let substituted = substitute_all(&mut node, &env, &Files::new(Path::new("config.json")));
+        let unset = substituted.unset.iter().map(|(_, problem)| problem);
+        (
+            node.value(),
+            substituted.variables,
+            substituted.problems.iter().chain(unset).map(ToString::to_string).collect(),
+        )
     }
 
     fn variables(tree: Value) -> Vec<(String, String)> {
-        filled(tree).1.into_iter().collect()
+        substituted(tree).1.into_iter().collect()
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -212,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_filled_in() {
-        let (tree, _, problems) = filled(json!({
+    fn variables_are_substituted() {
+        let (tree, _, problems) = substituted(json!({
             "a": "Bearer ${KEY_1}!",
             "b": ["${KEY_1}${KEY_1}", 7],
             "c": "$${KEY_1} ${lower} ${} ${1A} $KEY_1 ${KEY_1",
@@ -234,8 +239,8 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_set_is_told_and_the_rest_is_filled() {
-        let (tree, _, problems) = filled(json!({"a": ["${OTHER} s3cret"], "b": "${EMPTY}", "c": "${KEY_1}"}));
+    fn an_unset_variable_is_reported_and_others_are_substituted() {
+        let (tree, _, problems) = substituted(json!({"a": ["${OTHER} s3cret"], "b": "${EMPTY}", "c": "${KEY_1}"}));
         assert_eq!(tree, json!({"a": ["${OTHER} s3cret"], "b": "${EMPTY}", "c": "sk-1"}));
         assert_eq!(
             problems,
@@ -247,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn the_section_adds_what_is_unset_or_blank_and_its_vars_come_first() {
+    fn the_section_sets_unset_or_blank_variables_and_vars_take_precedence() {
         let env = json!({
             "vars": {"A": "1", "KEY_1": "other", "EMPTY": "2"},
             "A": "3", "BLANK": "4", "NOTHING": " ", "shellEnv": {"enabled": true},
         });
         assert_eq!(variables(json!({"env": env})), pairs(&[("A", "1"), ("BLANK", "4"), ("EMPTY", "2")]));
-        let (tree, _, problems) = filled(json!({"env": {"vars": {"A": "1"}}, "x": "${A}"}));
+        let (tree, _, problems) = substituted(json!({"env": {"vars": {"A": "1"}}, "x": "${A}"}));
         assert_eq!((tree["x"].as_str(), problems), (Some("1"), vec![]));
     }
 
@@ -264,14 +269,14 @@ mod tests {
             variables(json!({"env": {"vars": vars}})),
             pairs(&[("HOST", "h"), ("RAW", "${HOST}"), ("URL", "http://h/sk-1")])
         );
-        let (_, variables, problems) = filled(json!({"env": {"LOOP": "${LOOP}"}}));
+        let (_, variables, problems) = substituted(json!({"env": {"LOOP": "${LOOP}"}}));
         assert_eq!(variables, BTreeMap::new());
         assert_eq!(problems, ["env.LOOP needs the environment variable LOOP, which is not set"]);
     }
 
     #[test]
-    fn what_is_wrong_in_the_section_is_told() {
-        let (_, variables, problems) = filled(json!({"env": {"vars": {"A": 1, "B=C": "x", "D": "y"}, "E": null}}));
+    fn problems_in_the_section_are_reported() {
+        let (_, variables, problems) = substituted(json!({"env": {"vars": {"A": 1, "B=C": "x", "D": "y"}, "E": null}}));
         assert_eq!(variables, BTreeMap::from([("D".to_owned(), "y".to_owned())]));
         assert_eq!(
             problems,
@@ -281,6 +286,6 @@ mod tests {
                 "env.E must be a string",
             ]
         );
-        assert_eq!(filled(json!({"env": []})).2, ["env must be an object"]);
+        assert_eq!(substituted(json!({"env": []})).2, ["env must be an object"]);
     }
 }

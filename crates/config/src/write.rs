@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    const NONE: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const EMPTY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     fn plain(path: &Path, text: &str) -> Result<WriteOutcome, String> {
         write(path, None, text, |_| Ok(())).map_err(|error| error.to_string())
@@ -222,7 +222,7 @@ mod tests {
         for text in ["1", "2", "3", "4", "5", "6"] {
             assert_eq!(plain(&file, text), Ok(WriteOutcome { hash: hash(text.as_bytes()), backup: backup.clone() }));
         }
-        let kept = [
+        let expected = [
             ("a.json", "6"),
             ("a.json.bak", "5"),
             ("a.json.bak.1", "4"),
@@ -230,41 +230,41 @@ mod tests {
             ("a.json.bak.3", "2"),
             ("a.json.bak.4", "1"),
         ];
-        assert_eq!(files(&folder.path().join("new")), table(&kept));
+        assert_eq!(files(&folder.path().join("new")), table(&expected));
         assert_eq!((mode(&file), mode(&folder.path().join("new"))), (0o600, 0o700));
     }
 
     #[test]
-    fn text_that_is_there_already_is_not_written() {
+    fn an_unchanged_text_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         fs::write(&file, "{}").unwrap();
         let refuse = |_: &str| Err("never asked".to_owned());
         let written = write(&file, Some(&hash(b"{}")), "{}", refuse).unwrap();
         assert_eq!(written, WriteOutcome { hash: hash(b"{}"), backup: None });
-        let written = write(&folder.path().join("none/b.json"), Some(NONE), "", refuse).unwrap();
-        assert_eq!(written, WriteOutcome { hash: NONE.to_owned(), backup: None });
+        let written = write(&folder.path().join("none/b.json"), Some(EMPTY_HASH), "", refuse).unwrap();
+        assert_eq!(written, WriteOutcome { hash: EMPTY_HASH.to_owned(), backup: None });
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_refusal_leaves_no_trace() {
+    fn a_rejected_write_leaves_no_trace() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         fs::write(&file, "{}").unwrap();
         let refused = write(&file, None, "{a: 1}", |text| Err(format!("{text} has a")));
         assert_eq!(refused.unwrap_err().to_string(), "the new config is not valid: {a: 1} has a");
-        let conflict = write(&file, Some(NONE), "{a: 1}", |_| Ok(()));
-        let words = "the config changed since it was read; read it again and retry";
-        assert_eq!(conflict.unwrap_err().to_string(), words);
-        let gone = write(&folder.path().join("b.json"), Some(&hash(b"{}")), "{a: 1}", |_| Ok(()));
-        assert_eq!(gone.unwrap_err().to_string(), words);
+        let conflict = write(&file, Some(EMPTY_HASH), "{a: 1}", |_| Ok(()));
+        let message = "the config changed since it was read; read it again and retry";
+        assert_eq!(conflict.unwrap_err().to_string(), message);
+        let missing = write(&folder.path().join("b.json"), Some(&hash(b"{}")), "{a: 1}", |_| Ok(()));
+        assert_eq!(missing.unwrap_err().to_string(), message);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert_eq!(files(folder.path()), table(&[("a.json", "{}")]));
     }
 
     #[test]
-    fn nobody_gets_more_rights_than_before() {
+    fn permissions_are_never_widened() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         for (before, after) in [(0o644, 0o600), (0o400, 0o400), (0o640, 0o600)] {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_and_the_file_behind_it_is_replaced() {
+    fn a_symlink_stays_and_its_target_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (links, real) = (folder.path().join("links"), folder.path().join("real"));
         fs::create_dir(&links).unwrap();
@@ -293,8 +293,8 @@ mod tests {
         assert_eq!(fs::read_to_string(real.join("new.json")).unwrap(), "n");
         symlink("loop", links.join("loop")).unwrap();
         let name = links.join("loop");
-        let words = format!("cannot resolve the symlink {}; the config was not changed", name.display());
-        assert_eq!(plain(&name, "1"), Err(words));
+        let message = format!("cannot resolve the symlink {}; the config was not changed", name.display());
+        assert_eq!(plain(&name, "1"), Err(message));
     }
 
     #[test]
@@ -307,17 +307,17 @@ mod tests {
         let before = files(folder.path());
         // A file cannot replace a folder, not even as root.
         fs::create_dir(folder.path().join("a.json.bak.4")).unwrap();
-        let words = format!("cannot rename the backup {}.bak.3; the config was not changed", file.display());
-        assert_eq!(plain(&file, "1"), Err(words));
+        let message = format!("cannot rename the backup {}.bak.3; the config was not changed", file.display());
+        assert_eq!(plain(&file, "1"), Err(message));
         assert_eq!(files(folder.path()), before);
-        let words = format!("cannot read {}; the config was not changed", folder.path().display());
-        assert_eq!(plain(folder.path(), "1"), Err(words));
+        let message = format!("cannot read {}; the config was not changed", folder.path().display());
+        assert_eq!(plain(folder.path(), "1"), Err(message));
         let below = file.join("below");
-        let words = format!("cannot resolve the symlink {}; the config was not changed", below.display());
-        assert_eq!(plain(&below, "1"), Err(words));
+        let message = format!("cannot resolve the symlink {}; the config was not changed", below.display());
+        assert_eq!(plain(&below, "1"), Err(message));
         // No file can be created there, not even by root.
-        let words = "cannot open the lock file /proc/a.json.lock; the config was not changed";
-        assert_eq!(plain(Path::new("/proc/a.json"), "1"), Err(words.to_owned()));
+        let message = "cannot open the lock file /proc/a.json.lock; the config was not changed";
+        assert_eq!(plain(Path::new("/proc/a.json"), "1"), Err(message.to_owned()));
     }
 
     // Runs itself again with a file size limit, like on a full disk; the signal for that is ignored.
@@ -330,27 +330,27 @@ mod tests {
             let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" --exact \"$1\"";
             let program = std::env::current_exe().unwrap();
             let output = Command::new("sh").args(["-c", script]).arg(program).arg(name).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         File::create(&file).unwrap();
-        let words = format!("cannot write a temporary file next to {}; the config was not changed", file.display());
-        assert_eq!(plain(&file, "1"), Err(words));
+        let message = format!("cannot write a temporary file next to {}; the config was not changed", file.display());
+        assert_eq!(plain(&file, "1"), Err(message));
         assert_eq!(files(folder.path()), table(&[("a.json", "")]));
     }
 
     #[test]
-    fn of_writers_with_the_same_base_one_wins() {
+    fn one_of_several_writers_with_the_same_base_wins() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         let won = thread::scope(|scope| {
             let writers: Vec<_> = (0..8)
                 .map(|at| {
                     let file = &file;
-                    scope.spawn(move || write(file, Some(NONE), &format!("{at}"), |_| Ok(())).is_ok())
+                    scope.spawn(move || write(file, Some(EMPTY_HASH), &format!("{at}"), |_| Ok(())).is_ok())
                 })
                 .collect();
             writers.into_iter().map(|writer| writer.join().unwrap()).filter(|won| *won).count()
@@ -360,15 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_the_one_before_it() {
+    fn a_writer_waits_for_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let held = lock(&beside(&file, ".lock")).unwrap();
+        let guard = lock(&beside(&file, ".lock")).unwrap();
         thread::scope(|scope| {
             let writer = scope.spawn(|| plain(&file, "late"));
             // Whenever it runs, it finds what was written under the lock.
             fs::write(&file, "early").unwrap();
-            drop(held);
+            drop(guard);
             writer.join().unwrap().unwrap();
         });
         assert_eq!(files(folder.path()), table(&[("a.json", "late"), ("a.json.bak", "early")]));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 mod sample;
 
 /// Formats the result of reading a config like `expected.txt`.
-fn told(loaded: &LoadedConfig<sample::Config>) -> String {
+fn report(loaded: &LoadedConfig<sample::Config>) -> String {
     let mut text = String::new();
     for (kind, problems) in [("problem", &loaded.all_problems()), ("warning", &loaded.warnings)] {
         for problem in problems {
@@ -36,7 +36,7 @@ fn without_nulls(value: Value) -> Value {
 }
 
 #[test]
-fn every_case_is_told_as_expected() {
+fn every_case_gives_the_expected_report() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut folders: Vec<_> = fs::read_dir(cases).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
@@ -44,11 +44,11 @@ fn every_case_is_told_as_expected() {
     let mut different = String::new();
     for folder in folders {
         let env = ReadEnvironment { variable: &sample::variable, include_roots: &[] };
-        let told = told(&read(&folder.join("config.json"), &env));
+        let report = report(&read(&folder.join("config.json"), &env));
         let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default();
-        if told != expected {
+        if report != expected {
             let name = folder.file_name().unwrap().to_string_lossy();
-            different.push_str(&format!("{name}: expected\n{expected}but got\n{told}\n"));
+            different.push_str(&format!("{name}: expected\n{expected}but got\n{report}\n"));
         }
     }
     assert!(different.is_empty(), "{different}");

@@ -14,7 +14,7 @@ use jsonc_parser::{
 use proptest::prelude::*;
 use serde_json::Value;
 
-fn said(text: &str) -> Value {
+fn parse(text: &str) -> Value {
     let text = text.trim_start_matches('\u{feff}');
     parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default()).unwrap().unwrap_or(Value::Null)
 }
@@ -68,11 +68,11 @@ fn scalar() -> impl Strategy<Value = String> {
 /// A list or object around items, with arbitrary text between them.
 fn container(items: impl Strategy<Value = String>, ends: [char; 2]) -> impl Strategy<Value = String> {
     let items = prop::collection::vec((gap(), items, gap()), 0..5);
-    (items, any::<bool>(), gap()).prop_map(move |(items, comma_behind, last)| {
+    (items, any::<bool>(), gap()).prop_map(move |(items, trailing_comma, last)| {
         let mut text = String::from(ends[0]);
         let count = items.len();
         for (at, (before, item, after)) in items.into_iter().enumerate() {
-            let comma = if at + 1 < count || comma_behind { "," } else { "" };
+            let comma = if at + 1 < count || trailing_comma { "," } else { "" };
             text.push_str(&format!("{before}{item}{after}{comma}"));
         }
         text.push_str(last);
@@ -93,9 +93,9 @@ fn json5() -> impl Strategy<Value = String> {
     let inner = scalar().prop_recursive(4, 40, 5, |inner| {
         prop_oneof![container(inner.clone(), ['[', ']']), container(member(inner), ['{', '}'])]
     });
-    let mark = prop::sample::select(vec!["", "", "\u{feff}"]);
-    (mark, gap(), container(member(inner), ['{', '}']), gap())
-        .prop_map(|(mark, before, root, after)| format!("{mark}{before}{root}{after}"))
+    let bom = prop::sample::select(vec!["", "", "\u{feff}"]);
+    (bom, gap(), container(member(inner), ['{', '}']), gap())
+        .prop_map(|(bom, before, root, after)| format!("{bom}{before}{root}{after}"))
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -131,11 +131,11 @@ fn existing(config: &Value, picks: &[usize]) -> Path {
 
 /// Returns the range of a value; of two equal keys the later one counts.
 fn span(text: &str, path: &Path) -> (usize, usize) {
-    let mark = text.len() - text.trim_start_matches('\u{feff}').len();
+    let bom = text.len() - text.trim_start_matches('\u{feff}').len();
     let parsed =
-        parse_to_ast(&text[mark..], &CollectOptions::default(), &ParseOptions::default()).unwrap().value.unwrap();
+        parse_to_ast(&text[bom..], &CollectOptions::default(), &ParseOptions::default()).unwrap().value.unwrap();
     let node = descend(&parsed, path.steps());
-    (mark + node.start(), mark + node.end())
+    (bom + node.start(), bom + node.end())
 }
 
 fn descend<'n, 't>(root: &'n ast::Value<'t>, steps: &[Step]) -> &'n ast::Value<'t> {
@@ -149,14 +149,14 @@ fn descend<'n, 't>(root: &'n ast::Value<'t>, steps: &[Step]) -> &'n ast::Value<'
 }
 
 /// Returns the comments outside of these ranges.
-fn comments(text: &str, apart_from: &[Range]) -> Vec<String> {
-    let mark = text.len() - text.trim_start_matches('\u{feff}').len();
-    let text = &text[mark..];
+fn comments(text: &str, excluded: &[Range]) -> Vec<String> {
+    let bom = text.len() - text.trim_start_matches('\u{feff}').len();
+    let text = &text[bom..];
     let options = CollectOptions { comments: CommentCollectionStrategy::AsTokens, tokens: true };
     let tokens = parse_to_ast(text, &options, &ParseOptions::default()).unwrap().tokens.unwrap();
     let is_comment = |token: &&TokenAndRange<'_>| matches!(token.token, Token::CommentLine(_) | Token::CommentBlock(_));
     let is_outside =
-        |token: &&TokenAndRange<'_>| !apart_from.iter().any(|span| (span.start..span.end).contains(&token.range.start));
+        |token: &&TokenAndRange<'_>| !excluded.iter().any(|span| (span.start..span.end).contains(&token.range.start));
     let comments = tokens.iter().filter(is_comment).filter(is_outside);
     comments.map(|token| text[token.range.start..token.range.end].to_owned()).collect()
 }
@@ -164,9 +164,9 @@ fn comments(text: &str, apart_from: &[Range]) -> Vec<String> {
 /// Returns the ranges of a member or item, including duplicates.
 fn spans(text: &str, path: &Path) -> Vec<Range> {
     let text = text.trim_start_matches('\u{feff}');
-    let (last, way) = path.steps().split_last().unwrap();
+    let (last, parents) = path.steps().split_last().unwrap();
     let root = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default()).unwrap().value.unwrap();
-    match (descend(&root, way), last) {
+    match (descend(&root, parents), last) {
         (ast::Value::Object(object), Step::Key(name)) => {
             let equal = object.properties.iter().filter(|property| property.name.as_str() == name);
             equal.map(Ranged::range).collect()
@@ -178,9 +178,9 @@ fn spans(text: &str, path: &Path) -> Vec<Range> {
 
 fn with(config: &Value, path: &Path, value: &Value) -> Value {
     let mut config = config.clone();
-    let mut here = &mut config;
+    let mut node = &mut config;
     for step in path.steps() {
-        here = match (here, step) {
+        node = match (node, step) {
             (Value::Object(object), Step::Key(name)) => object.entry(name.clone()).or_insert(Value::Null),
             (Value::Array(list), Step::Index(at)) => {
                 if *at == list.len() {
@@ -191,7 +191,7 @@ fn with(config: &Value, path: &Path, value: &Value) -> Value {
             _ => panic!("the path does not fit"),
         };
     }
-    here.clone_from(value);
+    node.clone_from(value);
     config
 }
 
@@ -204,10 +204,10 @@ proptest! {
 
     #[test]
     fn a_value_is_replaced_and_the_bytes_around_it_stay(text in json5(), picks in picks(), value in value()) {
-        let old = said(&text);
+        let old = parse(&text);
         let path = existing(&old, &picks);
         let new = edit::set(&text, &path, &value).unwrap();
-        prop_assert_eq!(said(&new), with(&old, &path, &value));
+        prop_assert_eq!(parse(&new), with(&old, &path, &value));
         let (start, end) = span(&text, &path);
         prop_assert!(new.starts_with(&text[..start]) && new.ends_with(&text[end..]), "{} -> {}", text, new);
         prop_assert!(new.len() >= start + text.len() - end);
@@ -218,38 +218,38 @@ proptest! {
     // Guaranteed: inserting and removing a member or item restores the bytes, unless its container was blank: that
     // becomes a bare pair of brackets.
     #[test]
-    fn what_is_new_goes_without_a_trace(text in json5(), picks in picks(), value in value()) {
-        let old = said(&text);
-        let mut inside = existing(&old, &picks);
-        while !matches!(get(&old, &inside), Some(Value::Object(_) | Value::Array(_))) {
-            inside = existing(&old, &picks[..inside.steps().len() - 1]);
+    fn inserting_and_removing_restores_the_text(text in json5(), picks in picks(), value in value()) {
+        let old = parse(&text);
+        let mut parent = existing(&old, &picks);
+        while !matches!(get(&old, &parent), Some(Value::Object(_) | Value::Array(_))) {
+            parent = existing(&old, &picks[..parent.steps().len() - 1]);
         }
-        let path = match get(&old, &inside) {
-            Some(Value::Array(list)) => inside.index(list.len()),
-            _ => inside.key("new key"),
+        let path = match get(&old, &parent) {
+            Some(Value::Array(list)) => parent.index(list.len()),
+            _ => parent.key("new key"),
         };
         let new = edit::set(&text, &path, &value).unwrap();
-        prop_assert_eq!(said(&new), with(&old, &path, &value));
-        let (start, end) = span(&text, &inside);
+        prop_assert_eq!(parse(&new), with(&old, &path, &value));
+        let (start, end) = span(&text, &parent);
         prop_assert!(new.starts_with(&text[..=start]) && new.ends_with(&text[end - 1..]), "{} -> {}", text, new);
         let is_blank = text[start + 1..end - 1].trim().is_empty();
-        let was = if is_blank { format!("{}{}", &text[..=start], &text[end - 1..]) } else { text };
-        prop_assert_eq!(edit::unset(&new, &path), Ok((was, true)));
+        let restored = if is_blank { format!("{}{}", &text[..=start], &text[end - 1..]) } else { text };
+        prop_assert_eq!(edit::unset(&new, &path), Ok((restored, true)));
     }
 
     #[test]
-    fn what_goes_leaves_all_else_and_every_comment(text in json5(), picks in picks()) {
-        let old = said(&text);
+    fn removing_keeps_other_values_and_all_comments(text in json5(), picks in picks()) {
+        let old = parse(&text);
         let path = existing(&old, &picks);
-        let Some((last, way)) = path.steps().split_last() else { return Ok(()) };
+        let Some((last, parents)) = path.steps().split_last() else { return Ok(()) };
         let (new, was_there) = edit::unset(&text, &path).unwrap();
         prop_assert!(was_there);
-        let mut left = old.clone();
-        let inside = way.iter().fold(&mut left, |here, step| match step {
-            Step::Key(name) => &mut here[name.as_str()],
-            Step::Index(at) => &mut here[*at],
+        let mut expected = old.clone();
+        let target = parents.iter().fold(&mut expected, |node, step| match step {
+            Step::Key(name) => &mut node[name.as_str()],
+            Step::Index(at) => &mut node[*at],
         });
-        match (inside, last) {
+        match (target, last) {
             (Value::Object(object), Step::Key(name)) => drop(object.shift_remove(name)),
             (Value::Array(list), Step::Index(at)) => drop(list.remove(*at)),
             _ => panic!("the path does not fit"),
@@ -257,31 +257,31 @@ proptest! {
         let is_repeated = |list: &Value| list.as_array().is_some_and(|list| {
             list.iter().filter(|item| Some(*item) == get(&old, &path)).count() > 1
         });
-        let holder = way.iter().fold(&old, |here, step| match step {
-            Step::Key(name) => &here[name.as_str()],
-            Step::Index(at) => &here[*at],
+        let old_parent = parents.iter().fold(&old, |node, step| match step {
+            Step::Key(name) => &node[name.as_str()],
+            Step::Index(at) => &node[*at],
         });
         // Of equal items the last one is removed, which may have had another comment inside.
-        if !is_repeated(holder) {
+        if !is_repeated(old_parent) {
             prop_assert_eq!(comments(&new, &[]), comments(&text, &spans(&text, &path)));
         }
-        prop_assert_eq!(said(&new), left);
+        prop_assert_eq!(parse(&new), expected);
         prop_assert_eq!(edit::unset(&text, &path.key("not there")), Ok((text, false)));
     }
 
     #[test]
-    fn any_value_can_be_said_over_any_text(text in json5(), other in json5(), patch in value()) {
-        let value = said(&other);
+    fn any_text_can_be_replaced_by_any_value(text in json5(), other in json5(), patch in value()) {
+        let value = parse(&other);
         let new = edit::replace(&text, &value).unwrap();
-        prop_assert_eq!(&said(&new), &value);
+        prop_assert_eq!(&parse(&new), &value);
         prop_assert_eq!(edit::replace(&new, &value), Ok(new));
         prop_assert!(edit::merge_patch(&text, &patch).is_ok());
     }
 
     #[test]
-    fn any_text_is_edited_or_refused(text in any::<String>(), value in value()) {
+    fn any_text_is_edited_or_rejected(text in any::<String>(), value in value()) {
         if let Ok(new) = edit::set(&text, &Path::root().key("a"), &value) {
-            prop_assert_eq!(&said(&new)["a"], &value);
+            prop_assert_eq!(&parse(&new)["a"], &value);
         }
     }
 }

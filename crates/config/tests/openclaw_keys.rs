@@ -35,12 +35,12 @@ fn data(lists: &[String]) -> String {
     let opaque: Vec<_> = lines().filter(|(_, kind)| *kind == "object").map(|(path, _)| path).collect();
     // The lists name the plugins that were installed; others are possible.
     for path in opaque.into_iter().chain(["plugins.entries"]) {
-        let mut below = &mut keys;
+        let mut node = &mut keys;
         for name in path.split('.') {
-            below = below.0.entry(name.to_owned()).or_default();
+            node = node.0.entry(name.to_owned()).or_default();
         }
-        if !below.0.is_empty() {
-            below.add(["*"]);
+        if !node.0.is_empty() {
+            node.add(["*"]);
         }
     }
     let mut text = format!("# The config keys of OpenClaw {}.\n", VERSIONS.join(" and "));
@@ -50,7 +50,7 @@ fn data(lists: &[String]) -> String {
 }
 
 #[test]
-fn the_data_file_is_what_the_recorded_lists_give() {
+fn the_data_file_matches_the_recorded_lists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lists: Result<Vec<_>, _> = VERSIONS
         .iter()

@@ -72,14 +72,14 @@ fn read_as(text: &str) -> LoadedConfig<sample::Config> {
 
 proptest! {
     #[test]
-    fn what_is_written_as_json5_is_read(members in object(value())) {
+    fn json5_round_trips(members in object(value())) {
         let value = Value::Object(members);
         prop_assume!(!value.to_string().contains("\"$include\""));
         prop_assert_eq!(read_as(&json5(&value)).source, value);
     }
 
     #[test]
-    fn a_text_without_a_reference_is_left_alone(members in object(value())) {
+    fn a_text_without_a_reference_is_unchanged(members in object(value())) {
         let value = Value::Object(members);
         let text = value.to_string();
         prop_assume!(!text.contains("${") && !text.contains("\"$include\"") && !text.contains("\"env\""));

@@ -40,8 +40,8 @@ pub struct Secret {
 impl Secret {
     /// Creates a secret; a blank token or password counts as absent.
     pub fn new(token: Option<String>, password: Option<String>) -> Self {
-        let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
-        Self { token: given(token), password: given(password) }
+        let non_blank = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
+        Self { token: non_blank(token), password: non_blank(password) }
     }
 
     /// Returns true if neither token nor password is set, so that no client could authenticate.
@@ -59,22 +59,22 @@ impl Secret {
         if self.token.is_some() { Kind::Token } else { Kind::Password }
     }
 
-    /// True if one of the texts is the token or the password. Constant time for all wrong texts.
-    fn matches_any(&self, shown: &[&str]) -> bool {
-        Self::any_equal([&self.token, &self.password].into_iter().flatten(), shown)
+    /// True if one of the credentials is the token or the password. Takes the same time for all wrong credentials.
+    fn matches_any(&self, credentials: &[&str]) -> bool {
+        Self::any_equal([&self.token, &self.password].into_iter().flatten(), credentials)
     }
 
-    /// True if one of the texts is the token and the token is long enough to be unguessable. Passwords are chosen by
-    /// people and always count as guessable.
-    fn token_matches_any(&self, shown: &[&str]) -> bool {
-        Self::any_equal(self.token.iter().filter(|token| token.chars().count() >= MIN_TOKEN_CHARS), shown)
+    /// True if one of the credentials is the token and the token is long enough to be unguessable. Passwords are
+    /// chosen by people and always count as guessable.
+    fn token_matches_any(&self, credentials: &[&str]) -> bool {
+        Self::any_equal(self.token.iter().filter(|token| token.chars().count() >= MIN_TOKEN_CHARS), credentials)
     }
 
-    fn any_equal<'a>(known: impl Iterator<Item = &'a String>, shown: &[&str]) -> bool {
-        let pairs = known.flat_map(|known| shown.iter().map(move |shown| (known, shown)));
+    fn any_equal<'a>(secrets: impl Iterator<Item = &'a String>, credentials: &[&str]) -> bool {
+        let pairs = secrets.flat_map(|secret| credentials.iter().map(move |credential| (secret, credential)));
         // Digests have equal length, so the comparison does not reveal the secret's length.
-        let same = |known: &str, shown: &str| Sha256::digest(known).ct_eq(&Sha256::digest(shown));
-        pairs.fold(Choice::from(0), |found, (known, shown)| found | same(known, shown)).into()
+        let is_same = |secret: &str, credential: &str| Sha256::digest(secret).ct_eq(&Sha256::digest(credential));
+        pairs.fold(Choice::from(0), |found, (secret, credential)| found | is_same(secret, credential)).into()
     }
 }
 
@@ -191,8 +191,8 @@ pub(crate) fn format_wait(wait: Duration) -> String {
     format!("{seconds} second{}", if seconds == 1 { "" } else { "s" })
 }
 
-fn code(kind: Kind, what: &str) -> String {
-    format!("AUTH_{}_{what}", kind.name().to_uppercase())
+fn code(kind: Kind, suffix: &str) -> String {
+    format!("AUTH_{}_{suffix}", kind.name().to_uppercase())
 }
 
 /// Compares secrets and limits the rate of failed attempts.
@@ -251,45 +251,46 @@ impl AuthLimiter {
         self.secret.matches_any(&text.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// Checks the shared secret or, failing that, another unguessable credential (`else_worth`, which returns what it
-    /// grants). Every failed credential of any kind is counted here, so none bypasses the lockout.
+    /// Checks the shared secret or, failing that, another unguessable credential: `other_credential` returns
+    /// what it grants. Failures of every kind of credential are counted here, so none bypasses the lockout.
     pub(crate) fn authenticate<T>(
         &self,
         auth: &Auth,
         (address, now): (IpAddr, Instant),
-        else_worth: impl FnOnce() -> Option<T>,
+        other_credential: impl FnOnce() -> Option<T>,
     ) -> Result<Proof<T>, AuthError> {
-        let shown: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
-        let denied = match (shown.is_empty(), &auth.device_token) {
+        let credentials: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
+        let error = match (credentials.is_empty(), &auth.device_token) {
             (false, _) => AuthError::Mismatch(self.kind()),
             (true, Some(_)) => AuthError::DeviceToken,
             // Bootstrap tokens are not supported, so this counts as a failed guess.
             (true, None) if auth.bootstrap_token.is_some() => AuthError::Mismatch(self.kind()),
             (true, None) => return Err(AuthError::Missing(self.kind())),
         };
-        if self.secret.token_matches_any(&shown) {
+        if self.secret.token_matches_any(&credentials) {
             return Ok(Proof::Secret);
         }
-        if let Some(worth) = else_worth() {
-            return Ok(Proof::Other(worth));
+        if let Some(grant) = other_credential() {
+            return Ok(Proof::Other(grant));
         }
         let address = bucket(address);
         // Held until the result is recorded: concurrent guesses get no more comparisons than sequential ones.
-        let mut wrong = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wait) = wrong.wait(address, now) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wait) = failures.wait(address, now) {
             return Err(AuthError::RateLimited { wait });
         }
-        if self.secret.matches_any(&shown) {
+        if self.secret.matches_any(&credentials) {
             return Ok(Proof::Secret);
         }
-        let is_locked_out = wrong.record(address, now);
-        drop(wrong);
-        let note = |what| self.audit.note(AuditRecord::new(what).actor(&address.to_string()).outcome(denied.label()));
-        note(AuditKind::AuthFailed);
+        let is_locked_out = failures.record(address, now);
+        drop(failures);
+        let record_audit =
+            |kind| self.audit.note(AuditRecord::new(kind).actor(&address.to_string()).outcome(error.label()));
+        record_audit(AuditKind::AuthFailed);
         if is_locked_out {
-            note(AuditKind::AuthLockedOut);
+            record_audit(AuditKind::AuthLockedOut);
         }
-        Err(denied)
+        Err(error)
     }
 }
 
@@ -316,7 +317,7 @@ impl Failures {
         if let Some(wait) = self.by_address.get(&address).and_then(|record| record.lockout(now)) {
             return Some(wait);
         }
-        if self.window_start.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
+        if self.window_start.is_none_or(|window_start| now.saturating_duration_since(window_start) >= WINDOW) {
             (self.window_start, self.count, self.next_allowed) = (Some(now), 0, None);
         }
         if self.count < MAX_TOTAL_FAILURES {
@@ -366,182 +367,186 @@ impl AddressFailures {
 mod tests {
     use super::*;
 
-    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn bouncer(token: Option<&str>, password: Option<&str>) -> AuthLimiter {
+    fn limiter(token: Option<&str>, password: Option<&str>) -> AuthLimiter {
         AuthLimiter::new(Secret::new(token.map(str::to_owned), password.map(str::to_owned)))
     }
 
-    fn shows(token: Option<&str>, password: Option<&str>) -> Auth {
+    fn credentials(token: Option<&str>, password: Option<&str>) -> Auth {
         Auth { token: token.map(str::to_owned), password: password.map(str::to_owned), ..Auth::default() }
     }
 
     #[tokio::test]
     async fn the_secret_is_accepted_in_either_field() {
         let now = Instant::now();
-        for bouncer in [bouncer(Some("s"), None), bouncer(None, Some("s")), bouncer(Some("x"), Some("s"))] {
-            for auth in [shows(Some("s"), None), shows(None, Some("s")), shows(Some("s"), Some("s"))] {
-                assert_eq!(bouncer.check(&auth, HOME, now), Ok(()));
+        for limiter in [limiter(Some("s"), None), limiter(None, Some("s")), limiter(Some("x"), Some("s"))] {
+            for auth in [credentials(Some("s"), None), credentials(None, Some("s")), credentials(Some("s"), Some("s"))]
+            {
+                assert_eq!(limiter.check(&auth, LOCAL, now), Ok(()));
             }
         }
     }
 
     #[tokio::test]
-    async fn anything_else_is_refused_and_named() {
+    async fn wrong_and_missing_secrets_are_distinguished() {
         let now = Instant::now();
-        let (token, password) = (bouncer(Some("s"), None), bouncer(None, Some("s")));
-        assert_eq!(token.check(&shows(None, None), HOME, now), Err(AuthError::Missing(Kind::Token)));
-        assert_eq!(token.check(&shows(Some("t"), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
-        assert_eq!(token.check(&shows(Some(""), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
-        assert_eq!(password.check(&shows(Some("t"), None), HOME, now), Err(AuthError::Mismatch(Kind::Password)));
+        let (token, password) = (limiter(Some("s"), None), limiter(None, Some("s")));
+        assert_eq!(token.check(&credentials(None, None), LOCAL, now), Err(AuthError::Missing(Kind::Token)));
+        assert_eq!(token.check(&credentials(Some("t"), None), LOCAL, now), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(token.check(&credentials(Some(""), None), LOCAL, now), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(password.check(&credentials(Some("t"), None), LOCAL, now), Err(AuthError::Mismatch(Kind::Password)));
         let device = Auth { device_token: Some("d".to_owned()), ..Auth::default() };
-        assert_eq!(token.check(&device, HOME, now), Err(AuthError::DeviceToken));
+        assert_eq!(token.check(&device, LOCAL, now), Err(AuthError::DeviceToken));
     }
 
     #[test]
-    fn a_blank_secret_is_none() {
+    fn a_blank_secret_counts_as_absent() {
         assert!(Secret::new(Some(" ".to_owned()), Some(String::new())).is_empty());
         assert_eq!(format!("{:?}", Secret::new(Some("hunter2".to_owned()), None)), "Secret(…)");
     }
 
     #[tokio::test]
-    async fn ten_wrong_secrets_in_a_minute_lock_an_address_out_whatever_it_shows() {
-        let bouncer = bouncer(Some("s"), None);
+    async fn ten_wrong_secrets_in_a_minute_lock_an_address_out() {
+        let limiter = limiter(Some("s"), None);
         let start = Instant::now();
-        let wrong = shows(Some("guess"), None);
+        let wrong = credentials(Some("guess"), None);
         for second in 0..10 {
             let now = start + Duration::from_secs(second);
-            assert_eq!(bouncer.check(&wrong, HOME, now), Err(AuthError::Mismatch(Kind::Token)));
+            assert_eq!(limiter.check(&wrong, LOCAL, now), Err(AuthError::Mismatch(Kind::Token)));
         }
         let now = start + Duration::from_secs(19);
         let locked = Err(AuthError::RateLimited { wait: Duration::from_secs(290) });
-        assert_eq!(bouncer.check(&wrong, HOME, now), locked);
-        assert_eq!(bouncer.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
+        assert_eq!(limiter.check(&wrong, LOCAL, now), locked);
+        assert_eq!(limiter.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
         // R35: a guessable secret is not even compared.
-        assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, now), locked);
-        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-        assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(AuthError::Mismatch(Kind::Token)));
-        assert_eq!(bouncer.check(&shows(Some("s"), None), elsewhere, now), Ok(()));
+        assert_eq!(limiter.check(&credentials(Some("s"), None), LOCAL, now), locked);
+        let other_address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+        assert_eq!(limiter.check(&wrong, other_address, now), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(limiter.check(&credentials(Some("s"), None), other_address, now), Ok(()));
         let later = now + LOCKOUT;
-        assert_eq!(bouncer.check(&wrong, HOME, later), Err(AuthError::Mismatch(Kind::Token)));
-        assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, later), Ok(()));
+        assert_eq!(limiter.check(&wrong, LOCAL, later), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(limiter.check(&credentials(Some("s"), None), LOCAL, later), Ok(()));
     }
 
     #[test]
     fn r37_all_spellings_of_an_address_are_one_bucket() {
-        let same = |addresses: &[&str]| {
-            let mut homes: Vec<_> = addresses.iter().map(|address| ip_prefix(address.parse().unwrap())).collect();
-            homes.dedup();
-            homes.len() == 1
+        let share_prefix = |addresses: &[&str]| {
+            let mut prefixes: Vec<_> = addresses.iter().map(|address| ip_prefix(address.parse().unwrap())).collect();
+            prefixes.dedup();
+            prefixes.len() == 1
         };
         // Guesses spread over all spellings of one address count as guesses from one address.
-        let bouncer = bouncer(Some("s"), None);
+        let limiter = limiter(Some("s"), None);
         let spellings = ["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"];
         let network = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"];
         for spellings in [&spellings[..], &network[..]] {
             let now = Instant::now();
-            let tried = |at: usize| {
-                bouncer.check(&shows(Some("x"), None), spellings[at % spellings.len()].parse().unwrap(), now)
+            let attempt = |at: usize| {
+                limiter.check(&credentials(Some("x"), None), spellings[at % spellings.len()].parse().unwrap(), now)
             };
             assert_eq!(
-                (0..1000).filter(|at| tried(*at) == Err(AuthError::Mismatch(Kind::Token))).count(),
+                (0..1000).filter(|at| attempt(*at) == Err(AuthError::Mismatch(Kind::Token))).count(),
                 MAX_FAILURES
             );
         }
-        assert!(same(&["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"]));
-        assert!(same(&["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"]));
-        assert!(!same(&["2001:db8:1:2::1", "2001:db8:1:3::1"]));
-        assert!(!same(&["192.0.2.7", "192.0.2.8"]));
+        assert!(share_prefix(&["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"]));
+        assert!(share_prefix(&["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"]));
+        assert!(!share_prefix(&["2001:db8:1:2::1", "2001:db8:1:3::1"]));
+        assert!(!share_prefix(&["192.0.2.7", "192.0.2.8"]));
     }
 
     /// Every combination of credential fields is counted as a failed attempt.
     #[tokio::test]
-    async fn r36_every_way_in_is_counted() {
+    async fn r36_failures_are_counted_for_every_credential_field() {
         for fields in 1_u8..16 {
-            let shown = |bit: u8, text: &str| (fields & bit != 0).then(|| text.to_owned());
+            let field = |bit: u8, text: &str| (fields & bit != 0).then(|| text.to_owned());
             let guess = Auth {
-                token: shown(1, "x"),
-                password: shown(2, "y"),
-                device_token: shown(4, "d"),
-                bootstrap_token: shown(8, "b"),
+                token: field(1, "x"),
+                password: field(2, "y"),
+                device_token: field(4, "d"),
+                bootstrap_token: field(8, "b"),
             };
-            let bouncer = bouncer(Some("s"), None);
+            let limiter = limiter(Some("s"), None);
             let now = Instant::now();
-            let judged = |auth: &Auth| bouncer.authenticate(auth, (HOME, now), || None::<()>);
-            let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(AuthError::RateLimited { .. }))).count();
+            let attempt = |auth: &Auth| limiter.authenticate(auth, (LOCAL, now), || None::<()>);
+            let evaluated = (0..100).filter(|_| !matches!(attempt(&guess), Err(AuthError::RateLimited { .. }))).count();
             assert_eq!(evaluated, MAX_FAILURES, "{guess:?}");
             // From here on guessable secrets are not compared. Device tokens still are.
-            let right = Auth { token: Some("s".to_owned()), ..Auth::default() };
-            let locked = bouncer.authenticate(&right, (HOME, now), || None::<()>);
+            let correct = Auth { token: Some("s".to_owned()), ..Auth::default() };
+            let locked = limiter.authenticate(&correct, (LOCAL, now), || None::<()>);
             assert!(matches!(locked, Err(AuthError::RateLimited { .. })), "{locked:?}");
-            assert_eq!(bouncer.authenticate(&right, (HOME, now), || Some(())), Ok(Proof::Other(())));
+            assert_eq!(limiter.authenticate(&correct, (LOCAL, now), || Some(())), Ok(Proof::Other(())));
         }
     }
 
     #[tokio::test]
     async fn m7_guesses_of_others_never_lock_the_right_token_out() {
         let token = "0123456789abcdef0123456789abcdef";
-        let bouncer = bouncer(Some(token), Some("password"));
+        let limiter = limiter(Some(token), Some("password"));
         let now = Instant::now();
-        let guesses: Vec<_> = (0..50).map(|_| bouncer.check(&shows(Some("guess"), None), HOME, now)).collect();
+        let guesses: Vec<_> = (0..50).map(|_| limiter.check(&credentials(Some("guess"), None), LOCAL, now)).collect();
         assert_eq!(
             guesses.iter().filter(|guess| **guess == Err(AuthError::Mismatch(Kind::Token))).count(),
             MAX_FAILURES
         );
         assert!(matches!(guesses[49], Err(AuthError::RateLimited { .. })));
-        assert_eq!(bouncer.check(&shows(Some(token), None), HOME, now), Ok(()));
-        assert_eq!(bouncer.check(&shows(None, Some(token)), HOME, now), Ok(()));
+        assert_eq!(limiter.check(&credentials(Some(token), None), LOCAL, now), Ok(()));
+        assert_eq!(limiter.check(&credentials(None, Some(token)), LOCAL, now), Ok(()));
         // Passwords are chosen by people and count as guessable.
-        assert!(matches!(bouncer.check(&shows(None, Some("password")), HOME, now), Err(AuthError::RateLimited { .. })));
+        assert!(matches!(
+            limiter.check(&credentials(None, Some("password")), LOCAL, now),
+            Err(AuthError::RateLimited { .. })
+        ));
     }
 
     #[tokio::test]
     async fn m7_all_addresses_of_this_machine_are_one_bucket() {
-        let bouncer = bouncer(None, Some("s"));
+        let limiter = limiter(None, Some("s"));
         let now = Instant::now();
         let addresses = (0..700_u16).map(|at| IpAddr::from([127, (at >> 8) as u8, at as u8, 2]));
         let addresses = addresses.chain(["::1".parse().unwrap(), "::ffff:127.0.0.9".parse().unwrap()]);
         let compared = addresses.filter(|address| {
-            bouncer.check(&shows(Some("guess"), None), *address, now) == Err(AuthError::Mismatch(Kind::Password))
+            limiter.check(&credentials(Some("guess"), None), *address, now) == Err(AuthError::Mismatch(Kind::Password))
         });
         assert_eq!(compared.count(), MAX_FAILURES);
     }
 
     #[tokio::test]
-    async fn m7_guesses_of_all_addresses_are_slowed_together() {
-        let bouncer = bouncer(None, Some("s"));
+    async fn m7_guesses_from_all_addresses_are_throttled_globally() {
+        let limiter = limiter(None, Some("s"));
         let start = Instant::now();
-        let tried = |at: u32, now: Instant| {
+        let attempt = |at: u32, now: Instant| {
             let [_, a, b, c] = at.to_be_bytes();
-            bouncer.check(&shows(Some("guess"), None), IpAddr::from([10, a, b, c]), now)
+            limiter.check(&credentials(Some("guess"), None), IpAddr::from([10, a, b, c]), now)
         };
-        let compared = |attempts: std::ops::Range<u32>, now: Instant| {
-            attempts.filter(|at| tried(*at, now) == Err(AuthError::Mismatch(Kind::Password))).count()
+        let count_compared = |attempts: std::ops::Range<u32>, now: Instant| {
+            attempts.filter(|at| attempt(*at, now) == Err(AuthError::Mismatch(Kind::Password))).count()
         };
-        assert_eq!(compared(0..1_000, start), 1_000);
+        assert_eq!(count_compared(0..1_000, start), 1_000);
         // From here on there is one comparison every 250 ms.
-        assert_eq!(compared(1_000..2_000, start), 1);
-        assert_eq!(compared(2_000..3_000, start + Duration::from_millis(249)), 0);
-        assert_eq!(compared(3_000..4_000, start + Duration::from_millis(250)), 1);
+        assert_eq!(count_compared(1_000..2_000, start), 1);
+        assert_eq!(count_compared(2_000..3_000, start + Duration::from_millis(249)), 0);
+        assert_eq!(count_compared(3_000..4_000, start + Duration::from_millis(250)), 1);
         assert_eq!(
-            tried(5_000, start + Duration::from_millis(300)),
+            attempt(5_000, start + Duration::from_millis(300)),
             Err(AuthError::RateLimited { wait: Duration::from_millis(200) })
         );
-        assert_eq!(compared(6_000..6_100, start + WINDOW), 100);
+        assert_eq!(count_compared(6_000..6_100, start + WINDOW), 100);
     }
 
     #[tokio::test]
-    async fn slow_mistakes_lock_nobody_out() {
-        let bouncer = bouncer(Some("s"), None);
+    async fn infrequent_failures_do_not_lock_an_address_out() {
+        let limiter = limiter(Some("s"), None);
         let start = Instant::now();
         for minute in 0..30 {
             let now = start + WINDOW * minute / 5;
-            assert_eq!(bouncer.check(&shows(Some("x"), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
+            assert_eq!(limiter.check(&credentials(Some("x"), None), LOCAL, now), Err(AuthError::Mismatch(Kind::Token)));
         }
     }
 
     #[test]
-    fn each_generation_is_told_in_its_own_words() {
+    fn each_protocol_version_gets_its_own_error_format() {
         let mismatch = AuthError::Mismatch(Kind::Token);
         let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
         assert_eq!(mismatch.error(Generation::Three), ErrorShape::invalid(message));

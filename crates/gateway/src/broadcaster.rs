@@ -32,8 +32,8 @@ impl Broadcaster {
         Self(projector)
     }
 
-    /// Sends an event to all connected clients in the audience, without waiting. Before the gateway serves and after it
-    /// has stopped there are none.
+    /// Sends an event to all connected clients in the audience, without waiting. No client is connected before
+    /// the gateway serves and after it has stopped; the event is dropped then.
     pub fn publish(&self, event: &'static str, payload: &Value, audience: Audience) {
         self.0.publish(event, payload, audience);
     }

@@ -59,8 +59,8 @@ pub(crate) struct Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.set_subscribed(false);
-        let reads = std::mem::take(&mut *self.lock_subscriptions());
-        self.subscription_counts.single_session.fetch_sub(reads.len(), Ordering::Relaxed);
+        let subscriptions = std::mem::take(&mut *self.lock_subscriptions());
+        self.subscription_counts.single_session.fetch_sub(subscriptions.len(), Ordering::Relaxed);
     }
 }
 
@@ -69,8 +69,8 @@ impl Client {
     pub(crate) fn new(
         server: &ServerState,
         session: ClientSession,
-        outbox: Arc<SendQueue>,
-        (presence, stay): (u64, Option<PresenceEntry>),
+        send_queue: Arc<SendQueue>,
+        (presence, presence_entry): (u64, Option<PresenceEntry>),
     ) -> Self {
         Self {
             id: server.next_connection(),
@@ -80,9 +80,9 @@ impl Client {
             is_direct: session.is_direct,
             tool_events: session.tool_events,
             needs_pause: session.generation == Generation::Three || session.params.client.id == TUI,
-            send_queue: outbox,
+            send_queue,
             presence: AtomicU64::new(presence),
-            _presence_entry: stay,
+            _presence_entry: presence_entry,
             is_subscribed: AtomicBool::new(false),
             message_subscriptions: Mutex::default(),
             subscription_counts: server.projector.subscription_counts(),
@@ -112,11 +112,11 @@ impl Client {
     }
 
     /// Subscribes to session changes, or unsubscribes.
-    pub(crate) fn set_subscribed(&self, wants: bool) {
-        if self.is_subscribed.swap(wants, Ordering::Relaxed) == wants {
+    pub(crate) fn set_subscribed(&self, is_wanted: bool) {
+        if self.is_subscribed.swap(is_wanted, Ordering::Relaxed) == is_wanted {
             return;
         }
-        if wants {
+        if is_wanted {
             self.subscription_counts.all_sessions.fetch_add(1, Ordering::Relaxed);
         } else {
             self.subscription_counts.all_sessions.fetch_sub(1, Ordering::Relaxed);
@@ -133,11 +133,11 @@ impl Client {
 
     /// Subscribes to a session's messages; `false` if it has too many subscriptions.
     pub(crate) fn subscribe_messages(&self, key: SessionKey) -> bool {
-        let mut reads = self.lock_subscriptions();
-        if reads.len() >= MAX_SUBSCRIPTIONS && !reads.contains(&key) {
+        let mut subscriptions = self.lock_subscriptions();
+        if subscriptions.len() >= MAX_SUBSCRIPTIONS && !subscriptions.contains(&key) {
             return false;
         }
-        if reads.insert(key) {
+        if subscriptions.insert(key) {
             self.subscription_counts.single_session.fetch_add(1, Ordering::Relaxed);
         }
         true

@@ -79,49 +79,49 @@ impl AdmittedPeer {
 const FLUSH_BYTES: usize = 4_096;
 
 /// Runs a connection from the challenge to the close frame.
-pub(crate) async fn run(server: Arc<ServerState>, socket: WebSocket, visitor: AdmittedPeer) {
+pub(crate) async fn run(server: Arc<ServerState>, socket: WebSocket, peer: AdmittedPeer) {
     let (sink, stream) = socket.split();
-    let outbox = Arc::new(SendQueue::new());
-    let writer = AbortOnDropHandle::new(task::spawn("socket writer", write(sink, outbox.clone())));
-    let mut inbox = SocketReader { stream, connection: visitor.connection.clone(), is_oversized: false };
-    let farewell = run_session(&server, &mut inbox, &outbox, &visitor).await;
-    outbox.close(farewell);
+    let queue = Arc::new(SendQueue::new());
+    let writer = AbortOnDropHandle::new(task::spawn("socket writer", write(sink, queue.clone())));
+    let mut reader = SocketReader { stream, connection: peer.connection.clone(), is_oversized: false };
+    let reason = run_session(&server, &mut reader, &queue, &peer).await;
+    queue.close(reason);
     // A peer that does not read its close frame in time is dropped.
-    if inbox.is_oversized {
-        Box::pin(timeout(LINGER_TIMEOUT, linger(writer, &visitor.connection))).await.ok();
+    if reader.is_oversized {
+        Box::pin(timeout(LINGER_TIMEOUT, linger(writer, &peer.connection))).await.ok();
     } else {
-        timeout(CLOSE_TIMEOUT, async { tokio::join!(writer, inbox.close()) }).await.ok();
+        timeout(CLOSE_TIMEOUT, async { tokio::join!(writer, reader.close()) }).await.ok();
     }
 }
 
 /// Sends the close frame to a peer that may still be sending an oversized message. A client that does not read while it
 /// sends must be able to finish first.
-async fn linger(writer: AbortOnDropHandle<()>, guest: &PendingConnection) {
-    let sending = async {
+async fn linger(writer: AbortOnDropHandle<()>, connection: &PendingConnection) {
+    let finish_sending = async {
         // A writer that panicked will not send anything more.
         writer.await.ok();
-        guest.finish_sending().await;
+        connection.finish_sending().await;
     };
-    tokio::join!(sending, guest.discard());
+    tokio::join!(finish_sending, connection.discard());
 }
 
 /// Writes the send queue to the socket, batching messages that are ready together.
-async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<SendQueue>) {
+async fn write(mut sink: SplitSink<WebSocket, Message>, queue: Arc<SendQueue>) {
     let mut unflushed = None;
     loop {
-        let done = match outbox.next(unflushed.is_some()).await {
+        let result = match queue.next(unflushed.is_some()).await {
             WriterAction::Send(message, size) => {
-                let is_enough = unflushed.is_some_and(|held| held + size > FLUSH_BYTES);
-                let ready = if is_enough { flush(&mut sink, &outbox, &mut unflushed).await } else { Ok(()) };
+                let must_flush = unflushed.is_some_and(|pending| pending + size > FLUSH_BYTES);
+                let flushed = if must_flush { flush(&mut sink, &queue, &mut unflushed).await } else { Ok(()) };
                 *unflushed.get_or_insert(0) += size;
-                match ready {
+                match flushed {
                     Ok(()) => sink.feed(message).await,
-                    Err(_) => ready,
+                    Err(_) => flushed,
                 }
             }
-            WriterAction::Flush => flush(&mut sink, &outbox, &mut unflushed).await,
+            WriterAction::Flush => flush(&mut sink, &queue, &mut unflushed).await,
             WriterAction::Pause => {
-                let flushed = flush(&mut sink, &outbox, &mut unflushed).await;
+                let flushed = flush(&mut sink, &queue, &mut unflushed).await;
                 sleep(ACCEPT_PAUSE).await;
                 flushed
             }
@@ -131,9 +131,9 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<SendQueue>) 
                 return;
             }
         };
-        if let Err(error) = done {
+        if let Err(error) = result {
             tracing::debug!(%error, "failed to write to a client");
-            return outbox.abandon(CloseReason::new(1006, ""));
+            return queue.abandon(CloseReason::new(1006, ""));
         }
     }
 }
@@ -141,11 +141,11 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: Arc<SendQueue>) 
 /// Flushes the batch and releases its bytes from the send queue's accounting.
 async fn flush(
     sink: &mut SplitSink<WebSocket, Message>,
-    outbox: &SendQueue,
+    queue: &SendQueue,
     unflushed: &mut Option<usize>,
 ) -> Result<(), axum::Error> {
     let flushed = sink.flush().await;
-    outbox.release(unflushed.take().unwrap_or_default());
+    queue.release(unflushed.take().unwrap_or_default());
     flushed
 }
 
@@ -169,7 +169,7 @@ impl SocketReader {
     /// Returns the next message of at most `limit` bytes. Cancel safe.
     async fn read(&mut self, limit: usize) -> SocketRead {
         loop {
-            let said = match self.stream.next().await {
+            let frame = match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => Bytes::from(text),
                 Some(Ok(Message::Binary(bytes))) => bytes,
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
@@ -184,10 +184,10 @@ impl SocketReader {
                     });
                 }
             };
-            return if said.len() > limit {
+            return if frame.len() > limit {
                 SocketRead::Closed(self.reject_oversized(limit))
             } else {
-                SocketRead::Message(said)
+                SocketRead::Message(frame)
             };
         }
     }
@@ -209,104 +209,103 @@ impl SocketReader {
 /// Runs the handshake, then serves requests; returns the close frame.
 async fn run_session(
     server: &Arc<ServerState>,
-    inbox: &mut SocketReader,
-    outbox: &Arc<SendQueue>,
-    visitor: &AdmittedPeer,
+    reader: &mut SocketReader,
+    queue: &Arc<SendQueue>,
+    peer: &AdmittedPeer,
 ) -> CloseReason {
     // Boxed, so that the handshake's memory is freed afterwards and an idle connection stays small.
-    let known = tokio::select! {
+    let handshake = tokio::select! {
         biased;
         () = server.stop.cancelled() => return CloseReason::new(1012, "service restart"),
-        known = Box::pin(perform_handshake(server, inbox, outbox, visitor)) => known,
+        handshake = Box::pin(perform_handshake(server, reader, queue, peer)) => handshake,
     };
-    let (client, revoked) = match known {
-        Ok(known) => known,
-        Err(farewell) => return farewell,
+    let (client, revoked) = match handshake {
+        Ok(handshake) => handshake,
+        Err(reason) => return reason,
     };
     let span = tracing::info_span!("client", id = client.id, protocol = client.generation.number());
     let _joined = server.projector.join(client.clone());
-    let gone = async {
+    let revocation = async {
         match &revoked {
             Some(revoked) => revoked.cancelled().await,
             None => std::future::pending().await,
         }
     };
-    let farewell = tokio::select! {
+    let reason = tokio::select! {
         biased;
-        () = gone => CloseReason::new(1008, "device token revoked"),
-        farewell = serve(server, inbox, &client).instrument(span) => farewell,
+        () = revocation => CloseReason::new(1008, "device token revoked"),
+        reason = serve(server, reader, &client).instrument(span) => reason,
     };
     if let Some(revoked) = revoked {
         // Marks the connection as ended, so that the registry drops its entry.
         revoked.cancel();
     }
-    farewell
+    reason
 }
 
 /// Performs the handshake and sends `hello-ok`. The token, if any, is cancelled when the client's device is revoked.
 async fn perform_handshake(
     server: &Arc<ServerState>,
-    inbox: &mut SocketReader,
-    outbox: &Arc<SendQueue>,
-    visitor: &AdmittedPeer,
+    reader: &mut SocketReader,
+    queue: &Arc<SendQueue>,
+    peer: &AdmittedPeer,
 ) -> Result<(Arc<Client>, Option<CancellationToken>), CloseReason> {
-    let (request, session, token) = match timeout(HANDSHAKE_TIMEOUT, authenticate(server, inbox, outbox, visitor)).await
-    {
-        Ok(greeted) => greeted?,
+    let (request, session, token) = match timeout(HANDSHAKE_TIMEOUT, authenticate(server, reader, queue, peer)).await {
+        Ok(result) => result?,
         Err(_) => return Err(CloseReason::new(1000, "")),
     };
-    visitor.mark_authenticated();
+    peer.mark_authenticated();
     let revoked = session.params.device.as_ref().map(|device| server.devices.register_connection(&device.id));
-    let stay = server.presence.add(&session.params, visitor.address(), server.hub.ambient().now_ms());
-    let client = welcome(server, outbox, (&request, session, stay), token.as_deref()).await;
+    let presence_entry = server.presence.add(&session.params, peer.address(), server.hub.ambient().now_ms());
+    let client = welcome(server, queue, (&request, session, presence_entry), token.as_deref()).await;
     Ok((client, revoked))
 }
 
 /// Sends the challenge and verifies the `connect` request.
 async fn authenticate(
     server: &ServerState,
-    inbox: &mut SocketReader,
-    outbox: &SendQueue,
-    visitor: &AdmittedPeer,
+    reader: &mut SocketReader,
+    queue: &SendQueue,
+    peer: &AdmittedPeer,
 ) -> Result<(String, ClientSession, Option<String>), CloseReason> {
     let ambient = server.hub.ambient();
     let nonce = ambient.nonce();
     let challenge = Challenge { nonce: nonce.clone(), ts: ambient.now_ms(), extra: Extra::new() };
-    outbox.send_unnumbered("connect.challenge", &json!(challenge).to_string());
-    let said = match inbox.read(preauth::MAX_FRAME).await {
-        SocketRead::Message(said) => said,
-        SocketRead::Closed(farewell) => return Err(farewell),
+    queue.send_unnumbered("connect.challenge", &json!(challenge).to_string());
+    let text = match reader.read(preauth::MAX_FRAME).await {
+        SocketRead::Message(text) => text,
+        SocketRead::Closed(reason) => return Err(reason),
     };
-    let request = match frame::read(&said) {
+    let request = match frame::read(&text) {
         Inbound::Request(request) => request,
         Inbound::Malformed(_) => return Err(CloseReason::new(1008, "invalid request frame")),
         // As OpenClaw does it: a peer that does not speak the protocol gets a plain close.
         Inbound::NotJson(_) => {
-            tracing::warn!(address = %visitor.connection.address(), bytes = said.len(), "closed an unauthenticated connection: its first message is not JSON");
+            tracing::warn!(address = %peer.connection.address(), bytes = text.len(), "closed an unauthenticated connection: its first message is not JSON");
             return Err(CloseReason::new(1000, ""));
         }
     };
     let Request { id, method, params, .. } = request;
-    let refuse = |refusal: handshake::HandshakeError| {
-        tracing::warn!(address = %visitor.connection.address(), why = refusal.error.message, "handshake rejected");
-        outbox.respond(&Response::error(id.as_str(), (*refusal.error).clone()));
-        refusal.close_reason()
+    let reject = |rejection: handshake::HandshakeError| {
+        tracing::warn!(address = %peer.connection.address(), why = rejection.error.message, "handshake rejected");
+        queue.respond(&Response::error(id.as_str(), (*rejection.error).clone()));
+        rejection.close_reason()
     };
     if method != "connect" {
         let error = ErrorShape::invalid("invalid handshake: first request must be connect");
-        return Err(refuse(error.into()));
+        return Err(reject(error.into()));
     }
     let facts = ConnectionFacts {
         nonce: &nonce,
         now_ms: ambient.now_ms(),
         now: Instant::now(),
-        address: visitor.origin.address,
-        caller: visitor.origin.caller,
-        is_direct: visitor.origin.is_direct,
+        address: peer.origin.address,
+        caller: peer.origin.caller,
+        is_direct: peer.origin.is_direct,
         used_signatures: &server.used_signatures,
     };
-    let session = handshake::verify(params, facts, &server.auth, &server.devices).map_err(&refuse)?;
-    let token = pair_device(server, &session, facts).await.map_err(&refuse)?;
+    let session = handshake::verify(params, facts, &server.auth, &server.devices).map_err(&reject)?;
+    let token = pair_device(server, &session, facts).await.map_err(&reject)?;
     Ok((id, session, token))
 }
 
@@ -322,24 +321,24 @@ async fn pair_device(
         return Ok(None);
     }
     if !facts.is_direct && !server.devices.allows(&device.id, &device.public_key, &session.scopes) {
-        let name = server.hub.ambient().nonce();
-        let Some(request) = server.devices.request(&session.params, name, facts.now_ms) else { return Ok(None) };
+        let request_id = server.hub.ambient().nonce();
+        let Some(request) = server.devices.request(&session.params, request_id, facts.now_ms) else { return Ok(None) };
         let audience = Audience { scope: Some(Scope::Pairing), min_protocol: Generation::Three };
         server.projector.publish("device.pair.requested", &request.to_json(), audience);
         return Err(handshake::not_paired(session.generation, &request.id));
     }
     let (devices, session, now_ms) = (server.devices.clone(), session.clone(), facts.now_ms);
     let ambient = server.hub.ambient();
-    let unguessable = format!("{}{}", ambient.nonce(), ambient.nonce());
+    let random = format!("{}{}", ambient.nonce(), ambient.nonce());
     // Blocking: the list is written to disk.
-    let done = tokio::task::spawn_blocking(move || {
+    let pairing = tokio::task::spawn_blocking(move || {
         devices.pair(&session.params, &session.scopes, now_ms);
         let device = session.params.device.as_ref()?;
         // Clients of protocol 3 would send the token to other gateways, too.
-        let takes_tokens = session.generation == Generation::Four;
-        takes_tokens.then(|| devices.issue(&device.id, &unguessable, now_ms)).flatten()
+        let accepts_tokens = session.generation == Generation::Four;
+        accepts_tokens.then(|| devices.issue(&device.id, &random, now_ms)).flatten()
     });
-    Ok(done.await.unwrap_or_else(|error| {
+    Ok(pairing.await.unwrap_or_else(|error| {
         tracing::error!(%error, "failed to pair a device");
         None
     }))
@@ -348,22 +347,22 @@ async fn pair_device(
 /// Sends the hello response and a health snapshot.
 async fn welcome(
     server: &ServerState,
-    outbox: &Arc<SendQueue>,
-    (request, session, stay): (&str, ClientSession, Option<PresenceEntry>),
+    queue: &Arc<SendQueue>,
+    (request, session, presence_entry): (&str, ClientSession, Option<PresenceEntry>),
     token: Option<&str>,
 ) -> Arc<Client> {
-    outbox.set_limit(send_queue::queue_limit(session.generation));
+    queue.set_limit(send_queue::queue_limit(session.generation));
     let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
     let payload: Arc<str> = health.to_string().into();
-    let (here, state) = hello::visible_presence(server, &session);
-    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), (&health, here, state));
-    outbox.respond(&Response::ok(request, json!(hello)));
-    outbox.try_send_state("health", payload, state);
-    Arc::new(Client::new(server, session, outbox.clone(), (state.presence, stay)))
+    let (presence, state) = hello::visible_presence(server, &session);
+    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), (&health, presence, state));
+    queue.respond(&Response::ok(request, json!(hello)));
+    queue.try_send_state("health", payload, state);
+    Arc::new(Client::new(server, session, queue.clone(), (state.presence, presence_entry)))
 }
 
 /// Serves requests until one side closes.
-async fn serve(server: &Arc<ServerState>, inbox: &mut SocketReader, client: &Arc<Client>) -> CloseReason {
+async fn serve(server: &Arc<ServerState>, reader: &mut SocketReader, client: &Arc<Client>) -> CloseReason {
     let limit = hello::max_frame(client.generation);
     let mut answers = FuturesUnordered::new();
     let (mut tick, mut ping) = (every(TICK_INTERVAL), every(PING_INTERVAL));
@@ -381,9 +380,9 @@ async fn serve(server: &Arc<ServerState>, inbox: &mut SocketReader, client: &Arc
                 client.send_queue.try_send("tick", payload.to_string().into());
             }
             _ = ping.tick(), if client.generation == Generation::Four => client.send_queue.ping(),
-            heard = client.send_queue.wait_for_space().then(|()| inbox.read(limit)) => match heard {
-                SocketRead::Closed(farewell) => return farewell,
-                SocketRead::Message(said) => match frame::read(&said) {
+            read = client.send_queue.wait_for_space().then(|()| reader.read(limit)) => match read {
+                SocketRead::Closed(reason) => return reason,
+                SocketRead::Message(text) => match frame::read(&text) {
                     Inbound::Request(request) if answers.len() < MAX_CONCURRENT_REQUESTS => {
                         let span = tracing::debug_span!("rpc", method = request.method, id = request.id);
                         answers.push(router::dispatch(server.clone(), client.clone(), request).instrument(span));
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_takes_little_room_while_it_only_listens() {
+    fn an_idle_connection_uses_little_memory() {
         let size = size(run);
         assert!(size <= 2_048, "{size} bytes");
     }

@@ -79,25 +79,25 @@ fn skew(generation: Generation) -> Duration {
 pub(crate) fn check(
     params: &ConnectParams,
     device: &Device,
-    facts: SignatureContext<'_>,
+    context: SignatureContext<'_>,
 ) -> Result<(), DeviceAuthError> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(&device.public_key).unwrap_or_default();
     if device.id != hex(&Sha256::digest(&key)) {
         return Err(DeviceAuthError::IdMismatch);
     }
-    let distance = Duration::from_millis(facts.now_ms.abs_diff(device.signed_at));
-    if distance > skew(facts.generation) {
+    let clock_skew = Duration::from_millis(context.now_ms.abs_diff(device.signed_at));
+    if clock_skew > skew(context.generation) {
         return Err(DeviceAuthError::Expired);
     }
     match &device.nonce {
-        None if !facts.is_local => return Err(DeviceAuthError::NonceRequired),
-        Some(nonce) if nonce != facts.nonce => return Err(DeviceAuthError::NonceMismatch),
+        None if !context.is_local => return Err(DeviceAuthError::NonceRequired),
+        Some(nonce) if nonce != context.nonce => return Err(DeviceAuthError::NonceMismatch),
         None | Some(_) => {}
     }
     let key = read_key(&key).ok_or(DeviceAuthError::PublicKey)?;
     let signature = BASE64_URL_SAFE_NO_PAD.decode(&device.signature).unwrap_or_default();
-    let is_good = signed_payloads(params, device).iter().any(|text| is_signed(&key, text.as_bytes(), &signature));
-    if is_good { Ok(()) } else { Err(DeviceAuthError::Signature) }
+    let is_valid = signed_payloads(params, device).iter().any(|text| is_signed(&key, text.as_bytes(), &signature));
+    if is_valid { Ok(()) } else { Err(DeviceAuthError::Signature) }
 }
 
 /// Accepted signatures without a nonce, until they expire. Prevents replay.
@@ -108,14 +108,14 @@ impl UsedSignatures {
     /// Records a signature. Rejects one that was used before, and any while the table is full; clients that sign the
     /// nonce are not affected.
     pub(crate) fn record(&self, device: &Device, now_ms: u64) -> Result<(), DeviceAuthError> {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        used.retain(|_, expires| *expires >= now_ms);
-        if used.len() >= MAX_USED_SIGNATURES || used.contains_key(&device.signature) {
+        let mut signatures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        signatures.retain(|_, expires_at_ms| *expires_at_ms >= now_ms);
+        if signatures.len() >= MAX_USED_SIGNATURES || signatures.contains_key(&device.signature) {
             return Err(DeviceAuthError::NonceRequired);
         }
         // Only protocol 3 has signatures without a nonce.
-        let valid = u64::try_from(skew(Generation::Three).as_millis()).unwrap_or(u64::MAX);
-        used.insert(device.signature.clone(), device.signed_at.saturating_add(valid));
+        let lifetime_ms = u64::try_from(skew(Generation::Three).as_millis()).unwrap_or(u64::MAX);
+        signatures.insert(device.signature.clone(), device.signed_at.saturating_add(lifetime_ms));
         Ok(())
     }
 }
@@ -187,46 +187,46 @@ mod tests {
         .unwrap()
     }
 
-    fn facts() -> SignatureContext<'static> {
+    fn context() -> SignatureContext<'static> {
         SignatureContext { nonce: NONCE, now_ms: SIGNED_AT, is_local: true, generation: Generation::Three }
     }
 
-    fn judged(params: &ConnectParams, facts: SignatureContext<'_>) -> Result<(), DeviceAuthError> {
-        check(params, params.device.as_ref().unwrap(), facts)
+    fn check_params(params: &ConnectParams, context: SignatureContext<'_>) -> Result<(), DeviceAuthError> {
+        check(params, params.device.as_ref().unwrap(), context)
     }
 
     #[test]
-    fn the_golden_signatures_are_good() {
+    fn golden_signatures_are_valid() {
         for version in ["v1", "v2", "v3"] {
-            assert_eq!(judged(&params(version), facts()), Ok(()), "{version}");
+            assert_eq!(check_params(&params(version), context()), Ok(()), "{version}");
             let texts = signed_payloads(&params(version), params(version).device.as_ref().unwrap());
             assert!(texts.contains(&vectors()[version]["payload"].as_str().unwrap().to_owned()), "{version}");
         }
     }
 
     #[test]
-    fn faults_are_found_in_the_order_that_clients_know() {
+    fn errors_are_checked_in_the_order_that_clients_expect() {
         let mut params = params("v2");
         let device = params.device.as_mut().unwrap();
         device.signature = "AAAA".to_owned();
         device.nonce = Some("of another connection".to_owned());
         device.signed_at = SIGNED_AT - 600_001;
         let id = std::mem::replace(&mut device.id, "ab".repeat(32));
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::IdMismatch));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::IdMismatch));
         params.device.as_mut().unwrap().id = id;
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Expired));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Expired));
         params.device.as_mut().unwrap().signed_at = SIGNED_AT;
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::NonceMismatch));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::NonceMismatch));
         params.device.as_mut().unwrap().nonce = None;
         assert_eq!(
-            judged(&params, SignatureContext { is_local: false, ..facts() }),
+            check_params(&params, SignatureContext { is_local: false, ..context() }),
             Err(DeviceAuthError::NonceRequired)
         );
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
-    fn the_signature_covers_everything_that_is_asked_for() {
+    fn the_signature_covers_all_connect_parameters() {
         let changes: [fn(&mut ConnectParams); 6] = [
             |params| params.client.id = "test".to_owned(),
             |params| params.client.mode = "ui".to_owned(),
@@ -239,52 +239,52 @@ mod tests {
             for (at, change) in changes.iter().enumerate() {
                 let mut params = params(version);
                 change(&mut params);
-                assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature), "{version}, change {at}");
+                assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Signature), "{version}, change {at}");
             }
         }
         let mut other = params("v3");
         other.client.platform = "darwin".to_owned();
-        assert_eq!(judged(&other, facts()), Err(DeviceAuthError::Signature));
+        assert_eq!(check_params(&other, context()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
-    fn a_key_that_is_none_is_told_so() {
+    fn an_invalid_public_key_is_reported() {
         let mut params = params("v2");
         let device = params.device.as_mut().unwrap();
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode([7; 31]);
         device.id = hex(&Sha256::digest([7; 31]));
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::PublicKey));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::PublicKey));
     }
 
     #[test]
-    fn each_generation_has_its_own_patience() {
-        let late = |generation, distance| {
-            judged(&params("v2"), SignatureContext { now_ms: SIGNED_AT + distance, generation, ..facts() })
+    fn each_protocol_version_has_its_own_clock_skew() {
+        let check_at = |generation, distance| {
+            check_params(&params("v2"), SignatureContext { now_ms: SIGNED_AT + distance, generation, ..context() })
         };
-        assert_eq!(late(Generation::Three, 600_000), Ok(()));
-        assert_eq!(late(Generation::Three, 600_001), Err(DeviceAuthError::Expired));
-        assert_eq!(late(Generation::Four, 120_000), Ok(()));
-        assert_eq!(late(Generation::Four, 120_001), Err(DeviceAuthError::Expired));
+        assert_eq!(check_at(Generation::Three, 600_000), Ok(()));
+        assert_eq!(check_at(Generation::Three, 600_001), Err(DeviceAuthError::Expired));
+        assert_eq!(check_at(Generation::Four, 120_000), Ok(()));
+        assert_eq!(check_at(Generation::Four, 120_001), Err(DeviceAuthError::Expired));
     }
 
     #[test]
-    fn a_signature_without_nonce_counts_only_as_the_first_form() {
+    fn a_signature_without_nonce_is_valid_for_v1_payloads_only() {
         let mut params = params("v2");
         let key = SigningKey::from_bytes(&[7; 32]);
         let device = params.device.as_mut().unwrap();
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode(key.verifying_key().to_bytes());
         device.id = hex(&Sha256::digest(key.verifying_key().to_bytes()));
         let device = params.device.clone().unwrap();
-        let second_form = signed_payloads(&params, &device).pop().unwrap();
-        let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(second_form.as_bytes()).to_bytes());
+        let v2_payload = signed_payloads(&params, &device).pop().unwrap();
+        let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(v2_payload.as_bytes()).to_bytes());
         params.device = Some(Device { signature, ..device });
-        assert_eq!(judged(&params, facts()), Ok(()));
+        assert_eq!(check_params(&params, context()), Ok(()));
         params.device.as_mut().unwrap().nonce = None;
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
-    fn l6_used_signatures_are_remembered_until_they_expire_and_not_without_bound() {
+    fn l6_used_signatures_are_remembered_until_expiry_up_to_a_limit() {
         let used = UsedSignatures::default();
         let device = params("v1").device.unwrap();
         assert_eq!(used.record(&device, SIGNED_AT - 600_000), Ok(()));
@@ -294,8 +294,8 @@ mod tests {
         // The first signature has expired by then.
         assert_eq!(used.record(&device, SIGNED_AT + 600_001), Ok(()));
         let other = |at: usize| Device { signature: at.to_string(), ..device.clone() };
-        let taken = (0..2 * MAX_USED_SIGNATURES).filter(|at| used.record(&other(*at), SIGNED_AT).is_ok()).count();
-        assert_eq!(taken, MAX_USED_SIGNATURES - 1);
+        let recorded = (0..2 * MAX_USED_SIGNATURES).filter(|at| used.record(&other(*at), SIGNED_AT).is_ok()).count();
+        assert_eq!(recorded, MAX_USED_SIGNATURES - 1);
         assert_eq!(used.record(&other(0), SIGNED_AT + 600_001), Ok(()));
     }
 
@@ -306,20 +306,20 @@ mod tests {
 
     /// The classes that Wycheproof covers. `tests/golden/ed25519-vectors.json` was computed from the equations.
     #[test]
-    fn r49_every_vector_is_judged_as_is_due() {
+    fn r49_every_test_vector_has_the_expected_result() {
         let vectors = include_str!("../tests/golden/ed25519-vectors.json");
         let vectors: Vec<Value> = serde_json::from_str(vectors).unwrap();
         let mut count = [0, 0];
         for vector in &vectors {
             let (text, signature) = (bytes(&vector["message"]), bytes(&vector["signature"]));
-            let is_good = read_key(&bytes(&vector["publicKey"])).is_some_and(|key| is_signed(&key, &text, &signature));
-            assert_eq!(vector["valid"], is_good, "{vector}");
-            count[usize::from(is_good)] += 1;
+            let is_valid = read_key(&bytes(&vector["publicKey"])).is_some_and(|key| is_signed(&key, &text, &signature));
+            assert_eq!(vector["valid"], is_valid, "{vector}");
+            count[usize::from(is_valid)] += 1;
         }
         assert_eq!(count, [137, 5]);
         // Flipping any single bit of a valid signature invalidates it.
-        let good = &vectors[3];
-        let (key, text, signature) = (&good["publicKey"], bytes(&good["message"]), bytes(&good["signature"]));
+        let valid = &vectors[3];
+        let (key, text, signature) = (&valid["publicKey"], bytes(&valid["message"]), bytes(&valid["signature"]));
         let key = read_key(&bytes(key)).unwrap();
         for bit in 0..512 {
             let mut flipped = signature.clone();
@@ -336,50 +336,58 @@ mod tests {
     ];
 
     #[test]
-    fn r49_a_signature_has_no_twin_and_a_weak_key_signs_nothing() {
-        let good = params("v3");
-        let signature = BASE64_URL_SAFE_NO_PAD.decode(&good.device.as_ref().unwrap().signature).unwrap();
-        let mut twin = signature.clone();
+    fn r49_malleable_signatures_and_weak_keys_are_rejected() {
+        let valid = params("v3");
+        let signature = BASE64_URL_SAFE_NO_PAD.decode(&valid.device.as_ref().unwrap().signature).unwrap();
+        let mut malleated = signature.clone();
         let mut carry = 0_u16;
-        for (byte, order) in twin[32..].iter_mut().zip(ORDER) {
+        for (byte, order) in malleated[32..].iter_mut().zip(ORDER) {
             let sum = u16::from(*byte) + u16::from(order) + carry;
             (*byte, carry) = (sum as u8, sum >> 8);
         }
-        for wrong in [twin, signature[..63].to_vec(), [signature.clone(), vec![0]].concat(), vec![0; 64], Vec::new()] {
-            let mut params = good.clone();
+        for wrong in
+            [malleated, signature[..63].to_vec(), [signature.clone(), vec![0]].concat(), vec![0; 64], Vec::new()]
+        {
+            let mut params = valid.clone();
             params.device.as_mut().unwrap().signature = BASE64_URL_SAFE_NO_PAD.encode(&wrong);
-            assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature), "{wrong:?}");
+            assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Signature), "{wrong:?}");
         }
         // Points of small order: with them, one signature fits many messages.
         let identity = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         for weak in [identity, [0; 32]] {
-            let mut params = good.clone();
+            let mut params = valid.clone();
             let device = params.device.as_mut().unwrap();
             device.public_key = BASE64_URL_SAFE_NO_PAD.encode(weak);
             device.id = hex(&Sha256::digest(weak));
             device.signature = BASE64_URL_SAFE_NO_PAD.encode([identity.as_slice(), &[0; 32]].concat());
-            let fault = judged(&params, facts()).unwrap_err();
-            assert!(matches!(fault, DeviceAuthError::Signature | DeviceAuthError::PublicKey), "{fault:?}");
+            let error = check_params(&params, context()).unwrap_err();
+            assert!(matches!(error, DeviceAuthError::Signature | DeviceAuthError::PublicKey), "{error:?}");
         }
         let padded = BASE64_URL_SAFE_NO_PAD.encode(&signature) + "==";
-        let mut params = good;
+        let mut params = valid;
         params.device.as_mut().unwrap().signature = padded;
-        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
+        assert_eq!(check_params(&params, context()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
-    fn r49_a_nonce_counts_for_one_connection_and_a_signature_for_a_short_while() {
-        let again = SignatureContext { nonce: "of-another-connection", ..facts() };
-        assert_eq!(judged(&params("v3"), again), Err(DeviceAuthError::NonceMismatch));
-        let four = SignatureContext { generation: Generation::Four, ..facts() };
-        for (distance, judgement) in [(0, Ok(())), (120_001, Err(DeviceAuthError::Expired))] {
-            assert_eq!(judged(&params("v3"), SignatureContext { now_ms: SIGNED_AT + distance, ..four }), judgement);
-            assert_eq!(judged(&params("v3"), SignatureContext { now_ms: SIGNED_AT - distance, ..four }), judgement);
+    fn r49_a_nonce_is_valid_for_one_connection_and_a_signature_expires() {
+        let other_nonce = SignatureContext { nonce: "of-another-connection", ..context() };
+        assert_eq!(check_params(&params("v3"), other_nonce), Err(DeviceAuthError::NonceMismatch));
+        let protocol_four = SignatureContext { generation: Generation::Four, ..context() };
+        for (distance, expected) in [(0, Ok(())), (120_001, Err(DeviceAuthError::Expired))] {
+            assert_eq!(
+                check_params(&params("v3"), SignatureContext { now_ms: SIGNED_AT + distance, ..protocol_four }),
+                expected
+            );
+            assert_eq!(
+                check_params(&params("v3"), SignatureContext { now_ms: SIGNED_AT - distance, ..protocol_four }),
+                expected
+            );
         }
     }
 
     #[test]
-    fn each_generation_is_told_in_its_own_words() {
+    fn each_protocol_version_gets_its_own_error_format() {
         let message = "device nonce mismatch";
         assert_eq!(DeviceAuthError::NonceMismatch.error(Generation::Three), ErrorShape::invalid(message));
         assert_eq!(

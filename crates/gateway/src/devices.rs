@@ -169,208 +169,215 @@ impl Devices {
     /// scopes it requested in addition to those it has.
     pub(crate) fn pair(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
         let Some(device) = &params.device else { return };
-        let mut known = self.lock();
-        let found = known.paired.get(&device.id).filter(|found| found.public_key == device.public_key).cloned();
-        let mut after = found.clone().unwrap_or_else(|| build_device(params, scopes.names(), now_ms));
-        merge_scopes(&mut after.scopes, scopes.names());
-        let is_new = found.as_ref().is_none_or(|found| *found != after);
-        after.last_seen_at_ms = now_ms;
-        known.paired.insert(device.id.clone(), after);
-        while known.paired.len() > MAX_DEVICES {
-            let oldest = known.paired.iter().min_by_key(|(_, device)| device.last_seen_at_ms);
+        let mut registry = self.lock();
+        let found = registry.paired.get(&device.id).filter(|found| found.public_key == device.public_key).cloned();
+        let mut updated = found.clone().unwrap_or_else(|| build_device(params, scopes.names(), now_ms));
+        merge_scopes(&mut updated.scopes, scopes.names());
+        let is_new = found.as_ref().is_none_or(|found| *found != updated);
+        updated.last_seen_at_ms = now_ms;
+        registry.paired.insert(device.id.clone(), updated);
+        while registry.paired.len() > MAX_DEVICES {
+            let oldest = registry.paired.iter().min_by_key(|(_, device)| device.last_seen_at_ms);
             let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
-            known.paired.remove(&id);
+            registry.paired.remove(&id);
         }
         if is_new {
-            self.write(&known);
+            self.write(&registry);
             self.record_audit(AuditKind::DevicePaired, &device.id, scopes.names());
         }
     }
 
     /// Issues the first token of a device, with the device's scopes; `None` if it has one already. Only the digest is
     /// kept, so the token cannot be shown again.
-    pub(crate) fn issue(&self, id: &str, unguessable: &str, now_ms: u64) -> Option<String> {
-        let token = digest(unguessable);
-        let mut known = self.lock();
-        let device = known.paired.get_mut(id).filter(|device| device.tokens.is_empty())?;
+    pub(crate) fn issue(&self, id: &str, random: &str, now_ms: u64) -> Option<String> {
+        let token = digest(random);
+        let mut registry = self.lock();
+        let device = registry.paired.get_mut(id).filter(|device| device.tokens.is_empty())?;
         let scopes = device.scopes.clone();
         device.tokens.push(Token { digest: digest(&token), scopes, created_at_ms: now_ms });
-        self.write(&known);
+        self.write(&registry);
         Some(token)
     }
 
     /// Returns the scopes that a device token grants, if it is valid.
     pub(crate) fn token_scopes(&self, id: &str, token: &str) -> Option<Vec<String>> {
-        let known = self.lock();
-        let device = known.paired.get(id)?;
-        let shown = digest(token);
-        let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
-        let token = device.tokens.iter().find(is_shown)?;
+        let registry = self.lock();
+        let device = registry.paired.get(id)?;
+        let wanted_digest = digest(token);
+        let matches = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(wanted_digest.as_bytes()));
+        let token = device.tokens.iter().find(matches)?;
         Some(token.scopes.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect())
     }
 
     /// Returns true if a text is a token of any device; for requests that carry no device id.
     pub(crate) fn has_token(&self, token: &str) -> bool {
-        let shown = digest(token);
-        let known = self.lock();
-        let mut digests = known.paired.values().flat_map(|device| &device.tokens).map(|token| &token.digest);
-        digests.any(|digest| digest.as_bytes().ct_eq(shown.as_bytes()).into())
+        let wanted_digest = digest(token);
+        let registry = self.lock();
+        let mut digests = registry.paired.values().flat_map(|device| &device.tokens).map(|token| &token.digest);
+        digests.any(|digest| digest.as_bytes().ct_eq(wanted_digest.as_bytes()).into())
     }
 
     /// Returns true if a text is a token of any device and grants this scope.
-    pub(crate) fn token_grants(&self, token: &str, need: Scope) -> bool {
-        let shown = digest(token);
-        let known = self.lock();
-        let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
-        known.paired.values().any(|device| {
-            let granted = device.tokens.iter().find(is_shown).map(|token| &token.scopes);
+    pub(crate) fn token_grants(&self, token: &str, required: Scope) -> bool {
+        let wanted_digest = digest(token);
+        let registry = self.lock();
+        let matches = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(wanted_digest.as_bytes()));
+        registry.paired.values().any(|device| {
+            let granted = device.tokens.iter().find(matches).map(|token| &token.scopes);
             granted.is_some_and(|granted| {
-                let both = granted.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect();
-                Scopes::from_names(both).allow(need)
+                let effective = granted.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect();
+                Scopes::from_names(effective).allow(required)
             })
         })
     }
 
     /// Whether a device is paired with this key and approved for all of these scopes.
     pub(crate) fn allows(&self, id: &str, public_key: &str, scopes: &Scopes) -> bool {
-        let known = self.lock();
-        let Some(device) = known.paired.get(id).filter(|device| device.public_key == public_key) else { return false };
+        let registry = self.lock();
+        let Some(device) = registry.paired.get(id).filter(|device| device.public_key == public_key) else {
+            return false;
+        };
         let approved = Scopes::from_names(device.scopes.clone());
         scopes.names().iter().all(|scope| approved.includes(scope))
     }
 
     /// Registers a pairing request of a remote device. A repeated request returns the first one.
-    pub(crate) fn request(&self, params: &ConnectParams, request: String, now_ms: u64) -> Option<DevicePairingRequest> {
+    pub(crate) fn request(
+        &self,
+        params: &ConnectParams,
+        request_id: String,
+        now_ms: u64,
+    ) -> Option<DevicePairingRequest> {
         let device = params.device.as_ref()?;
-        let mut known = self.lock();
-        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
+        let mut registry = self.lock();
+        registry.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
         let scopes = params.scopes.clone().unwrap_or_default();
         let is_same =
             |request: &&DevicePairingRequest| request.device_id == device.id && request.device.scopes == scopes;
-        if let Some(found) = known.requests.iter().find(is_same) {
+        if let Some(found) = registry.requests.iter().find(is_same) {
             return Some(found.clone());
         }
         // A device has one request: the scopes that it asked for last.
-        known.requests.retain(|request| request.device_id != device.id);
+        registry.requests.retain(|request| request.device_id != device.id);
         let request = DevicePairingRequest {
-            id: request,
+            id: request_id,
             device_id: device.id.clone(),
             device: build_device(params, &scopes, now_ms),
             at_ms: now_ms,
         };
-        known.requests.push(request.clone());
-        if known.requests.len() > MAX_REQUESTS {
-            known.requests.remove(0);
+        registry.requests.push(request.clone());
+        if registry.requests.len() > MAX_REQUESTS {
+            registry.requests.remove(0);
         }
         Some(request)
     }
 
     /// Approves a pairing request. The approver must hold every scope that is granted.
-    pub(crate) fn approve(&self, id: &str, by: &Scopes, now_ms: u64) -> Result<Value, Error> {
-        let mut known = self.lock();
-        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
-        let Some(at) = known.requests.iter().position(|request| request.id == id) else {
-            known.wrong_ids += 1;
-            if known.wrong_ids >= MAX_WRONG_IDS {
+    pub(crate) fn approve(&self, id: &str, approver: &Scopes, now_ms: u64) -> Result<Value, Error> {
+        let mut registry = self.lock();
+        registry.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
+        let Some(at) = registry.requests.iter().position(|request| request.id == id) else {
+            registry.wrong_ids += 1;
+            if registry.wrong_ids >= MAX_WRONG_IDS {
                 // Prevents guessing of request ids. Waiting devices will ask again and get a new id.
-                known.requests.clear();
-                known.wrong_ids = 0;
+                registry.requests.clear();
+                registry.wrong_ids = 0;
             }
             return Err(Error::NoRequest);
         };
-        known.wrong_ids = 0;
-        if let Some(above) = known.requests[at].device.scopes.iter().find(|scope| !by.includes(scope)) {
-            return Err(Error::MissingScope(above.clone()));
+        registry.wrong_ids = 0;
+        if let Some(missing) = registry.requests[at].device.scopes.iter().find(|scope| !approver.includes(scope)) {
+            return Err(Error::MissingScope(missing.clone()));
         }
-        let DevicePairingRequest { device_id, mut device, .. } = known.requests.remove(at);
+        let DevicePairingRequest { device_id, mut device, .. } = registry.requests.remove(at);
         device.approved_at_ms = now_ms;
         device.last_seen_at_ms = now_ms;
         // A paired device that asked for more scopes keeps those it has. Its tokens, which cover these only, are replaced.
-        let paired = known.paired.get(&device_id).filter(|paired| paired.public_key == device.public_key);
+        let paired = registry.paired.get(&device_id).filter(|paired| paired.public_key == device.public_key);
         if let Some(paired) = paired {
             merge_scopes(&mut device.scopes, &paired.scopes);
         }
-        let shown = shown(&device_id, &device);
+        let approved = device_json(&device_id, &device);
         self.record_audit(AuditKind::DevicePaired, &device_id, &device.scopes);
-        known.paired.insert(device_id, device);
-        self.write(&known);
-        Ok(shown)
+        registry.paired.insert(device_id, device);
+        self.write(&registry);
+        Ok(approved)
     }
 
     /// Rejects a pairing request; returns the device id.
     pub(crate) fn reject(&self, id: &str) -> Result<String, Error> {
-        let mut known = self.lock();
-        let at = known.requests.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
-        let request = known.requests.remove(at);
+        let mut registry = self.lock();
+        let at = registry.requests.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
+        let request = registry.requests.remove(at);
         self.record_audit(AuditKind::DeviceRejected, &request.device_id, &request.device.scopes);
         Ok(request.device_id)
     }
 
     /// Removes a device with its tokens and closes its connections. The caller must manage all of the device's scopes.
-    pub(crate) fn remove(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
-        let mut known = self.lock();
-        known.manageable(id, manages)?;
-        known.paired.remove(id);
-        known.close_connections(id);
-        self.write(&known);
+    pub(crate) fn remove(&self, id: &str, manageable_scopes: &Scopes) -> Result<(), Error> {
+        let mut registry = self.lock();
+        registry.manageable(id, manageable_scopes)?;
+        registry.paired.remove(id);
+        registry.close_connections(id);
+        self.write(&registry);
         self.record_audit(AuditKind::DeviceRemoved, id, &[]);
         Ok(())
     }
 
     /// Sets the display name of a device.
-    pub(crate) fn rename(&self, id: &str, name: &str, manages: &Scopes) -> Result<Value, Error> {
-        let mut known = self.lock();
-        let device = known.manageable(id, manages)?;
+    pub(crate) fn rename(&self, id: &str, name: &str, manageable_scopes: &Scopes) -> Result<Value, Error> {
+        let mut registry = self.lock();
+        let device = registry.manageable(id, manageable_scopes)?;
         device.display_name = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
-        let shown = shown(id, device);
-        self.write(&known);
-        Ok(shown)
+        let renamed = device_json(id, device);
+        self.write(&registry);
+        Ok(renamed)
     }
 
     /// Revokes all tokens of a device and closes its connections.
-    pub(crate) fn revoke(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
-        let mut known = self.lock();
-        known.manageable(id, manages)?.tokens.clear();
-        known.close_connections(id);
-        self.write(&known);
+    pub(crate) fn revoke(&self, id: &str, manageable_scopes: &Scopes) -> Result<(), Error> {
+        let mut registry = self.lock();
+        registry.manageable(id, manageable_scopes)?.tokens.clear();
+        registry.close_connections(id);
+        self.write(&registry);
         self.record_audit(AuditKind::DeviceTokenRevoked, id, &[]);
         Ok(())
     }
 
     /// Replaces all tokens of a device with a new one, whose scopes exceed neither the device's nor the caller's.
-    pub(crate) fn rotate(&self, id: &str, new: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
-        let mut known = self.lock();
-        let device = known.manageable(id, new.manageable_scopes)?;
-        let wanted: Vec<String> = new.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
-        if let Some(above) =
-            wanted.iter().find(|scope| !device.scopes.contains(scope) || !new.caller_scopes.includes(scope))
+    pub(crate) fn rotate(&self, id: &str, rotation: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
+        let mut registry = self.lock();
+        let device = registry.manageable(id, rotation.manageable_scopes)?;
+        let scopes: Vec<String> = rotation.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
+        if let Some(missing) =
+            scopes.iter().find(|scope| !device.scopes.contains(scope) || !rotation.caller_scopes.includes(scope))
         {
-            return Err(Error::MissingScope(above.clone()));
+            return Err(Error::MissingScope(missing.clone()));
         }
-        let token = digest(new.random);
-        device.tokens = vec![Token { digest: digest(&token), scopes: wanted.clone(), created_at_ms: new.now_ms }];
-        known.close_connections(id);
-        self.write(&known);
-        self.record_audit(AuditKind::DeviceTokenRotated, id, &wanted);
-        Ok((token, wanted))
+        let token = digest(rotation.random);
+        device.tokens = vec![Token { digest: digest(&token), scopes: scopes.clone(), created_at_ms: rotation.now_ms }];
+        registry.close_connections(id);
+        self.write(&registry);
+        self.record_audit(AuditKind::DeviceTokenRotated, id, &scopes);
+        Ok((token, scopes))
     }
 
     /// Registers a connection of a device; the token is cancelled when the device is removed or its tokens are revoked.
     pub(crate) fn register_connection(&self, id: &str) -> CancellationToken {
         let token = CancellationToken::new();
-        let mut known = self.lock();
+        let mut registry = self.lock();
         // Drop entries of connections that have ended.
-        known.connections.retain(|(_, token)| !token.is_cancelled());
-        known.connections.push((id.to_owned(), token.clone()));
+        registry.connections.retain(|(_, token)| !token.is_cancelled());
+        registry.connections.push((id.to_owned(), token.clone()));
         token
     }
 
     /// Lists paired devices and pairing requests.
     pub(crate) fn list(&self, now_ms: u64) -> Value {
-        let mut known = self.lock();
-        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
-        let paired: Vec<_> = known.paired.iter().map(|(id, device)| shown(id, device)).collect();
-        let pending: Vec<_> = known.requests.iter().map(DevicePairingRequest::to_json).collect();
+        let mut registry = self.lock();
+        registry.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
+        let paired: Vec<_> = registry.paired.iter().map(|(id, device)| device_json(id, device)).collect();
+        let pending: Vec<_> = registry.requests.iter().map(DevicePairingRequest::to_json).collect();
         json!({"pending": pending, "paired": paired})
     }
 
@@ -378,14 +385,14 @@ impl Devices {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record_audit(&self, what: AuditKind, device: &str, scopes: &[String]) {
-        let fact = AuditRecord::new(what).actor("operator").with("device", device);
-        self.audit.note(if scopes.is_empty() { fact } else { fact.with("scopes", &scopes.join(" ")) });
+    fn record_audit(&self, kind: AuditKind, device: &str, scopes: &[String]) {
+        let record = AuditRecord::new(kind).actor("operator").with("device", device);
+        self.audit.note(if scopes.is_empty() { record } else { record.with("scopes", &scopes.join(" ")) });
     }
 
     /// Writes the list. If that fails, the change lasts until the gateway stops.
-    fn write(&self, known: &DeviceRegistry) {
-        if let Err(error) = write(&self.file, &known.paired) {
+    fn write(&self, registry: &DeviceRegistry) {
+        if let Err(error) = write(&self.file, &registry.paired) {
             tracing::error!(%error, file = %self.file.display(), "failed to write the device list");
         }
     }
@@ -393,10 +400,10 @@ impl Devices {
 
 impl DeviceRegistry {
     /// Finds a device whose scopes are all among those the caller manages.
-    fn manageable(&mut self, id: &str, manages: &Scopes) -> Result<&mut Device, Error> {
+    fn manageable(&mut self, id: &str, manageable_scopes: &Scopes) -> Result<&mut Device, Error> {
         let device = self.paired.get_mut(id).ok_or(Error::NoDevice)?;
-        match device.scopes.iter().find(|scope| !manages.includes(scope)) {
-            Some(above) => Err(Error::MissingScope(above.clone())),
+        match device.scopes.iter().find(|scope| !manageable_scopes.includes(scope)) {
+            Some(missing) => Err(Error::MissingScope(missing.clone())),
             None => Ok(device),
         }
     }
@@ -413,15 +420,15 @@ impl DevicePairingRequest {
     /// Formats the request for operators.
     pub(crate) fn to_json(&self) -> Value {
         let Device { public_key, display_name, platform, client_id, client_mode, scopes, .. } = &self.device;
-        let mut shown = json!({
+        let mut json = json!({
             "requestId": self.id, "deviceId": self.device_id, "publicKey": public_key, "platform": platform,
             "clientId": client_id, "clientMode": client_mode, "role": "operator", "roles": ["operator"],
             "scopes": scopes, "ts": self.at_ms,
         });
         if let Some(name) = display_name {
-            shown["displayName"] = name.as_str().into();
+            json["displayName"] = name.as_str().into();
         }
-        shown
+        json
     }
 }
 
@@ -429,11 +436,11 @@ impl DevicePairingRequest {
 fn build_device(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
     let client = &params.client;
     // Untrusted text: control characters are removed and the length is limited.
-    let short = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
+    let sanitise = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
     Device {
         public_key: params.device.as_ref().map(|device| device.public_key.clone()).unwrap_or_default(),
-        display_name: client.extra.get("displayName").and_then(Value::as_str).map(short),
-        platform: short(&client.platform),
+        display_name: client.extra.get("displayName").and_then(Value::as_str).map(sanitise),
+        platform: sanitise(&client.platform),
         client_id: client.id.clone(),
         client_mode: client.mode.clone(),
         scopes: scopes.to_vec(),
@@ -445,22 +452,22 @@ fn build_device(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Devic
 }
 
 /// Formats a device for operators, without token digests.
-fn shown(id: &str, device: &Device) -> Value {
+fn device_json(id: &str, device: &Device) -> Value {
     let token = |token: &Token| json!({"role": "operator", "scopes": token.scopes, "createdAtMs": token.created_at_ms});
-    let mut shown = json!({
+    let mut json = json!({
         "deviceId": id, "publicKey": device.public_key, "platform": device.platform, "clientId": device.client_id,
         "clientMode": device.client_mode, "role": "operator", "roles": ["operator"], "scopes": device.scopes,
         "createdAtMs": device.created_at_ms, "approvedAtMs": device.approved_at_ms,
         "tokens": device.tokens.last().map(token).into_iter().collect::<Vec<_>>(),
     });
     if let Some(name) = &device.display_name {
-        shown["displayName"] = name.as_str().into();
+        json["displayName"] = name.as_str().into();
     }
-    shown
+    json
 }
 
-fn merge_scopes(scopes: &mut Vec<String>, more: &[String]) {
-    for scope in more {
+fn merge_scopes(scopes: &mut Vec<String>, added: &[String]) {
+    for scope in added {
         if !scopes.contains(scope) {
             scopes.push(scope.clone());
         }
@@ -473,14 +480,14 @@ fn digest(token: &str) -> String {
 
 fn write(file: &Path, paired: &BTreeMap<String, Device>) -> io::Result<()> {
     // The state directory itself is not created here; it exists wherever a gateway runs.
-    if let Some(folder) = file.parent().filter(|folder| !folder.exists()) {
-        fs::DirBuilder::new().mode(0o700).create(folder)?;
+    if let Some(directory) = file.parent().filter(|directory| !directory.exists()) {
+        fs::DirBuilder::new().mode(0o700).create(directory)?;
     }
-    let beside = file.with_extension("json.tmp");
-    let mut new = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
-    new.write_all(&serde_json::to_vec_pretty(paired)?)?;
-    new.sync_all()?;
-    fs::rename(&beside, file)
+    let temporary = file.with_extension("json.tmp");
+    let mut writer = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+    writer.write_all(&serde_json::to_vec_pretty(paired)?)?;
+    writer.sync_all()?;
+    fs::rename(&temporary, file)
 }
 
 #[cfg(test)]

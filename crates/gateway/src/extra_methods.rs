@@ -81,12 +81,12 @@ pub struct Method {
 
 impl Method {
     /// Creates a method with this name, for callers that have the required scope.
-    pub fn new<F, A>(name: &'static str, needs: impl Into<MethodScopes>, answer: F) -> Self
+    pub fn new<F, A>(name: &'static str, scopes: impl Into<MethodScopes>, handler: F) -> Self
     where
         F: Fn(MethodRequest) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
     {
-        Self { name, scopes: needs.into(), handler: Arc::new(move |asked| Box::pin(answer(asked))) }
+        Self { name, scopes: scopes.into(), handler: Arc::new(move |request| Box::pin(handler(request))) }
     }
 }
 

@@ -42,14 +42,14 @@ impl FuzzRng {
 
 /// Returns one of the texts with up to four mutations: a byte changed, a part removed, duplicated or truncated, or a
 /// piece inserted.
-fn mutated(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
-    let mut dice = FuzzRng(seed);
-    let mut bytes = texts[dice.below(texts.len())].to_vec();
-    for _ in 0..dice.below(5) {
-        let at = dice.below(bytes.len() + 1);
-        let end = (at + dice.below(12)).min(bytes.len());
-        match dice.below(6) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+fn mutated(texts: &[&[u8]], fragments: &[&[u8]], seed: u64) -> Vec<u8> {
+    let mut rng = FuzzRng(seed);
+    let mut bytes = texts[rng.below(texts.len())].to_vec();
+    for _ in 0..rng.below(5) {
+        let at = rng.below(bytes.len() + 1);
+        let end = (at + rng.below(12)).min(bytes.len());
+        match rng.below(6) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
             1 => drop(bytes.drain(at..end)),
             2 => {
                 let part = bytes[at..end].to_vec();
@@ -57,8 +57,8 @@ fn mutated(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
             }
             3 => bytes.truncate(at),
             _ => {
-                let piece = pieces[dice.below(pieces.len())];
-                bytes.splice(at..at, piece.iter().copied());
+                let fragment = fragments[rng.below(fragments.len())];
+                bytes.splice(at..at, fragment.iter().copied());
             }
         }
     }
@@ -74,7 +74,7 @@ fn r50_fuzz_frame() {
         br#"[[[[[[[[[[]]]]]]]]]]"#,
     ];
     let deep = "[".repeat(40);
-    let pieces: [&[u8]; 14] = [
+    let fragments: [&[u8]; 14] = [
         b"\"",
         b"\\",
         b"{",
@@ -91,12 +91,12 @@ fn r50_fuzz_frame() {
         deep.as_bytes(),
     ];
     for seed in seeds() {
-        let bytes = mutated(&texts, &pieces, seed);
+        let bytes = mutated(&texts, &fragments, seed);
         match frame::read(&bytes) {
             Inbound::Request(request) => {
                 assert!(!request.id.is_empty() && !request.method.is_empty(), "seed {seed}");
-                let again = serde_json::to_vec(&request).unwrap();
-                assert_eq!(frame::read(&again), Inbound::Request(request), "seed {seed}");
+                let encoded = serde_json::to_vec(&request).unwrap();
+                assert_eq!(frame::read(&encoded), Inbound::Request(request), "seed {seed}");
             }
             Inbound::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
             Inbound::NotJson(response) => {
@@ -120,8 +120,8 @@ fn check_origin(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<
     for (name, value) in headers {
         map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).ok()?);
     }
-    let ends = ConnectionAddrs { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]), port: 5173 };
-    Some(check(&map, ends, &rules).map(|knock| knock.address))
+    let addresses = ConnectionAddrs { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]), port: 5173 };
+    Some(check(&map, addresses, &rules).map(|origin| origin.address))
 }
 
 /// True if the rest of an authority is empty or a port.
@@ -162,14 +162,14 @@ fn r50_fuzz_origin() {
             continue;
         }
         let text = String::from_utf8(origin).unwrap().to_ascii_lowercase();
-        let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")).unwrap();
-        let is_here = ["localhost", "[::1]"].iter().any(|name| place.strip_prefix(name).is_some_and(is_port));
+        let authority = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")).unwrap();
+        let is_local_name = ["localhost", "[::1]"].iter().any(|name| authority.strip_prefix(name).is_some_and(is_port));
         let is_loopback =
-            [Some(place), place.rsplit_once(':').map(|(host, _)| host)].into_iter().flatten().any(|host| {
-                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-                bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+            [Some(authority), authority.rsplit_once(':').map(|(host, _)| host)].into_iter().flatten().any(|host| {
+                let address_text = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+                address_text.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
             });
-        assert!(is_here || is_loopback || text == "https://desk.example", "seed {seed}: {text}");
+        assert!(is_local_name || is_loopback || text == "https://desk.example", "seed {seed}: {text}");
     }
 }
 
@@ -199,24 +199,25 @@ fn r50_fuzz_ip() {
         b"[2001:db8::1]:80",
         b"unknown",
     ];
-    let pieces: [&[u8]; 11] =
+    let fragments: [&[u8]; 11] =
         [b",", b", ", b"::", b":", b".", b"0", b"255", b"ffff", b"%lo", b"127.0.0.1", b", 127.0.0.9, 10.0.0.9"];
     for seed in seeds() {
-        let way = mutated(&texts, &pieces, seed);
-        let Some(Ok(address)) = check_origin("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &way)])
+        let forwarded_for = mutated(&texts, &fragments, seed);
+        let Some(Ok(address)) =
+            check_origin("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &forwarded_for)])
         else {
             continue;
         };
         // Expected: the last hop that is not a trusted proxy.
-        let text = String::from_utf8(way).unwrap();
+        let text = String::from_utf8(forwarded_for).unwrap();
         let hops = text.rsplit(',').map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
         let proxies = [IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])];
         let last = hops.map(Result::unwrap).find(|hop| !proxies.contains(hop));
         assert_eq!(Some(address), last, "seed {seed}: {text}");
-        let home = ip_prefix(address);
-        assert_eq!((ip_prefix(home), address.to_canonical()), (home, address), "seed {seed}: {text}");
-        if let IpAddr::V4(four) = address {
-            assert_eq!(ip_prefix(four.to_ipv6_mapped().into()), home, "seed {seed}: {text}");
+        let prefix = ip_prefix(address);
+        assert_eq!((ip_prefix(prefix), address.to_canonical()), (prefix, address), "seed {seed}: {text}");
+        if let IpAddr::V4(ipv4) = address {
+            assert_eq!(ip_prefix(ipv4.to_ipv6_mapped().into()), prefix, "seed {seed}: {text}");
         }
     }
 }

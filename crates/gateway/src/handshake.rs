@@ -82,7 +82,7 @@ impl From<ErrorShape> for HandshakeError {
 pub(crate) fn verify(
     params: Option<Value>,
     facts: ConnectionFacts<'_>,
-    bouncer: &AuthLimiter,
+    limiter: &AuthLimiter,
     devices: &Devices,
 ) -> Result<ClientSession, HandshakeError> {
     // The members of `connect` are the same in both protocol versions; the version range is one of them.
@@ -96,20 +96,21 @@ pub(crate) fn verify(
         None => check_deviceless(&params, generation)?,
     }
     let auth = params.auth.clone().unwrap_or_default();
-    let worth = || {
+    let device_grant = || {
         let id = &params.device.as_ref()?.id;
         [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.token_scopes(id, token))
     };
-    let proof =
-        bouncer.authenticate(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
+    let proof = limiter
+        .authenticate(&auth, (facts.address, facts.now), device_grant)
+        .map_err(|error| error.error(generation))?;
     // Recorded only now, so that a rejected client can neither use up a signature nor fill the table.
     if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
-        facts.used_signatures.record(device, facts.now_ms).map_err(|fault| fault.error(generation))?;
+        facts.used_signatures.record(device, facts.now_ms).map_err(|error| error.error(generation))?;
     }
-    let asked = Scopes::granted(generation, params.scopes.as_deref());
+    let requested = Scopes::granted(generation, params.scopes.as_deref());
     let (has_secret, scopes) = match proof {
-        Proof::Secret => (true, asked),
-        Proof::Other(grant) => (false, asked.within(&grant)),
+        Proof::Secret => (true, requested),
+        Proof::Other(grant) => (false, requested.within(&grant)),
     };
     let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
     Ok(ClientSession { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
@@ -174,15 +175,15 @@ fn check_device(
         return Err(ErrorShape::invalid(why).into());
     }
     let is_local = facts.is_direct;
-    let circumstances = SignatureContext { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
-    Ok(device::check(params, device, circumstances).map_err(|fault| fault.error(generation))?)
+    let context = SignatureContext { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
+    Ok(device::check(params, device, context).map_err(|error| error.error(generation))?)
 }
 
 /// Without a device identity, the shared secret is required.
 fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), HandshakeError> {
     // A device token is not valid without the device's identity.
-    let shows_something = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
-    if shows_something {
+    let has_credentials = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
+    if has_credentials {
         return Ok(());
     }
     let error = ErrorShape::new(Code::NotPaired, "device identity required");
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
     use crate::auth::Secret;
 
-    fn judged(change: &Value, caller: ClientKind) -> Result<ClientSession, HandshakeError> {
+    fn verify_with(change: &Value, caller: ClientKind) -> Result<ClientSession, HandshakeError> {
         let mut params = json!({
             "minProtocol": 3, "maxProtocol": 3, "auth": {"token": "secret"},
             "client": {"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"},
@@ -225,17 +226,17 @@ mod tests {
         verify(Some(params), facts, &AuthLimiter::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }
 
-    fn refused(change: &Value) -> (u16, Value) {
-        let refusal = judged(change, ClientKind::Program).unwrap_err();
-        (refusal.code, serde_json::to_value(refusal.error).unwrap())
+    fn rejection_of(change: &Value) -> (u16, Value) {
+        let rejection = verify_with(change, ClientKind::Program).unwrap_err();
+        (rejection.code, serde_json::to_value(rejection.error).unwrap())
     }
 
     #[test]
-    fn the_newest_protocol_in_common_is_spoken() {
-        let agreed = |min: u64, max: u64| {
-            judged(&json!({"minProtocol": min, "maxProtocol": max}), ClientKind::Program)
+    fn the_newest_common_protocol_is_negotiated() {
+        let negotiated = |min: u64, max: u64| {
+            verify_with(&json!({"minProtocol": min, "maxProtocol": max}), ClientKind::Program)
                 .map(|session| session.generation)
-                .map_err(|refusal| (refusal.code, refusal.error.details))
+                .map_err(|rejection| (rejection.code, rejection.error.details))
         };
         for (min, max, generation) in [
             (3, 3, Generation::Three),
@@ -244,24 +245,24 @@ mod tests {
             (1, 10, Generation::Four),
             (1, 3, Generation::Three),
         ] {
-            assert_eq!(agreed(min, max), Ok(generation), "{min}..{max}");
+            assert_eq!(negotiated(min, max), Ok(generation), "{min}..{max}");
         }
         for (min, max) in [(2, 2), (5, 5), (4, 3)] {
             let details = json!({
                 "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
                 "clientMinProtocol": min, "clientMaxProtocol": max,
             });
-            assert_eq!(agreed(min, max), Err((1002, Some(details))), "{min}..{max}");
+            assert_eq!(negotiated(min, max), Err((1002, Some(details))), "{min}..{max}");
         }
     }
 
     #[test]
-    fn a_good_connect_gets_what_it_asks_for() {
-        let asked = json!({
+    fn a_valid_connect_gets_the_requested_scopes_and_events() {
+        let params = json!({
             "minProtocol": 4, "maxProtocol": 4, "scopes": ["operator.read"], "caps": ["agent-kind", "tool-events"],
             "somethingNew": {"x": 1},
         });
-        let session = judged(&asked, ClientKind::Program).unwrap();
+        let session = verify_with(&params, ClientKind::Program).unwrap();
         let scopes = Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()]));
         assert_eq!(
             (session.generation, session.scopes, session.tool_events, session.has_secret),
@@ -270,19 +271,19 @@ mod tests {
     }
 
     #[test]
-    fn roles_that_are_not_there_are_refused() {
+    fn unknown_and_unsupported_roles_are_rejected() {
         assert_eq!(
-            refused(&json!({"role": "boss"})),
+            rejection_of(&json!({"role": "boss"})),
             (1008, json!({"code": "INVALID_REQUEST", "message": "invalid role"}))
         );
         assert_eq!(
-            refused(&json!({"role": "node"})),
+            rejection_of(&json!({"role": "node"})),
             (1008, json!({"code": "UNAVAILABLE", "message": "nodes are not supported yet"}))
         );
     }
 
     #[test]
-    fn a_page_must_come_from_a_page() {
+    fn a_control_ui_client_must_connect_from_a_page() {
         let page = |protocol: u64| {
             json!({
                 "minProtocol": protocol, "maxProtocol": protocol,
@@ -291,24 +292,24 @@ mod tests {
         };
         let message = "origin not allowed (open the Control UI from the gateway host or allow it in \
                        gateway.controlUi.allowedOrigins)";
-        assert_eq!(refused(&page(3)), (1008, json!({"code": "INVALID_REQUEST", "message": message})));
+        assert_eq!(rejection_of(&page(3)), (1008, json!({"code": "INVALID_REQUEST", "message": message})));
         let details = json!({"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid"});
         assert_eq!(
-            refused(&page(4)),
+            rejection_of(&page(4)),
             (1008, json!({"code": "INVALID_REQUEST", "message": message, "details": details}))
         );
-        assert!(judged(&page(4), ClientKind::Page).is_ok());
+        assert!(verify_with(&page(4), ClientKind::Page).is_ok());
     }
 
     #[test]
-    fn somebody_who_shows_nothing_is_asked_for_a_device() {
-        let nothing = |protocol: u64| json!({"minProtocol": protocol, "maxProtocol": protocol, "auth": {}});
+    fn a_client_without_credentials_needs_a_device_identity() {
+        let no_credentials = |protocol: u64| json!({"minProtocol": protocol, "maxProtocol": protocol, "auth": {}});
         let error = json!({"code": "NOT_PAIRED", "message": "device identity required"});
-        assert_eq!(refused(&nothing(3)), (1008, error));
+        assert_eq!(rejection_of(&no_credentials(3)), (1008, error));
         let error = json!({
             "code": "NOT_PAIRED", "message": "device identity required",
             "details": {"code": "DEVICE_IDENTITY_REQUIRED"},
         });
-        assert_eq!(refused(&nothing(4)), (1008, error));
+        assert_eq!(rejection_of(&no_credentials(4)), (1008, error));
     }
 }

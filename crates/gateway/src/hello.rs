@@ -60,7 +60,7 @@ pub(crate) fn ok(
     server: &ServerState,
     (session, token): (&ClientSession, Option<&str>),
     connection: &str,
-    (report, here, state): (&Value, Vec<Value>, StateVersion),
+    (report, presence, state): (&Value, Vec<Value>, StateVersion),
 ) -> HelloOk {
     let generation = session.generation;
     let agents = server.hub.agents();
@@ -79,7 +79,7 @@ pub(crate) fn ok(
         }
     };
     let mut snapshot = json!({
-        "presence": here, "health": report, "stateVersion": state,
+        "presence": presence, "health": report, "stateVersion": state,
         "uptimeMs": server.uptime_ms(), "stateDir": server.state_dir, "authMode": secret,
         "sessionDefaults": {
             "defaultAgentId": default, "mainKey": "main", "mainSessionKey": default.main_session(),

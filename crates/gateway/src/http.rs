@@ -45,21 +45,21 @@ async fn answer(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let (client, own) = (peer.0.address(), peer.0.local());
-    let ends = ConnectionAddrs { peer: client.ip(), local: own.ip(), port: own.port() };
-    let knock = match origin_check::check(&parts.headers, ends, &server.origin_rules) {
-        Ok(knock) => knock,
+    let (client, local) = (peer.0.address(), peer.0.local());
+    let addresses = ConnectionAddrs { peer: client.ip(), local: local.ip(), port: local.port() };
+    let origin = match origin_check::check(&parts.headers, addresses, &server.origin_rules) {
+        Ok(origin) => origin,
         Err(refused) => {
             tracing::warn!(%refused, host = ?parts.headers.get("host"), origin = ?parts.headers.get("origin"),
                 "rejected a request");
             return (StatusCode::FORBIDDEN, refused.to_string()).into_response();
         }
     };
-    if !knock.is_proxied {
-        return dispatch(server, AdmittedPeer { connection: peer.0, origin: knock }, (parts, body)).await;
+    if !origin.is_proxied {
+        return dispatch(server, AdmittedPeer { connection: peer.0, origin }, (parts, body)).await;
     }
-    server.preauth.set_client(&peer.0, knock.address);
-    let mut response = dispatch(server, AdmittedPeer { connection: peer.0, origin: knock }, (parts, body)).await;
+    server.preauth.set_client(&peer.0, origin.address);
+    let mut response = dispatch(server, AdmittedPeer { connection: peer.0, origin }, (parts, body)).await;
     // The next request on a proxy's connection may belong to another client, who is not authenticated by this one.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -68,7 +68,7 @@ async fn answer(
 }
 
 /// Dispatches a request by path.
-async fn dispatch(server: Arc<ServerState>, visitor: AdmittedPeer, (mut parts, body): (Parts, Body)) -> Response {
+async fn dispatch(server: Arc<ServerState>, peer: AdmittedPeer, (mut parts, body): (Parts, Body)) -> Response {
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
         "/ready" | "/readyz" => {
@@ -77,20 +77,20 @@ async fn dispatch(server: Arc<ServerState>, visitor: AdmittedPeer, (mut parts, b
             let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             probe(&parts, status, &json!({"ready": is_ready, "failing": failing, "uptimeMs": server.uptime_ms()}))
         }
-        "/metrics" => metrics::answer(&server, &visitor, &parts).await,
-        _ if parts.headers.contains_key(UPGRADE) => upgrade(server, visitor, &mut parts).await,
+        "/metrics" => metrics::answer(&server, &peer, &parts).await,
+        _ if parts.headers.contains_key(UPGRADE) => upgrade(server, peer, &mut parts).await,
         path => {
-            if let Some((hooks, place)) =
-                server.webhooks.clone().and_then(|hooks| hooks.route_path(path).map(|place| (hooks, place)))
+            if let Some((webhooks, route)) =
+                server.webhooks.clone().and_then(|webhooks| webhooks.route_path(path).map(|route| (webhooks, route)))
             {
-                return webhooks::answer((server, hooks), &visitor, place, (parts, body)).await;
+                return webhooks::answer((server, webhooks), &peer, route, (parts, body)).await;
             }
-            if let Some(place) = openai::ApiRoute::of_path(path) {
-                return openai::answer(server, &visitor, place, (parts, body)).await;
+            if let Some(route) = openai::ApiRoute::of_path(path) {
+                return openai::answer(server, &peer, route, (parts, body)).await;
             }
-            match plugin_routes::door(&server, path) {
-                Some(door) => plugin_routes::answer(&server, door, &visitor, (parts, body)).await,
-                None => control_ui::answer(&server, &visitor, &parts).await,
+            match plugin_routes::find_route(&server, path) {
+                Some(plugin_route) => plugin_routes::answer(&server, plugin_route, &peer, (parts, body)).await,
+                None => control_ui::answer(&server, &peer, &parts).await,
             }
         }
     }
@@ -106,7 +106,7 @@ async fn failing(server: &ServerState) -> Vec<&'static str> {
     if !server.hub.is_storing(JOURNAL_TIMEOUT).await {
         failing.push("journal");
     }
-    if server.hub.live_runs().iter().any(|work| work.progress == RunProgress::Stuck) {
+    if server.hub.live_runs().iter().any(|run| run.progress == RunProgress::Stuck) {
         failing.push("lane");
     }
     for outage in server.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
@@ -130,7 +130,7 @@ fn probe(parts: &Parts, status: StatusCode, body: &Value) -> Response {
 }
 
 /// Upgrades to a WebSocket on any path, without sub-protocol and compression.
-async fn upgrade(server: Arc<ServerState>, visitor: AdmittedPeer, parts: &mut Parts) -> Response {
+async fn upgrade(server: Arc<ServerState>, peer: AdmittedPeer, parts: &mut Parts) -> Response {
     let upgrade = match WebSocketUpgrade::from_request_parts(parts, &()).await {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),
@@ -143,7 +143,7 @@ async fn upgrade(server: Arc<ServerState>, visitor: AdmittedPeer, parts: &mut Pa
     let token = server.connections.token();
     upgrade.on_upgrade(move |socket| async move {
         // Boxed: otherwise the future's size would be added to each of the layers around it.
-        Box::pin(connection::run(server, socket, visitor)).await;
+        Box::pin(connection::run(server, socket, peer)).await;
         drop(token);
     })
 }

@@ -49,8 +49,8 @@ pub(crate) struct LogPage {
 
 impl LogBuffer {
     /// Sets the location of the persistent log.
-    pub fn with_location(self, place: String) -> Self {
-        self.lock().location = Some(place);
+    pub fn with_location(self, location: String) -> Self {
+        self.lock().location = Some(location);
         self
     }
 
@@ -61,31 +61,31 @@ impl LogBuffer {
 
     /// Returns the newest lines, or those after a cursor, limited in number and bytes.
     pub(crate) fn read(&self, cursor: Option<u64>, lines: usize, bytes: usize) -> LogPage {
-        let book = self.lock();
-        let is_reset = cursor.is_some_and(|cursor| cursor < book.begin || cursor > book.end);
-        let from = cursor.filter(|_| !is_reset).unwrap_or(book.begin);
-        let mut at = book.begin;
-        let later: Vec<&String> = book
+        let buffer = self.lock();
+        let is_reset = cursor.is_some_and(|cursor| cursor < buffer.begin || cursor > buffer.end);
+        let start = cursor.filter(|_| !is_reset).unwrap_or(buffer.begin);
+        let mut at = buffer.begin;
+        let unread: Vec<&String> = buffer
             .lines
             .iter()
             .filter(|line| {
-                let begins = at;
+                let line_start = at;
                 at += size(line);
-                begins >= from
+                line_start >= start
             })
             .collect();
-        let mut room = bytes;
-        let mut shown: Vec<String> = Vec::new();
-        for line in later.iter().rev().take(lines) {
-            match room.checked_sub(line.len() + 1) {
-                Some(left) => room = left,
-                None if shown.is_empty() => room = 0,
+        let mut bytes_left = bytes;
+        let mut page: Vec<String> = Vec::new();
+        for line in unread.iter().rev().take(lines) {
+            match bytes_left.checked_sub(line.len() + 1) {
+                Some(rest) => bytes_left = rest,
+                None if page.is_empty() => bytes_left = 0,
                 None => break,
             }
-            shown.push((*line).clone());
+            page.push((*line).clone());
         }
-        shown.reverse();
-        LogPage { cursor: book.end, size: book.end, is_truncated: shown.len() < later.len(), is_reset, lines: shown }
+        page.reverse();
+        LogPage { cursor: buffer.end, size: buffer.end, is_truncated: page.len() < unread.len(), is_reset, lines: page }
     }
 
     fn lock(&self) -> MutexGuard<'_, LogLines> {
@@ -137,18 +137,18 @@ fn client_line(line: &str) -> String {
         Some(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
-    let text = |from: &mut Map<String, Value>, name: &str| match from.remove(name) {
-        Some(Value::String(text)) => text,
+    let take_text = |map: &mut Map<String, Value>, name: &str| match map.remove(name) {
+        Some(Value::String(take_text)) => take_text,
         Some(other) => other.to_string(),
         None => String::new(),
     };
-    let (message, time) = (text(&mut fields, "message"), text(&mut event, "timestamp"));
-    let (level, target) = (text(&mut event, "level"), text(&mut event, "target"));
-    let more: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-    let words = sanitise(&format!("{message}{more}"));
+    let (message, time) = (take_text(&mut fields, "message"), take_text(&mut event, "timestamp"));
+    let (level, target) = (take_text(&mut event, "level"), take_text(&mut event, "target"));
+    let extra: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let text = sanitise(&format!("{message}{extra}"));
     let line = json!({
-        "0": words, "time": time, "level": level.to_lowercase(), "subsystem": target,
-        "message": words, "_meta": {"logLevelName": level, "date": time, "name": target},
+        "0": text, "time": time, "level": level.to_lowercase(), "subsystem": target,
+        "message": text, "_meta": {"logLevelName": level, "date": time, "name": target},
     });
     let line = line.to_string();
     if line.len() <= MAX_LINE_BYTES { line } else { json!({"0": truncate(&message), "time": time}).to_string() }
@@ -156,11 +156,12 @@ fn client_line(line: &str) -> String {
 
 /// Replaces characters that affect a terminal and that JSON does not escape.
 fn sanitise(text: &str) -> String {
-    let acts = |char: char| {
-        let is_break = matches!(char, '\u{2028}'..='\u{202e}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
-        is_break || (char.is_control() && char > ' ')
+    let is_unsafe = |char: char| {
+        let is_bidi_or_separator =
+            matches!(char, '\u{2028}'..='\u{202e}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
+        is_bidi_or_separator || (char.is_control() && char > ' ')
     };
-    text.chars().map(|char| if acts(char) { '\u{fffd}' } else { char }).collect()
+    text.chars().map(|char| if is_unsafe(char) { '\u{fffd}' } else { char }).collect()
 }
 
 fn truncate(text: &str) -> String {
@@ -176,48 +177,48 @@ mod tests {
 
     use super::*;
 
-    fn book(lines: &[&str]) -> LogBuffer {
-        let mut book = LogBuffer::default();
+    fn buffer(lines: &[&str]) -> LogBuffer {
+        let mut buffer = LogBuffer::default();
         for line in lines {
-            writeln!(book, "{line}").unwrap();
+            writeln!(buffer, "{line}").unwrap();
         }
-        book
+        buffer
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was() {
-        let mut book = book(&["one", "two"]);
-        let all = book.read(None, 10, 1000);
+    fn reading_continues_at_the_cursor() {
+        let mut buffer = buffer(&["one", "two"]);
+        let all = buffer.read(None, 10, 1000);
         assert_eq!((all.lines, all.cursor, all.is_truncated), (vec!["one".to_owned(), "two".to_owned()], 8, false));
-        assert_eq!(book.read(Some(8), 10, 1000).lines, Vec::<String>::new());
-        writeln!(book, "three").unwrap();
-        let more = book.read(Some(8), 10, 1000);
-        assert_eq!((more.lines, more.cursor, more.is_reset), (vec!["three".to_owned()], 14, false));
+        assert_eq!(buffer.read(Some(8), 10, 1000).lines, Vec::<String>::new());
+        writeln!(buffer, "three").unwrap();
+        let next_page = buffer.read(Some(8), 10, 1000);
+        assert_eq!((next_page.lines, next_page.cursor, next_page.is_reset), (vec!["three".to_owned()], 14, false));
     }
 
     #[test]
-    fn a_reader_gets_the_newest_that_it_takes() {
-        let book = book(&["one", "two", "three"]);
-        let two = book.read(None, 2, 1000);
+    fn limits_keep_the_newest_lines() {
+        let buffer = buffer(&["one", "two", "three"]);
+        let two = buffer.read(None, 2, 1000);
         assert_eq!((two.lines, two.is_truncated), (vec!["two".to_owned(), "three".to_owned()], true));
-        assert_eq!(book.read(None, 10, 7).lines, ["three"]);
-        assert_eq!(book.read(None, 10, 1).lines, ["three"]);
+        assert_eq!(buffer.read(None, 10, 7).lines, ["three"]);
+        assert_eq!(buffer.read(None, 10, 1).lines, ["three"]);
     }
 
     #[test]
-    fn old_lines_make_room_and_whoever_missed_them_is_told() {
+    fn old_lines_are_dropped_and_a_stale_cursor_is_reset() {
         let line = "x".repeat(1023);
-        let book = book(&vec![line.as_str(); 1030]);
-        let seen = book.read(Some(10), 2, 10_000);
-        assert_eq!((seen.cursor, seen.lines.len(), seen.is_reset), (1030 * 1024, 2, true));
-        assert_eq!(book.read(None, usize::MAX, usize::MAX).lines.len(), 1024);
+        let buffer = buffer(&vec![line.as_str(); 1030]);
+        let page = buffer.read(Some(10), 2, 10_000);
+        assert_eq!((page.cursor, page.lines.len(), page.is_reset), (1030 * 1024, 2, true));
+        assert_eq!(buffer.read(None, usize::MAX, usize::MAX).lines.len(), 1024);
     }
 
     #[test]
-    fn an_event_is_told_as_clients_read_it() {
+    fn an_event_is_formatted_for_clients() {
         let event = r#"{"timestamp":"2026-01-02T03:04:05Z","level":"WARN","fields":{"message":"gone","port":5},"target":"homard"}"#;
-        let book = book(&[event]);
-        let line: Value = serde_json::from_str(&book.read(None, 1, 1000).lines[0]).unwrap();
+        let buffer = buffer(&[event]);
+        let line: Value = serde_json::from_str(&buffer.read(None, 1, 1000).lines[0]).unwrap();
         assert_eq!(
             line,
             json!({
@@ -229,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn r74_what_acts_on_a_screen_is_not_told() {
+    fn r74_terminal_control_characters_are_replaced() {
         let event = json!({"fields": {"message": "a\u{9b}31m\u{202e}b\n\u{1b}[2J", "origin": "\u{2028}"}});
-        let line = book(&[&event.to_string()]).read(None, 1, 1000).lines.remove(0);
+        let line = buffer(&[&event.to_string()]).read(None, 1, 1000).lines.remove(0);
         assert!(!line.contains(|char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{202e}')), "{line:?}");
     }
 
     #[test]
-    fn a_line_comes_in_parts_and_may_be_no_json() {
-        let mut book = LogBuffer::default();
-        book.write_all(b"hal").unwrap();
-        assert_eq!(book.read(None, 1, 100).lines, Vec::<String>::new());
-        book.write_all(b"f\n").unwrap();
-        assert_eq!(book.read(None, 1, 100).lines, ["half"]);
+    fn a_line_may_arrive_in_parts_and_may_not_be_json() {
+        let mut buffer = LogBuffer::default();
+        buffer.write_all(b"hal").unwrap();
+        assert_eq!(buffer.read(None, 1, 100).lines, Vec::<String>::new());
+        buffer.write_all(b"f\n").unwrap();
+        assert_eq!(buffer.read(None, 1, 100).lines, ["half"]);
     }
 }

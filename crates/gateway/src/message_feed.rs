@@ -149,7 +149,7 @@ impl MessageFeed {
     /// Publishes stored messages to subscribers until the handle is dropped.
     pub(crate) fn publish(self, hub: Hub, projector: Projector) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(task::spawn("message feed", async move {
-            let mut rest = COLLECT_DELAY;
+            let mut delay = COLLECT_DELAY;
             loop {
                 let retry_at = self.retry_at();
                 tokio::select! {
@@ -157,9 +157,9 @@ impl MessageFeed {
                     () = self.0.changed.notified() => {}
                     () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
                 }
-                tokio::time::sleep(rest).await;
-                let begun = Instant::now();
-                for (transcript, progress) in self.due(begun) {
+                tokio::time::sleep(delay).await;
+                let started_at = Instant::now();
+                for (transcript, progress) in self.due(started_at) {
                     match read(&hub, &projector, &transcript, &progress).await {
                         Ok(published) => self.published(transcript, published),
                         Err(error) => {
@@ -168,7 +168,7 @@ impl MessageFeed {
                         }
                     }
                 }
-                rest = COLLECT_DELAY.max(begun.elapsed() * PAUSE_FACTOR);
+                delay = COLLECT_DELAY.max(started_at.elapsed() * PAUSE_FACTOR);
             }
         }))
     }
@@ -176,14 +176,14 @@ impl MessageFeed {
     /// Takes the transcripts that changed since they were last read and marks them as read.
     fn due(&self, now: Instant) -> Vec<(Transcript, Progress)> {
         let mut transcripts = self.lock();
-        let may_read = |progress: &Progress| progress.retry_at.is_none_or(|at| at <= now);
-        let due = transcripts.iter_mut().filter(|(_, progress)| progress.first.is_some() && may_read(progress));
-        let take = |(transcript, progress): (&Transcript, &mut Progress)| {
+        let is_retry_due = |progress: &Progress| progress.retry_at.is_none_or(|at| at <= now);
+        let due = transcripts.iter_mut().filter(|(_, progress)| progress.first.is_some() && is_retry_due(progress));
+        let take_progress = |(transcript, progress): (&Transcript, &mut Progress)| {
             let published = progress.published.clone();
             let due = std::mem::replace(progress, Progress { published, ..Progress::default() });
             (transcript.clone(), due)
         };
-        due.map(take).collect()
+        due.map(take_progress).collect()
     }
 
     /// Time of the earliest retry, if any.
@@ -225,8 +225,8 @@ async fn read(
     let Some(record) = hub.session(key).await.map_err(unavailable)? else { return Ok(None) };
     let Some(lines) = hub.transcript_entries(key, session).await.map_err(unavailable)? else { return Ok(None) };
     let row = ActiveRuns::now(hub).row(key, &record, Generation::Four);
-    for (count, shown) in (1..).zip(displayed_entries(&lines, progress.next(&lines))) {
-        projector.publish_message(key.clone(), &payload((key, session), shown, (&record, &row)));
+    for (count, message) in (1..).zip(displayed_entries(&lines, progress.next(&lines))) {
+        projector.publish_message(key.clone(), &payload((key, session), message, (&record, &row)));
         if count % BATCH == 0 {
             projector.drain().await;
         }
@@ -257,14 +257,14 @@ impl Progress {
 
 fn payload(
     (key, session): (&SessionKey, &SessionId),
-    shown: DisplayedMessage,
+    message: DisplayedMessage,
     (record, row): (&Record, &Value),
 ) -> Value {
     let mut payload = json!({
-        "sessionKey": key, "agentId": key.agent(), "message": shown.message, "messageId": shown.id,
-        "messageSeq": shown.seq, "sessionId": session, "updatedAt": record.updated_at, "session": row,
+        "sessionKey": key, "agentId": key.agent(), "message": message.message, "messageId": message.id,
+        "messageSeq": message.seq, "sessionId": session, "updatedAt": record.updated_at, "session": row,
     });
-    if let Some(run) = shown.run {
+    if let Some(run) = message.run {
         payload["runId"] = run.into();
     }
     for name in ROUTE_FIELDS {
@@ -305,16 +305,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_published_line_is_new() {
-        let late = || StoredMessage::Result(Arc::new(result("2")));
-        assert_eq!(next(Some("b"), late()), 2);
-        assert_eq!(next(Some("e"), late()), 5);
+    fn entries_after_the_last_published_one_are_new() {
+        let second_result = || StoredMessage::Result(Arc::new(result("2")));
+        assert_eq!(next(Some("b"), second_result()), 2);
+        assert_eq!(next(Some("e"), second_result()), 5);
         // An unknown published entry is ignored.
         assert_eq!(next(Some("x"), StoredMessage::Entry(EntryId::parse("e").unwrap())), 4);
     }
 
     #[test]
-    fn a_transcript_that_was_not_read_yet_begins_with_the_first_message_that_was_stored() {
+    fn an_unread_transcript_starts_at_its_first_stored_message() {
         assert_eq!(next(None, StoredMessage::Message(Arc::new(Message::User(User::text("go", 1))))), 0);
         assert_eq!(next(None, StoredMessage::Entry(EntryId::parse("b").unwrap())), 1);
         // The result of an earlier call may have come later.

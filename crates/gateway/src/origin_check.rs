@@ -110,27 +110,27 @@ pub(crate) enum OriginError {
 /// Checks whether a request may proceed.
 pub(crate) fn check(
     headers: &HeaderMap,
-    ends: ConnectionAddrs,
+    addresses: ConnectionAddrs,
     rules: &OriginRules,
 ) -> Result<RequestOrigin, OriginError> {
-    let (peer, local) = (ends.peer.to_canonical(), ends.local.to_canonical());
+    let (peer, local) = (addresses.peer.to_canonical(), addresses.local.to_canonical());
     let is_proxied = headers.keys().map(HeaderName::as_str).any(is_proxy_header);
     let address =
         if is_proxied { forwarded_client(headers, peer, &rules.proxies).ok_or(OriginError::Proxy)? } else { peer };
     // The traffic stays on this machine, so that it cannot be read in transit.
-    let is_here = peer.is_loopback() || peer == local;
-    if !is_here && !is_proxied && rules.remote == RemotePolicy::TrustedProxies {
+    let is_on_this_machine = peer.is_loopback() || peer == local;
+    if !is_on_this_machine && !is_proxied && rules.remote == RemotePolicy::TrustedProxies {
         return Err(OriginError::Unencrypted);
     }
     let host = single_header(headers, HOST).and_then(|host| parse_authority(host?)).ok_or(OriginError::Host)?;
     // A configured name, which an attacker cannot point elsewhere. Connections from this machine do not need it.
-    let is_named =
+    let is_configured_name =
         (is_proxied || !peer.is_loopback()) && rules.origins.iter().any(|origin| has_authority(origin, &host));
-    if !is_local_host(&host, local) && !is_named {
+    if !is_local_host(&host, local) && !is_configured_name {
         return Err(OriginError::Host);
     }
     let is_direct = !is_proxied && peer.is_loopback();
-    let own_port = is_direct.then_some(ends.port);
+    let own_port = is_direct.then_some(addresses.port);
     let caller = match single_header(headers, ORIGIN) {
         Some(None) if is_cross_site(headers) => return Err(OriginError::Origin),
         Some(None) => ClientKind::Program,
@@ -148,8 +148,9 @@ fn is_proxy_header(name: &str) -> bool {
 
 /// True for a cross-site request for which browsers send no `Origin`. Following a link (`navigate`) is allowed.
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    let is = |name, value: &str| headers.get(HeaderName::from_static(name)).is_some_and(|told| told == value);
-    is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate")
+    let has_value =
+        |name, value: &str| headers.get(HeaderName::from_static(name)).is_some_and(|actual| actual == value);
+    has_value("sec-fetch-site", "cross-site") && !has_value("sec-fetch-mode", "navigate")
 }
 
 /// Returns the client's address as reported by a trusted proxy: the last hop that is not itself a trusted proxy. `None`
@@ -158,15 +159,15 @@ fn forwarded_client(headers: &HeaderMap, peer: IpAddr, proxies: &[IpAddr]) -> Op
     if !proxies.contains(&peer) {
         return None;
     }
-    let way = single_header(headers, HeaderName::from_static("x-forwarded-for"))??;
-    let mut way = way.split(',').rev().map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
-    way.find(|hop| hop.as_ref().map_or(true, |hop| !proxies.contains(hop)))?.ok()
+    let hops = single_header(headers, HeaderName::from_static("x-forwarded-for"))??;
+    let mut hops = hops.split(',').rev().map(|hop| hop.trim().parse::<IpAddr>().map(|hop| hop.to_canonical()));
+    hops.find(|hop| hop.as_ref().map_or(true, |hop| !proxies.contains(hop)))?.ok()
 }
 
 /// True if the origin's authority equals this host.
 fn has_authority(origin: &str, host: &Authority) -> bool {
     let uri = origin.trim_end_matches('/').to_ascii_lowercase().parse::<Uri>();
-    uri.is_ok_and(|uri| uri.authority().is_some_and(|place| place == host))
+    uri.is_ok_and(|uri| uri.authority().is_some_and(|authority| authority == host))
 }
 
 /// Returns the value of a header that may occur once: `None` if it is repeated or not text, `Some(None)` if it is
@@ -200,7 +201,7 @@ fn is_loopback(host: &str) -> bool {
 
 fn parse_ip(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(bare) => bare.parse().ok().map(IpAddr::V6),
+        Some(address) => address.parse().ok().map(IpAddr::V6),
         None => host.parse().ok().map(IpAddr::V4),
     }
 }
@@ -208,8 +209,8 @@ fn parse_ip(host: &str) -> Option<IpAddr> {
 /// True if the host is a loopback name or the local address of the connection. Unlike a name, an address cannot be
 /// pointed elsewhere.
 fn is_local_host(host: &Authority, local: IpAddr) -> bool {
-    let named = matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
-    named || parse_ip(host.host()) == Some(local)
+    let is_loopback_name = matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
+    is_loopback_name || parse_ip(host.host()) == Some(local)
 }
 
 /// Returns true if a page of this origin may connect. `own_port` is the gateway's port, for a request from this
@@ -220,59 +221,61 @@ fn is_origin_allowed(
     own_port: Option<u16>,
     allowed: &[String],
 ) -> bool {
-    let plain = origin.to_ascii_lowercase();
-    let Ok(uri) = plain.parse::<Uri>() else { return false };
-    let (Some(scheme @ ("http" | "https")), Some(from)) = (uri.scheme_str(), uri.authority()) else { return false };
+    let lowercase = origin.to_ascii_lowercase();
+    let Ok(uri) = lowercase.parse::<Uri>() else { return false };
+    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return false;
+    };
     // Accept a scheme and an authority only: parts that a parser ignores could hide another authority.
-    if !is_plain(from) || plain != format!("{scheme}://{from}") {
+    if !is_plain(authority) || lowercase != format!("{scheme}://{authority}") {
         return false;
     }
-    let listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
-    let port = from.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
-    let is_own = own_port == Some(port) && is_loopback(from.host());
+    let is_listed = |allowed: &String| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin);
+    let port = authority.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    let is_own = own_port == Some(port) && is_loopback(authority.host());
     // Pages served by the gateway itself may connect, by any name of this machine; pages of other local programs may
     // not. Behind a proxy neither can be determined.
-    is_own || (!is_proxied && from == host) || allowed.iter().any(listed)
+    is_own || (!is_proxied && authority == host) || allowed.iter().any(is_listed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judged(headers: &[(&'static str, &str)]) -> Result<ClientKind, OriginError> {
-        judged_from("127.0.0.1", headers).map(|knock| knock.caller)
+    fn client_kind(headers: &[(&'static str, &str)]) -> Result<ClientKind, OriginError> {
+        check_from("127.0.0.1", headers).map(|origin| origin.caller)
     }
 
-    fn judged_from(peer: &str, headers: &[(&'static str, &str)]) -> Result<RequestOrigin, OriginError> {
-        judged_by(RemotePolicy::All, (peer, "127.0.0.7"), headers)
+    fn check_from(peer: &str, headers: &[(&'static str, &str)]) -> Result<RequestOrigin, OriginError> {
+        check_with(RemotePolicy::All, (peer, "127.0.0.7"), headers)
     }
 
-    fn judged_by(
-        afar: RemotePolicy,
-        ends: (&str, &str),
+    fn check_with(
+        remote: RemotePolicy,
+        addresses: (&str, &str),
         headers: &[(&'static str, &str)],
     ) -> Result<RequestOrigin, OriginError> {
         let rules = OriginRules {
-            remote: afar,
+            remote,
             origins: vec!["https://desk.example/".to_owned()],
             proxies: ["127.0.0.9", "10.0.0.9"].map(|proxy| proxy.parse().unwrap()).into(),
         };
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        let (peer, local) = (ends.0.parse().unwrap(), ends.1.parse().unwrap());
+        let (peer, local) = (addresses.0.parse().unwrap(), addresses.1.parse().unwrap());
         check(&headers.collect(), ConnectionAddrs { peer, local, port: 18789 }, &rules)
     }
 
     #[test]
-    fn other_machines_are_answered_in_secret_or_through_a_proxy() {
-        let from = |afar, peer: &str, more: &[(&'static str, &str)]| {
-            let headers: Vec<_> = [("host", "192.0.2.1:18789")].iter().chain(more).copied().collect();
-            judged_by(afar, (peer, "192.0.2.1"), &headers).map(|knock| (knock.is_direct, knock.is_proxied))
+    fn remote_requests_need_encryption_or_a_trusted_proxy() {
+        let from = |remote, peer: &str, extra: &[(&'static str, &str)]| {
+            let headers: Vec<_> = [("host", "192.0.2.1:18789")].iter().chain(extra).copied().collect();
+            check_with(remote, (peer, "192.0.2.1"), &headers).map(|origin| (origin.is_direct, origin.is_proxied))
         };
-        let way = [("x-forwarded-for", "198.51.100.7")];
+        let forwarded_for = [("x-forwarded-for", "198.51.100.7")];
         assert_eq!(from(RemotePolicy::All, "192.0.2.2", &[]), Ok((false, false)));
         assert_eq!(from(RemotePolicy::TrustedProxies, "192.0.2.2", &[]), Err(OriginError::Unencrypted));
-        assert_eq!(from(RemotePolicy::TrustedProxies, "192.0.2.2", &way), Err(OriginError::Proxy));
-        assert_eq!(from(RemotePolicy::TrustedProxies, "10.0.0.9", &way), Ok((false, true)));
+        assert_eq!(from(RemotePolicy::TrustedProxies, "192.0.2.2", &forwarded_for), Err(OriginError::Proxy));
+        assert_eq!(from(RemotePolicy::TrustedProxies, "10.0.0.9", &forwarded_for), Ok((false, true)));
         // A request from a proxy's machine without proxy headers is not a proxied request.
         assert_eq!(from(RemotePolicy::TrustedProxies, "10.0.0.9", &[]), Err(OriginError::Unencrypted));
         // Same machine, through its own network address.
@@ -281,30 +284,30 @@ mod tests {
     }
 
     #[test]
-    fn on_a_network_only_the_own_address_and_told_names_are_answered() {
-        let judged = |host: &str, origin: Option<&str>| {
+    fn remote_requests_need_the_local_address_or_a_configured_name() {
+        let kind_for = |host: &str, origin: Option<&str>| {
             let headers: Vec<_> = [("host", host)].into_iter().chain(origin.map(|origin| ("origin", origin))).collect();
-            judged_by(RemotePolicy::All, ("192.0.2.2", "192.0.2.1"), &headers).map(|knock| knock.caller)
+            check_with(RemotePolicy::All, ("192.0.2.2", "192.0.2.1"), &headers).map(|origin| origin.caller)
         };
         for host in ["192.0.2.1", "192.0.2.1:18789", "desk.example"] {
-            assert_eq!(judged(host, None), Ok(ClientKind::Program), "{host}");
+            assert_eq!(kind_for(host, None), Ok(ClientKind::Program), "{host}");
         }
         for host in ["192.0.2.2", "0.0.0.0", "evil.example", "192.0.2.1.nip.io", "desk.example:18789", "127.0.0.7"] {
-            assert_eq!(judged(host, None), Err(OriginError::Host), "{host}");
+            assert_eq!(kind_for(host, None), Err(OriginError::Host), "{host}");
         }
         for origin in ["http://192.0.2.1:18789", "https://192.0.2.1:18789", "https://desk.example"] {
-            assert_eq!(judged("192.0.2.1:18789", Some(origin)), Ok(ClientKind::Page), "{origin}");
+            assert_eq!(kind_for("192.0.2.1:18789", Some(origin)), Ok(ClientKind::Page), "{origin}");
         }
         // A page served from the loopback of another machine is foreign.
         for origin in ["http://localhost:5173", "http://192.0.2.1", "http://192.0.2.2:18789", "null"] {
-            assert_eq!(judged("192.0.2.1:18789", Some(origin)), Err(OriginError::Origin), "{origin}");
+            assert_eq!(kind_for("192.0.2.1:18789", Some(origin)), Err(OriginError::Origin), "{origin}");
         }
     }
 
     #[test]
-    fn a_page_from_elsewhere_asks_nothing_without_an_origin_but_may_link_here() {
+    fn cross_site_requests_without_origin_are_rejected_except_navigation() {
         let from = |site: &str, mode: &str| {
-            judged(&[("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)])
+            client_kind(&[("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)])
         };
         assert_eq!(from("cross-site", "no-cors"), Err(OriginError::Origin));
         assert_eq!(from("cross-site", "websocket"), Err(OriginError::Origin));
@@ -314,35 +317,35 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_proxy_says_for_whom_it_asks_and_nobody_behind_it_is_local() {
-        let knock = |way: &str| {
-            judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", way)])
-                .map(|knock| (knock.address.to_string(), knock.is_direct))
+    fn a_trusted_proxy_reports_the_client_which_is_never_local() {
+        let client_of = |forwarded_for: &str| {
+            check_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", forwarded_for)])
+                .map(|origin| (origin.address.to_string(), origin.is_direct))
         };
-        assert_eq!(knock("198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
+        assert_eq!(client_of("198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
         // Entries written by the client precede those that the proxies added.
-        assert_eq!(knock("127.0.0.1, 198.51.100.7, 10.0.0.9"), Ok(("198.51.100.7".to_owned(), false)));
-        assert_eq!(knock("::ffff:198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
-        for way in ["", "unknown", "198.51.100.7, nonsense", "10.0.0.9"] {
-            assert_eq!(knock(way), Err(OriginError::Proxy), "{way}");
+        assert_eq!(client_of("127.0.0.1, 198.51.100.7, 10.0.0.9"), Ok(("198.51.100.7".to_owned(), false)));
+        assert_eq!(client_of("::ffff:198.51.100.7"), Ok(("198.51.100.7".to_owned(), false)));
+        for forwarded_for in ["", "unknown", "198.51.100.7, nonsense", "10.0.0.9"] {
+            assert_eq!(client_of(forwarded_for), Err(OriginError::Proxy), "{forwarded_for}");
         }
-        let from = |peer: &str, host: &str, origin: &str| {
+        let kind_from = |peer: &str, host: &str, origin: &str| {
             let headers = [("host", host), ("x-forwarded-for", "198.51.100.7"), ("origin", origin)];
-            judged_from(peer, &headers).map(|knock| knock.caller)
+            check_from(peer, &headers).map(|origin| origin.caller)
         };
-        assert_eq!(from("127.0.0.9", "desk.example", "https://desk.example"), Ok(ClientKind::Page));
-        assert_eq!(from("127.0.0.9", "evil.example", "https://desk.example"), Err(OriginError::Host));
-        assert_eq!(from("127.0.0.9", "desk.example", "http://localhost"), Err(OriginError::Origin));
-        assert_eq!(from("127.0.0.1", "desk.example", "https://desk.example"), Err(OriginError::Proxy));
-        let direct = judged_from("127.0.0.1", &[("host", "localhost")]).unwrap();
+        assert_eq!(kind_from("127.0.0.9", "desk.example", "https://desk.example"), Ok(ClientKind::Page));
+        assert_eq!(kind_from("127.0.0.9", "evil.example", "https://desk.example"), Err(OriginError::Host));
+        assert_eq!(kind_from("127.0.0.9", "desk.example", "http://localhost"), Err(OriginError::Origin));
+        assert_eq!(kind_from("127.0.0.1", "desk.example", "https://desk.example"), Err(OriginError::Proxy));
+        let direct = check_from("127.0.0.1", &[("host", "localhost")]).unwrap();
         assert_eq!((direct.is_direct, direct.address.to_string()), (true, "127.0.0.1".to_owned()));
     }
 
     #[test]
-    fn only_names_of_this_machine_are_answered() {
+    fn only_host_names_of_this_machine_are_accepted() {
         for host in ["localhost", "localhost:1", "LOCALHOST:18789", "127.0.0.1:18789", "[::1]", "[::1]:9", "127.0.0.7"]
         {
-            assert_eq!(judged(&[("host", host)]), Ok(ClientKind::Program), "{host}");
+            assert_eq!(client_kind(&[("host", host)]), Ok(ClientKind::Program), "{host}");
         }
         let foreign = [
             "",
@@ -367,30 +370,31 @@ mod tests {
             "::1",
         ];
         for host in foreign {
-            assert_eq!(judged(&[("host", host)]), Err(OriginError::Host), "{host}");
+            assert_eq!(client_kind(&[("host", host)]), Err(OriginError::Host), "{host}");
         }
-        assert_eq!(judged(&[]), Err(OriginError::Host));
+        assert_eq!(client_kind(&[]), Err(OriginError::Host));
     }
 
     #[test]
-    fn a_doubled_header_is_refused() {
-        let doubled = |name: &'static str, value: &str| {
+    fn a_duplicate_header_is_rejected() {
+        let check_duplicate = |name: &'static str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, "localhost".parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
             let rules = OriginRules { remote: RemotePolicy::All, origins: Vec::new(), proxies: Arc::default() };
-            let here = "127.0.0.1".parse().unwrap();
-            check(&headers, ConnectionAddrs { peer: here, local: here, port: 18789 }, &rules).map(|knock| knock.caller)
+            let loopback = "127.0.0.1".parse().unwrap();
+            check(&headers, ConnectionAddrs { peer: loopback, local: loopback, port: 18789 }, &rules)
+                .map(|origin| origin.caller)
         };
-        assert_eq!(doubled("host", "localhost"), Err(OriginError::Host));
-        assert_eq!(doubled("origin", "http://localhost"), Err(OriginError::Origin));
+        assert_eq!(check_duplicate("host", "localhost"), Err(OriginError::Host));
+        assert_eq!(check_duplicate("origin", "http://localhost"), Err(OriginError::Origin));
     }
 
     #[test]
-    fn l11_a_page_needs_the_origin_of_the_gateway_or_of_the_list() {
-        let from = |origin: &str| judged(&[("host", "127.0.0.7:18789"), ("origin", origin)]);
-        let good = [
+    fn l11_a_page_needs_the_gateways_origin_or_a_listed_one() {
+        let kind_from = |origin: &str| client_kind(&[("host", "127.0.0.7:18789"), ("origin", origin)]);
+        let allowed = [
             "http://localhost:18789",
             "https://127.0.0.1:18789",
             "http://[::1]:18789",
@@ -398,10 +402,10 @@ mod tests {
             "https://desk.example",
             "HTTPS://Desk.Example",
         ];
-        for origin in good {
-            assert_eq!(from(origin), Ok(ClientKind::Page), "{origin}");
+        for origin in allowed {
+            assert_eq!(kind_from(origin), Ok(ClientKind::Page), "{origin}");
         }
-        let bad = [
+        let rejected = [
             "null",
             "",
             "https://evil.example",
@@ -435,8 +439,8 @@ mod tests {
             "http://localhost?",
             "http://[127.0.0.1]",
         ];
-        for origin in bad {
-            assert_eq!(from(origin), Err(OriginError::Origin), "{origin}");
+        for origin in rejected {
+            assert_eq!(kind_from(origin), Err(OriginError::Origin), "{origin}");
         }
     }
 
@@ -445,28 +449,28 @@ mod tests {
 
         /// Arbitrary headers never cause a panic, and only requests that name this machine unambiguously are admitted.
         #[test]
-        fn r50_any_header_is_judged(
-            host in "[a-z0-9:.@\\[\\]%/-]{0,30}", origin in "(https?://)?[a-z0-9:.@\\[\\]%/-]{0,30}", way in "[0-9a-f:., ]{0,40}",
+        fn r50_arbitrary_headers_are_checked_without_panicking(
+            host in "[a-z0-9:.@\\[\\]%/-]{0,30}", origin in "(https?://)?[a-z0-9:.@\\[\\]%/-]{0,30}", forwarded_for in "[0-9a-f:., ]{0,40}",
         ) {
-            let tried = [
-                judged_from("127.0.0.1", &[("host", &host)]).map(|_| ()),
-                judged_from("127.0.0.1", &[("host", "localhost"), ("origin", &origin)]).map(|_| ()),
-                judged_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", &way)]).map(|_| ()),
+            let results = [
+                check_from("127.0.0.1", &[("host", &host)]).map(|_| ()),
+                check_from("127.0.0.1", &[("host", "localhost"), ("origin", &origin)]).map(|_| ()),
+                check_from("127.0.0.9", &[("host", "desk.example"), ("x-forwarded-for", &forwarded_for)]).map(|_| ()),
             ];
-            if tried[0].is_ok() {
-                let known = ["localhost", "127.0.0.1", "[::1]", "127.0.0.7"];
-                let name = known.iter().find(|name| host.starts_with(**name)).expect("a name of this machine");
+            if results[0].is_ok() {
+                let local_names = ["localhost", "127.0.0.1", "[::1]", "127.0.0.7"];
+                let name = local_names.iter().find(|name| host.starts_with(**name)).expect("a name of this machine");
                 let rest = &host[name.len()..];
                 assert!(rest.is_empty() || rest[1..].bytes().all(|byte| byte.is_ascii_digit()), "{host}");
             }
-            if tried[1].is_ok() {
+            if results[1].is_ok() {
                 assert!(!origin.contains('@') && origin.starts_with("http"), "{origin}");
             }
         }
     }
 
     #[test]
-    fn l11_nobody_is_local_behind_a_proxy() {
+    fn l11_proxied_requests_are_never_local() {
         for name in [
             "forwarded",
             "x-forwarded-for",
@@ -485,7 +489,7 @@ mod tests {
             "fastly-client-ip",
             "fly-client-ip",
         ] {
-            assert_eq!(judged(&[("host", "localhost"), (name, "127.0.0.1")]), Err(OriginError::Proxy), "{name}");
+            assert_eq!(client_kind(&[("host", "localhost"), (name, "127.0.0.1")]), Err(OriginError::Proxy), "{name}");
         }
     }
 }

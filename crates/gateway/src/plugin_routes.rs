@@ -44,7 +44,7 @@ pub trait PluginEndpoints: std::fmt::Debug + Send + Sync {
     }
 
     /// Handles a request; `None` if no plugin serves it.
-    async fn handle(&self, asked: PluginHttpRequest) -> Option<PluginHttpResponse>;
+    async fn handle(&self, request: PluginHttpRequest) -> Option<PluginHttpResponse>;
 }
 
 /// Authentication of a plugin route.
@@ -83,26 +83,26 @@ pub struct PluginHttpResponse {
 }
 
 /// Finds the plugin route of a path.
-pub(crate) fn door(server: &ServerState, path: &str) -> Option<(Arc<dyn PluginEndpoints>, RouteAuth)> {
-    let foreign = server.plugins.clone()?;
-    let door = foreign.route_auth(path)?;
-    Some((foreign, door))
+pub(crate) fn find_route(server: &ServerState, path: &str) -> Option<(Arc<dyn PluginEndpoints>, RouteAuth)> {
+    let plugins = server.plugins.clone()?;
+    let auth = plugins.route_auth(path)?;
+    Some((plugins, auth))
 }
 
 /// Forwards a request to a plugin and returns its response.
 pub(crate) async fn answer(
     server: &ServerState,
-    (foreign, door): (Arc<dyn PluginEndpoints>, RouteAuth),
-    visitor: &AdmittedPeer,
+    (plugins, auth): (Arc<dyn PluginEndpoints>, RouteAuth),
+    peer: &AdmittedPeer,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if door == RouteAuth::Gateway
-        && let Some(refusal) = openai::auth_error(server, visitor, &parts.headers)
+    if auth == RouteAuth::Gateway
+        && let Some(error_response) = openai::auth_error(server, peer, &parts.headers)
     {
-        return refusal;
+        return error_response;
     }
-    let mut response = forward((server, visitor), &*foreign, (parts, body)).await;
-    if door == RouteAuth::Plugin {
+    let mut response = forward((server, peer), &*plugins, (parts, body)).await;
+    if auth == RouteAuth::Plugin {
         // The byte allowance of this request must not be usable by the next one on the connection.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -110,17 +110,17 @@ pub(crate) async fn answer(
 }
 
 async fn forward(
-    (server, visitor): (&ServerState, &AdmittedPeer),
-    foreign: &dyn PluginEndpoints,
+    (server, peer): (&ServerState, &AdmittedPeer),
+    plugins: &dyn PluginEndpoints,
     (parts, body): (Parts, Body),
 ) -> Response {
-    let from = visitor.address();
-    let body = match read(server, visitor, foreign.max_body(parts.uri.path()), (&parts, body)).await {
+    let address = peer.address();
+    let body = match read(server, peer, plugins.max_body(parts.uri.path()), (&parts, body)).await {
         Ok(body) => body,
-        Err(refusal) => return refusal.into_response(),
+        Err(error) => return error.into_response(),
     };
-    match foreign.handle(plugin_request(server, &parts, from, body.to_vec())).await {
-        Some(answered) => http_response(answered),
+    match plugins.handle(plugin_request(server, &parts, address, body.to_vec())).await {
+        Some(response) => http_response(response),
         None => (StatusCode::NOT_FOUND, "Not Found").into_response(),
     }
 }
@@ -129,7 +129,7 @@ async fn forward(
 /// and its bytes are reserved from the shared pool.
 async fn read(
     server: &ServerState,
-    visitor: &AdmittedPeer,
+    peer: &AdmittedPeer,
     limit: usize,
     (parts, body): (&Parts, Body),
 ) -> Result<Bytes, (StatusCode, &'static str)> {
@@ -140,9 +140,9 @@ async fn read(
         return Err(TOO_LARGE);
     }
     let busy = (StatusCode::SERVICE_UNAVAILABLE, "too many request bodies are being received; try again\n");
-    let _lent = server.preauth.reserve(&visitor.connection, length).ok_or(busy)?;
-    let late = |_| (StatusCode::REQUEST_TIMEOUT, "timed out while reading the body\n");
-    timeout(BODY_TIMEOUT, to_bytes(body, limit)).await.map_err(late)?.map_err(|_too_large| TOO_LARGE)
+    let _reservation = server.preauth.reserve(&peer.connection, length).ok_or(busy)?;
+    let timed_out = |_| (StatusCode::REQUEST_TIMEOUT, "timed out while reading the body\n");
+    timeout(BODY_TIMEOUT, to_bytes(body, limit)).await.map_err(timed_out)?.map_err(|_too_large| TOO_LARGE)
 }
 
 fn plugin_request(server: &ServerState, parts: &Parts, from: IpAddr, body: Vec<u8>) -> PluginHttpRequest {
@@ -153,10 +153,10 @@ fn plugin_request(server: &ServerState, parts: &Parts, from: IpAddr, body: Vec<u
     PluginHttpRequest { method: parts.method.to_string(), url: parts.uri.to_string(), headers, body, from }
 }
 
-fn http_response(answered: PluginHttpResponse) -> Response {
-    let mut response = Response::new(Body::from(answered.body));
-    *response.status_mut() = StatusCode::from_u16(answered.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    for (name, value) in answered.headers {
+fn http_response(plugin_response: PluginHttpResponse) -> Response {
+    let mut response = Response::new(Body::from(plugin_response.body));
+    *response.status_mut() = StatusCode::from_u16(plugin_response.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    for (name, value) in plugin_response.headers {
         // The length is computed from the body; invalid headers are dropped.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
             && name != CONTENT_LENGTH

@@ -113,13 +113,13 @@ impl PendingConnection {
     /// has not read yet. The caller bounds the time.
     pub(crate) async fn discard(&self) {
         let Some(socket) = self.socket.upgrade() else { return };
-        let mut scratch = vec![0; 16_384];
-        let mut left = MAX_DISCARD_BYTES;
-        while left > 0 {
+        let mut buffer = vec![0; 16_384];
+        let mut remaining = MAX_DISCARD_BYTES;
+        while remaining > 0 {
             let read = poll_fn(|cx| {
-                let mut scratch = ReadBuf::new(&mut scratch);
-                ready!(Pin::new(&mut *socket.lock()).poll_read(cx, &mut scratch))?;
-                Poll::Ready(io::Result::Ok(scratch.filled().len()))
+                let mut buffer = ReadBuf::new(&mut buffer);
+                ready!(Pin::new(&mut *socket.lock()).poll_read(cx, &mut buffer))?;
+                Poll::Ready(io::Result::Ok(buffer.filled().len()))
             });
             let read = tokio::select! {
                 biased;
@@ -129,14 +129,14 @@ impl PendingConnection {
             if read == 0 {
                 return;
             }
-            left = left.saturating_sub(read);
+            remaining = remaining.saturating_sub(read);
         }
     }
 
     fn consume(&self, bytes: usize) {
-        let less = |left: usize| Some(left.saturating_sub(bytes));
+        let subtract = |bytes_left: usize| Some(bytes_left.saturating_sub(bytes));
         // The closure never returns `None`, so this cannot fail.
-        self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
+        self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract).ok();
     }
 }
 
@@ -163,14 +163,14 @@ impl Drop for BodyReservation {
 
 impl PreAuthLimiter {
     /// Adds a connection and evicts another if a limit is exceeded.
-    fn add(&self, guest: &Arc<PendingConnection>) {
-        let mut room = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        room.retain(|guest| guest.upgrade().is_some_and(|guest| guest.is_pending()));
-        room.push_back(Arc::downgrade(guest));
-        let oldest = if room.len() > MAX_PREAUTH {
-            room.front().and_then(Weak::upgrade)
+    fn add(&self, connection: &Arc<PendingConnection>) {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|connection| connection.upgrade().is_some_and(|connection| connection.is_pending()));
+        pending.push_back(Arc::downgrade(connection));
+        let oldest = if pending.len() > MAX_PREAUTH {
+            pending.front().and_then(Weak::upgrade)
         } else {
-            oldest_over_limit(&room, guest)
+            oldest_over_limit(&pending, connection)
         };
         if let Some(oldest) = oldest {
             oldest.closed.cancel();
@@ -178,18 +178,18 @@ impl PreAuthLimiter {
     }
 
     /// Allows a peer to send more bytes; `None` if the shared pool is exhausted.
-    pub(crate) fn reserve(&self, guest: &PendingConnection, bytes: usize) -> Option<BodyReservation> {
-        let more = |lent: usize| lent.checked_add(bytes).filter(|lent| *lent <= BODY_POOL_BYTES);
-        self.0.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        guest.bytes_left.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn reserve(&self, connection: &PendingConnection, bytes: usize) -> Option<BodyReservation> {
+        let add = |reserved: usize| reserved.checked_add(bytes).filter(|reserved| *reserved <= BODY_POOL_BYTES);
+        self.0.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        connection.bytes_left.fetch_add(bytes, Ordering::Relaxed);
         Some(BodyReservation(self.0.clone(), bytes))
     }
 
     /// Sets the client address that a proxy reported; the limits apply to its prefix from now on.
-    pub(crate) fn set_client(&self, guest: &Arc<PendingConnection>, client: IpAddr) {
-        guest.prefix.get_or_init(|| ip_prefix(client));
-        let room = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(oldest) = oldest_over_limit(&room, guest) {
+    pub(crate) fn set_client(&self, connection: &Arc<PendingConnection>, client: IpAddr) {
+        connection.prefix.get_or_init(|| ip_prefix(client));
+        let pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(oldest) = oldest_over_limit(&pending, connection) {
             oldest.closed.cancel();
         }
     }
@@ -197,14 +197,15 @@ impl PreAuthLimiter {
 
 /// Returns the oldest connection of the same prefix, if there are too many of them.
 fn oldest_over_limit(
-    room: &VecDeque<Weak<PendingConnection>>,
-    guest: &PendingConnection,
+    pending: &VecDeque<Weak<PendingConnection>>,
+    connection: &PendingConnection,
 ) -> Option<Arc<PendingConnection>> {
-    let household = guest.prefix.get()?;
-    let same = |guest: &Arc<PendingConnection>| guest.is_pending() && guest.prefix.get() == Some(household);
-    let mut family = room.iter().filter_map(Weak::upgrade).filter(same);
-    let oldest = family.next()?;
-    (family.count() >= MAX_PER_PREFIX).then_some(oldest)
+    let prefix = connection.prefix.get()?;
+    let has_prefix =
+        |connection: &Arc<PendingConnection>| connection.is_pending() && connection.prefix.get() == Some(prefix);
+    let mut peers = pending.iter().filter_map(Weak::upgrade).filter(has_prefix);
+    let oldest = peers.next()?;
+    (peers.count() >= MAX_PER_PREFIX).then_some(oldest)
 }
 
 /// A TCP listener that applies the pre-authentication limits.
@@ -246,35 +247,35 @@ impl PreAuthListener {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
-        let out = self.stop.child_token();
+        let closed = self.stop.child_token();
         let peer = address.ip().to_canonical();
         // A peer that has disconnected already has no local address; it will not send a request either.
         let local = stream.local_addr().unwrap_or(address);
-        let home = OnceLock::new();
+        let prefix = OnceLock::new();
         if !self.proxies.contains(&peer) {
-            home.get_or_init(|| ip_prefix(peer));
+            prefix.get_or_init(|| ip_prefix(peer));
         }
         let socket = Arc::new(Socket(Mutex::new(stream)));
-        let guest = Arc::new(PendingConnection {
+        let connection = Arc::new(PendingConnection {
             socket: Arc::downgrade(&socket),
             address,
             local,
-            prefix: home,
+            prefix,
             is_authenticated: AtomicBool::new(false),
             bytes_left: AtomicUsize::new(PREAUTH_MAX_BYTES),
-            closed: out.clone(),
+            closed: closed.clone(),
         });
-        self.limiter.add(&guest);
-        let until = async move {
+        self.limiter.add(&connection);
+        let deadline = async move {
             // Timeout and eviction both end the stay.
-            tokio::time::timeout(PREAUTH_TIMEOUT, out.cancelled()).await.ok();
+            tokio::time::timeout(PREAUTH_TIMEOUT, closed.cancelled()).await.ok();
         };
-        let entrance = LimitedStream { socket, connection: guest.clone(), deadline: Some(Box::pin(until)) };
-        let way = match &self.tls {
-            Some(tls) => StreamTransport::Tls(Box::new(tls.accept(entrance))),
-            None => StreamTransport::Plain(entrance),
+        let limited = LimitedStream { socket, connection: connection.clone(), deadline: Some(Box::pin(deadline)) };
+        let transport = match &self.tls {
+            Some(tls) => StreamTransport::Tls(Box::new(tls.accept(limited))),
+            None => StreamTransport::Plain(limited),
         };
-        AcceptedStream { connection: guest, transport: way }
+        AcceptedStream { connection, transport }
     }
 }
 
@@ -357,8 +358,8 @@ impl AsyncRead for LimitedStream {
             self.deadline = None;
         }
         let this = &mut *self;
-        let Some(until) = &mut this.deadline else { return Pin::new(&mut *this.socket.lock()).poll_read(cx, buf) };
-        if this.connection.closed.is_cancelled() || until.as_mut().poll(cx).is_ready() {
+        let Some(deadline) = &mut this.deadline else { return Pin::new(&mut *this.socket.lock()).poll_read(cx, buf) };
+        if this.connection.closed.is_cancelled() || deadline.as_mut().poll(cx).is_ready() {
             this.connection.closed.cancel();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer did not authenticate in time")));
         }

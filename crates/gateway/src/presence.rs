@@ -78,51 +78,51 @@ impl Presence {
         }
         let row = row(params, address);
         let name = json!(row).to_string();
-        let mut guests = self.lock();
-        if let Some(&place) = guests.by_description.get(&name) {
-            if let Some(guest) = guests.rows.get_mut(&place) {
-                guest.connections += 1;
+        let mut table = self.lock();
+        if let Some(&position) = table.by_description.get(&name) {
+            if let Some(row_entry) = table.rows.get_mut(&position) {
+                row_entry.connections += 1;
             }
-            return Some(PresenceEntry { position: place, presence: self.clone() });
+            return Some(PresenceEntry { position, presence: self.clone() });
         }
-        guests.next_position += 1;
-        guests.version += 1;
-        let place = guests.next_position;
-        guests.by_description.insert(name, place);
-        guests.rows.insert(place, PresenceRow { row, since: now_ms, connections: 1 });
-        drop(guests);
+        table.next_position += 1;
+        table.version += 1;
+        let position = table.next_position;
+        table.by_description.insert(name, position);
+        table.rows.insert(position, PresenceRow { row, since: now_ms, connections: 1 });
+        drop(table);
         self.changed.notify_one();
-        Some(PresenceEntry { position: place, presence: self.clone() })
+        Some(PresenceEntry { position, presence: self.clone() })
     }
 
-    fn remove(&self, place: u64) {
-        let mut guests = self.lock();
-        let Some(guest) = guests.rows.get_mut(&place) else { return };
-        guest.connections -= 1;
-        if guest.connections > 0 {
+    fn remove(&self, position: u64) {
+        let mut table = self.lock();
+        let Some(entry) = table.rows.get_mut(&position) else { return };
+        entry.connections -= 1;
+        if entry.connections > 0 {
             return;
         }
-        let name = json!(guest.row).to_string();
-        guests.rows.remove(&place);
-        guests.by_description.remove(&name);
-        guests.version += 1;
-        drop(guests);
+        let name = json!(entry.row).to_string();
+        table.rows.remove(&position);
+        table.by_description.remove(&name);
+        table.version += 1;
+        drop(table);
         self.changed.notify_one();
     }
 
     /// Returns the rows of the gateway and its clients, and the version of the list.
     pub(crate) fn list(&self, now_ms: u64) -> (Vec<Value>, StateVersion) {
-        let guests = self.lock();
-        let newest = guests.rows.values().rev().take(MAX_ROWS).map(|guest| {
-            let mut row = guest.row.clone();
+        let table = self.lock();
+        let newest = table.rows.values().rev().take(MAX_ROWS).map(|entry| {
+            let mut row = entry.row.clone();
             row.insert("ts".to_owned(), now_ms.into());
-            row.insert("onlineSince".to_owned(), guest.since.into());
+            row.insert("onlineSince".to_owned(), entry.since.into());
             Value::Object(row)
         });
         let mut rows: Vec<Value> = newest.collect();
         rows.push(gateway(now_ms));
         rows.reverse();
-        (rows, StateVersion { presence: guests.version, health: 0 })
+        (rows, StateVersion { presence: table.version, health: 0 })
     }
 
     fn lock(&self) -> MutexGuard<'_, PresenceTable> {
@@ -143,25 +143,25 @@ pub(crate) fn gateway(now_ms: u64) -> Value {
 fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
     let client = &params.client;
     let extra = |name: &str| client.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let cut = |text: &str| text.chars().take(MAX_FIELD_CHARS).collect::<String>();
-    let host = cut(extra("displayName").unwrap_or(&client.id));
-    let text = format!("{host} {} · {}", cut(&client.version), client.mode);
+    let truncate = |text: &str| text.chars().take(MAX_FIELD_CHARS).collect::<String>();
+    let host = truncate(extra("displayName").unwrap_or(&client.id));
+    let text = format!("{host} {} · {}", truncate(&client.version), client.mode);
     let mut row = Map::new();
-    let mut put = |name: &str, text: Option<&str>| {
+    let mut insert_text = |name: &str, text: Option<&str>| {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            row.insert(name.to_owned(), cut(text).into());
+            row.insert(name.to_owned(), truncate(text).into());
         }
     };
-    put("host", Some(&host));
-    put("ip", Some(address.to_string().as_str()).filter(|_| !address.is_loopback()));
-    put("version", Some(&client.version));
-    put("platform", Some(&client.platform));
-    put("deviceFamily", client.device_family.as_deref());
-    put("modelIdentifier", extra("modelIdentifier"));
-    put("mode", Some(&client.mode));
-    put("deviceId", params.device.as_ref().map(|device| device.id.as_str()));
-    put("instanceId", extra("instanceId"));
-    put("reason", Some("connect"));
+    insert_text("host", Some(&host));
+    insert_text("ip", Some(address.to_string().as_str()).filter(|_| !address.is_loopback()));
+    insert_text("version", Some(&client.version));
+    insert_text("platform", Some(&client.platform));
+    insert_text("deviceFamily", client.device_family.as_deref());
+    insert_text("modelIdentifier", extra("modelIdentifier"));
+    insert_text("mode", Some(&client.mode));
+    insert_text("deviceId", params.device.as_ref().map(|device| device.id.as_str()));
+    insert_text("instanceId", extra("instanceId"));
+    insert_text("reason", Some("connect"));
     row.insert("text".to_owned(), text.into());
     row.insert("roles".to_owned(), json!(["operator"]));
     row
@@ -213,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_say_the_same_are_one_until_the_last_of_them_goes() {
+    fn equal_connections_share_a_row_until_the_last_one_closes() {
         let presence = Arc::new(Presence::default());
         let page = connect(&json!({"displayName": "desk"}));
         let (first, second) = (presence.add(&page, HERE, 1), presence.add(&page, HERE, 2));
-        let away = presence.add(&page, AWAY, 3);
-        let told = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        assert_eq!(hosts(presence.list(9)), (told(&["homard", "desk", "desk"]), 2));
+        let remote = presence.add(&page, AWAY, 3);
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(hosts(presence.list(9)), (owned(&["homard", "desk", "desk"]), 2));
         drop(first);
-        assert_eq!(hosts(presence.list(9)), (told(&["homard", "desk", "desk"]), 2));
+        assert_eq!(hosts(presence.list(9)), (owned(&["homard", "desk", "desk"]), 2));
         drop(second);
         let (rows, version) = presence.list(9);
         assert_eq!(
@@ -232,14 +232,14 @@ mod tests {
             })
         );
         assert_eq!((rows.len(), version.presence), (2, 3));
-        drop(away);
-        assert_eq!(hosts(presence.list(9)), (told(&["homard"]), 4));
-        let guests = presence.lock();
-        assert!(guests.rows.is_empty() && guests.by_description.is_empty());
+        drop(remote);
+        assert_eq!(hosts(presence.list(9)), (owned(&["homard"]), 4));
+        let table = presence.lock();
+        assert!(table.rows.is_empty() && table.by_description.is_empty());
     }
 
     #[test]
-    fn commands_are_not_here() {
+    fn cli_connections_are_not_listed() {
         let presence = Arc::new(Presence::default());
         for mode in ["cli", "probe"] {
             assert!(presence.add(&connect(&json!({"mode": mode})), HERE, 1).is_none());
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_short_whoever_comes_and_whatever_they_say() {
+    fn the_presence_list_is_bounded_in_rows_and_bytes() {
         let presence = Arc::new(Presence::default());
         let name = |number: usize| format!("{number}{}", "é".repeat(50_000));
-        let coming =
+        let connects =
             (0..MAX_ROWS * 2).map(|number| connect(&json!({"displayName": name(number), "instanceId": name(number)})));
-        let _all: Vec<_> = coming.map(|params| presence.add(&params, HERE, 1).unwrap()).collect();
+        let _all: Vec<_> = connects.map(|params| presence.add(&params, HERE, 1).unwrap()).collect();
         let (rows, version) = presence.list(9);
         assert_eq!((rows.len(), version.presence), (MAX_ROWS + 1, 2 * MAX_ROWS as u64));
         let hosts: Vec<_> = rows.iter().map(|row| row["host"].as_str().unwrap()).collect();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_told_seldom() {
+    fn many_clients_get_presence_updates_less_often() {
         let a_second = |connections: usize| connections as f64 / publish_delay(connections).as_secs_f64();
         assert_eq!((publish_delay(0), publish_delay(1000)), (Duration::from_secs(1), Duration::from_secs(2)));
         assert!([1, 100, 10_000, 1_000_000].into_iter().all(|connections| a_second(connections) <= 1000.0));

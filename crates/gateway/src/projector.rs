@@ -128,7 +128,7 @@ enum ProjectorCommand {
     Drain(oneshot::Sender<()>),
 }
 
-/// Delays a run's events while it lives, so that the sender of a message sees the `accepted` response first.
+/// Holds back a run's events until it is dropped, so that the sender of a message sees the `accepted` response first.
 #[derive(Debug)]
 pub(crate) struct EventGate {
     run: RunId,
@@ -164,10 +164,11 @@ pub(crate) struct PendingProjector {
 
 impl PendingProjector {
     pub(crate) fn new() -> Self {
-        let (wishes, wished) = mpsc::unbounded_channel();
-        let (changes, changed) = mpsc::unbounded_channel();
-        let board = SessionFeeds { changes, messages: MessageFeed::default(), subscriptions: Arc::default() };
-        Self { projector: Projector { commands: wishes, feeds: board }, commands: wished, changes: changed }
+        let (command_sender, commands) = mpsc::unbounded_channel();
+        let (change_sender, changes) = mpsc::unbounded_channel();
+        let feeds =
+            SessionFeeds { changes: change_sender, messages: MessageFeed::default(), subscriptions: Arc::default() };
+        Self { projector: Projector { commands: command_sender, feeds }, commands, changes }
     }
 
     /// Returns a handle of the projector, which can be used before the projector is started.
@@ -181,8 +182,8 @@ impl PendingProjector {
         feed: UnboundedReceiver<HubEvent>,
         metrics: Metrics,
     ) -> (Projector, JoinHandle<()>, UnboundedReceiver<SessionChange>) {
-        let teller = Fanout::with_feeds(self.projector.feeds.clone(), metrics);
-        (self.projector, task::spawn("projector", run(teller, feed, self.commands)), self.changes)
+        let fanout = Fanout::with_feeds(self.projector.feeds.clone(), metrics);
+        (self.projector, task::spawn("projector", run(fanout, feed, self.commands)), self.changes)
     }
 }
 
@@ -222,10 +223,10 @@ impl Projector {
 
     /// Publishes events of the schedule until the handle is dropped.
     pub(crate) fn publish_schedule(&self, schedule: &Schedule) -> AbortOnDropHandle<()> {
-        let (projector, mut news) = (self.clone(), schedule.subscribe());
+        let (projector, mut events) = (self.clone(), schedule.subscribe());
         AbortOnDropHandle::new(task::spawn("schedule events", async move {
             loop {
-                match news.recv().await {
+                match events.recv().await {
                     Ok((event, payload)) => projector.publish(event, &payload, Audience::READERS),
                     Err(RecvError::Lagged(count)) => tracing::warn!(count, "schedule events were dropped"),
                     Err(RecvError::Closed) => return,
@@ -287,39 +288,39 @@ impl Projector {
         drained.await.ok();
     }
 
-    fn send(&self, wish: ProjectorCommand) {
+    fn send(&self, command: ProjectorCommand) {
         // Fails only after the server has stopped.
-        self.commands.send(wish).ok();
+        self.commands.send(command).ok();
     }
 }
 
 async fn run(
-    mut teller: Fanout,
+    mut fanout: Fanout,
     mut feed: UnboundedReceiver<HubEvent>,
-    mut wishes: UnboundedReceiver<ProjectorCommand>,
+    mut commands: UnboundedReceiver<ProjectorCommand>,
 ) {
     loop {
-        let due = teller.due();
+        let due = fanout.due();
         tokio::select! {
             // Commands first: a client that watches a run must be registered before the run's first event is read.
             biased;
-            wish = wishes.recv() => match wish {
-                Some(wish) => teller.execute(wish),
+            command = commands.recv() => match command {
+                Some(command) => fanout.execute(command),
                 None => return,
             },
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => teller.publish_due_text(Instant::now()),
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => fanout.publish_due_text(Instant::now()),
             Some(event) = feed.recv() => {
-                while let Ok(wish) = wishes.try_recv() {
-                    teller.execute(wish);
+                while let Ok(command) = commands.try_recv() {
+                    fanout.execute(command);
                 }
-                teller.handle_hub_event(&event);
+                fanout.handle_hub_event(&event);
             }
         }
-        if !teller.drains.is_empty() {
+        if !fanout.drains.is_empty() {
             while let Ok(event) = feed.try_recv() {
-                teller.handle_hub_event(&event);
+                fanout.handle_hub_event(&event);
             }
-            for done in teller.drains.drain(..) {
+            for done in fanout.drains.drain(..) {
                 // The waiting task may have been dropped.
                 done.send(()).ok();
             }

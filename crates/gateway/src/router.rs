@@ -238,8 +238,8 @@ pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
 
 /// Like [`names`], with the methods of plugins as far as they are known.
 pub(crate) fn all_names(server: &ServerState) -> Vec<String> {
-    let foreign = server.plugins.as_ref().map(|foreign| foreign.methods()).unwrap_or_default();
-    names(&server.methods).into_iter().map(str::to_owned).chain(foreign).collect()
+    let plugins = server.plugins.as_ref().map(|plugins| plugins.methods()).unwrap_or_default();
+    names(&server.methods).into_iter().map(str::to_owned).chain(plugins).collect()
 }
 
 /// Removes methods whose names are taken already.
@@ -270,21 +270,19 @@ pub(crate) async fn dispatch(server: Arc<ServerState>, client: Arc<Client>, requ
     };
     match answer {
         Ok(RpcResult::Single(payload, error)) => respond(id, payload, error),
-        Ok(RpcResult::Gated(payload, error, hold)) => {
+        Ok(RpcResult::Gated(payload, error, gate)) => {
             respond(id, payload, error);
             if client.needs_pause {
                 client.send_queue.pause();
             }
-            drop(hold);
+            drop(gate);
         }
-        Ok(RpcResult::WithFinal(payload, tape, hold)) => {
+        Ok(RpcResult::WithFinal(payload, tape, gate)) => {
             client.send_queue.respond(&Response::ok(&id, payload));
             server.projector.respond_at_end(tape, client, id);
-            drop(hold);
+            drop(gate);
         }
-        Ok(RpcResult::Resume(missed)) => {
-            server.projector.resume(ResumeRequest { client, request: id, position: missed })
-        }
+        Ok(RpcResult::Resume(position)) => server.projector.resume(ResumeRequest { client, request: id, position }),
         Err(error) => client.send_queue.respond(&Response::error(id, error)),
     }
 }
@@ -307,20 +305,20 @@ async fn call_method(name: &str, call: RpcCall) -> Result<RpcResult, ErrorShape>
 /// Forwards a request to a plugin's method.
 async fn call_plugin(name: &str, mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let found =
-        call.server.plugins.clone().and_then(|foreign| foreign.required_scope(name).map(|needs| (foreign, needs)));
+        call.server.plugins.clone().and_then(|plugins| plugins.required_scope(name).map(|scope| (plugins, scope)));
     // Unknown methods require the highest scope, so that an unlisted name cannot be probed with less.
-    check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, needs)| *needs))?;
-    let (foreign, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;
+    check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, scope)| *scope))?;
+    let (plugins, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;
     let client = serde_json::json!({"id": call.client.id, "protocol": call.client.generation.number()});
-    foreign.call(name, call.params.take().unwrap_or_default(), client).await.map(RpcResult::from)
+    plugins.call(name, call.params.take().unwrap_or_default(), client).await.map(RpcResult::from)
 }
 
-fn check(call: &RpcCall, name: &str, need: Scope) -> Result<(), ErrorShape> {
+fn check(call: &RpcCall, name: &str, required: Scope) -> Result<(), ErrorShape> {
     let client = &call.client;
-    if client.scopes.allow(need) {
+    if client.scopes.allow(required) {
         return Ok(());
     }
-    let fact = AuditRecord::new(AuditKind::ScopeDenied).actor(&format!("connection {}", client.id)).outcome("denied");
-    call.server.hub.audit().note(fact.with("method", name).with("needs", need.name()));
-    Err(scope::missing_error(client.generation, need))
+    let record = AuditRecord::new(AuditKind::ScopeDenied).actor(&format!("connection {}", client.id)).outcome("denied");
+    call.server.hub.audit().note(record.with("method", name).with("needs", required.name()));
+    Err(scope::missing_error(client.generation, required))
 }

@@ -39,11 +39,11 @@ pub(crate) struct Scopes(Vec<String>);
 
 impl Scopes {
     /// Returns the scopes requested. An empty request means all scopes in protocol 3 and none in protocol 4.
-    pub(crate) fn granted(generation: Generation, asked: Option<&[String]>) -> Self {
-        let asked = asked.unwrap_or_default();
+    pub(crate) fn granted(generation: Generation, requested: Option<&[String]>) -> Self {
+        let requested = requested.unwrap_or_default();
         match generation {
-            Generation::Three if asked.is_empty() => Self(vec!["operator.admin".to_owned()]),
-            Generation::Three | Generation::Four => Self(asked.to_vec()),
+            Generation::Three if requested.is_empty() => Self(vec!["operator.admin".to_owned()]),
+            Generation::Three | Generation::Four => Self(requested.to_vec()),
         }
     }
 
@@ -59,7 +59,7 @@ impl Scopes {
 
     /// True if these scopes cover a scope, given by name.
     pub(crate) fn includes(&self, scope: &str) -> bool {
-        let has = |name: &str| self.0.iter().any(|held| held == name);
+        let has = |name: &str| self.0.iter().any(|granted| granted == name);
         has(scope) || has("operator.admin") || (scope == "operator.read" && has("operator.write"))
     }
 
@@ -69,8 +69,8 @@ impl Scopes {
 
     /// True if these scopes cover a requirement: admin covers all, write covers read, every other scope covers itself
     /// only.
-    pub(crate) fn allow(&self, need: Scope) -> bool {
-        let enough: &[&str] = match need {
+    pub(crate) fn allow(&self, required: Scope) -> bool {
+        let sufficient: &[&str] = match required {
             Scope::Read => &["operator.read", "operator.write", "operator.admin"],
             Scope::Write => &["operator.write", "operator.admin"],
             Scope::Approvals => &["operator.approvals", "operator.admin"],
@@ -78,17 +78,17 @@ impl Scopes {
             Scope::Pairing => &["operator.pairing", "operator.admin"],
             Scope::Admin => &["operator.admin"],
         };
-        self.0.iter().any(|scope| enough.contains(&scope.as_str()))
+        self.0.iter().any(|scope| sufficient.contains(&scope.as_str()))
     }
 }
 
 /// Error for a caller without the required scope.
-pub(crate) fn missing_error(generation: Generation, need: Scope) -> ErrorShape {
-    let message = format!("missing scope: {}", need.name());
+pub(crate) fn missing_error(generation: Generation, required: Scope) -> ErrorShape {
+    let message = format!("missing scope: {}", required.name());
     match generation {
         Generation::Three => ErrorShape::invalid(message),
         Generation::Four => ErrorShape::new(Code::Forbidden, message).with_details(json!({
-            "code": "MISSING_SCOPE", "missingScope": need.name(), "requiredScopes": [need.name()],
+            "code": "MISSING_SCOPE", "missingScope": required.name(), "requiredScopes": [required.name()],
         })),
     }
 }
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     /// Which requirements the scopes cover, in the order read, write, approvals, admin.
-    fn allowed(generation: Generation, asked: &[&str]) -> [bool; 4] {
-        let asked: Vec<_> = asked.iter().map(|&scope| scope.to_owned()).collect();
-        let scopes = Scopes::granted(generation, Some(&asked));
-        [Scope::Read, Scope::Write, Scope::Approvals, Scope::Admin].map(|need| scopes.allow(need))
+    fn allowed(generation: Generation, requested: &[&str]) -> [bool; 4] {
+        let requested: Vec<_> = requested.iter().map(|&scope| scope.to_owned()).collect();
+        let scopes = Scopes::granted(generation, Some(&requested));
+        [Scope::Read, Scope::Write, Scope::Approvals, Scope::Admin].map(|scope| scopes.allow(scope))
     }
 
     #[test]
-    fn admin_covers_all_and_write_covers_read_and_neither_write_nor_approvals_the_other() {
+    fn admin_covers_all_scopes_and_write_covers_read() {
         for generation in [Generation::Three, Generation::Four] {
             assert_eq!(allowed(generation, &["operator.admin"]), [true, true, true, true]);
             assert_eq!(allowed(generation, &["operator.write"]), [true, true, false, false]);
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_nothing_is_everything_in_three_and_nothing_in_four() {
+    fn no_requested_scopes_mean_all_in_protocol_3_and_none_in_protocol_4() {
         assert_eq!(allowed(Generation::Three, &[]), [true, true, true, true]);
         assert_eq!(allowed(Generation::Four, &[]), [false, false, false, false]);
         assert_eq!(Scopes::granted(Generation::Three, None).names(), ["operator.admin"]);
     }
 
     #[test]
-    fn each_generation_is_refused_in_its_own_words() {
+    fn each_protocol_version_gets_its_own_missing_scope_error() {
         assert_eq!(
             missing_error(Generation::Three, Scope::Write),
             ErrorShape::invalid("missing scope: operator.write")

@@ -170,7 +170,7 @@ impl SendQueue {
     }
 
     /// Enqueues a response. Responses are never dropped, since the client requested them; instead the connection reads
-    /// no further requests until there is [`room`](Self::room).
+    /// no further requests until there is space ([`wait_for_space`](Self::wait_for_space)).
     pub(crate) fn respond(&self, response: &Response) {
         match serde_json::to_string(response) {
             Ok(text) => {
@@ -212,16 +212,16 @@ impl SendQueue {
     }
 
     /// Closes the connection after everything enqueued has been sent.
-    pub(crate) fn close(&self, farewell: CloseReason) {
-        self.lock().close.get_or_insert(farewell);
+    pub(crate) fn close(&self, reason: CloseReason) {
+        self.lock().close.get_or_insert(reason);
         self.queued.notify_one();
     }
 
     /// Drops the queue: the client does not read, or has disconnected.
-    pub(crate) fn abandon(&self, farewell: CloseReason) {
+    pub(crate) fn abandon(&self, reason: CloseReason) {
         let mut inner = self.lock();
         inner.queue.clear();
-        inner.close.get_or_insert(farewell);
+        inner.close.get_or_insert(reason);
         drop(inner);
         self.queued.notify_one();
         self.abandoned.cancel();
@@ -248,11 +248,11 @@ impl SendQueue {
     /// Waits until the queue is below its limit. Cancel safe.
     pub(crate) async fn wait_for_space(&self) {
         loop {
-            let taken = self.drained.notified();
+            let drained = self.drained.notified();
             if !self.lock().is_full() {
                 return;
             }
-            taken.await;
+            drained.await;
         }
     }
 
@@ -265,14 +265,14 @@ impl SendQueue {
     }
 
     /// Enqueues a frame or applies the policy for a full queue; returns true if it was enqueued.
-    fn push(&self, room: Backpressure, frame: impl FnOnce(&mut u64) -> QueuedFrame) -> bool {
+    fn push(&self, backpressure: Backpressure, frame: impl FnOnce(&mut u64) -> QueuedFrame) -> bool {
         let mut inner = self.lock();
         if inner.close.is_some() {
             return false;
         }
         let mut seq = inner.seq;
         let frame = frame(&mut seq);
-        match room {
+        match backpressure {
             Backpressure::Skip if inner.queued_bytes + frame.size() > inner.limit => return false,
             Backpressure::Disconnect if inner.is_full() => {
                 drop(inner);
@@ -303,7 +303,7 @@ impl SendQueueInner {
 
     fn next(&mut self) -> Option<WriterAction> {
         let frame = self.queue.pop_front().map(QueuedFrame::into_next);
-        frame.or_else(|| self.close.clone().map(|farewell| WriterAction::End(farewell.into_message())))
+        frame.or_else(|| self.close.clone().map(|reason| WriterAction::End(reason.into_message())))
     }
 }
 
@@ -321,10 +321,10 @@ mod tests {
     use super::*;
 
     /// Takes one frame, as the writer would.
-    fn take(outbox: &SendQueue) -> Option<Message> {
-        match outbox.next(false).now_or_never()? {
+    fn take(queue: &SendQueue) -> Option<Message> {
+        match queue.next(false).now_or_never()? {
             WriterAction::Send(message, size) => {
-                outbox.release(size);
+                queue.release(size);
                 Some(message)
             }
             WriterAction::End(message) => Some(message),
@@ -338,47 +338,47 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_of_json_around_its_payload() {
-        let outbox = SendQueue::new();
-        outbox.send_unnumbered("connect.challenge", r#"{"ts":1}"#);
-        outbox.send("tick", r#"{"ts":2}"#.into());
+        let queue = SendQueue::new();
+        queue.send_unnumbered("connect.challenge", r#"{"ts":1}"#);
+        queue.send("tick", r#"{"ts":2}"#.into());
         let text = |message: Option<Message>| message.unwrap().into_text().unwrap().to_string();
-        assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"connect.challenge","payload":{"ts":1}}"#);
-        assert_eq!(text(take(&outbox)), r#"{"type":"event","event":"tick","payload":{"ts":2},"seq":1}"#);
-        outbox.try_send_state("presence", "{}".into(), StateVersion { presence: 7, health: 0 });
+        assert_eq!(text(take(&queue)), r#"{"type":"event","event":"connect.challenge","payload":{"ts":1}}"#);
+        assert_eq!(text(take(&queue)), r#"{"type":"event","event":"tick","payload":{"ts":2},"seq":1}"#);
+        queue.try_send_state("presence", "{}".into(), StateVersion { presence: 7, health: 0 });
         let state = r#""stateVersion":{"presence":7,"health":0}"#;
         assert_eq!(
-            text(take(&outbox)),
+            text(take(&queue)),
             format!(r#"{{"type":"event","event":"presence","payload":{{}},"seq":2,{state}}}"#)
         );
-        assert_eq!(take(&outbox), None);
+        assert_eq!(take(&queue), None);
     }
 
     #[test]
-    fn what_was_said_before_the_farewell_is_sent_before_it() {
-        let outbox = SendQueue::new();
-        outbox.send("tick", "{}".into());
-        outbox.close(CloseReason::new(1012, "service restart"));
-        outbox.send("tick", "{}".into());
-        assert_eq!(seq(&take(&outbox).unwrap()), Some(1));
-        assert_eq!(take(&outbox), Some(CloseReason::new(1012, "service restart").into_message()));
+    fn queued_frames_are_sent_before_the_close_frame() {
+        let queue = SendQueue::new();
+        queue.send("tick", "{}".into());
+        queue.close(CloseReason::new(1012, "service restart"));
+        queue.send("tick", "{}".into());
+        assert_eq!(seq(&take(&queue).unwrap()), Some(1));
+        assert_eq!(take(&queue), Some(CloseReason::new(1012, "service restart").into_message()));
     }
 
     #[test]
-    fn a_slow_client_loses_what_does_not_matter_and_then_its_connection() {
-        let outbox = SendQueue::new();
-        outbox.set_limit(1000);
+    fn a_slow_client_loses_optional_events_and_then_its_connection() {
+        let queue = SendQueue::new();
+        queue.set_limit(1000);
         let large: Arc<str> = "1".repeat(1000).into();
-        outbox.send("agent", large.clone());
-        outbox.try_send("tick", "{}".into());
-        assert_eq!(outbox.lock().queue.len(), 1);
-        assert!(!outbox.abandoned.is_cancelled());
-        outbox.send("agent", large);
-        assert!(outbox.abandoned.is_cancelled());
-        assert_eq!(take(&outbox), Some(CloseReason::new(1008, "slow consumer").into_message()));
+        queue.send("agent", large.clone());
+        queue.try_send("tick", "{}".into());
+        assert_eq!(queue.lock().queue.len(), 1);
+        assert!(!queue.abandoned.is_cancelled());
+        queue.send("agent", large);
+        assert!(queue.abandoned.is_cancelled());
+        assert_eq!(take(&queue), Some(CloseReason::new(1008, "slow consumer").into_message()));
     }
 
     #[test]
-    fn close_reasons_are_cut_between_characters() {
+    fn close_reasons_are_truncated_at_character_boundaries() {
         assert_eq!(CloseReason::new(1008, &"ab".repeat(100)).reason, "ab".repeat(60));
         assert_eq!(CloseReason::new(1008, &format!("a{}", "é".repeat(100))).reason, format!("a{}", "é".repeat(59)));
         assert_eq!(CloseReason::new(1008, "short").reason, "short");
@@ -386,16 +386,16 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Tell(usize),
-        TellIfRoom(usize),
+        Send(usize),
+        TrySend(usize),
         Respond(usize),
         Take,
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..400usize).prop_map(Step::Tell),
-            (0..400usize).prop_map(Step::TellIfRoom),
+            (0..400usize).prop_map(Step::Send),
+            (0..400usize).prop_map(Step::TrySend),
             (0..400usize).prop_map(Step::Respond),
             Just(Step::Take),
             Just(Step::Take),
@@ -404,42 +404,42 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_client_sees_numbers_without_holes_and_the_queue_is_bounded(steps in prop::collection::vec(step(), 0..80)) {
-            let outbox = SendQueue::new();
-            outbox.set_limit(1000);
-            let mut seen = 0;
-            let mut hear = |message: Message| -> Result<(), TestCaseError> {
+        fn sequence_numbers_have_no_gaps_and_the_queue_is_bounded(steps in prop::collection::vec(step(), 0..80)) {
+            let queue = SendQueue::new();
+            queue.set_limit(1000);
+            let mut last_seq = 0;
+            let mut check_seq = |message: Message| -> Result<(), TestCaseError> {
                 if let Some(seq) = seq(&message) {
-                    prop_assert_eq!(seq, seen + 1);
-                    seen = seq;
+                    prop_assert_eq!(seq, last_seq + 1);
+                    last_seq = seq;
                 }
                 Ok(())
             };
             for step in steps {
                 match step {
-                    Step::Tell(size) => outbox.send("agent", format!("\"{}\"", "x".repeat(size)).into()),
-                    Step::TellIfRoom(size) => {
-                        let before = outbox.lock().seq;
-                        let is_taken = outbox.try_send("tick", format!("\"{}\"", "x".repeat(size)).into());
-                        prop_assert_eq!(outbox.lock().seq, before + u64::from(is_taken));
+                    Step::Send(size) => queue.send("agent", format!("\"{}\"", "x".repeat(size)).into()),
+                    Step::TrySend(size) => {
+                        let before = queue.lock().seq;
+                        let is_sent = queue.try_send("tick", format!("\"{}\"", "x".repeat(size)).into());
+                        prop_assert_eq!(queue.lock().seq, before + u64::from(is_sent));
                     }
                     // A connection reads no requests while its client is slow.
-                    Step::Respond(_) if outbox.wait_for_space().now_or_never().is_none() => {}
-                    Step::Respond(size) => outbox.respond(&Response::ok("1", "x".repeat(size).into())),
-                    Step::Take => if let Some(message) = take(&outbox) { hear(message)? },
+                    Step::Respond(_) if queue.wait_for_space().now_or_never().is_none() => {}
+                    Step::Respond(size) => queue.respond(&Response::ok("1", "x".repeat(size).into())),
+                    Step::Take => if let Some(message) = take(&queue) { check_seq(message)? },
                 }
-                let inner = outbox.lock();
+                let inner = queue.lock();
                 prop_assert!(inner.queued_bytes <= 1000 + 400 + 2 * FRAME_OVERHEAD);
-                if !outbox.abandoned.is_cancelled() {
+                if !queue.abandoned.is_cancelled() {
                     prop_assert_eq!(inner.queued_bytes, inner.queue.iter().map(QueuedFrame::size).sum::<usize>());
                 }
             }
-            if outbox.abandoned.is_cancelled() {
-                prop_assert_eq!(take(&outbox), Some(CloseReason::new(1008, "slow consumer").into_message()));
+            if queue.abandoned.is_cancelled() {
+                prop_assert_eq!(take(&queue), Some(CloseReason::new(1008, "slow consumer").into_message()));
             } else {
-                while let Some(message) = take(&outbox) { hear(message)?; }
-                prop_assert_eq!(outbox.lock().queued_bytes, 0);
-                prop_assert_eq!(outbox.lock().seq, seen);
+                while let Some(message) = take(&queue) { check_seq(message)?; }
+                prop_assert_eq!(queue.lock().queued_bytes, 0);
+                prop_assert_eq!(queue.lock().seq, last_seq);
             }
         }
     }

@@ -164,13 +164,14 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     let mut listeners = Vec::new();
     for &(mut address) in &settings.bind {
         settings.check_address(address.ip())?;
-        let chosen = listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
+        let chosen_port =
+            listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
         // The port that the system chose for the first address is used for all.
-        address.set_port(chosen.unwrap_or(address.port()));
-        let opened = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-        match opened {
+        address.set_port(chosen_port.unwrap_or(address.port()));
+        let result = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        match result {
             Ok((local, listener)) => listeners.push((listener, local)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && chosen.is_none() => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && chosen_port.is_none() => {
                 return Err(Error::InUse(address));
             }
             Err(error) if address.is_ipv6() && !listeners.is_empty() => {
@@ -219,12 +220,12 @@ impl Settings {
 
     /// Returns the policy for other machines. A Tailscale network encrypts by itself.
     fn remote_policy(&self) -> RemotePolicy {
-        let is_secret = |address: &SocketAddr| {
+        let is_private = |address: &SocketAddr| {
             let address = address.ip().to_canonical();
             address.is_loopback() || is_tailnet(address)
         };
-        let anybody = self.tls.is_some() || self.allow_insecure || self.bind.iter().all(is_secret);
-        if anybody { RemotePolicy::All } else { RemotePolicy::TrustedProxies }
+        let allows_all = self.tls.is_some() || self.allow_insecure || self.bind.iter().all(is_private);
+        if allows_all { RemotePolicy::All } else { RemotePolicy::TrustedProxies }
     }
 }
 
@@ -263,20 +264,20 @@ impl Gateway {
     }
 
     /// Adds the methods and routes of plugins.
-    pub fn with_plugins(mut self, foreign: Arc<dyn PluginEndpoints>) -> Self {
-        self.plugins = Some(foreign);
+    pub fn with_plugins(mut self, plugins: Arc<dyn PluginEndpoints>) -> Self {
+        self.plugins = Some(plugins);
         self
     }
 
     /// Adds metrics to the `/metrics` page.
-    pub fn with_metrics(mut self, more: MetricsSource) -> Self {
-        self.more_metrics = Some(more);
+    pub fn with_metrics(mut self, metrics: MetricsSource) -> Self {
+        self.more_metrics = Some(metrics);
         self
     }
 
     /// Sets a callback for finished runs.
-    pub fn on_run_end(mut self, ends: RunEndCallback) -> Self {
-        self.on_run_end = Some(ends);
+    pub fn on_run_end(mut self, callback: RunEndCallback) -> Self {
+        self.on_run_end = Some(callback);
         self
     }
 
@@ -324,14 +325,14 @@ impl Gateway {
             proxies: self.settings.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
         };
         let (tls, proxies) = (self.settings.tls, rules.proxies.clone());
-        let tools = hub.clone();
-        let knows = move |name: &str| tools.agents().iter().any(|agent| agent.toolbox.has(name));
-        let metrics = Metrics::new(knows, self.on_run_end);
-        let (projector, told, changed) = self.projector.start(feed, metrics.clone());
-        let changes = session_changes::publish(hub.clone(), projector.clone(), changed);
-        let messages = projector.messages().publish(hub.clone(), projector.clone());
-        let told = AbortOnDropHandle::new(told);
-        let news = self.schedule.as_ref().ok().map(|schedule| projector.publish_schedule(schedule));
+        let tool_hub = hub.clone();
+        let is_tool = move |name: &str| tool_hub.agents().iter().any(|agent| agent.toolbox.has(name));
+        let metrics = Metrics::new(is_tool, self.on_run_end);
+        let (projector, projector_task, session_changes_feed) = self.projector.start(feed, metrics.clone());
+        let change_task = session_changes::publish(hub.clone(), projector.clone(), session_changes_feed);
+        let message_task = projector.messages().publish(hub.clone(), projector.clone());
+        let projector_task = AbortOnDropHandle::new(projector_task);
+        let schedule_task = self.schedule.as_ref().ok().map(|schedule| projector.publish_schedule(schedule));
         let closing = CancellationToken::new();
         let audit = hub.audit();
         let server = Arc::new(ServerState {
@@ -366,14 +367,14 @@ impl Gateway {
         if let Some(hooks) = &server.webhooks {
             webhooks::resume_reports(&server, hooks).await;
         }
-        let open = |(listener, _)| {
-            let (lobby, tls, proxies) = (server.preauth.clone(), tls.clone(), proxies.clone());
-            let door = PreAuthListener { listener, limiter: lobby, tls, proxies, stop: closing.clone() };
+        let serve_listener = |(listener, _)| {
+            let (limiter, tls, proxies) = (server.preauth.clone(), tls.clone(), proxies.clone());
+            let preauth_listener = PreAuthListener { listener, limiter, tls, proxies, stop: closing.clone() };
             let service = http::app(server.clone()).into_make_service_with_connect_info::<PeerInfo>();
-            let serving = axum::serve(door, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+            let serving = axum::serve(preauth_listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
             AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
         };
-        let doors: Vec<_> = self.listeners.into_iter().map(open).collect();
+        let listeners: Vec<_> = self.listeners.into_iter().map(serve_listener).collect();
         stop.cancelled().await;
         // Requests that wait for a run get its result before the connection closes.
         server.projector.drain().await;
@@ -383,7 +384,7 @@ impl Gateway {
             tracing::warn!("some client connections did not close in time");
         }
         // Aborts the tasks that are still running.
-        drop((doors, news, changes, messages, presence, told));
+        drop((listeners, schedule_task, change_task, message_task, presence, projector_task));
     }
 }
 

@@ -33,20 +33,20 @@ pub(crate) fn publish(
     AbortOnDropHandle::new(task::spawn("session changes", async move {
         while let Some(first) = changes.recv().await {
             tokio::time::sleep(COLLECT_DELAY).await;
-            let mut all = vec![first];
+            let mut pending = vec![first];
             while let Ok(next) = changes.try_recv() {
                 // The newest change of a session replaces earlier ones.
-                all.retain(|change| change.key != next.key);
-                all.push(next);
+                pending.retain(|change| change.key != next.key);
+                pending.push(next);
             }
             if projector.session_subscribers() == 0 {
                 continue;
             }
-            let at_work = ActiveRuns::now(&hub);
-            for change in all {
+            let active_runs = ActiveRuns::now(&hub);
+            for change in pending {
                 match hub.session(&change.key).await {
                     Ok(found) => {
-                        let row = found.map(|record| at_work.row(&change.key, &record, Generation::Four));
+                        let row = found.map(|record| active_runs.row(&change.key, &record, Generation::Four));
                         projector.publish_session_change(&payload(&change, row, hub.ambient().now_ms()));
                     }
                     Err(error) => {
@@ -79,8 +79,8 @@ impl ActiveRuns {
     /// Reads the active runs.
     pub(crate) fn now(hub: &Hub) -> Self {
         let mut runs = HashMap::<_, Vec<_>>::new();
-        for work in hub.live_runs() {
-            runs.entry(work.key).or_default().push(work.run);
+        for run in hub.live_runs() {
+            runs.entry(run.key).or_default().push(run.run);
         }
         Self { runs, read_at: hub.ambient().now_ms() }
     }

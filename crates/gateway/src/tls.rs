@@ -52,8 +52,8 @@ impl Tls {
     /// Creates TLS settings from a PEM certificate chain and a PEM private key.
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).filter_map(Result::ok).collect();
-        let own = chain.first().ok_or(TlsError::NoCertificate)?;
-        let fingerprint = fingerprint(own);
+        let leaf = chain.first().ok_or(TlsError::NoCertificate)?;
+        let fingerprint = fingerprint(leaf);
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_none| TlsError::NoKey)?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().map_err(TlsError::Mismatch)?;
@@ -93,9 +93,9 @@ pub(crate) enum TlsConnection<Io> {
 impl<Io: AsyncRead + AsyncWrite + Unpin> TlsConnection<Io> {
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut TlsStream<Io>>>> {
         if let Self::Handshaking(accept) = self {
-            let agreed = ready!(Pin::new(accept).poll(cx));
+            let stream_result = ready!(Pin::new(accept).poll(cx));
             *self = Self::Failed;
-            *self = Self::Open(agreed?);
+            *self = Self::Open(stream_result?);
         }
         Poll::Ready(match self {
             Self::Open(stream) => Ok(Pin::new(stream)),
@@ -138,16 +138,16 @@ mod tests {
     #[test]
     fn a_certificate_needs_its_own_key() {
         let pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (one, other) = (pair(), pair());
-        let (certificate, key) = (one.cert.pem(), one.signing_key.serialize_pem());
+        let (own, other) = (pair(), pair());
+        let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
         let tls = Tls::new(certificate.as_bytes(), key.as_bytes()).unwrap();
-        assert_eq!(tls.fingerprint(), fingerprint(one.cert.der()));
+        assert_eq!(tls.fingerprint(), fingerprint(own.cert.der()));
         assert_eq!((tls.fingerprint().len(), tls.fingerprint().matches(':').count()), (95, 31));
         assert!(!format!("{tls:?}").contains("PRIVATE"));
         assert!(matches!(Tls::new(b"", key.as_bytes()), Err(TlsError::NoCertificate)));
         assert!(matches!(Tls::new(key.as_bytes(), key.as_bytes()), Err(TlsError::NoCertificate)));
         assert!(matches!(Tls::new(certificate.as_bytes(), certificate.as_bytes()), Err(TlsError::NoKey)));
-        let of_another = other.signing_key.serialize_pem();
-        assert!(matches!(Tls::new(certificate.as_bytes(), of_another.as_bytes()), Err(TlsError::Mismatch(_))));
+        let other_key = other.signing_key.serialize_pem();
+        assert!(matches!(Tls::new(certificate.as_bytes(), other_key.as_bytes()), Err(TlsError::Mismatch(_))));
     }
 }

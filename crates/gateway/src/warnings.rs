@@ -12,17 +12,17 @@ pub struct OperatorWarnings(Arc<Mutex<BTreeMap<&'static str, String>>>);
 impl OperatorWarnings {
     /// Sets or replaces the warning of a topic; `None` clears it.
     pub fn set(&self, topic: &'static str, text: Option<String>) {
-        let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match text {
-            Some(text) => notices.insert(topic, text),
-            None => notices.remove(topic),
+            Some(text) => warnings.insert(topic, text),
+            None => warnings.remove(topic),
         };
     }
 
     /// Returns all warnings in one text, ordered by topic; `None` if there are none.
     pub(crate) fn text(&self) -> Option<String> {
-        let notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let texts: Vec<_> = notices.values().map(String::as_str).collect();
+        let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let texts: Vec<_> = warnings.values().map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 }

@@ -24,7 +24,7 @@ pub(crate) mod working_dir;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ChannelLimits, Hub, HubEvent, HubRules, RunClass, Slots};
+use homard_agent::{Ambient, ChannelLimits, HistoryLimits, Hub, HubEvent, HubRules, RunClass, Slots};
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_tools::sandbox;
@@ -87,7 +87,7 @@ impl App {
         // The first lookup of the system time zone enumerates the time zone database; do it while the journal is
         // opened.
         tokio::task::spawn_blocking(TimeZone::system);
-        permissions::restrict(paths)?.iter().for_each(|told| tracing::warn!("{told}"));
+        permissions::restrict(paths)?.iter().for_each(|warning| tracing::warn!("{warning}"));
         let config = &chosen.loaded.config;
         let ambient = Ambient::system();
         let clock = ambient.clone();
@@ -96,44 +96,44 @@ impl App {
             journal.keep_runs(count);
         }
         // Before any command runs, and before anything reads what an interrupted command has left behind.
-        let tidied = sandbox::tidy(&paths.state);
-        let (audit, ends) = audit::open(paths, &journal);
-        let (office, wrong) = AgentFactory::new((paths, purpose), &chosen.loaded, audit);
-        let AgentSet { agents, remark, warnings: mut troubles } = office.build_agents(&chosen.loaded)?;
-        troubles.extend(tidied);
-        troubles.extend(wrong);
-        let shipping = match Sinks::of(&config.audit.checkpoints) {
-            Ok(sinks) => CheckpointTask::start(sinks, ends),
+        let sandbox_warnings = sandbox::tidy(&paths.state);
+        let (audit, chain_heads) = audit::open(paths, &journal);
+        let (factory, plugin_warnings) = AgentFactory::new((paths, purpose), &chosen.loaded, audit);
+        let AgentSet { agents, remark, warnings: mut all_warnings } = factory.build_agents(&chosen.loaded)?;
+        all_warnings.extend(sandbox_warnings);
+        all_warnings.extend(plugin_warnings);
+        let checkpoints = match Sinks::of(&config.audit.checkpoints) {
+            Ok(sinks) => CheckpointTask::start(sinks, chain_heads),
             Err(error) => {
-                troubles.push(format!("audit log checkpoints are disabled: {error:#}"));
+                all_warnings.push(format!("audit log checkpoints are disabled: {error:#}"));
                 None
             }
         };
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) =
-            Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &office));
-        if office.tool_deps.hub.set(hub.clone()).is_err() {
+            Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &factory));
+        if factory.tool_deps.hub.set(hub.clone()).is_err() {
             tracing::error!("AgentFactory is already bound to a hub (bug)");
         }
-        troubles.extend(office.channels.apply_config(&chosen.loaded));
-        hub.set_channel_sender(Arc::new(office.channels.clone()));
-        let kept = journal.clone();
-        let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
-        Ok((Self { hub, journal, remark, warnings: troubles, factory: office, upkeep, checkpoints: shipping }, feed))
+        all_warnings.extend(factory.channels.apply_config(&chosen.loaded));
+        hub.set_channel_sender(Arc::new(factory.channels.clone()));
+        let maintained = journal.clone();
+        let maintenance = homard_agent::task::spawn("journal", async move { maintained.maintain().await });
+        Ok((Self { hub, journal, remark, warnings: all_warnings, factory, upkeep: maintenance, checkpoints }, feed))
     }
 
     /// Waits briefly for MCP servers and plugins that are not ready yet and gives the agents their tools. Returns the
     /// warnings that are new since the hub was opened.
     pub(crate) async fn settle(&self, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
-        let (servers, guests) =
+        let (servers, plugins) =
             tokio::join!(self.factory.tool_deps.mcp.settle(MCP_READY_TIMEOUT), self.factory.plugins.settle());
-        if !servers && !guests {
+        if !servers && !plugins {
             return Ok(Vec::new());
         }
-        let mut troubles = rebuild_agents(&self.hub, &self.factory, loaded)?;
-        troubles.retain(|trouble| !self.warnings.contains(trouble));
-        Ok(troubles)
+        let mut warnings = rebuild_agents(&self.hub, &self.factory, loaded)?;
+        warnings.retain(|warning| !self.warnings.contains(warning));
+        Ok(warnings)
     }
 
     /// Stops all runs, waits until everything is stored, and unlocks the state directory.
@@ -149,8 +149,8 @@ impl App {
         let audit = self.factory.audit.clone();
         audit.catch_up();
         tokio::task::spawn_blocking(move || audit.flush()).await.context("failed to flush the audit log")?;
-        if let Some(shipping) = self.checkpoints {
-            shipping.stop().await;
+        if let Some(checkpoints) = self.checkpoints {
+            checkpoints.stop().await;
         }
         let (flushed, ()) = tokio::join!(self.journal.flush(), self.factory.flush());
         flushed.context("failed to write the session list")
@@ -158,26 +158,41 @@ impl App {
 }
 
 /// Applies another, valid config to a hub; new runs use it. Returns warnings about agents and channels.
-pub(crate) fn apply_config(hub: &Hub, office: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
-    let AgentSet { agents, warnings: mut troubles, .. } = office.build_agents(loaded)?;
-    troubles.extend(office.channels.apply_config(loaded));
+pub(crate) fn apply_config(hub: &Hub, factory: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
+    let AgentSet { agents, warnings: mut all_warnings, .. } = factory.build_agents(loaded)?;
+    all_warnings.extend(factory.channels.apply_config(loaded));
     let (main, subagent) = slots(&loaded.config);
     hub.slots().resize(RunClass::Main, main);
     hub.slots().resize(RunClass::Subagent, subagent);
-    hub.reconfigure(agents, rules(&loaded.config, office));
-    Ok(troubles)
+    hub.reconfigure(agents, rules(&loaded.config, factory));
+    Ok(all_warnings)
 }
 
 /// Rebuilds the agents from the same config because the available tools may have changed. Returns warnings about
 /// agents.
-pub(crate) fn rebuild_agents(hub: &Hub, office: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
-    let AgentSet { agents, warnings: troubles, .. } = office.build_agents(loaded)?;
-    hub.reconfigure(agents, rules(&loaded.config, office));
-    Ok(troubles)
+pub(crate) fn rebuild_agents(hub: &Hub, factory: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
+    let AgentSet { agents, warnings, .. } = factory.build_agents(loaded)?;
+    hub.reconfigure(agents, rules(&loaded.config, factory));
+    Ok(warnings)
 }
 
 /// Builds the hub's rules from the config.
-fn rules(config: &Config, office: &AgentFactory) -> HubRules {
+fn rules(config: &Config, factory: &AgentFactory) -> HubRules {
+    HubRules {
+        auto_reset: config.session.auto_reset(TimeZone::system()),
+        budgets: config.budgets.limits(),
+        triggers: config.session.triggers(),
+        queue: config.messages.queue(),
+        history: history_limits(config),
+        hooks: factory.plugins.hooks(),
+        audit: factory.audit.clone(),
+        working_dirs: factory.working_dirs(config),
+        ..HubRules::default()
+    }
+}
+
+/// Returns how much history of direct chats goes into prompts, by channel.
+fn history_limits(config: &Config) -> HistoryLimits {
     let limits = |channel: &Channel| ChannelLimits {
         direct: channel.dm_history_limit,
         peers: channel
@@ -186,18 +201,7 @@ fn rules(config: &Config, office: &AgentFactory) -> HubRules {
             .filter_map(|(peer, chat)| Some((peer.trim().to_lowercase(), chat.history_limit?)))
             .collect(),
     };
-    let history = config.channels.iter().map(|(name, channel)| (name.trim().to_lowercase(), limits(channel)));
-    HubRules {
-        auto_reset: config.session.auto_reset(TimeZone::system()),
-        budgets: config.budgets.limits(),
-        triggers: config.session.triggers(),
-        queue: config.messages.queue(),
-        history: history.collect(),
-        hooks: office.plugins.hooks(),
-        audit: office.audit.clone(),
-        working_dirs: office.working_dirs(config),
-        ..HubRules::default()
-    }
+    config.channels.iter().map(|(name, channel)| (name.trim().to_lowercase(), limits(channel))).collect()
 }
 
 /// Returns the concurrency limits for sessions and for subagents from the config.
@@ -214,10 +218,10 @@ pub(crate) fn timeout(config: &Config) -> Option<Duration> {
 
 /// Reads the API keys from the environment of this process; variables that are not set there come from the config's
 /// `env` section.
-pub(crate) fn environment(more: &BTreeMap<String, String>) -> Environment {
+pub(crate) fn environment(fallback: &BTreeMap<String, String>) -> Environment {
     Environment::read(|name| match paths::env(name) {
         Some(value) => value.into_string().ok(),
-        None => more.get(name).cloned(),
+        None => fallback.get(name).cloned(),
     })
 }
 
@@ -226,9 +230,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_may_take_ten_minutes_unless_told_otherwise() {
-        let given = |text| timeout(&Config::parse(text).unwrap()).map(|limit| limit.as_secs());
-        assert_eq!((given("{}"), given("{agents: {defaults: {timeoutSeconds: 5}}}")), (Some(600), Some(5)));
-        assert_eq!(given("{agents: {defaults: {timeoutSeconds: 0}}}"), None);
+    fn a_run_times_out_after_ten_minutes_by_default() {
+        let timeout_secs = |text| timeout(&Config::parse(text).unwrap()).map(|limit| limit.as_secs());
+        assert_eq!(
+            (timeout_secs("{}"), timeout_secs("{agents: {defaults: {timeoutSeconds: 5}}}")),
+            (Some(600), Some(5))
+        );
+        assert_eq!(timeout_secs("{agents: {defaults: {timeoutSeconds: 0}}}"), None);
+    }
+
+    #[test]
+    fn direct_chats_have_the_history_limits_of_the_config() {
+        let text = "{channels: {Telegram: {dmHistoryLimit: 7, dms: {' Ann': {historyLimit: 2}}}}}";
+        let limits = history_limits(&Config::parse(text).unwrap());
+        let telegram = &limits["telegram"];
+        assert_eq!((telegram.direct, telegram.peers.get("ann")), (Some(7), Some(&2)));
     }
 }

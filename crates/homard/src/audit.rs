@@ -28,22 +28,23 @@ pub(crate) fn location(paths: &Paths) -> LogPaths {
 /// journal are recorded in it, too.
 pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Receiver<Option<ChainHead>>) {
     let ambient = Ambient::system();
-    let (end, ends) = watch::channel(None);
+    let (end, chain_heads) = watch::channel(None);
     let anchor = Arc::new(JournalAnchor { journal: Arc::downgrade(journal), end });
     let audit = Audit::open(location(paths), move || ambient.now_ms(), Some(anchor));
-    let told = audit.clone();
-    journal.on_repair(move |kind| told.note(AuditRecord::new(homard_audit::AuditKind::Repaired).with("kind", kind)));
+    let recorder = audit.clone();
+    journal
+        .on_repair(move |kind| recorder.note(AuditRecord::new(homard_audit::AuditKind::Repaired).with("kind", kind)));
     // Verified before anything is appended. CLI commands may have written while no gateway was running.
     audit.catch_up();
-    (audit, ends)
+    (audit, chain_heads)
 }
 
 /// Records one event from a process that does not own the state directory. When this returns it is on disk or was given
 /// up.
-pub(crate) fn note(paths: &Paths, fact: AuditRecord) {
+pub(crate) fn note(paths: &Paths, record: AuditRecord) {
     let ambient = Ambient::system();
     let audit = Audit::open(location(paths), move || ambient.now_ms(), None);
-    audit.note(fact);
+    audit.note(record);
     audit.flush();
 }
 
@@ -76,11 +77,11 @@ impl Anchor for JournalAnchor {
     fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String> {
         let breaks = serde_json::to_string(ledger).map_err(|error| error.to_string())?;
         let end = head.map(|head| (HEAD_KEY, head.to_string()));
-        let kept = self.journal()?.set_notes(end.into_iter().chain([(BREAKS_KEY, breaks)]));
+        let stored = self.journal()?.set_notes(end.into_iter().chain([(BREAKS_KEY, breaks)]));
         if head.is_some() {
             self.end.send_replace(head);
         }
-        kept.map_err(|error| error.to_string())
+        stored.map_err(|error| error.to_string())
     }
 }
 
@@ -109,9 +110,9 @@ pub(crate) fn stored_anchor_notes(paths: &Paths) -> Result<Value, homard_store::
 
 /// Returns what a log is verified against: the key, and the journal's notes.
 pub(crate) fn evidence(paths: &Paths, described: &Value) -> anyhow::Result<Evidence> {
-    let kept = parse_anchor(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
+    let anchor = parse_anchor(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
     let key = Key::load(&location(paths).key)?;
-    Ok(Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() })
+    Ok(Evidence { key, kept: anchor.head, ledger: anchor.ledger, checkpoints: Vec::new() })
 }
 
 /// Maximum length of a reason in bytes, as a row of the log stores no more.

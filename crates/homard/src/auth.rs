@@ -1,8 +1,8 @@
 //! `auth-profiles.json`: credentials for providers, and their health.
 //!
 //! The file is OpenClaw's, `<state>/agents/<agent>/agent/auth-profiles.json`; agents without one of their own share
-//! that of `main`. Start with [`Keyring`], its content; then `file` (how it is edited), `keep` (how cooldowns are
-//! persisted) and [`sign_in`] (credentials that expire).
+//! that of `main`. Start with [`Keyring`], its content; then `file` (how it is edited), `health_writer` (how
+//! cooldowns are persisted) and [`sign_in`] (credentials that expire).
 
 pub(crate) mod file;
 pub(crate) mod health_writer;
@@ -73,8 +73,8 @@ impl Keyring {
             Some((provider_name(provider), ids))
         });
         let order = order.collect();
-        let (book, keeper) = health_writer::health_with_writer(&path, parse_health(&object("usageStats")?));
-        Ok((Self { path, profiles, order, health: book }, keeper))
+        let (health, writer) = health_writer::health_with_writer(&path, parse_health(&object("usageStats")?));
+        Ok((Self { path, profiles, order, health }, writer))
     }
 
     /// Reads the credentials again and keeps the health state.
@@ -92,15 +92,15 @@ pub(crate) fn credentials_file(paths: &Paths, agent: &ConfiguredAgent<'_>) -> Pa
         Some(folder) => paths::expand(Path::new(folder.as_str()), paths::home().as_deref()),
         None => agents.join(agent.id.as_str()).join("agent"),
     };
-    let own = folder.join(file::NAME);
-    if own.exists() { own } else { main }
+    let agent_file = folder.join(file::NAME);
+    if agent_file.exists() { agent_file } else { main }
 }
 
 /// Parses the health of credentials. Unreadable entries are skipped and stay in the file.
 fn parse_health(stats: &Fields) -> ProfileHealth {
     let readable = stats.iter().filter_map(|(id, text)| {
-        let alone = Map::from_iter([(id.to_owned(), serde_json::from_str(text).ok()?)]);
-        serde_json::from_value::<ProfileHealth>(Value::Object(alone.clone())).ok().map(|_| alone)
+        let single = Map::from_iter([(id.to_owned(), serde_json::from_str(text).ok()?)]);
+        serde_json::from_value::<ProfileHealth>(Value::Object(single.clone())).ok().map(|_| single)
     });
     let all = readable.flatten().collect();
     serde_json::from_value(Value::Object(all)).unwrap_or_default()
@@ -108,24 +108,27 @@ fn parse_health(stats: &Fields) -> ProfileHealth {
 
 fn profile(id: &str, text: &str, path: &Path, client: &HttpClient) -> CredentialProfile {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
-    let provider = word("provider").or_else(|| id.split_once(':').map(|(provider, _)| provider)).unwrap_or(id);
+    let string_field =
+        |name: &str| value.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let provider = string_field("provider").or_else(|| id.split_once(':').map(|(provider, _)| provider)).unwrap_or(id);
     let expires = value.get("expires").and_then(Value::as_u64).filter(|expires| *expires > 0);
-    let missing = |what: &str| Kind::Unusable(format!("the {what} is missing"));
-    let kind = match (word("type"), expires) {
-        (Some("api_key"), _) => word("key").map_or_else(|| missing("key"), |key| Kind::Key(key.into())),
-        (Some("token"), None) => word("token").map_or_else(|| missing("token"), |token| Kind::Token(token.into())),
-        (Some("token"), Some(_)) => word("token").map_or_else(
+    let missing = |field: &str| Kind::Unusable(format!("the {field} is missing"));
+    let kind = match (string_field("type"), expires) {
+        (Some("api_key"), _) => string_field("key").map_or_else(|| missing("key"), |key| Kind::Key(key.into())),
+        (Some("token"), None) => {
+            string_field("token").map_or_else(|| missing("token"), |token| Kind::Token(token.into()))
+        }
+        (Some("token"), Some(_)) => string_field("token").map_or_else(
             || missing("token"),
             |token| Kind::SignIn(Credential::Token, Arc::new(SignIn::fixed(id, token.into(), expires))),
         ),
-        (Some("oauth"), _) => match (word("access"), word("refresh")) {
+        (Some("oauth"), _) => match (string_field("access"), string_field("refresh")) {
             (None, None) => missing("access token"),
             (access, refresh) => {
                 let fixed = SignIn::fixed(id, access.unwrap_or_default().into(), expires);
-                let renewal = word("tokenEndpoint").zip(refresh).map(|(endpoint, refresh)| sign_in::Renewal {
+                let renewal = string_field("tokenEndpoint").zip(refresh).map(|(endpoint, refresh)| sign_in::Renewal {
                     endpoint: endpoint.to_owned(),
-                    client_id: word("clientId").map(str::to_owned),
+                    client_id: string_field("clientId").map(str::to_owned),
                     refresh: refresh.into(),
                     file: path.to_owned(),
                     client: client.clone(),
@@ -145,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn profiles_are_read_and_what_cannot_be_used_says_why() {
+    async fn profiles_are_read_and_unusable_ones_have_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(file::NAME);
         let profiles = r#"{"version": 1, "profiles": {
@@ -175,7 +178,7 @@ mod tests {
         ];
         assert_eq!(read, expected.map(|(provider, kind)| (provider, kind.to_owned())));
         assert_eq!(keyring.order, BTreeMap::from([("zai".to_owned(), vec!["z.ai:x".to_owned()])]));
-        let standing = keyring.health.snapshot();
-        assert_eq!(standing.iter().map(|(id, stats)| (id, stats.last_used)).collect::<Vec<_>>(), [("b", Some(3))]);
+        let health = keyring.health.snapshot();
+        assert_eq!(health.iter().map(|(id, stats)| (id, stats.last_used)).collect::<Vec<_>>(), [("b", Some(3))]);
     }
 }

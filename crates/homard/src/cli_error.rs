@@ -92,14 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_learn_the_kind_the_run_and_who_says_so() {
+    fn the_error_document_has_kind_run_and_origin() {
         let error = CliError::new("UNAVAILABLE", "no answer").of("r1", "gateway");
         assert_eq!(
             document(&error.into()),
             json!({"ok": false, "error": {"type": "UNAVAILABLE", "message": "no answer"}, "runId": "r1", "origin": "gateway"})
         );
         let plain = anyhow::anyhow!("disk full").context("cannot write");
-        let told = json!({"ok": false, "error": {"type": "failed", "message": "cannot write: disk full"}});
-        assert_eq!(document(&plain), told);
+        let expected = json!({"ok": false, "error": {"type": "failed", "message": "cannot write: disk full"}});
+        assert_eq!(document(&plain), expected);
     }
 }

@@ -164,38 +164,40 @@ impl GatewayClient {
             return Ok(ConnectResult::NotRunning);
         }
         let GatewayAddress { uri, host, port, is_tls: is_secret } = parse_address(&target.url)?;
-        let lost = |why: String| CliError::new("connection", format!("the gateway at {} {why}", target.url));
-        let slow = |_| lost("does not answer".to_owned());
-        let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await.map_err(slow)? {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(ConnectResult::NotRunning),
-            Err(error) => return Err(lost(format!("cannot be reached: {error}")).into()),
-        };
+        let connection_error =
+            |why: String| CliError::new("connection", format!("the gateway at {} {why}", target.url));
+        let timed_out = |_| connection_error("does not answer".to_owned());
+        let stream =
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await.map_err(timed_out)? {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(ConnectResult::NotRunning),
+                Err(error) => return Err(connection_error(format!("cannot be reached: {error}")).into()),
+            };
         stream.set_nodelay(true).context("cannot set up the connection")?;
         let stream = if is_secret {
-            let agreed =
-                timeout(CONNECT_TIMEOUT, tls::connect(stream, &host, target.pin.as_ref())).await.map_err(slow)?;
-            Either::Right(agreed.map_err(|error| lost(tls_error(target, &error)))?)
+            let handshake =
+                timeout(CONNECT_TIMEOUT, tls::connect(stream, &host, target.pin.as_ref())).await.map_err(timed_out)?;
+            Either::Right(handshake.map_err(|error| connection_error(tls_error(target, &error)))?)
         } else {
             Either::Left(stream)
         };
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let upgrade =
-            timeout(CONNECT_TIMEOUT, client_async_with_config(uri, stream, Some(config))).await.map_err(slow)?;
+            timeout(CONNECT_TIMEOUT, client_async_with_config(uri, stream, Some(config))).await.map_err(timed_out)?;
         let (socket, _) = upgrade.map_err(|error| {
-            lost(format!(
+            connection_error(format!(
                 "did not complete the WebSocket handshake: {error}\nanother program may be listening there; choose another port with HOMARD_GATEWAY_PORT"
             ))
         })?;
         let mut client = Self { socket, requests: 0 };
-        timeout(CONNECT_TIMEOUT, client.handshake(target, scopes, caps)).await.map_err(slow)??;
+        timeout(CONNECT_TIMEOUT, client.handshake(target, scopes, caps)).await.map_err(timed_out)??;
         Ok(ConnectResult::Gateway(Box::new(client)))
     }
 
     async fn handshake(&mut self, target: &GatewayTarget, scopes: &[&str], caps: &[&str]) -> Result<()> {
         // Devices sign the challenge; we only wait for it because it shows that the gateway is ready.
         while !matches!(self.next().await?, ServerFrame::Event { event, .. } if event == "connect.challenge") {}
-        let words = |list: &[&str]| Some(list.iter().map(|&word| word.to_owned()).collect());
+        let owned = |list: &[&str]| Some(list.iter().map(|&word| word.to_owned()).collect());
         let params = ConnectParams {
             min_protocol: Generation::Four.number(),
             max_protocol: Generation::Four.number(),
@@ -208,8 +210,8 @@ impl GatewayClient {
                 extra: Extra::new(),
             },
             role: Some("operator".to_owned()),
-            scopes: words(scopes),
-            caps: words(caps),
+            scopes: owned(scopes),
+            caps: owned(caps),
             auth: target.secret.as_ref().map(GatewaySecret::auth),
             device: None,
             extra: Extra::new(),
@@ -228,14 +230,14 @@ impl GatewayClient {
         self.call_until(method, params, is_final).await
     }
 
-    async fn call_until(&mut self, method: &str, params: Value, enough: impl Fn(&Value) -> bool) -> Result<Value> {
-        let asked = self.send(method, params).await?;
+    async fn call_until(&mut self, method: &str, params: Value, is_final: impl Fn(&Value) -> bool) -> Result<Value> {
+        let request_id = self.send(method, params).await?;
         loop {
             match self.next().await? {
-                ServerFrame::Response { id, answer: Ok(payload) } if id == asked && enough(&payload) => {
+                ServerFrame::Response { id, answer: Ok(payload) } if id == request_id && is_final(&payload) => {
                     return Ok(payload);
                 }
-                ServerFrame::Response { id, answer: Err(refusal) } if id == asked => {
+                ServerFrame::Response { id, answer: Err(refusal) } if id == request_id => {
                     return Err(CliError::from(refusal).into());
                 }
                 ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
@@ -272,11 +274,11 @@ impl GatewayClient {
             match (frame.r#type.as_str(), frame.ok, frame.error) {
                 ("res", true, _) => return Ok(ServerFrame::Response { id: frame.id, answer: Ok(frame.payload) }),
                 ("res", false, error) => {
-                    let vague = || RpcError {
+                    let unspecified = || RpcError {
                         code: "UNAVAILABLE".to_owned(),
                         message: "the gateway rejected the request".to_owned(),
                     };
-                    return Ok(ServerFrame::Response { id: frame.id, answer: Err(error.unwrap_or_else(vague)) });
+                    return Ok(ServerFrame::Response { id: frame.id, answer: Err(error.unwrap_or_else(unspecified)) });
                 }
                 ("event", ..) => return Ok(ServerFrame::Event { event: frame.event, payload: frame.payload }),
                 _ => {}
@@ -296,7 +298,7 @@ fn connection_lost(why: &str) -> CliError {
 
 /// Explains why no TLS connection could be established, and how to fix it.
 fn tls_error(target: &GatewayTarget, error: &anyhow::Error) -> String {
-    let helps = match (&target.pin, target.is_own) {
+    let hint = match (&target.pin, target.is_own) {
         (Some(_), true) => "if its certificate was replaced, restart the gateway",
         (Some(_), false) => "if its certificate was replaced, update gateway.remote.tlsFingerprint",
         (None, true) => "start it with: homard gateway",
@@ -305,7 +307,7 @@ fn tls_error(target: &GatewayTarget, error: &anyhow::Error) -> String {
                           gateway.remote.tlsFingerprint"
         }
     };
-    format!("is not trusted: {error:#}\n{helps}")
+    format!("is not trusted: {error:#}\n{hint}")
 }
 
 /// Address of a gateway.
@@ -326,13 +328,13 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
 fn parse_address(url: &str) -> Result<GatewayAddress> {
     let uri: Uri =
         url.parse().with_context(|| format!("{url} is not a URL; it should look like ws://127.0.0.1:{PORT}"))?;
-    let (usual, is_secret) = match uri.scheme_str() {
+    let (default_port, is_tls) = match uri.scheme_str() {
         Some("ws") => (80, false),
         Some("wss") => (443, true),
         _ => bail!("{url} is not a gateway URL; it should look like ws://127.0.0.1:{PORT}"),
     };
     let host = uri.host().with_context(|| format!("{url} has no host"))?.trim_matches(['[', ']']).to_owned();
-    Ok(GatewayAddress { host, port: uri.port_u16().unwrap_or(usual), is_tls: is_secret, uri })
+    Ok(GatewayAddress { host, port: uri.port_u16().unwrap_or(default_port), is_tls, uri })
 }
 
 #[cfg(test)]
@@ -342,8 +344,8 @@ mod tests {
     #[test]
     fn urls_name_a_host_and_a_port() {
         let at = |url| {
-            let place = parse_address(url).map_err(|error| error.to_string())?;
-            Ok((place.host, place.port, place.is_tls))
+            let address = parse_address(url).map_err(|error| error.to_string())?;
+            Ok((address.host, address.port, address.is_tls))
         };
         let found = |host: &str, port, is_secret| Ok::<_, String>((host.to_owned(), port, is_secret));
         assert_eq!(at("ws://127.0.0.1:18789"), found("127.0.0.1", 18789, false));
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_is_not_the_end() {
+    fn an_accepted_response_is_not_final() {
         assert!(!is_final(&json!({"status": "accepted"})));
         assert!(is_final(&json!({"status": "ok"})));
         assert!(is_final(&json!({"ok": true})));

@@ -34,18 +34,18 @@ impl FileWatch {
     /// Creates a watch without any path.
     pub(crate) fn new() -> notify::Result<Self> {
         // Unbounded: the operating system bounds its own queue, drops events beyond that and reports the overflow.
-        let (tell, events) = mpsc::unbounded_channel();
-        let tell = move |event: notify::Result<Event>| {
+        let (sender, events) = mpsc::unbounded_channel();
+        let handler = move |event: notify::Result<Event>| {
             let paths = match event {
                 Ok(event) if event.need_rescan() => Vec::new(),
                 Ok(event) if event.kind.is_access() || event.paths.is_empty() => return,
                 Ok(event) => event.paths,
                 Err(_missed) => Vec::new(),
             };
-            tell.send(paths).ok();
+            sender.send(paths).ok();
         };
         // Symlinks are not followed: one to `/` would have the whole disk watched.
-        let watcher = RecommendedWatcher::new(tell, notify::Config::default().with_follow_symlinks(false))?;
+        let watcher = RecommendedWatcher::new(handler, notify::Config::default().with_follow_symlinks(false))?;
         Ok(Self { watcher, watched: BTreeSet::new(), events: WatchEvents::new(events) })
     }
 
@@ -70,22 +70,22 @@ impl FileWatch {
             // It may have been deleted, and its watch with it.
             self.watcher.unwatch(path).ok();
         }
-        let mut troubles = Vec::new();
+        let mut warnings = Vec::new();
         for (path, is_deep) in &wanted {
             let mode = if *is_deep { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
             if let Err(error) = self.watcher.watch(path, mode) {
-                troubles.push(format!("cannot watch {}: {error}", path.display()));
+                warnings.push(format!("cannot watch {}: {error}", path.display()));
             }
         }
         let is_new = !wanted.is_subset(&self.watched);
         self.watched = wanted;
-        WatchUpdate { is_new, warnings: troubles }
+        WatchUpdate { is_new, warnings }
     }
 
-    /// Waits for a change, and then until there was none for `quiet`, but never longer than `most`. Returns the changed
-    /// paths; empty if they are unknown. Cancel safe: a later call returns the changes that were seen.
-    pub(crate) async fn changed(&mut self, quiet: Duration, most: Duration) -> BTreeSet<PathBuf> {
-        self.events.changed(quiet, most).await
+    /// Waits for a change, and then until none followed for `quiet`, but at most `max_wait` after the first. Returns
+    /// the changed paths; empty if they are unknown. Cancel safe: a later call returns the changes that were seen.
+    pub(crate) async fn changed(&mut self, quiet: Duration, max_wait: Duration) -> BTreeSet<PathBuf> {
+        self.events.changed(quiet, max_wait).await
     }
 }
 
@@ -112,19 +112,19 @@ impl WatchEvents {
         Self { events, files: BTreeSet::new(), folders: BTreeSet::new(), pending: None }
     }
 
-    async fn changed(&mut self, quiet: Duration, most: Duration) -> BTreeSet<PathBuf> {
+    async fn changed(&mut self, quiet: Duration, max_wait: Duration) -> BTreeSet<PathBuf> {
         loop {
-            let due = self.pending.as_ref().map(|pending| (pending.last + quiet).min(pending.first + most));
-            let told = match due {
+            let due = self.pending.as_ref().map(|pending| (pending.last + quiet).min(pending.first + max_wait));
+            let received = match due {
                 None => self.events.recv().await,
                 // The deadline is checked first: under load there is always another event to receive.
                 Some(due) if due <= Instant::now() => return self.take(),
                 Some(due) => match timeout_at(due, self.events.recv()).await {
-                    Ok(told) => told,
+                    Ok(received) => received,
                     Err(_quiet) => return self.take(),
                 },
             };
-            match told {
+            match received {
                 Some(paths) => self.record(paths),
                 None => return std::future::pending().await,
             }
@@ -150,9 +150,9 @@ impl WatchEvents {
     /// Returns true if the path is watched or an ancestor of a watched path, since a missing directory is watched
     /// through its nearest ancestor.
     fn is_relevant(&self, path: &Path) -> bool {
-        let is_on_the_way = |wanted: &PathBuf| wanted.starts_with(path);
-        self.files.iter().any(is_on_the_way)
-            || self.folders.iter().any(|folder| is_on_the_way(folder) || path.starts_with(folder))
+        let is_ancestor = |watched: &PathBuf| watched.starts_with(path);
+        self.files.iter().any(is_ancestor)
+            || self.folders.iter().any(|folder| is_ancestor(folder) || path.starts_with(folder))
     }
 }
 
@@ -163,11 +163,11 @@ fn nearest_existing(path: &Path) -> Option<&Path> {
 
 /// Resolves the symlinks in the existing part of a path.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    let there = nearest_existing(path)?;
-    let rest = path.strip_prefix(there).ok()?;
-    let there = there.canonicalize().ok()?;
+    let existing = nearest_existing(path)?;
+    let rest = path.strip_prefix(existing).ok()?;
+    let existing = existing.canonicalize().ok()?;
     // Joining an empty rest would add a trailing slash.
-    Some(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
+    Some(if rest.as_os_str().is_empty() { existing } else { existing.join(rest) })
 }
 
 #[cfg(test)]
@@ -185,16 +185,16 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let (file, folder) = (root.join("config.json"), root.join("skills"));
         let mut watch = FileWatch::new().unwrap();
-        let aimed = |is_new| WatchUpdate { is_new, warnings: Vec::new() };
-        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(true));
-        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(false));
+        let update = |is_new| WatchUpdate { is_new, warnings: Vec::new() };
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), update(true));
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), update(false));
         fs::write(root.join("new"), "{}").unwrap();
         fs::rename(root.join("new"), &file).unwrap();
         assert_eq!(watch.changed(QUIET, LONG).await, BTreeSet::from([file.clone()]));
         fs::create_dir(&folder).unwrap();
         assert!(watch.changed(QUIET, LONG).await.contains(&folder));
         // Now that the directory exists, changes in it count.
-        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), aimed(true));
+        assert_eq!(watch.set([file.as_path()], [folder.as_path()]), update(true));
         fs::create_dir(folder.join("a")).unwrap();
         let skill = folder.join("a/SKILL.md");
         fs::write(&skill, "").unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_link_leads_to_is_seen_and_a_link_in_a_folder_is_not_followed() {
+    async fn a_symlink_target_is_watched_and_symlinks_in_a_folder_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         for folder in ["real/skills", "far/away"] {
@@ -222,12 +222,12 @@ mod tests {
     }
 
     /// Returns a filter for a config in `/home/me` and for skills in a directory that does not exist.
-    fn told() -> (mpsc::UnboundedSender<Vec<PathBuf>>, WatchEvents) {
-        let (tell, events) = mpsc::unbounded_channel();
-        let mut told = WatchEvents::new(events);
-        told.files.insert("/home/me/config.json".into());
-        told.folders.insert("/home/me/.agents/skills".into());
-        (tell, told)
+    fn test_events() -> (mpsc::UnboundedSender<Vec<PathBuf>>, WatchEvents) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut watch_events = WatchEvents::new(events);
+        watch_events.files.insert("/home/me/config.json".into());
+        watch_events.folders.insert("/home/me/.agents/skills".into());
+        (sender, watch_events)
     }
 
     fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
@@ -235,44 +235,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_stops_waiting_misses_nothing() {
-        let (tell, mut told) = told();
-        tell.send(paths(["/home/me/config.json"])).unwrap();
-        let stopped = tokio::time::timeout(Duration::ZERO, told.changed(LONG, LONG)).await;
+    async fn a_cancelled_wait_loses_no_change() {
+        let (sender, mut watch_events) = test_events();
+        sender.send(paths(["/home/me/config.json"])).unwrap();
+        let stopped = tokio::time::timeout(Duration::ZERO, watch_events.changed(LONG, LONG)).await;
         assert!(stopped.is_err());
-        let changed: Vec<_> = told.changed(Duration::ZERO, LONG).await.into_iter().collect();
+        let changed: Vec<_> = watch_events.changed(Duration::ZERO, LONG).await.into_iter().collect();
         assert_eq!(changed, paths(["/home/me/config.json"]));
     }
 
     #[tokio::test]
-    async fn where_it_is_never_quiet_the_wait_ends_all_the_same() {
-        let (tell, mut told) = told();
-        tell.send(paths(["/home/me/config.json"])).unwrap();
-        tell.send(paths(["/home/me/.agents/skills/a/SKILL.md"])).unwrap();
-        let changed: Vec<_> = told.changed(LONG, Duration::ZERO).await.into_iter().collect();
+    async fn continuous_changes_are_reported_after_the_maximum_wait() {
+        let (sender, mut watch_events) = test_events();
+        sender.send(paths(["/home/me/config.json"])).unwrap();
+        sender.send(paths(["/home/me/.agents/skills/a/SKILL.md"])).unwrap();
+        let changed: Vec<_> = watch_events.changed(LONG, Duration::ZERO).await.into_iter().collect();
         assert_eq!(changed, paths(["/home/me/config.json"]));
     }
 
     #[test]
-    fn only_what_is_watched_and_the_way_there_matter() {
-        let (_, told) = told();
+    fn only_watched_paths_and_their_ancestors_are_relevant() {
+        let (_, watch_events) = test_events();
         for path in ["/home/me/config.json", "/home/me", "/home/me/.agents", "/home/me/.agents/skills/a/SKILL.md"] {
-            assert!(told.is_relevant(Path::new(path)), "{path}");
+            assert!(watch_events.is_relevant(Path::new(path)), "{path}");
         }
         for path in ["/home/me/config.json.lock", "/home/me/.cache", "/home/me/.agents/skillset", "/home/you"] {
-            assert!(!told.is_relevant(Path::new(path)), "{path}");
+            assert!(!watch_events.is_relevant(Path::new(path)), "{path}");
         }
     }
 
     #[tokio::test]
-    async fn what_does_not_matter_is_not_waited_for_and_an_unknown_place_is_any() {
-        let (tell, mut told) = told();
-        tell.send(paths(["/home/me/.bash_history"])).unwrap();
-        tell.send(Vec::new()).unwrap();
-        tell.send(paths(["/home/me/.agents", "/home/me/.agents.new"])).unwrap();
-        let changed: Vec<_> = told.changed(QUIET, LONG).await.into_iter().collect();
+    async fn irrelevant_paths_are_ignored_and_an_unknown_path_counts_as_a_change() {
+        let (sender, mut watch_events) = test_events();
+        sender.send(paths(["/home/me/.bash_history"])).unwrap();
+        sender.send(Vec::new()).unwrap();
+        sender.send(paths(["/home/me/.agents", "/home/me/.agents.new"])).unwrap();
+        let changed: Vec<_> = watch_events.changed(QUIET, LONG).await.into_iter().collect();
         assert_eq!(changed, paths(["/home/me/.agents"]));
-        tell.send(Vec::new()).unwrap();
-        assert_eq!(told.changed(Duration::ZERO, LONG).await, BTreeSet::new());
+        sender.send(Vec::new()).unwrap();
+        assert_eq!(watch_events.changed(Duration::ZERO, LONG).await, BTreeSet::new());
     }
 }

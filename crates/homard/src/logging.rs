@@ -74,15 +74,15 @@ pub(crate) fn log_file(config: &Logging, paths: &Paths) -> PathBuf {
 /// Starts logging at the level that `HOMARD_LOG` names, else the config, else `default`; also to a file if one is
 /// given.
 pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Result<Log> {
-    let asked = paths::text("LOG")?;
-    let said = config.level.map_or(default, |level| level.0.0);
+    let env_level = paths::text("LOG")?;
+    let config_level = config.level.map_or(default, |level| level.0.0);
     let filter = |text: &str| {
         EnvFilter::try_new(text)
             .context("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")
     };
     // Errors of MCP servers are logged by their supervisor. The library would log the URL, which may contain a key.
-    let usual = format!("{said},rmcp=off");
-    let level = asked.as_deref().unwrap_or(&usual);
+    let default_filter = format!("{config_level},rmcp=off");
+    let level = env_level.as_deref().unwrap_or(&default_filter);
     let log = Log::default();
     let terminal = fmt::layer()
         .with_writer(MaskedStderr(log.masks.clone()))
@@ -90,20 +90,20 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         .with_filter(filter(level)?);
     // A failure to open the file is logged below, once logging works.
     let opened = file.map(|path| LogFile::open(path, config.bounds(), || Ambient::system().now_ms()));
-    let (file, trouble) = match opened {
+    let (file, open_error) = match opened {
         Some(Ok(opened)) => (Some(opened), None),
         Some(Err(error)) => (None, Some(error)),
         None => (None, None),
     };
     let log = match (&file, config.file.as_ref()) {
-        (Some(_), Some(said)) => Log { buffer: log.buffer.with_location(said.as_str().to_owned()), ..log },
+        (Some(_), Some(configured)) => Log { buffer: log.buffer.with_location(configured.as_str().to_owned()), ..log },
         (Some(opened), None) => Log { buffer: log.buffer.with_location(opened.path().display().to_string()), ..log },
         (None, _) => log,
     };
-    let pen = LogWriter { file: file.map(|file| Arc::new(Mutex::new(file))), log: log.clone() };
-    let kept = fmt::layer().json().with_writer(pen).with_filter(filter(level)?);
-    tracing_subscriber::registry().with(terminal).with(kept).init();
-    match (trouble, &config.file) {
+    let writer = LogWriter { file: file.map(|file| Arc::new(Mutex::new(file))), log: log.clone() };
+    let file_layer = fmt::layer().json().with_writer(writer).with_filter(filter(level)?);
+    tracing_subscriber::registry().with(terminal).with(file_layer).init();
+    match (open_error, &config.file) {
         (Some(error), Some(path)) => {
             tracing::warn!("logging.file is {}, which cannot be written: {error}", path.as_str());
         }
@@ -175,5 +175,18 @@ impl Write for MaskedStderr {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn log_files_are_rotated_by_the_config() {
+        let text = "{logging: {maxFileBytes: 100, maxFiles: 2, maxAgeDays: 3}}";
+        let bounds = Config::parse(text).unwrap().logging.bounds();
+        assert_eq!((bounds.bytes, bounds.files, bounds.age), (100, 2, Duration::from_secs(3 * 86_400)));
     }
 }

@@ -34,9 +34,9 @@ use crate::cmd::Cli;
 
 fn main() -> ExitCode {
     // While there is a single thread: a command that enters the sandbox starts with this binary.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == sandbox::ENTER) {
-        return sandbox::enter(words).unwrap_or_else(|error| {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|arg| arg == sandbox::ENTER) {
+        return sandbox::enter(args).unwrap_or_else(|error| {
             render::remark(&format!("sandbox: {error}"));
             ExitCode::from(126)
         });
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
     // Processes of the same user cannot read the memory through /proc either, unless debugging is requested.
     #[cfg(target_os = "linux")]
-    if paths::setting("DUMPABLE").is_none_or(|wanted| wanted != "1")
+    if paths::setting("DUMPABLE").is_none_or(|value| value != "1")
         && let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
         render::remark(&format!("warning: other processes of this user can read the memory of this process: {error}"));
@@ -56,21 +56,21 @@ fn main() -> ExitCode {
     if cli_error::is_reported(&error) {
         return cli_error::exit_code(&error);
     }
-    let told = if wants_json { render::print_json(&cli_error::document(&error)).is_ok() } else { false };
-    if !told {
+    let is_printed = if wants_json { render::print_json(&cli_error::document(&error)).is_ok() } else { false };
+    if !is_printed {
         render::remark(&format!("error: {error:#}"));
     }
     cli_error::exit_code(&error)
 }
 
 fn start(cli: Cli) -> Result<()> {
-    let (logging, place) = cli.logging();
-    let log = logging::start(cli.log_level(), &logging, place.as_deref())?;
+    let (logging, file) = cli.logging();
+    let log = logging::start(cli.log_level(), &logging, file.as_deref())?;
     // Fails only if a provider was already installed, which is not the case.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let done = runtime.block_on(cli.run(log));
+    let result = runtime.block_on(cli.run(log));
     // Remaining tasks are not awaited.
     runtime.shutdown_background();
-    done
+    result
 }

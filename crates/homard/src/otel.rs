@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use homard_agent::{Cursor, Event, RunEvent, Tape, task};
-use homard_gateway::RunEnds;
+use homard_gateway::RunEndCallback;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{self, Receiver};
@@ -22,26 +22,26 @@ const MAX_BATCH: usize = 64;
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the callback for finished runs; `None` if no collector is configured.
-pub(crate) fn start() -> Result<Option<RunEnds>> {
+pub(crate) fn start() -> Result<Option<RunEndCallback>> {
     let Some(endpoint) = paths::env("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
     let endpoint = endpoint.into_string().ok().context("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8")?;
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let client =
         reqwest::Client::builder().timeout(COLLECTOR_TIMEOUT).build().context("cannot create the HTTP client")?;
-    let (tell, told) = mpsc::channel(MAX_PENDING);
-    drop(task::spawn("otel", send(client, url, told)));
+    let (sender, receiver) = mpsc::channel(MAX_PENDING);
+    drop(task::spawn("otel", send(client, url, receiver)));
     Ok(Some(Arc::new(move |tape: &Tape| {
         let run = tape.run().to_string();
         let spans = spans(&run, tape.key().as_str(), tape.accepted_at(), &tape.read(&mut Cursor::default()));
-        if tell.try_send(spans).is_err() {
+        if sender.try_send(spans).is_err() {
             tracing::debug!(run, "the trace of a run was dropped: the export queue is full");
         }
     })))
 }
 
-async fn send(client: reqwest::Client, url: String, mut told: Receiver<Vec<Value>>) {
+async fn send(client: reqwest::Client, url: String, mut receiver: Receiver<Vec<Value>>) {
     let mut batch = Vec::new();
-    while told.recv_many(&mut batch, MAX_BATCH).await > 0 {
+    while receiver.recv_many(&mut batch, MAX_BATCH).await > 0 {
         let body = document(&batch.drain(..).flatten().collect::<Vec<_>>()).to_string();
         let sent = client.post(&url).header("content-type", "application/json").body(body).send().await;
         if let Err(error) = sent.and_then(reqwest::Response::error_for_status) {
@@ -51,9 +51,9 @@ async fn send(client: reqwest::Client, url: String, mut told: Receiver<Vec<Value
 }
 
 fn document(spans: &[Value]) -> Value {
-    let about = [("service.name", "homard".into()), ("service.version", env!("CARGO_PKG_VERSION").into())];
+    let resource = [("service.name", "homard".into()), ("service.version", env!("CARGO_PKG_VERSION").into())];
     json!({"resourceSpans": [{
-        "resource": {"attributes": attributes(&about)},
+        "resource": {"attributes": attributes(&resource)},
         "scopeSpans": [{"scope": {"name": "homard"}, "spans": spans}],
     }]})
 }
@@ -65,17 +65,17 @@ struct SpanBuilder<'a> {
 }
 
 impl Trace<'_> {
-    fn id(&self, what: &str, bytes: usize) -> String {
-        let digest = Sha256::digest(format!("{} {what}", self.run));
+    fn id(&self, name: &str, bytes: usize) -> String {
+        let digest = Sha256::digest(format!("{} {name}", self.run));
         digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Adds a span. The first one is the run itself.
-    fn add(&mut self, name: &str, (from, to): (u64, u64), about: &[(&str, Value)], error: Option<&str>) {
+    fn add(&mut self, name: &str, (from, to): (u64, u64), span_attributes: &[(&str, Value)], error: Option<&str>) {
         let number = self.spans.len();
         let mut span = json!({
             "traceId": self.id("trace", 16), "spanId": self.id(&format!("span {number}"), 8), "name": name, "kind": 1,
-            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to), "attributes": attributes(about),
+            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to), "attributes": attributes(span_attributes),
         });
         if number > 0 {
             span["parentSpanId"] = self.id("span 0", 8).into();
@@ -95,39 +95,39 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[Event]) -> Vec<Va
         let RunEvent::Ended(end) = &event.kind else { return None };
         end.outcome.error()
     });
-    let about = [("homard.run", run.into()), ("homard.session", session.into())];
-    trace.add("run", (accepted_at, ended_at), &about, error);
-    let (mut asked, mut tools) = (None, Vec::new());
+    let span_attributes = [("homard.run", run.into()), ("homard.session", session.into())];
+    trace.add("run", (accepted_at, ended_at), &span_attributes, error);
+    let (mut pending, mut tools) = (None, Vec::new());
     for Event { at, kind } in events {
         if let RunEvent::Started { .. } = kind {
             trace.add("queue", (accepted_at, *at), &[], None);
-        } else if let RunEvent::Asking(question) = kind {
-            asked = Some((question.clone(), *at));
+        } else if let RunEvent::ModelRequested(request) = kind {
+            pending = Some((request.clone(), *at));
         } else if let RunEvent::Assistant { said, .. } = kind
-            && let Some((question, since)) = asked.take()
+            && let Some((request, started_at)) = pending.take()
         {
-            let about = [
-                ("gen_ai.provider.name", question.provider.as_str().into()),
-                ("gen_ai.request.model", question.model.as_str().into()),
+            let span_attributes = [
+                ("gen_ai.provider.name", request.provider.as_str().into()),
+                ("gen_ai.request.model", request.model.as_str().into()),
                 ("gen_ai.usage.input_tokens", said.usage.input.into()),
                 ("gen_ai.usage.output_tokens", said.usage.output.into()),
             ];
             let error = said.error_message.as_deref();
-            trace.add(&format!("chat {}", question.model), (since, *at), &about, error);
-        } else if let RunEvent::Retrying { why, .. } | RunEvent::Switched { why, .. } = kind
-            && let Some((question, since)) = asked.take()
+            trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, error);
+        } else if let RunEvent::Retrying { why, .. } | RunEvent::CandidateFailed { why, .. } = kind
+            && let Some((request, started_at)) = pending.take()
         {
-            let about = [("gen_ai.provider.name", question.provider.as_str().into())];
-            trace.add(&format!("chat {}", question.model), (since, *at), &about, Some(why));
+            let span_attributes = [("gen_ai.provider.name", request.provider.as_str().into())];
+            trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, Some(why));
         } else if let RunEvent::ToolStarted { call, .. } = kind {
             tools.push((call.clone(), *at));
         } else if let RunEvent::ToolEnded { call, result, .. } = kind
-            && let Some(place) = tools.iter().position(|(begun, _)| begun == call)
+            && let Some(index) = tools.iter().position(|(started, _)| started == call)
         {
-            let (_, since) = tools.swap_remove(place);
-            let about = [("gen_ai.tool.name", result.tool_name.as_str().into())];
+            let (_, started_at) = tools.swap_remove(index);
+            let span_attributes = [("gen_ai.tool.name", result.tool_name.as_str().into())];
             let error = result.is_error.then_some("the tool failed");
-            trace.add(&format!("execute_tool {}", result.tool_name), (since, *at), &about, error);
+            trace.add(&format!("execute_tool {}", result.tool_name), (started_at, *at), &span_attributes, error);
         }
     }
     trace.spans
@@ -146,7 +146,7 @@ fn attributes(all: &[(&str, Value)]) -> Vec<Value> {
             json!({"stringValue": other.to_string()})
         }
     };
-    all.iter().map(|(name, said)| json!({"key": name, "value": value(said)})).collect()
+    all.iter().map(|(name, attribute)| json!({"key": name, "value": value(attribute)})).collect()
 }
 
 #[cfg(test)]
@@ -156,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_a_span_with_its_parts_beneath_it() {
-        let asked = Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap());
+    fn a_run_is_a_span_with_child_spans() {
+        let request = Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap());
         let events = [
             (20, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
-            (30, RunEvent::Asking(asked)),
+            (30, RunEvent::ModelRequested(request)),
             (
                 50,
                 RunEvent::Retrying {
@@ -174,9 +174,9 @@ mod tests {
         let events = events.map(|(at, kind)| Event { at, kind });
         let spans = spans("r", "agent:main:main", 10, &events);
         let text = |span: &Value, name: &str| span[name].as_str().unwrap_or_default().to_owned();
-        let told: Vec<_> = spans.iter().map(|span| (text(span, "name"), text(span, "endTimeUnixNano"))).collect();
+        let actual: Vec<_> = spans.iter().map(|span| (text(span, "name"), text(span, "endTimeUnixNano"))).collect();
         let expected = [("run", "50000000"), ("queue", "20000000"), ("chat m", "50000000")];
-        assert_eq!(told, expected.map(|(name, end)| (name.to_owned(), end.to_owned())));
+        assert_eq!(actual, expected.map(|(name, end)| (name.to_owned(), end.to_owned())));
         assert_eq!(spans[2]["status"]["message"], "busy");
         assert!(spans[1..].iter().all(|span| span["parentSpanId"] == spans[0]["spanId"]));
         assert_eq!((text(&spans[0], "traceId").len(), text(&spans[0], "spanId").len()), (32, 16));

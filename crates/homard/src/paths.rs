@@ -35,15 +35,15 @@ impl Paths {
     }
 
     fn choose(setting: impl Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Result<Self> {
-        let place = |text: OsString| expand(Path::new(&text), home);
-        let state = match (setting("STATE_DIR").map(place), home) {
+        let expanded = |text: OsString| expand(Path::new(&text), home);
+        let state = match (setting("STATE_DIR").map(expanded), home) {
             (Some(state), _) => state,
             (None, Some(home)) => home.join(".homard"),
             (None, None) => return Err(anyhow!("HOME is not set; set HOMARD_STATE_DIR to the state directory")),
         };
-        let config = setting("CONFIG_PATH").map(place).unwrap_or_else(|| {
-            let (own, openclaw) = (state.join("homard.json"), state.join("openclaw.json"));
-            if !own.exists() && openclaw.exists() { openclaw } else { own }
+        let config = setting("CONFIG_PATH").map(expanded).unwrap_or_else(|| {
+            let (homard, openclaw) = (state.join("homard.json"), state.join("openclaw.json"));
+            if !homard.exists() && openclaw.exists() { openclaw } else { homard }
         });
         Ok(Self { state, config })
     }
@@ -76,8 +76,8 @@ pub(crate) fn setting(name: &str) -> Option<OsString> {
 
 /// Returns a setting that must be UTF-8.
 pub(crate) fn text(name: &str) -> Result<Option<String>> {
-    let wrong = |_: OsString| anyhow!("HOMARD_{name} is not valid UTF-8");
-    setting(name).map(|value| value.into_string().map_err(wrong)).transpose()
+    let not_utf8 = |_: OsString| anyhow!("HOMARD_{name} is not valid UTF-8");
+    setting(name).map(|value| value.into_string().map_err(not_utf8)).transpose()
 }
 
 /// Returns the port from the environment.
@@ -112,16 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn state_and_config_lie_in_the_home_unless_told_otherwise() {
-        let given = |settings| choose(settings, Some("/home/me")).unwrap();
-        assert_eq!(given(&[]), paths("/home/me/.homard", "/home/me/.homard/homard.json"));
-        assert_eq!(given(&[("STATE_DIR", "/s")]), paths("/s", "/s/homard.json"));
-        assert_eq!(given(&[("STATE_DIR", "~/s")]), paths("/home/me/s", "/home/me/s/homard.json"));
-        assert_eq!(given(&[("CONFIG_PATH", "/c.json")]), paths("/home/me/.homard", "/c.json"));
+    fn state_and_config_are_in_the_home_directory_by_default() {
+        let paths_for = |settings| choose(settings, Some("/home/me")).unwrap();
+        assert_eq!(paths_for(&[]), paths("/home/me/.homard", "/home/me/.homard/homard.json"));
+        assert_eq!(paths_for(&[("STATE_DIR", "/s")]), paths("/s", "/s/homard.json"));
+        assert_eq!(paths_for(&[("STATE_DIR", "~/s")]), paths("/home/me/s", "/home/me/s/homard.json"));
+        assert_eq!(paths_for(&[("CONFIG_PATH", "/c.json")]), paths("/home/me/.homard", "/c.json"));
     }
 
     #[test]
-    fn an_openclaw_config_is_read_where_there_is_no_own() {
+    fn an_openclaw_config_is_used_if_there_is_no_homard_config() {
         let state = tempfile::tempdir().unwrap();
         let config = || choose(&[("STATE_DIR", state.path().to_str().unwrap())], None).unwrap().config;
         std::fs::write(state.path().join("openclaw.json"), "{}").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_home_the_way_out_is_named() {
+    fn without_a_home_directory_the_error_names_the_variable() {
         let error = choose(&[], None).unwrap_err();
         assert_eq!(error.to_string(), "HOME is not set; set HOMARD_STATE_DIR to the state directory");
     }

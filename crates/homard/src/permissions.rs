@@ -36,10 +36,12 @@ fn restrict_path(path: &Path) -> Result<Option<String>, CliError> {
     if mode & GROUP_AND_OTHERS == 0 {
         return Ok(None);
     }
-    let wanted = mode & !GROUP_AND_OTHERS;
+    let private_mode = mode & !GROUP_AND_OTHERS;
     let name = path.display();
-    match fs::set_permissions(path, Permissions::from_mode(wanted)) {
-        Ok(()) => Ok(Some(format!("other users could read {name} (mode {mode:04o}); its mode is {wanted:04o} now"))),
+    match fs::set_permissions(path, Permissions::from_mode(private_mode)) {
+        Ok(()) => {
+            Ok(Some(format!("other users could read {name} (mode {mode:04o}); its mode is {private_mode:04o} now")))
+        }
         Err(error) if mode & UNACCEPTABLE != 0 => Err(failed(error.to_string())),
         Err(error) => {
             Ok(Some(format!("the group can read {name} (mode {mode:04o}), and that cannot be corrected: {error}")))
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l5_what_others_could_read_is_closed_and_told_once() {
+    fn l5_readable_paths_are_restricted_and_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let (state, config) = (folder.path().join("state"), folder.path().join("homard.json"));
         fs::create_dir(&state).unwrap();
@@ -62,9 +64,13 @@ mod tests {
         for (loose, closed) in [((0o755, 0o644), (0o700, 0o600)), ((0o770, 0o440), (0o700, 0o400))] {
             set(&state, loose.0);
             set(&config, loose.1);
-            let told = [restrict_path(&state), restrict_path(&config)].map(|told| told.unwrap().unwrap_or_default());
-            assert!(told[0].contains(&format!("(mode {:04o}); its mode is {:04o} now", loose.0, closed.0)), "{told:?}");
-            assert!(told[1].contains("homard.json"), "{told:?}");
+            let warnings =
+                [restrict_path(&state), restrict_path(&config)].map(|warnings| warnings.unwrap().unwrap_or_default());
+            assert!(
+                warnings[0].contains(&format!("(mode {:04o}); its mode is {:04o} now", loose.0, closed.0)),
+                "{warnings:?}"
+            );
+            assert!(warnings[1].contains("homard.json"), "{warnings:?}");
             assert_eq!((mode(&state), mode(&config)), closed);
             assert_eq!([restrict_path(&state), restrict_path(&config)].map(Result::unwrap), [None, None]);
         }
@@ -72,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn l5_what_cannot_be_closed_stops_the_start() {
+    fn l5_a_path_that_cannot_be_restricted_prevents_the_start() {
         // The kernel does not allow this change, not even for root.
         let error = restrict_path(Path::new("/proc/self/status")).unwrap_err();
         assert!(error.message.contains("/proc/self/status can be read or changed by other users"), "{error:?}");

@@ -70,9 +70,9 @@ struct State {
 impl State {
     /// Returns the warning for the health report.
     fn warning(&self) -> Option<String> {
-        let waits = self.pending_restart.join(", ");
+        let pending = self.pending_restart.join(", ");
         let restart = (!self.pending_restart.is_empty())
-            .then(|| format!("the config has changed; restart the gateway to apply {waits}"));
+            .then(|| format!("the config has changed; restart the gateway to apply {pending}"));
         let outages = config::outages(&self.current);
         let unsupported = config::unsupported_channels(&self.current.config);
         let texts = self.rejected.iter().chain(&restart).chain(&outages).chain(&unsupported).chain(&self.warnings);
@@ -97,26 +97,26 @@ impl ConfigReloader {
     pub(crate) fn new(
         paths: &Paths,
         chosen: &Chosen,
-        house: &App,
-        (notices, news): (OperatorWarnings, Broadcaster),
+        app: &App,
+        (warnings, broadcaster): (OperatorWarnings, Broadcaster),
     ) -> Self {
-        let used = Arc::new(chosen.loaded.clone());
+        let current = Arc::new(chosen.loaded.clone());
         let state = State {
-            fingerprint: fingerprint(&used),
-            files: used.files.clone(),
-            initial: used.tree.clone(),
+            fingerprint: fingerprint(&current),
+            files: current.files.clone(),
+            initial: current.tree.clone(),
             rejected: config::last_good_warning(chosen, &paths.config),
             pending_restart: Vec::new(),
-            warnings: house.warnings.clone(),
-            current: used,
+            warnings: app.warnings.clone(),
+            current,
         };
-        notices.set(TOPIC, state.warning());
+        warnings.set(TOPIC, state.warning());
         let live = Self {
             paths: paths.clone(),
-            hub: house.hub.clone(),
-            factory: house.factory.clone(),
-            warnings: notices,
-            broadcaster: news,
+            hub: app.hub.clone(),
+            factory: app.factory.clone(),
+            warnings,
+            broadcaster,
             state: Arc::new(Mutex::new(state)),
         };
         live.save_last_good(&chosen.loaded);
@@ -138,20 +138,20 @@ impl ConfigReloader {
         // Locked from reading to storing: of two concurrent checks, the later one applies the later file.
         let mut state = self.state();
         let loaded = Config::inspect(&self.paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
-        let seen = fingerprint(&loaded);
-        let is_new = seen != state.fingerprint;
-        state.fingerprint = seen;
+        let new_fingerprint = fingerprint(&loaded);
+        let is_new = new_fingerprint != state.fingerprint;
+        state.fingerprint = new_fingerprint;
         state.files.clone_from(&loaded.files);
-        let wrong = self.rejection(&state, &loaded);
+        let rejection = self.rejection(&state, &loaded);
         match &state.rejected {
             None if !is_new => return ReloadResult::Unchanged,
-            Some(text) if !is_new && wrong.is_some() => return ReloadResult::Rejected(text.clone()),
+            Some(text) if !is_new && rejection.is_some() => return ReloadResult::Rejected(text.clone()),
             None | Some(_) => {}
         }
-        let cannot = |error| format!("config file {} cannot be used: {error:#}", self.paths.config.display());
-        let set_up = || assemble::apply_config(&self.hub, &self.factory, &loaded).map_err(cannot);
-        match wrong.map_or_else(set_up, Err) {
-            Ok(troubles) => state.warnings = troubles,
+        let setup_error = |error| format!("config file {} cannot be used: {error:#}", self.paths.config.display());
+        let set_up = || assemble::apply_config(&self.hub, &self.factory, &loaded).map_err(setup_error);
+        match rejection.map_or_else(set_up, Err) {
+            Ok(warnings) => state.warnings = warnings,
             Err(text) => {
                 if state.rejected.as_ref() != Some(&text) {
                     tracing::warn!("{text}");
@@ -161,18 +161,18 @@ impl ConfigReloader {
                 return ReloadResult::Rejected(text);
             }
         }
-        let (before, now) = (&state.current.tree, &loaded.tree);
-        let changed: Vec<_> = diff::changed(before, now).iter().map(ToString::to_string).collect();
+        let (previous, now) = (&state.current.tree, &loaded.tree);
+        let changed: Vec<_> = diff::changed(previous, now).iter().map(ToString::to_string).collect();
         let waits = pending_restart(&state.initial, now);
-        let used = Arc::new(loaded);
-        state.current = used.clone();
+        let applied = Arc::new(loaded);
+        state.current = applied.clone();
         state.rejected = None;
         state.pending_restart.clone_from(&waits);
-        self.save_last_good(&used);
+        self.save_last_good(&applied);
         self.warnings.set(TOPIC, state.warning());
         drop(state);
         tracing::info!(?changed, ?waits, "the config has changed");
-        let payload = json!({"path": self.paths.config, "hash": used.hash, "changedPaths": changed});
+        let payload = json!({"path": self.paths.config, "hash": applied.hash, "changedPaths": changed});
         self.broadcaster.publish(
             "config.changed",
             &payload,
@@ -213,15 +213,15 @@ impl ConfigReloader {
     /// Watches the config and the skills until the future is dropped.
     pub(crate) async fn watch(&self) {
         let mut watch = FileWatch::new().inspect_err(|error| self.cannot_watch(&error.to_string())).ok();
-        let mut again = interval(POLL_INTERVAL);
-        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        again.reset();
+        let mut poll = interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        poll.reset();
         // Changes before the watch started are not reported, so check once.
         let mut is_due = true;
         loop {
-            let aimed = self.on_blocking_thread(move |live| live.update_watch(watch)).await;
+            let update = self.on_blocking_thread(move |live| live.update_watch(watch)).await;
             let is_new;
-            (watch, is_new) = aimed.unwrap_or_else(|| {
+            (watch, is_new) = update.unwrap_or_else(|| {
                 self.cannot_watch("the file watcher failed");
                 (None, false)
             });
@@ -234,7 +234,7 @@ impl ConfigReloader {
             tokio::select! {
                 biased;
                 changed = changed(watch.as_mut(), self.debounce()) => tracing::debug!(?changed, "files have changed"),
-                _ = again.tick() => {}
+                _ = poll.tick() => {}
                 () = self.factory.tools_changed() => {
                     tracing::debug!("the available tools have changed");
                     self.on_blocking_thread(Self::rebuild_agents).await;
@@ -258,10 +258,10 @@ impl ConfigReloader {
     }
 
     /// Runs work on a blocking thread; `None` if it panicked, which is logged.
-    async fn on_blocking_thread<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
+    async fn on_blocking_thread<T: Send + 'static>(&self, job: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
         let live = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&live)).await;
-        done.inspect_err(|error| tracing::error!(%error, "a config reload task failed")).ok()
+        let result = tokio::task::spawn_blocking(move || job(&live)).await;
+        result.inspect_err(|error| tracing::error!(%error, "a config reload task failed")).ok()
     }
 
     /// Updates the set of watched files. Returns true if it contains new ones.
@@ -274,16 +274,16 @@ impl ConfigReloader {
         };
         let libraries = self.factory.libraries();
         let folders = libraries.iter().filter(|_| is_watched).flat_map(|library| library.roots.folders());
-        let aimed = watch.set(files.iter().map(PathBuf::as_path), folders.map(|(_, folder)| folder));
-        self.warnings.set("watch", aimed.warnings.first().cloned());
-        (Some(watch), aimed.is_new)
+        let update = watch.set(files.iter().map(PathBuf::as_path), folders.map(|(_, folder)| folder));
+        self.warnings.set("watch", update.warnings.first().cloned());
+        (Some(watch), update.is_new)
     }
 
     /// Rebuilds the agents from the config in use because the available tools changed.
     fn rebuild_agents(&self) {
         let mut state = self.state();
         match assemble::rebuild_agents(&self.hub, &self.factory, &state.current) {
-            Ok(troubles) => state.warnings = troubles,
+            Ok(warnings) => state.warnings = warnings,
             Err(error) => tracing::error!("failed to update the tools of the agents: {error:#}"),
         }
         self.warnings.set(TOPIC, state.warning());
@@ -320,11 +320,11 @@ async fn changed(watch: Option<&mut FileWatch>, quiet: Duration) -> BTreeSet<Pat
 
 /// Returns the keys that need a restart, compared with the config at start and not with the previous one: a change that
 /// was reverted needs none.
-fn pending_restart(began_with: &Value, now: &Value) -> Vec<String> {
-    let pending = diff::changed(began_with, now);
+fn pending_restart(initial: &Value, now: &Value) -> Vec<String> {
+    let pending = diff::changed(initial, now);
     let keys = pending.iter().map(ToString::to_string).filter(|path| Effect::of(path) == Effect::Restart);
-    let beats = (heartbeats(began_with) != heartbeats(now)).then(|| "agents.list[].heartbeat".to_owned());
-    keys.chain(beats).collect()
+    let heartbeat_change = (heartbeats(initial) != heartbeats(now)).then(|| "agents.list[].heartbeat".to_owned());
+    keys.chain(heartbeat_change).collect()
 }
 
 /// Returns a text that differs whenever the config, its files or its problems do.

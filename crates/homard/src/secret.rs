@@ -32,8 +32,8 @@ impl fmt::Debug for GatewaySecret {
 impl GatewaySecret {
     /// Returns the token, else the password, ignoring blank values.
     pub(crate) fn either(token: Option<String>, password: Option<String>) -> Option<Self> {
-        let filled = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        filled(token).map(Self::Token).or_else(|| filled(password).map(Self::Password))
+        let non_empty = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        non_empty(token).map(Self::Token).or_else(|| non_empty(password).map(Self::Password))
     }
 
     /// Returns the secret as the auth field of a handshake.
@@ -151,15 +151,15 @@ pub(crate) fn create_private_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+    let temp_path = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp_path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    let linked = match fs::hard_link(&aside, path) {
+    let linked = match fs::hard_link(&temp_path, path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         linked => linked,
     };
-    fs::remove_file(&aside)?;
+    fs::remove_file(&temp_path)?;
     linked
 }
 

@@ -48,11 +48,11 @@ pub(crate) struct Signals {
 impl Signals {
     /// Installs the handlers; from here on none of the signals terminates the process.
     pub(crate) fn listen() -> Result<Self> {
-        let hear = |kind| unix::signal(kind).context("cannot listen for signals");
+        let listen = |kind| unix::signal(kind).context("cannot listen for signals");
         Ok(Self {
-            interrupt: hear(SignalKind::interrupt())?,
-            terminate: hear(SignalKind::terminate())?,
-            hangup: hear(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 

@@ -35,11 +35,14 @@ struct CertificateFiles {
 impl CertificateFiles {
     fn find(config: &Config, paths: &Paths) -> Self {
         let (tls, folder) = (&config.gateway.tls, paths.state.join("gateway").join("tls"));
-        let place = |said: &Option<Text>, name: &str| match said {
+        let file_path = |configured: &Option<Text>, name: &str| match configured {
             Some(path) => paths::expand(Path::new(path.as_str()), paths::home().as_deref()),
             None => folder.join(name),
         };
-        Self { certificate: place(&tls.cert_path, "gateway-cert.pem"), key: place(&tls.key_path, "gateway-key.pem") }
+        Self {
+            certificate: file_path(&tls.cert_path, "gateway-cert.pem"),
+            key: file_path(&tls.key_path, "gateway-key.pem"),
+        }
     }
 }
 
@@ -60,11 +63,11 @@ pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Resu
             certificate.display()
         ),
         (has_certificate, _) => {
-            let (there, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
+            let (existing, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
             bail!(
                 "{} is missing, but {} exists; restore the missing file, or remove the other one and restart: the gateway then creates both",
                 missing.display(),
-                there.display()
+                existing.display()
             );
         }
     }
@@ -104,4 +107,22 @@ fn generate(files: &CertificateFiles, addresses: &[IpAddr]) -> Result<()> {
     create_private_file(&files.key, &key.serialize_pem())?;
     create_private_file(&files.certificate, &certificate.pem())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_files_are_those_of_the_config() {
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let find = |text: &str| {
+            let files = CertificateFiles::find(&Config::parse(text).unwrap(), &paths);
+            (files.certificate, files.key)
+        };
+        let configured = find("{gateway: {tls: {certPath: '/c.pem', keyPath: '/k.pem'}}}");
+        assert_eq!(configured, ("/c.pem".into(), "/k.pem".into()));
+        let folder = Path::new("/s/gateway/tls");
+        assert_eq!(find("{}"), (folder.join("gateway-cert.pem"), folder.join("gateway-key.pem")));
+    }
 }

@@ -131,9 +131,9 @@ impl HookResult {
         last(&mut self.result, next.result);
         last(&mut self.message, next.message);
         last(&mut self.content, next.content);
-        last(&mut self.block, next.block.filter(|is_so| *is_so));
-        last(&mut self.cancel, next.cancel.filter(|is_so| *is_so));
-        last(&mut self.handled, next.handled.filter(|is_so| *is_so));
+        last(&mut self.block, next.block.filter(|value| *value));
+        last(&mut self.cancel, next.cancel.filter(|value| *value));
+        last(&mut self.handled, next.handled.filter(|value| *value));
         last(&mut self.block_reason, next.block_reason);
         last(&mut self.cancel_reason, next.cancel_reason);
         last(&mut self.reply, next.reply);
@@ -182,41 +182,42 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn together(point: HookPoint, answers: &[Value]) -> Value {
-        let mut all = HookResult::default();
-        for value in answers {
-            all.merge(point, answer(value.clone()));
+    fn merge_all(point: HookPoint, results: &[Value]) -> Value {
+        let mut merged = HookResult::default();
+        for value in results {
+            merged.merge(point, answer(value.clone()));
         }
-        serde_json::to_value(all).unwrap()
+        serde_json::to_value(merged).unwrap()
     }
 
     #[test]
-    fn what_is_put_before_a_message_stands_in_order_with_a_blank_line() {
-        let said = [json!({"prependContext": "A"}), json!({"prependContext": " "}), json!({"prependContext": "B"})];
-        assert_eq!(together(HookPoint::BeforeAgentStart, &said), json!({"prependContext": "A\n\nB"}));
+    fn prepended_contexts_are_joined_in_order_with_a_blank_line() {
+        let results = [json!({"prependContext": "A"}), json!({"prependContext": " "}), json!({"prependContext": "B"})];
+        assert_eq!(merge_all(HookPoint::BeforeAgentStart, &results), json!({"prependContext": "A\n\nB"}));
     }
 
     #[test]
-    fn the_last_system_prompt_counts_at_the_start_and_the_first_when_the_prompt_is_built() {
-        let said = [json!({"systemPrompt": "one"}), json!({"systemPrompt": "two"}), json!({})];
-        assert_eq!(together(HookPoint::BeforeAgentStart, &said), json!({"systemPrompt": "two"}));
-        assert_eq!(together(HookPoint::BeforePromptBuild, &said), json!({"systemPrompt": "one"}));
+    fn the_last_system_prompt_applies_at_agent_start_and_the_first_at_prompt_build() {
+        let results = [json!({"systemPrompt": "one"}), json!({"systemPrompt": "two"}), json!({})];
+        assert_eq!(merge_all(HookPoint::BeforeAgentStart, &results), json!({"systemPrompt": "two"}));
+        assert_eq!(merge_all(HookPoint::BeforePromptBuild, &results), json!({"systemPrompt": "one"}));
     }
 
     #[test]
-    fn tools_can_only_become_fewer_and_who_answers_is_decided_by_the_first() {
-        let said = [
+    fn allowed_tools_are_intersected_and_the_first_model_override_applies() {
+        let results = [
             json!({"toolsAllow": ["read", "exec"], "modelOverride": "small"}),
             json!({"toolsAllow": ["exec", "write"], "modelOverride": "large", "providerOverride": "local"}),
         ];
         let expected = json!({"toolsAllow": ["exec"], "modelOverride": "small", "providerOverride": "local"});
-        assert_eq!(together(HookPoint::BeforePromptBuild, &said), expected);
+        assert_eq!(merge_all(HookPoint::BeforePromptBuild, &results), expected);
     }
 
     #[test]
-    fn arguments_are_merged_and_a_permission_lifts_no_block() {
-        let said = [json!({"params": {"x": 2}}), json!({"block": false, "params": {"y": 4}}), json!({"cancel": false})];
-        assert_eq!(together(HookPoint::BeforeToolCall, &said), json!({"params": {"x": 2, "y": 4}}));
+    fn arguments_are_merged_and_block_false_does_not_undo_a_block() {
+        let results =
+            [json!({"params": {"x": 2}}), json!({"block": false, "params": {"y": 4}}), json!({"cancel": false})];
+        assert_eq!(merge_all(HookPoint::BeforeToolCall, &results), json!({"params": {"x": 2, "y": 4}}));
         let mut blocked = HookResult::block("not today");
         blocked.merge(HookPoint::BeforeToolCall, answer(json!({"block": false})));
         assert_eq!(blocked.block_reason(), Some("not today"));

@@ -32,12 +32,12 @@ impl CircuitBreaker {
     pub(crate) fn record_failure(&mut self, now: Instant) -> bool {
         self.failures.retain(|at| now.duration_since(*at) < FAILURE_WINDOW);
         self.failures.push_back(now);
-        let is_enough = self.failures.len() >= MAX_FAILURES;
-        if is_enough {
+        let is_tripped = self.failures.len() >= MAX_FAILURES;
+        if is_tripped {
             self.failures.pop_front();
             self.open_until = Some(now + OPEN_DURATION);
         }
-        is_enough
+        is_tripped
     }
 
     /// Records a success.
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn three_failures_within_a_minute_give_a_minute_of_rest() {
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
         let mut breaker = CircuitBreaker::default();
         assert_eq!(
             [breaker.record_failure(at(0)), breaker.record_failure(at(1)), breaker.record_failure(at(62))],

@@ -24,7 +24,7 @@ pub trait SlashCommand: Send + Sync {
     fn accepts_args(&self) -> bool;
 
     /// Executes the command; returns the reply.
-    async fn run(&self, asked: SlashCommandCall) -> Result<String, HookError>;
+    async fn run(&self, call: SlashCommandCall) -> Result<String, HookError>;
 }
 
 /// Invocation of a command.
@@ -54,12 +54,11 @@ pub struct SlashCommandCall {
 /// Splits a text into command name and arguments, without control characters.
 pub(crate) fn split(text: &str) -> Option<(String, String)> {
     let rest = text.trim().strip_prefix('/')?;
-    let end = rest.find(|letter: char| letter.is_whitespace() || letter == ':').unwrap_or(rest.len());
-    let (word, words) = rest.split_at(end);
-    let words = words.trim_start_matches(':').trim();
-    let words =
-        words.chars().filter(|letter| !letter.is_control() || *letter == '\n').take(MAX_ARGUMENT_CHARS).collect();
-    (!word.is_empty()).then(|| (word.to_lowercase(), words))
+    let end = rest.find(|c: char| c.is_whitespace() || c == ':').unwrap_or(rest.len());
+    let (name, args) = rest.split_at(end);
+    let args = args.trim_start_matches(':').trim();
+    let args = args.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_ARGUMENT_CHARS).collect();
+    (!name.is_empty()).then(|| (name.to_lowercase(), args))
 }
 
 #[cfg(test)]
@@ -67,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_a_word_and_what_follows_it() {
-        let of = |text: &str| split(text).map(|(word, words)| format!("{word}|{words}"));
-        assert_eq!(of(" /Probe a\u{7}b  c ").as_deref(), Some("probe|ab  c"));
-        assert_eq!(of("/probe: x").as_deref(), Some("probe|x"));
-        assert_eq!(of("/probe").as_deref(), Some("probe|"));
-        assert_eq!([of("probe"), of("/"), of("/ x")], [None, None, None]);
-        assert_eq!(split(&format!("/p {}", "x".repeat(9999))).map(|(_, words)| words.len()), Some(MAX_ARGUMENT_CHARS));
+    fn a_command_is_split_into_name_and_arguments() {
+        let split_text = |text: &str| split(text).map(|(name, args)| format!("{name}|{args}"));
+        assert_eq!(split_text(" /Probe a\u{7}b  c ").as_deref(), Some("probe|ab  c"));
+        assert_eq!(split_text("/probe: x").as_deref(), Some("probe|x"));
+        assert_eq!(split_text("/probe").as_deref(), Some("probe|"));
+        assert_eq!([split_text("probe"), split_text("/"), split_text("/ x")], [None, None, None]);
+        assert_eq!(split(&format!("/p {}", "x".repeat(9999))).map(|(_, args)| args.len()), Some(MAX_ARGUMENT_CHARS));
     }
 }

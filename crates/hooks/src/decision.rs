@@ -53,9 +53,9 @@ impl std::fmt::Display for HookDecision {
         match self {
             Self::Nothing => f.write_str("made no change"),
             Self::Changed(fields) => write!(f, "changed {}", fields.join(", ")),
-            Self::Blocked(why) => write!(f, "refused: {why}"),
-            Self::GuardFailed(why) => write!(f, "failed as a guard ({why}); the operation is blocked"),
-            Self::Failed(why) => write!(f, "failed ({why}) and was skipped"),
+            Self::Blocked(reason) => write!(f, "refused: {reason}"),
+            Self::GuardFailed(reason) => write!(f, "failed as a guard ({reason}); the operation is blocked"),
+            Self::Failed(reason) => write!(f, "failed ({reason}) and was skipped"),
             Self::CircuitOpen => f.write_str("failed too often and is suspended for a while"),
         }
     }

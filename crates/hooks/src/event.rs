@@ -351,11 +351,11 @@ impl HookEvent {
     /// Applies a hook's result, so that the next hook sees the changed values.
     pub(crate) fn apply(&mut self, answer: &HookResult) {
         match self {
-            Self::BeforeToolCall(called) => {
-                called.params.extend(answer.params.clone().unwrap_or_default());
+            Self::BeforeToolCall(call) => {
+                call.params.extend(answer.params.clone().unwrap_or_default());
             }
-            Self::AfterToolCall(called) => {
-                called.result = answer.result.clone().unwrap_or_else(|| called.result.take());
+            Self::AfterToolCall(call) => {
+                call.result = answer.result.clone().unwrap_or_else(|| call.result.take());
             }
             Self::ToolResultPersist(ToolResultWrite { message, .. }) | Self::BeforeMessageWrite { message } => {
                 *message = answer.message.clone().unwrap_or_else(|| message.take());

@@ -52,8 +52,8 @@ impl FailureLog {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
-        let words = error.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.last = words.chars().take(MAX_ERROR_CHARS).collect();
+        let one_line = error.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.last = one_line.chars().take(MAX_ERROR_CHARS).collect();
         if self.logged_at.is_some_and(|at| now.duration_since(at) < LOG_INTERVAL) {
             self.suppressed += 1;
             return None;
@@ -79,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_is_logged_and_then_a_count_a_minute() {
-        let begin = Instant::now();
+    fn the_first_failure_is_logged_and_then_one_count_per_minute() {
+        let start = Instant::now();
         let mut log = FailureLog::default();
         let lines: Vec<(u64, usize)> = (0..360)
-            .filter_map(|half| {
-                let count = log.record(begin + Duration::from_millis(half * 500), "boom")?;
-                Some((half / 2, count))
+            .filter_map(|half_second| {
+                let count = log.record(start + Duration::from_millis(half_second * 500), "boom")?;
+                Some((half_second / 2, count))
             })
             .collect();
         assert_eq!(lines, [(0, 0), (60, 119), (120, 119)]);
@@ -93,16 +93,16 @@ mod tests {
 
     #[test]
     fn many_failures_are_reported_until_they_are_a_minute_old() {
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
         let mut log = FailureLog::default();
         for second in 0..4 {
             log.record(at(second), "boom\n  at x");
         }
         assert_eq!(log.frequent("noisy", at(4)), None);
         log.record(at(4), "boom\n  at x");
-        let told = log.frequent("noisy", at(5)).unwrap();
-        assert_eq!(told.to_string(), "failed 5 times within the last minute; last error: boom at x");
+        let report = log.frequent("noisy", at(5)).unwrap();
+        assert_eq!(report.to_string(), "failed 5 times within the last minute; last error: boom at x");
         assert_eq!(log.frequent("noisy", at(60)), None);
     }
 }

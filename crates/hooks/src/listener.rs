@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::HookError;
 
-/// Key of a signal's context that contains the bootstrap files.
+/// Key in an event's context that contains the bootstrap files.
 const FILES_KEY: &str = "bootstrapFiles";
 
 /// The event that a guard among listeners can block: the bootstrap files were read, and the model is requested next.
@@ -85,14 +85,14 @@ pub trait Listener: Send + Sync {
         crate::DEADLINE
     }
 
-    /// Returns true if an event must not happen without its result. This has an effect on [`GUARDED_EVENT`] only: the other
-    /// events report what has happened or cannot be blocked.
+    /// Returns true if it is a guard for an event: if it fails, the event is blocked. This has an effect on
+    /// [`GUARDED_EVENT`] only; the other events report what has happened or cannot be blocked.
     fn is_guard(&self, _event: &str) -> bool {
         false
     }
 
     /// Handles an event.
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError>;
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError>;
 }
 
 impl dyn Listener {

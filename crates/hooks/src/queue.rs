@@ -26,12 +26,14 @@ impl NotificationQueue {
     /// Enqueues a notification.
     pub(crate) fn enqueue(handler: &Arc<HookHandlerEntry>, event: HookEvent, context: HookContext) {
         let sender = handler.queue.0.get_or_init(|| {
-            let (sender, mut waiting) = mpsc::channel(MAX_QUEUED);
+            let (sender, mut receiver) = mpsc::channel(MAX_QUEUED);
             let weak = Arc::downgrade(handler);
             let task = async move {
-                while let Some(telling) = waiting.recv().await {
-                    match (telling, weak.upgrade()) {
-                        (QueueEntry::Notification(this), Some(handler)) => handler.notify(this.0, this.1).await,
+                while let Some(entry) = receiver.recv().await {
+                    match (entry, weak.upgrade()) {
+                        (QueueEntry::Notification(notification), Some(handler)) => {
+                            handler.notify(notification.0, notification.1).await
+                        }
                         // The waiting task may have been dropped.
                         (QueueEntry::Mark(done), _) => drop(done.send(())),
                         (QueueEntry::Notification(_), None) => {}
@@ -51,10 +53,10 @@ impl NotificationQueue {
     /// Waits until everything enqueued so far was processed.
     pub(crate) async fn flush(&self) {
         let Some(sender) = self.0.get() else { return };
-        let (done, told) = oneshot::channel();
+        let (done, processed) = oneshot::channel();
         if sender.send(QueueEntry::Mark(done)).await.is_ok() {
             // An error means that the consumer has ended.
-            told.await.ok();
+            processed.await.ok();
         }
     }
 }

@@ -86,9 +86,9 @@ impl Hooks {
         for hook in hooks {
             let (breaker, failures) = (Arc::<Mutex<CircuitBreaker>>::default(), Arc::<Mutex<FailureLog>>::default());
             for registration in hook.registrations() {
-                let at = by_point.entry(registration.point).or_default();
+                let handlers_here = by_point.entry(registration.point).or_default();
                 let (hook, breaker, failures) = (hook.clone(), breaker.clone(), failures.clone());
-                at.push(Arc::new(HookHandlerEntry {
+                handlers_here.push(Arc::new(HookHandlerEntry {
                     hook,
                     registration,
                     breaker,
@@ -100,8 +100,8 @@ impl Hooks {
         for handlers in by_point.values_mut() {
             handlers.sort_by_key(|handler| std::cmp::Reverse(handler.registration.priority));
         }
-        let ear = |listener| ListenerEntry { listener, breaker: Arc::default(), failures: Arc::default() };
-        let listeners = listeners.into_iter().map(ear).collect();
+        let to_entry = |listener| ListenerEntry { listener, breaker: Arc::default(), failures: Arc::default() };
+        let listeners = listeners.into_iter().map(to_entry).collect();
         Self(Arc::new(HookTable { handlers: by_point, listeners, commands: Vec::new() }))
     }
 
@@ -121,9 +121,9 @@ impl Hooks {
         if self.0.commands.is_empty() {
             return None;
         }
-        let (word, words) = command::split(text)?;
-        let found = self.0.commands.iter().find(|command| command.name().eq_ignore_ascii_case(&word))?;
-        (words.is_empty() || found.accepts_args()).then(|| (found.clone(), words))
+        let (name, args) = command::split(text)?;
+        let found = self.0.commands.iter().find(|command| command.name().eq_ignore_ascii_case(&name))?;
+        (args.is_empty() || found.accepts_args()).then(|| (found.clone(), args))
     }
 
     /// Returns true if any hook is registered at this point. If not, the event need not be built.
@@ -144,7 +144,7 @@ impl Hooks {
         let point = event.point();
         let mut outcome = HookOutcome::default();
         for handler in self.0.handlers.get(&point).into_iter().flatten() {
-            let (answer, note) = handler.ask(event.clone(), context.clone()).await;
+            let (answer, note) = handler.call_for_decision(event.clone(), context.clone()).await;
             if note.decision != HookDecision::Nothing {
                 handler.log_decision(&note);
                 outcome.notes.push(note);
@@ -166,9 +166,9 @@ impl Hooks {
     }
 
     /// Waits until all notifications so far were processed, at most this long.
-    pub async fn flush(&self, patience: Duration) {
-        let all = self.0.handlers.values().flatten().map(|handler| handler.queue.flush());
-        if timeout(patience, futures_util::future::join_all(all)).await.is_err() {
+    pub async fn flush(&self, max_wait: Duration) {
+        let flushes = self.0.handlers.values().flatten().map(|handler| handler.queue.flush());
+        if timeout(max_wait, futures_util::future::join_all(flushes)).await.is_err() {
             tracing::warn!("some hook notifications were not processed in time");
         }
     }
@@ -176,7 +176,7 @@ impl Hooks {
     /// Returns the hooks that currently fail often, by name.
     pub fn failing(&self) -> Vec<FrequentFailures> {
         let handlers = self.0.handlers.values().flatten().map(|handler| (handler.name(), &handler.failures));
-        let all = handlers.chain(self.0.listeners.iter().map(|ear| (ear.listener.name(), &ear.failures)));
+        let all = handlers.chain(self.0.listeners.iter().map(|entry| (entry.listener.name(), &entry.failures)));
         let now = Instant::now();
         let mut failing: BTreeMap<*const Mutex<FailureLog>, FrequentFailures> = BTreeMap::new();
         for (name, failures) in all {
@@ -185,65 +185,66 @@ impl Hooks {
             failing.extend(frequent.map(|frequent| (Arc::as_ptr(failures), frequent)));
         }
         let mut failing: Vec<_> = failing.into_values().collect();
-        failing.sort_by(|one, other| one.name.cmp(&other.name));
+        failing.sort_by(|a, b| a.name.cmp(&b.name));
         failing
     }
 
     /// Returns true if any listener subscribes to this event.
     pub fn has_listener(&self, kind: &str, action: &str) -> bool {
-        self.0.listeners.iter().any(|ear| ear.listener.listens(kind, action).is_some())
+        self.0.listeners.iter().any(|entry| entry.listener.listens(kind, action).is_some())
     }
 
     /// Passes an event to its listeners in order: first those that subscribe to its type, then those that subscribe to
     /// exactly this event. Returns the event with their changes.
-    pub async fn emit(&self, signal: InternalEvent) -> InternalEvent {
-        self.emit_all(signal).await.0
+    pub async fn emit(&self, event: InternalEvent) -> InternalEvent {
+        self.emit_all(event).await.0
     }
 
     /// Like [`emit`](Self::emit), for an event that is blocked if a guard fails; the error names the guard and
     /// the reason.
-    pub async fn emit_guarded(&self, signal: InternalEvent) -> Result<InternalEvent, String> {
-        let (signal, refusal) = self.emit_all(signal).await;
-        refusal.map_or(Ok(signal), Err)
+    pub async fn emit_guarded(&self, event: InternalEvent) -> Result<InternalEvent, String> {
+        let (event, refusal) = self.emit_all(event).await;
+        refusal.map_or(Ok(event), Err)
     }
 
-    async fn emit_all(&self, mut signal: InternalEvent) -> (InternalEvent, Option<String>) {
+    async fn emit_all(&self, mut event: InternalEvent) -> (InternalEvent, Option<String>) {
         let mut refusal = None;
         for is_exact in [false, true] {
-            let of_rank = |ear: &&ListenerEntry| ear.listener.listens(&signal.kind, &signal.action) == Some(is_exact);
-            let ears: Vec<_> = self.0.listeners.iter().filter(of_rank).cloned().collect();
-            for ear in ears {
-                match ear.handle(&signal).await {
-                    Ok(heard) => signal.follow(heard),
-                    Err(error) if ear.listener.is_guard(&format!("{}:{}", signal.kind, signal.action)) => {
-                        let why = format!("the guard {} failed: {error}", ear.listener.name());
-                        refusal.get_or_insert(why);
+            let has_rank =
+                |entry: &&ListenerEntry| entry.listener.listens(&event.kind, &event.action) == Some(is_exact);
+            let entries: Vec<_> = self.0.listeners.iter().filter(has_rank).cloned().collect();
+            for entry in entries {
+                match entry.handle(&event).await {
+                    Ok(result) => event.apply_result(result),
+                    Err(error) if entry.listener.is_guard(&format!("{}:{}", event.kind, event.action)) => {
+                        let reason = format!("the guard {} failed: {error}", entry.listener.name());
+                        refusal.get_or_insert(reason);
                     }
                     Err(_) => {}
                 }
             }
         }
-        (signal, refusal)
+        (event, refusal)
     }
 }
 
 impl ListenerEntry {
     /// Calls the listener, unless its circuit breaker is open.
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
         let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         if breaker().is_open(Instant::now()) {
             return Err(HookError::Unavailable("suspended after repeated failures".to_owned()));
         }
         let deadline = self.listener.deadline().min(MAX_LISTENER_DEADLINE);
-        let heard = match timeout(deadline, self.listener.handle(signal)).await {
-            Ok(heard) => heard,
+        let result = match timeout(deadline, self.listener.handle(event)).await {
+            Ok(result) => result,
             Err(_) => Err(HookError::Timeout(deadline)),
         };
-        let (hook, kind, action) = (self.listener.name(), &signal.kind, &signal.action);
-        match heard {
-            Ok(heard) => {
+        let (hook, kind, action) = (self.listener.name(), &event.kind, &event.action);
+        match result {
+            Ok(result) => {
                 breaker().record_success();
-                Ok(heard)
+                Ok(result)
             }
             Err(error) => {
                 let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -283,8 +284,9 @@ impl HookHandlerEntry {
             }
             HookDecision::Blocked(_) => tracing::info!(hook, point, ?took, "{}", note.decision),
             HookDecision::CircuitOpen => tracing::warn!(hook, point, ?took, "{}", note.decision),
-            HookDecision::GuardFailed(why) | HookDecision::Failed(why) => {
-                let logged = self.failures.lock().unwrap_or_else(PoisonError::into_inner).record(Instant::now(), why);
+            HookDecision::GuardFailed(reason) | HookDecision::Failed(reason) => {
+                let logged =
+                    self.failures.lock().unwrap_or_else(PoisonError::into_inner).record(Instant::now(), reason);
                 if let Some(more) = logged {
                     tracing::warn!(hook, point, ?took, more, "{}", note.decision);
                 }
@@ -306,39 +308,40 @@ impl HookHandlerEntry {
             Ok(answer) => answer,
             Err(_) => Err(HookError::Timeout(deadline)),
         };
-        let is_parked = match &answer {
+        let is_suspended = match &answer {
             Err(error) if error.trips_breaker() => self.breaker().record_failure(Instant::now()),
             Ok(_) | Err(_) => {
                 self.breaker().record_success();
                 false
             }
         };
-        (answer, is_parked)
+        (answer, is_suspended)
     }
 
-    async fn ask(&self, event: HookEvent, context: HookContext) -> (HookResult, HookNote) {
-        let (began, point) = (Instant::now(), event.point());
-        let (answer, is_parked) = self.call(event, context).await;
+    /// Calls the hook; returns its result and the decision to record. A guard that fails blocks the operation.
+    async fn call_for_decision(&self, event: HookEvent, context: HookContext) -> (HookResult, HookNote) {
+        let (started_at, point) = (Instant::now(), event.point());
+        let (answer, is_suspended) = self.call(event, context).await;
         let (answer, decision) = match answer {
             Ok(answer) if answer.is_empty() => (answer, HookDecision::Nothing),
             Ok(answer) => match answer.block_reason().map(str::to_owned) {
-                Some(why) => (answer, HookDecision::Blocked(why)),
+                Some(reason) => (answer, HookDecision::Blocked(reason)),
                 None => {
                     let fields = answer.fields();
                     (answer, HookDecision::Changed(fields))
                 }
             },
             Err(error) if self.registration.is_guard => {
-                let why = format!("the guard {} failed: {error}", self.name());
+                let reason = format!("the guard {} failed: {error}", self.name());
                 (
-                    HookResult { cancel: Some(true), ..HookResult::block(&why) },
+                    HookResult { cancel: Some(true), ..HookResult::block(&reason) },
                     HookDecision::GuardFailed(error.to_string()),
                 )
             }
-            Err(_) if is_parked => (HookResult::empty(), HookDecision::CircuitOpen),
+            Err(_) if is_suspended => (HookResult::empty(), HookDecision::CircuitOpen),
             Err(error) => (HookResult::empty(), HookDecision::Failed(error.to_string())),
         };
-        (answer, HookNote { hook: self.name().to_owned(), point, decision, duration: began.elapsed() })
+        (answer, HookNote { hook: self.name().to_owned(), point, decision, duration: started_at.elapsed() })
     }
 
     /// Notifies the hook; its result is ignored.
@@ -347,20 +350,26 @@ impl HookHandlerEntry {
         if self.breaker().is_open(Instant::now()) {
             return;
         }
-        let (began, point) = (Instant::now(), event.point());
-        let (answer, is_parked) = self.call(event, context).await;
+        let (started_at, point) = (Instant::now(), event.point());
+        let (answer, is_suspended) = self.call(event, context).await;
         if let Err(error) = answer {
-            let decision = if is_parked { HookDecision::CircuitOpen } else { HookDecision::Failed(error.to_string()) };
-            self.log_decision(&HookNote { hook: self.name().to_owned(), point, decision, duration: began.elapsed() });
+            let decision =
+                if is_suspended { HookDecision::CircuitOpen } else { HookDecision::Failed(error.to_string()) };
+            self.log_decision(&HookNote {
+                hook: self.name().to_owned(),
+                point,
+                decision,
+                duration: started_at.elapsed(),
+            });
         }
     }
 }
 
-/// Kept beside the table, to show what a listener may change.
 impl InternalEvent {
-    fn follow(&mut self, heard: ListenerResult) {
-        self.messages.extend(heard.messages);
-        if let Some(files) = heard.bootstrap_files {
+    /// Applies a listener's result. A listener can change nothing else of the event.
+    fn apply_result(&mut self, result: ListenerResult) {
+        self.messages.extend(result.messages);
+        if let Some(files) = result.bootstrap_files {
             self.set_files(&files);
         }
     }

@@ -62,8 +62,9 @@ impl ApprovalFiles {
     pub async fn policy(&self) -> Result<Option<String>, Error> {
         self.blocking(|files| {
             let Some(bytes) = disk::read(&files.policy)? else { return Ok(None) };
-            let broken =
-                |why: FromUtf8Error| Error::Corrupt(format!("{} is not valid UTF-8: {why}", files.policy.display()));
+            let broken = |error: FromUtf8Error| {
+                Error::Corrupt(format!("{} is not valid UTF-8: {error}", files.policy.display()))
+            };
             String::from_utf8(bytes).map(Some).map_err(broken)
         })
         .await
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn both_files_come_back_and_are_for_their_owner_alone() {
+    async fn pending_approvals_and_policy_are_restored_and_private() {
         let state = tempfile::tempdir().unwrap();
         let files = ApprovalFiles::new(state.path());
         assert_eq!((files.load(1).await, files.policy().await), (Ok(Vec::new()), Ok(None)));
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_policy_that_others_could_read_is_private_once_it_is_written() {
+    async fn a_world_readable_policy_becomes_private_when_written() {
         let state = tempfile::tempdir().unwrap();
         let files = ApprovalFiles::new(state.path());
         fs::write(files.path(), "{}").unwrap();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_broken_file_nothing_waits_and_a_copy_stays() {
+    async fn a_broken_file_yields_nothing_and_is_copied() {
         let state = tempfile::tempdir().unwrap();
         let files = ApprovalFiles::new(state.path());
         fs::create_dir(state.path().join("approvals")).unwrap();
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_policy_that_is_no_text_is_an_error() {
+    async fn a_policy_that_is_not_utf8_is_an_error() {
         let state = tempfile::tempdir().unwrap();
         let files = ApprovalFiles::new(state.path());
         fs::write(files.path(), [0xff, 0xfe]).unwrap();

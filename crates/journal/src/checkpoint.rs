@@ -187,49 +187,49 @@ impl JournalInner {
     /// Syncs the transcripts that were written to. Commits continue meanwhile. Returns true if more work is left.
     pub(crate) fn checkpoint(&self) -> Result<bool, Error> {
         let now = (self.now_ms)();
-        let mut desk = self.writer();
+        let mut writer = self.writer();
         self.health.check()?;
-        if !desk.done.is_empty() {
+        if !writer.done.is_empty() {
             // No commit has deleted these rows since the last checkpoint.
-            desk.delete_checkpointed(now, None)?;
+            writer.delete_checkpointed(now, None)?;
         }
-        desk.evict_idle(MAX_CACHED_TRANSCRIPTS);
-        desk.finish_moves()?;
+        writer.evict_idle(MAX_CACHED_TRANSCRIPTS);
+        writer.finish_moves()?;
         let syncing: Vec<_> =
-            desk.unsynced_files().into_iter().filter_map(|file| begin_sync(&mut desk, file)).collect();
-        drop(desk);
-        let outcomes: Vec<_> = syncing.into_iter().map(|one| (self.sync(&one), one)).collect();
-        let mut desk = self.writer();
-        for (outcome, one) in outcomes {
-            self.finish(&mut desk, outcome, one)?;
+            writer.unsynced_files().into_iter().filter_map(|file| begin_sync(&mut writer, file)).collect();
+        drop(writer);
+        let outcomes: Vec<_> = syncing.into_iter().map(|job| (self.sync(&job), job)).collect();
+        let mut writer = self.writer();
+        for (outcome, job) in outcomes {
+            self.finish(&mut writer, outcome, job)?;
         }
-        for PendingRecord { row, key, record } in std::mem::take(&mut desk.pending_records) {
-            desk.done.rows.push(row);
-            desk.done.records.insert(key, record);
+        for PendingRecord { row, key, record } in std::mem::take(&mut writer.pending_records) {
+            writer.done.rows.push(row);
+            writer.done.records.insert(key, record);
         }
-        Ok(!desk.done.is_empty()
-            || !desk.pending_renames.is_empty()
-            || desk.files.values().any(|state| !state.rows.is_empty()))
+        Ok(!writer.done.is_empty()
+            || !writer.pending_renames.is_empty()
+            || writer.files.values().any(|state| !state.rows.is_empty()))
     }
 
-    fn sync(&self, one: &SyncJob) -> io::Result<()> {
-        let path = self.layout.transcript(&one.file);
+    fn sync(&self, job: &SyncJob) -> io::Result<()> {
+        let path = self.layout.transcript(&job.file);
         disk::sync(&path)?;
-        let folder = path.parent().filter(|_| one.is_new);
+        let folder = path.parent().filter(|_| job.is_new);
         folder.map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     }
 
     fn finish(
         &self,
-        desk: &mut MutexGuard<'_, WriterState>,
+        writer: &mut MutexGuard<'_, WriterState>,
         outcome: io::Result<()>,
-        one: SyncJob,
+        job: SyncJob,
     ) -> Result<(), Error> {
-        let path = self.layout.transcript(&one.file);
+        let path = self.layout.transcript(&job.file);
         match outcome {
             Ok(()) => {
-                desk.done.rows.extend(one.rows);
-                desk.done.tails.extend(one.tail);
+                writer.done.rows.extend(job.rows);
+                writer.done.tails.extend(job.tail);
                 Ok(())
             }
             Err(reason) => {
@@ -237,10 +237,10 @@ impl JournalInner {
                 let error = self.health.unsynced(&path, reason);
                 self.health.check()?;
                 warn!(reason = %error, "failed to sync a transcript; retrying");
-                let Some(state) = desk.files.get_mut(&one.file) else { return Ok(()) };
-                state.rows.splice(0..0, one.rows);
-                state.is_new |= one.is_new;
-                if is_gone && let Err(reason) = desk.restore_lines(&one.file) {
+                let Some(state) = writer.files.get_mut(&job.file) else { return Ok(()) };
+                state.rows.splice(0..0, job.rows);
+                state.is_new |= job.is_new;
+                if is_gone && let Err(reason) = writer.restore_lines(&job.file) {
                     warn!(%reason, "failed to write transcript entries; keeping them in the journal");
                 }
                 Ok(())
@@ -253,15 +253,15 @@ impl JournalInner {
         self.flush_notes()?;
         self.checkpoint()?;
         let now = (self.now_ms)();
-        let mut desk = self.writer();
-        desk.delete_checkpointed(now, Some(self.fence.0))?;
+        let mut writer = self.writer();
+        writer.delete_checkpointed(now, Some(self.fence.0))?;
         let close = |db: &Connection| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        self.health.sql(close(&desk.db))
+        self.health.sql(close(&writer.db))
     }
 }
 
-fn begin_sync(desk: &mut WriterState, file: FileId) -> Option<SyncJob> {
-    let state = desk.files.get_mut(&file)?;
+fn begin_sync(writer: &mut WriterState, file: FileId) -> Option<SyncJob> {
+    let state = writer.files.get_mut(&file)?;
     let tail = state.session.clone().map(|session| TranscriptEnd {
         agent: file.agent.clone(),
         session,

@@ -83,8 +83,8 @@ pub fn transcripts(state_dir: &Path) -> io::Result<TranscriptReport> {
 }
 
 fn damage_of(name: &str, bytes: &[u8]) -> Option<DamageKind> {
-    let reading = transcript::read(bytes, &session_of(name, bytes)?);
-    match (reading.damaged, reading.end) {
+    let parsed = transcript::read(bytes, &session_of(name, bytes)?);
+    match (parsed.damaged, parsed.end) {
         (0, TranscriptTail::Whole | TranscriptTail::NoLineBreak) => None,
         (0, TranscriptTail::Torn(_)) => Some(DamageKind::Torn),
         (lines, _) => Some(DamageKind::Damaged(lines)),
@@ -95,10 +95,11 @@ fn damage_of(name: &str, bytes: &[u8]) -> Option<DamageKind> {
 fn session_of(name: &str, bytes: &[u8]) -> Option<SessionId> {
     let first = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let header: Option<Value> = serde_json::from_slice(first).ok();
-    let told = header.as_ref().filter(|header| header["type"] == "session").and_then(|header| header["id"].as_str());
+    let header_id =
+        header.as_ref().filter(|header| header["type"] == "session").and_then(|header| header["id"].as_str());
     let stem = name.strip_suffix(".jsonl").unwrap_or(name);
     let by_name = stem.split_once("-topic-").map_or(stem, |(session, _)| session);
-    told.and_then(|id| SessionId::parse(id).ok()).or_else(|| SessionId::parse(by_name).ok())
+    header_id.and_then(|id| SessionId::parse(id).ok()).or_else(|| SessionId::parse(by_name).ok())
 }
 
 /// Returns the sorted names in a folder; empty if the folder does not exist.
@@ -146,22 +147,22 @@ pub fn database_status(state_dir: &Path) -> DatabaseStatus {
             Err(TryLockError::Error(reason)) => return DatabaseStatus::Unusable(reason.to_string()),
         }
     }
-    let look = || -> rusqlite::Result<(usize, String)> {
+    let check = || -> rusqlite::Result<(usize, String)> {
         let db = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         let version = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
         Ok((version, db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?))
     };
-    match look() {
+    match check() {
         Ok((version, _)) if version > db::version() => DatabaseStatus::Unusable(format!(
             "it was written by a newer version of Homard (format {version}); use that version"
         )),
-        Ok((_, said)) if said == "ok" => DatabaseStatus::Intact,
-        Ok((_, said)) => DatabaseStatus::Corrupt(said),
+        Ok((_, report)) if report == "ok" => DatabaseStatus::Intact,
+        Ok((_, report)) => DatabaseStatus::Corrupt(report),
         Err(reason) => match db::DatabaseError::of(&reason, &path) {
-            db::DatabaseError::Corrupt(why) => DatabaseStatus::Corrupt(why),
-            db::DatabaseError::DiskFailed(why) => DatabaseStatus::Unusable(why),
+            db::DatabaseError::Corrupt(message) => DatabaseStatus::Corrupt(message),
+            db::DatabaseError::DiskFailed(message) => DatabaseStatus::Unusable(message),
             db::DatabaseError::Other(error) => DatabaseStatus::Unusable(error.to_string()),
         },
     }
@@ -198,7 +199,7 @@ impl JournalInner {
         let state = self.layout.state();
         let found = transcripts(state).map_err(disk::failed("list", state))?;
         let mut done = Vec::new();
-        for path in found.damaged.into_iter().map(|flaw| flaw.path) {
+        for path in found.damaged.into_iter().map(|damage| damage.path) {
             let Some((file, session)) = place_of(&self.layout, &path) else { continue };
             self.writer().repair(&file, &session, (self.now_ms)())?;
             done.push(path);
@@ -233,12 +234,12 @@ mod tests {
     }
 
     fn kinds(state: &Path) -> Vec<(String, DamageKind)> {
-        let flaws = transcripts(state).unwrap().damaged.into_iter();
-        flaws.map(|flaw| (flaw.path.file_name().unwrap().to_str().unwrap().to_owned(), flaw.kind)).collect()
+        let damaged = transcripts(state).unwrap().damaged.into_iter();
+        damaged.map(|damage| (damage.path.file_name().unwrap().to_str().unwrap().to_owned(), damage.kind)).collect()
     }
 
     #[test]
-    fn torn_and_damaged_transcripts_are_seen_and_sound_ones_are_not() {
+    fn torn_and_damaged_transcripts_are_found_and_intact_ones_are_not() {
         let state = with(&[
             ("s1.jsonl", HEADER),
             ("torn.jsonl", &format!("{HEADER}{{\"type\":\"mess")),
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn transcripts_are_put_right_and_nothing_of_them_is_lost() {
+    async fn repaired_transcripts_lose_nothing() {
         let torn = format!("{HEADER}{{\"type\":\"mess");
         let state = with(&[("torn.jsonl", &torn), ("damaged.jsonl", &format!("{HEADER}nonsense\n"))]);
         let folder = state.path().join("agents/main/sessions");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_looked_at_unless_somebody_has_it() {
+    fn the_database_is_checked_unless_it_is_in_use() {
         let state = tempfile::tempdir().unwrap();
         assert_eq!(database_status(state.path()), DatabaseStatus::None);
         let journal = Journal::open(state.path(), || 7).unwrap();

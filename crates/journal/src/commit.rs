@@ -45,10 +45,10 @@ struct BatchFiles {
 
 /// Effects of a batch so far, while its transaction is open.
 struct BatchDraft<'a> {
-    room: &'a JournalInner,
-    places: &'a BatchFiles,
-    known: &'a HashMap<FileId, TranscriptState>,
-    door: BatchRuns,
+    journal: &'a JournalInner,
+    batch_files: &'a BatchFiles,
+    transcripts: &'a HashMap<FileId, TranscriptState>,
+    batch_runs: BatchRuns,
     /// Lines appended per transcript.
     appended: BTreeMap<FileId, AppendedLines>,
     /// Transcripts of deleted sessions, with the lines that the batch added to them before the deletion.
@@ -61,7 +61,7 @@ struct BatchDraft<'a> {
 /// Effects of a committed batch.
 struct CommittedBatch {
     verdicts: Vec<Verdict>,
-    late: Vec<PendingRecord>,
+    pending_records: Vec<PendingRecord>,
     appended: BTreeMap<FileId, AppendedLines>,
     deleted: Vec<(PendingRename, Option<AppendedLines>)>,
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
@@ -81,32 +81,32 @@ struct AppendedLines {
 impl JournalInner {
     /// Commits a batch atomically.
     pub(crate) fn commit(&self, batch: &[Rec]) -> Result<Vec<Verdict>, Error> {
-        let mut desk = self.writer();
+        let mut writer = self.writer();
         self.health.check()?;
-        let places = self.locate_files(&mut desk, batch)?;
-        let is_shut = batch.iter().any(|rec| matches!(rec, Rec::Accept(_))) && self.disk_space.is_low();
-        let began = Instant::now();
-        let mut written = self.write(&mut desk, batch, &places, is_shut);
+        let batch_files = self.locate_files(&mut writer, batch)?;
+        let refuses_new_runs = batch.iter().any(|rec| matches!(rec, Rec::Accept(_))) && self.disk_space.is_low();
+        let started_at = Instant::now();
+        let mut written = self.write(&mut writer, batch, &batch_files, refuses_new_runs);
         if matches!(&written, Err(reason) if db::is_full(reason)) && self.reserve.release() {
             // The reserve is meant for active runs, so new runs are still refused.
-            written = self.write(&mut desk, batch, &places, true);
+            written = self.write(&mut writer, batch, &batch_files, true);
         }
         let Some(written) = self.health.sql(written)? else {
             return Err(self.disk_space.full_error(self.layout.state()));
         };
-        let CommittedBatch { verdicts, late, appended: grown, deleted: gone, records, next_row, tally } = written;
-        let bytes: usize = grown.values().map(|growth| growth.text.len()).sum();
-        self.health.counters.committed(bytes as u64, began.elapsed());
-        if !std::mem::take(&mut desk.done).is_empty() {
-            desk.tally = desk.tally.next();
+        let CommittedBatch { verdicts, pending_records, appended, deleted, records, next_row, tally } = written;
+        let bytes: usize = appended.values().map(|lines| lines.text.len()).sum();
+        self.health.counters.committed(bytes as u64, started_at.elapsed());
+        if !std::mem::take(&mut writer.done).is_empty() {
+            writer.tally = writer.tally.next();
         }
-        desk.tally.merge(tally);
-        (desk.next_row, desk.is_marked_clean) = (next_row, false);
-        desk.pending_records.extend(late);
+        writer.tally.merge(tally);
+        (writer.next_row, writer.is_marked_clean) = (next_row, false);
+        writer.pending_records.extend(pending_records);
         self.index_records(records);
-        desk.apply(grown, gone);
+        writer.apply(appended, deleted);
         self.unsynced.notify_one();
-        if desk.unsynced >= crate::checkpoint::EARLY_CHECKPOINT_BYTES {
+        if writer.unsynced >= crate::checkpoint::EARLY_CHECKPOINT_BYTES {
             self.checkpoint_due.notify_one();
         }
         Ok(verdicts)
@@ -115,53 +115,54 @@ impl JournalInner {
     /// Writes a batch in one transaction. Returns `None` if nothing of it was stored because the disk is full.
     fn write(
         &self,
-        desk: &mut WriterState,
+        writer: &mut WriterState,
         batch: &[Rec],
-        places: &BatchFiles,
-        is_shut: bool,
+        batch_files: &BatchFiles,
+        refuses_new_runs: bool,
     ) -> rusqlite::Result<Option<CommittedBatch>> {
         let mut draft = BatchDraft {
-            room: self,
-            places,
-            known: &desk.files,
-            door: BatchRuns::new(
-                is_shut.then(|| self.disk_space.full_error(self.layout.state()).to_string()),
-                &desk.tally,
+            journal: self,
+            batch_files,
+            transcripts: &writer.files,
+            batch_runs: BatchRuns::new(
+                refuses_new_runs.then(|| self.disk_space.full_error(self.layout.state()).to_string()),
+                &writer.tally,
                 self.fence.0.cast_signed(),
             ),
             appended: BTreeMap::new(),
             deleted: Vec::new(),
             records: BTreeMap::new(),
-            next_row: desk.next_row,
+            next_row: writer.next_row,
         };
-        let tx = Transaction::new(&mut desk.db, TransactionBehavior::Immediate)?;
-        if desk.is_marked_clean {
+        let tx = Transaction::new(&mut writer.db, TransactionBehavior::Immediate)?;
+        if writer.is_marked_clean {
             tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
         }
-        desk.done.delete(&tx, (&desk.tally, desk.keep), places.now_ms)?;
-        let verdicts = batch.iter().map(|rec| draft.take(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
-        let is_news = |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
-        if draft.door.has_refused && !verdicts.iter().any(is_news) {
+        writer.done.delete(&tx, (&writer.tally, writer.keep), batch_files.now_ms)?;
+        let verdicts = batch.iter().map(|rec| draft.apply_record(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
+        let is_effective =
+            |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
+        if draft.batch_runs.has_refused && !verdicts.iter().any(is_effective) {
             return Ok(None);
         }
         draft.store_lines(&tx)?;
-        let late = draft.store_records(&tx)?;
+        let pending_records = draft.store_records(&tx)?;
         tx.commit()?;
-        let BatchDraft { appended: grown, deleted: gone, records, next_row, door, .. } = draft;
+        let BatchDraft { appended, deleted, records, next_row, batch_runs, .. } = draft;
         Ok(Some(CommittedBatch {
             verdicts,
-            late,
-            appended: grown,
-            deleted: gone,
+            pending_records,
+            appended,
+            deleted,
             records,
             next_row,
-            tally: door.tally,
+            tally: batch_runs.tally,
         }))
     }
 
     /// Locates the transcripts that a batch writes to and repairs them.
-    fn locate_files(&self, desk: &mut WriterState, batch: &[Rec]) -> Result<BatchFiles, Error> {
-        let mut places = BatchFiles { now_ms: (self.now_ms)(), ..BatchFiles::default() };
+    fn locate_files(&self, writer: &mut WriterState, batch: &[Rec]) -> Result<BatchFiles, Error> {
+        let mut batch_files = BatchFiles { now_ms: (self.now_ms)(), ..BatchFiles::default() };
         for rec in batch {
             let (key, session) = match rec {
                 Rec::Start(start) => (&start.key, &start.header.id),
@@ -178,26 +179,26 @@ impl JournalInner {
                 | Rec::Queue(_)
                 | Rec::Deliver { .. } => continue,
             };
-            let of = (key.clone(), session.clone());
-            if !places.files.contains_key(&of) {
+            let session_of_key = (key.clone(), session.clone());
+            if !batch_files.files.contains_key(&session_of_key) {
                 let record = record_in_batch(batch, key, session).or_else(|| self.index().get(key));
-                let file = desk.locate(key, session, record.as_deref())?;
-                if let Err(reason) = desk.repair(&file, session, places.now_ms) {
+                let file = writer.locate(key, session, record.as_deref())?;
+                if let Err(reason) = writer.repair(&file, session, batch_files.now_ms) {
                     self.health.check()?;
                     // Lines may wait in the journal, but only if their parent entry is known.
-                    let waits = desk.files.get(&file).is_some_and(|state| !state.needs_repair);
-                    if !waits {
+                    let can_wait = writer.files.get(&file).is_some_and(|state| !state.needs_repair);
+                    if !can_wait {
                         error!(%reason, "cannot write to a transcript; rejecting its entries");
-                        places.blocked.insert(file.clone());
+                        batch_files.blocked.insert(file.clone());
                     }
                 }
-                places.files.insert(of.clone(), file);
+                batch_files.files.insert(session_of_key.clone(), file);
             }
-            if let (Rec::Start(start), Some(file)) = (rec, places.files.get(&of)) {
-                places.headers.entry(file.clone()).or_insert_with(|| start.header.clone());
+            if let (Rec::Start(start), Some(file)) = (rec, batch_files.files.get(&session_of_key)) {
+                batch_files.headers.entry(file.clone()).or_insert_with(|| start.header.clone());
             }
         }
-        Ok(places)
+        Ok(batch_files)
     }
 
     /// Updates the in-memory index with committed records.
@@ -205,14 +206,14 @@ impl JournalInner {
         if records.is_empty() {
             return;
         }
-        let mut known = self.index();
+        let mut index = self.index();
         for (key, record) in records {
             match record {
-                Some(record) => known.put(key, record),
-                None => known.remove(&key),
+                Some(record) => index.put(key, record),
+                None => index.remove(&key),
             }
         }
-        drop(known);
+        drop(index);
         self.export_stale.notify_one();
     }
 }
@@ -220,13 +221,13 @@ impl JournalInner {
 /// Returns the record that the batch itself sets for a session.
 fn record_in_batch(batch: &[Rec], key: &SessionKey, session: &SessionId) -> Option<Arc<Record>> {
     batch.iter().find_map(|rec| {
-        let Rec::Patch { key: at, record, .. } = rec else { return None };
-        (at == key && record.session_id == *session).then(|| Arc::new(Record::clone(record)))
+        let Rec::Patch { key: patched_key, record, .. } = rec else { return None };
+        (patched_key == key && record.session_id == *session).then(|| Arc::new(Record::clone(record)))
     })
 }
 
 impl BatchDraft<'_> {
-    fn take(&mut self, db: &Connection, rec: &Rec) -> rusqlite::Result<Verdict> {
+    fn apply_record(&mut self, db: &Connection, rec: &Rec) -> rusqlite::Result<Verdict> {
         if let Rec::Patch { key, expect, .. } = rec
             && self.current(key) != *expect
         {
@@ -240,7 +241,7 @@ impl BatchDraft<'_> {
         if self.is_blocked(rec) {
             return Ok(Verdict::Skipped);
         }
-        let verdict = runs::apply(db, rec, &mut self.door)?;
+        let verdict = runs::apply(db, rec, &mut self.batch_runs)?;
         if verdict != Verdict::Stored {
             return Ok(verdict);
         }
@@ -262,8 +263,8 @@ impl BatchDraft<'_> {
                 self.records.insert(key.clone(), None);
                 return Ok(Verdict::Archived(archive));
             }
-            Rec::Queue(delivery) => return outbox::queue(db, delivery).map(kept),
-            Rec::Deliver { id, state, at } => return outbox::mark(db, id, state, *at).map(kept),
+            Rec::Queue(delivery) => return outbox::queue(db, delivery).map(stored_or_skipped),
+            Rec::Deliver { id, state, at } => return outbox::mark(db, id, state, *at).map(stored_or_skipped),
             Rec::Accept(_)
             | Rec::ToolIntent { .. }
             | Rec::ToolDone { .. }
@@ -277,12 +278,12 @@ impl BatchDraft<'_> {
 
     /// Returns the session that a key refers to, including changes made by this batch.
     fn current(&self, key: &SessionKey) -> Option<SessionId> {
-        let record = self.records.get(key).cloned().unwrap_or_else(|| self.room.index().get(key));
+        let record = self.records.get(key).cloned().unwrap_or_else(|| self.journal.index().get(key));
         record.map(|record| record.session_id.clone())
     }
 
     fn is_blocked(&self, rec: &Rec) -> bool {
-        let place = match rec {
+        let session_of_key = match rec {
             Rec::Start(start) => (&start.key, &start.header.id),
             Rec::Input(input) => (&input.key, &input.session),
             Rec::Entry { key, session, .. } => (key, session),
@@ -298,41 +299,41 @@ impl BatchDraft<'_> {
             | Rec::Queue(_)
             | Rec::Deliver { .. } => return false,
         };
-        !self.places.blocked.is_empty()
-            && self.file(place.0, place.1).is_some_and(|file| self.places.blocked.contains(file))
+        !self.batch_files.blocked.is_empty()
+            && self.file(session_of_key.0, session_of_key.1).is_some_and(|file| self.batch_files.blocked.contains(file))
     }
 
     fn file(&self, key: &SessionKey, session: &SessionId) -> Option<&FileId> {
-        self.places.files.get(&(key.clone(), session.clone()))
+        self.batch_files.files.get(&(key.clone(), session.clone()))
     }
 
     /// Returns the lines that the batch appends to a transcript so far. An empty transcript starts with its header.
     fn appended_lines(&mut self, key: &SessionKey, session: &SessionId, timestamp: &str) -> Option<&mut AppendedLines> {
         let file = self.file(key, session)?.clone();
-        let (known, headers, next_row) = (self.known, &self.places.headers, &mut self.next_row);
-        let growth = self.appended.entry(file).or_insert_with_key(|file| {
+        let (transcripts, headers, next_row) = (self.transcripts, &self.batch_files.headers, &mut self.next_row);
+        let lines = self.appended.entry(file).or_insert_with_key(|file| {
             // A transcript deleted in this batch starts from scratch.
-            let is_gone = self.deleted.iter().any(|(gone, _)| gone.from == *file);
-            let state = known.get(file).filter(|_| !is_gone);
+            let is_deleted = self.deleted.iter().any(|(rename, _)| rename.from == *file);
+            let state = transcripts.get(file).filter(|_| !is_deleted);
             let (offset, leaf) = state.map_or((0, None), |state| (state.length(), state.leaf.clone()));
             let row = *next_row;
             *next_row += 1;
             let mut text = Vec::new();
             if offset == 0 {
                 // Only runs supply the agent's working directory; a first line from elsewhere leaves it empty.
-                let own = || Header::new(session.clone(), timestamp.to_owned(), String::new());
-                let header = headers.get(file).cloned().unwrap_or_else(own);
+                let default_header = || Header::new(session.clone(), timestamp.to_owned(), String::new());
+                let header = headers.get(file).cloned().unwrap_or_else(default_header);
                 text = line(&header).unwrap_or_default();
             }
             AppendedLines { session: session.clone(), offset, leaf, text, row }
         });
-        Some(growth)
+        Some(lines)
     }
 
     fn append(&mut self, key: &SessionKey, session: &SessionId, mut entry: Entry) -> rusqlite::Result<()> {
-        let Some(growth) = self.appended_lines(key, session, &entry.timestamp) else { return Ok(()) };
-        entry.parent_id = growth.leaf.replace(entry.id.clone());
-        growth.text.extend(line(&entry)?);
+        let Some(lines) = self.appended_lines(key, session, &entry.timestamp) else { return Ok(()) };
+        entry.parent_id = lines.leaf.replace(entry.id.clone());
+        lines.text.extend(line(&entry)?);
         Ok(())
     }
 
@@ -344,38 +345,38 @@ impl BatchDraft<'_> {
         session: &SessionId,
     ) -> rusqlite::Result<Option<PathBuf>> {
         let Some(from) = self.file(key, session).cloned() else { return Ok(None) };
-        let growth = self.appended.remove(&from);
-        let is_gone = self.deleted.iter().any(|(gone, _)| gone.from == from);
-        let is_there = !is_gone && self.known.get(&from).is_some_and(|state| state.length() > 0);
-        if growth.is_none() && !is_there {
+        let lines = self.appended.remove(&from);
+        let is_deleted = self.deleted.iter().any(|(rename, _)| rename.from == from);
+        let has_content = !is_deleted && self.transcripts.get(&from).is_some_and(|state| state.length() > 0);
+        if lines.is_none() && !has_content {
             return Ok(None);
         }
-        let number = if self.deleted.is_empty() { String::new() } else { format!("-{}", self.deleted.len()) };
-        let name = format!("{}.deleted.{}{number}", from.name, stamp(self.places.now_ms));
+        let suffix = if self.deleted.is_empty() { String::new() } else { format!("-{}", self.deleted.len()) };
+        let name = format!("{}.deleted.{}{suffix}", from.name, stamp(self.batch_files.now_ms));
         let to = FileId { agent: from.agent.clone(), name };
         let names = [from.agent.as_str(), &from.name, &to.name];
-        if !is_gone {
+        if !is_deleted {
             let sql = "UPDATE redo SET name = ?3, session_id = NULL WHERE agent = ?1 AND name = ?2";
             db.prepare_cached(sql)?.execute(names)?;
         }
         db.prepare_cached("INSERT INTO moving(agent, name, target) VALUES (?1, ?2, ?3)")?.execute(names)?;
         let sql = "DELETE FROM file WHERE agent = ?1 AND session_id = ?2";
         db.prepare_cached(sql)?.execute([from.agent.as_str(), session.as_str()])?;
-        let archive = self.room.layout.transcript(&to);
-        self.deleted.push((PendingRename { from, to }, growth));
+        let archive = self.journal.layout.transcript(&to);
+        self.deleted.push((PendingRename { from, to }, lines));
         Ok(Some(archive))
     }
 
     /// Stores the new lines in `redo`, where they survive a crash.
     fn store_lines(&self, db: &Connection) -> rusqlite::Result<()> {
-        let gone = self.deleted.iter().filter_map(|(gone, growth)| Some((&gone.to, growth.as_ref()?, None)));
-        let grown = self.appended.iter().map(|(file, growth)| (file, growth, Some(growth.session.as_str())));
-        for (file, growth, session) in gone.chain(grown).filter(|(_, growth, _)| !growth.text.is_empty()) {
+        let deleted = self.deleted.iter().filter_map(|(rename, lines)| Some((&rename.to, lines.as_ref()?, None)));
+        let appended = self.appended.iter().map(|(file, lines)| (file, lines, Some(lines.session.as_str())));
+        for (file, lines, session) in deleted.chain(appended).filter(|(_, lines, _)| !lines.text.is_empty()) {
             let sql =
                 "INSERT INTO redo(seq, agent, name, session_id, off, leaf, line) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-            let leaf = growth.leaf.as_ref().map(EntryId::as_str);
-            let place = (growth.row, file.agent.as_str(), &file.name);
-            let values = params![place.0, place.1, place.2, session, growth.offset, leaf, growth.text];
+            let leaf = lines.leaf.as_ref().map(EntryId::as_str);
+            let target = (lines.row, file.agent.as_str(), &file.name);
+            let values = params![target.0, target.1, target.2, session, lines.offset, leaf, lines.text];
             db.prepare_cached(sql)?.execute(values)?;
         }
         Ok(())
@@ -384,19 +385,19 @@ impl BatchDraft<'_> {
     /// Stores session records in `redo`, on the same page as the lines; the next checkpoint moves them to their own
     /// table.
     fn store_records(&mut self, db: &Connection) -> rusqlite::Result<Vec<PendingRecord>> {
-        let mut late = Vec::new();
+        let mut pending_records = Vec::new();
         for (key, record) in &self.records {
             let row = self.next_row;
             self.next_row += 1;
             sessions::store_pending_record(db, row, key, record.as_deref())?;
-            late.push(PendingRecord { row, key: key.clone(), record: record.clone() });
+            pending_records.push(PendingRecord { row, key: key.clone(), record: record.clone() });
         }
-        Ok(late)
+        Ok(pending_records)
     }
 }
 
-fn kept(is_kept: bool) -> Verdict {
-    if is_kept { Verdict::Stored } else { Verdict::Skipped }
+fn stored_or_skipped(is_stored: bool) -> Verdict {
+    if is_stored { Verdict::Stored } else { Verdict::Skipped }
 }
 
 /// Serializes a value as one line of JSON.
@@ -409,48 +410,52 @@ fn line(value: &impl Serialize) -> rusqlite::Result<Vec<u8>> {
 
 /// Formats a time for use in a file name.
 fn stamp(now_ms: u64) -> String {
-    let at = i64::try_from(now_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
-    format!("{at:.3}").replace(':', "-")
+    let time = i64::try_from(now_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default();
+    format!("{time:.3}").replace(':', "-")
 }
 
 impl WriterState {
     /// Writes the lines of a committed batch to their transcripts.
-    fn apply(&mut self, grown: BTreeMap<FileId, AppendedLines>, gone: Vec<(PendingRename, Option<AppendedLines>)>) {
-        for (moved, growth) in gone {
-            let mut state = self.files.remove(&moved.from).unwrap_or_default();
-            self.names.retain(|(agent, _), name| *agent != moved.from.agent || *name != moved.from.name);
+    fn apply(
+        &mut self,
+        appended: BTreeMap<FileId, AppendedLines>,
+        deleted: Vec<(PendingRename, Option<AppendedLines>)>,
+    ) {
+        for (rename, lines) in deleted {
+            let mut state = self.files.remove(&rename.from).unwrap_or_default();
+            self.names.retain(|(agent, _), name| *agent != rename.from.agent || *name != rename.from.name);
             state.session = None;
-            let to = moved.to.clone();
-            self.pending_renames.push(moved);
-            if let Some(growth) = growth {
-                state.append(growth);
+            let to = rename.to.clone();
+            self.pending_renames.push(rename);
+            if let Some(lines) = lines {
+                state.append(lines);
             }
             self.files.insert(to.clone(), state);
             let brought = self.finish_moves().and_then(|()| self.write_pending(&to));
-            note(brought);
+            log_failure(brought);
         }
-        for (file, growth) in grown {
+        for (file, lines) in appended {
             let state = self.files.entry(file.clone()).or_default();
-            state.session = Some(growth.session.clone());
-            state.append(growth);
+            state.session = Some(lines.session.clone());
+            state.append(lines);
             let written = self.write_pending(&file);
-            note(written);
+            log_failure(written);
         }
     }
 }
 
-fn note(outcome: Result<(), Error>) {
+fn log_failure(outcome: Result<(), Error>) {
     if let Err(reason) = outcome {
         warn!(%reason, "failed to write transcript entries; keeping them in the journal");
     }
 }
 
 impl TranscriptState {
-    fn append(&mut self, growth: AppendedLines) {
-        self.leaf = growth.leaf;
-        if !growth.text.is_empty() {
-            self.pending.extend(growth.text);
-            self.rows.push(growth.row);
+    fn append(&mut self, lines: AppendedLines) {
+        self.leaf = lines.leaf;
+        if !lines.text.is_empty() {
+            self.pending.extend(lines.text);
+            self.rows.push(lines.row);
         }
     }
 }

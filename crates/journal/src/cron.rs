@@ -88,21 +88,21 @@ impl CronFiles {
 
     fn read(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
         let path = self.path();
-        let mut rest = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut other_members = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(bytes) = disk::read(path)? else {
-            *rest = Some(Map::from_iter([("version".to_owned(), json!(1))]));
+            *other_members = Some(Map::from_iter([("version".to_owned(), json!(1))]));
             return Ok(Vec::new());
         };
         match parse_jobs(&bytes) {
             Ok((jobs, others)) => {
-                *rest = Some(others);
+                *other_members = Some(others);
                 Ok(jobs)
             }
-            Err(why) => {
-                *rest = None;
+            Err(reason) => {
+                *other_members = None;
                 disk::set_aside_once(path, "corrupt", &bytes, now_ms)?;
                 Err(Error::Corrupt(format!(
-                    "{path} cannot be read: {why}; no jobs are scheduled. A copy was saved next to the file. Correct \
+                    "{path} cannot be read: {reason}; no jobs are scheduled. A copy was saved next to the file. Correct \
                      the file, restore {path}.bak, or move it away; then restart the gateway",
                     path = path.display()
                 )))
@@ -112,8 +112,8 @@ impl CronFiles {
 
     fn write(&self, jobs: Vec<Value>) -> Result<(), Error> {
         let path = self.path();
-        let rest = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut file) = rest.clone() else {
+        let other_members = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut file) = other_members.clone() else {
             return Err(Error::Corrupt(format!("{} could not be read and is not overwritten", path.display())));
         };
         file.insert("jobs".to_owned(), jobs.into());
@@ -171,7 +171,7 @@ impl CronFiles {
 
 /// Parses a job file into its jobs and its other members.
 fn parse_jobs(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> {
-    let file: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let Value::Object(mut file) = file else { return Err("not an object".to_owned()) };
     match file.shift_remove("jobs") {
         Some(Value::Array(jobs)) => Ok((jobs, file)),
@@ -184,8 +184,8 @@ fn parse_jobs(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> 
 fn truncate_history(path: &Path) -> Result<(), Error> {
     let text = fs::read(path).map_err(disk::failed("read", path))?;
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    let kept = lines[lines.len().saturating_sub(KEPT_HISTORY_LINES)..].concat();
-    if kept.len() == text.len() { Ok(()) } else { disk::persist(&disk::write_temp(path, &kept)?, path) }
+    let recent = lines[lines.len().saturating_sub(KEPT_HISTORY_LINES)..].concat();
+    if recent.len() == text.len() { Ok(()) } else { disk::persist(&disk::write_temp(path, &recent)?, path) }
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_are_kept_as_openclaw_writes_them_with_the_file_before_beside() {
+    async fn jobs_are_stored_in_openclaws_format_with_a_backup() {
         let (state, files) = files();
         assert_eq!(files.load(1).await, Ok(Vec::new()));
         files.save(Vec::new()).await.unwrap();
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_else_is_in_the_file_stays() {
+    async fn other_members_of_the_file_are_kept() {
         let (state, files) = files();
         fs::create_dir(state.path().join("cron")).unwrap();
         fs::write(files.path(), r#"{"version": 7, "jobs": [], "by": "another"}"#).unwrap();
         files.load(1).await.unwrap();
         files.save(vec![json!(1)]).await.unwrap();
-        let kept: Value = serde_json::from_str(&text(files.path())).unwrap();
-        assert_eq!(kept, json!({"version": 7, "by": "another", "jobs": [1]}));
+        let written: Value = serde_json::from_str(&text(files.path())).unwrap();
+        assert_eq!(written, json!({"version": 7, "by": "another", "jobs": [1]}));
     }
 
     #[tokio::test]
@@ -230,15 +230,15 @@ mod tests {
         let (state, files) = files();
         assert!(matches!(files.save(Vec::new()).await, Err(Error::Corrupt(_))));
         fs::create_dir(state.path().join("cron")).unwrap();
-        for (broken, why) in [
+        for (broken, reason) in [
             ("{\"jobs\": [", "EOF while parsing a list at line 1 column 10"),
             ("[]", "not an object"),
             ("{\"jobs\": 7}", "\"jobs\" is not a list"),
             ("{}", "\"jobs\" is missing"),
         ] {
             fs::write(files.path(), broken).unwrap();
-            let Err(Error::Corrupt(told)) = files.load(5).await else { panic!("{broken}") };
-            assert!(told.contains(why), "{told}");
+            let Err(Error::Corrupt(error)) = files.load(5).await else { panic!("{broken}") };
+            assert!(error.contains(reason), "{error}");
             assert!(matches!(files.save(vec![json!(1)]).await, Err(Error::Corrupt(_))));
             assert_eq!(text(files.path()), broken);
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_story_grows_line_by_line_also_behind_a_torn_one() {
+    async fn history_is_appended_also_after_a_torn_line() {
         let (state, files) = files();
         files.append("j1", json!({"n": 1})).await.unwrap();
         let path = state.path().join("cron/runs/j1.jsonl");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_story_keeps_its_last_lines() {
+    async fn a_long_history_keeps_its_last_lines() {
         let (state, files) = files();
         fs::create_dir_all(state.path().join("cron/runs")).unwrap();
         let long = format!("{{\"n\":\"{}\"}}\n", "x".repeat(1_000)).repeat(2_500);

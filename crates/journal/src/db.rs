@@ -72,11 +72,11 @@ const WAL_SIZE_LIMIT: i64 = 16 * 1024 * 1024;
 /// Opens the database; creates it if it does not exist.
 pub(crate) fn open(layout: &StateLayout) -> Result<Connection, DatabaseError> {
     let path = layout.database();
-    let made = disk::make_folder(&layout.journal()).and_then(|_| {
+    let created = disk::make_folder(&layout.journal()).and_then(|_| {
         // SQLite gives its other files the permissions of the database file, so that one is created here.
         disk::private().append(true).create(true).open(&path).map_err(disk::failed("open", &path))
     });
-    made.map_err(DatabaseError::Other)?;
+    created.map_err(DatabaseError::Other)?;
     if suspect_marker(&path).exists() {
         return Err(DatabaseError::Corrupt("damage was found while it was in use".to_owned()));
     }
@@ -146,7 +146,7 @@ impl DatabaseError {
     /// Classifies an SQLite error.
     pub(crate) fn of(reason: &rusqlite::Error, path: &Path) -> Self {
         let path = path.display();
-        let not_ours = matches!(
+        let is_conversion_error = matches!(
             reason,
             rusqlite::Error::FromSqlConversionFailure(..)
                 | rusqlite::Error::InvalidColumnType(..)
@@ -154,7 +154,7 @@ impl DatabaseError {
         );
         match reason.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Corrupt(reason.to_string()),
-            None if not_ours => Self::Corrupt(reason.to_string()),
+            None if is_conversion_error => Self::Corrupt(reason.to_string()),
             Some(ErrorCode::SystemIoFailure) => Self::DiskFailed(reason.to_string()),
             Some(ErrorCode::DiskFull) => {
                 Self::Other(Error::Disk(format!("disk_full: cannot write {path}: {reason}; free some space and retry")))
@@ -202,10 +202,11 @@ fn suspect_marker(path: &Path) -> std::path::PathBuf {
 /// Moves a damaged database and its log aside.
 pub(crate) fn set_aside(layout: &StateLayout, now_ms: u64) -> Result<(), Error> {
     let path = layout.database();
-    let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
+    let target = path.with_added_extension(format!("corrupt-{now_ms}"));
     for ending in ["", "-wal"] {
-        let with = |path: &Path| std::path::PathBuf::from(format!("{}{ending}", path.display()));
-        disk::missing_is_none(fs::rename(with(&path), with(&aside))).map_err(disk::failed("move aside", &path))?;
+        let with_ending = |path: &Path| std::path::PathBuf::from(format!("{}{ending}", path.display()));
+        disk::missing_is_none(fs::rename(with_ending(&path), with_ending(&target)))
+            .map_err(disk::failed("move aside", &path))?;
     }
     let note = suspect_marker(&path);
     match fs::remove_file(&note) {
@@ -255,16 +256,16 @@ mod tests {
 
     // Format 5 is the last one before holds and epochs.
     #[test]
-    fn an_open_run_of_format_5_is_found_without_attempts_and_is_not_held() {
+    fn an_unfinished_run_of_format_5_has_no_attempts_and_is_not_held() {
         let state = tempfile::tempdir().unwrap();
         let layout = StateLayout::create(state.path()).unwrap();
         disk::make_folder(&layout.journal()).unwrap();
         let mut old = Connection::open(layout.database()).unwrap();
         migrate(&mut old, 0, &MIGRATIONS[..5]).unwrap();
-        let asked = r#"{"message":{"role":"user","content":"hi","timestamp":1},"options":{"lane":"main"}}"#;
+        let request = r#"{"message":{"role":"user","content":"hi","timestamp":1},"options":{"lane":"main"}}"#;
         let sql = "INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, attempts, started_at, taken_up, asked)
                    VALUES ('a', 'owner', 'agent', 'f', 'agent:main:main', 1, 'running', 2, 2, '[3]', ?1)";
-        old.execute(sql, [asked]).unwrap();
+        old.execute(sql, [request]).unwrap();
         drop(old);
         let db = open(&layout).unwrap();
         let [(open, _)] = &crate::runs::unfinished(&db).unwrap()[..] else { panic!("one is open") };
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_the_first_version_keep_when_they_began() {
+    fn runs_of_the_first_version_keep_their_start_time() {
         let state = tempfile::tempdir().unwrap();
         let layout = StateLayout::create(state.path()).unwrap();
         disk::make_folder(&layout.journal()).unwrap();
@@ -289,7 +290,8 @@ mod tests {
         drop(old);
         let db = open(&layout).unwrap();
         let mut statement = db.prepare("SELECT started_at FROM run ORDER BY run_id").unwrap();
-        let began = statement.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<Vec<Option<u64>>>>();
-        assert_eq!(began, Ok(vec![Some(7), None, None]));
+        let started_at =
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<Vec<Option<u64>>>>();
+        assert_eq!(started_at, Ok(vec![Some(7), None, None]));
     }
 }

@@ -11,8 +11,8 @@ use std::{
 use homard_store::Error;
 
 /// Builds an error that names the file and the failed operation.
-pub(crate) fn failed<'a>(wanted: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
-    move |reason| Error::Disk(format!("cannot {wanted} {}: {reason}", path.display()))
+pub(crate) fn failed<'a>(action: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |reason| Error::Disk(format!("cannot {action} {}: {reason}", path.display()))
 }
 
 /// Returns options for a file that only its owner may read.
@@ -126,27 +126,27 @@ pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Saves bytes of a file beside it, as `<file>.<why>-<time>`.
 pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
-    let aside = path.with_added_extension(format!("{why}-{now_ms}"));
+    let target = path.with_added_extension(format!("{why}-{now_ms}"));
     let keep = || {
-        let mut kept = private().append(true).create(true).open(&aside)?;
-        kept.write_all(bytes)?;
-        kept.sync_all()
+        let mut file = private().append(true).create(true).open(&target)?;
+        file.write_all(bytes)?;
+        file.sync_all()
     };
-    keep().map_err(failed("write", &aside))?;
-    aside.parent().map_or(Ok(()), sync_folder)?;
-    tracing::warn!(path = %path.display(), aside = %aside.display(), why, "saved damaged content of a file aside");
+    keep().map_err(failed("write", &target))?;
+    target.parent().map_or(Ok(()), sync_folder)?;
+    tracing::warn!(path = %path.display(), aside = %target.display(), why, "saved damaged content of a file aside");
     Ok(())
 }
 
 /// Saves bytes of a file beside it unless an earlier copy exists, because files that are only read may be read often.
-pub(crate) fn set_aside_once(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
-    let is_there = is_aside(path, why, bytes).map_err(failed("look for saved copies of", path))?;
-    if is_there { Ok(()) } else { set_aside(path, why, bytes, now_ms) }
+pub(crate) fn set_aside_once(path: &Path, reason: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
+    let is_there = is_aside(path, reason, bytes).map_err(failed("look for saved copies of", path))?;
+    if is_there { Ok(()) } else { set_aside(path, reason, bytes, now_ms) }
 }
 
-fn is_aside(path: &Path, why: &str, bytes: &[u8]) -> io::Result<bool> {
+fn is_aside(path: &Path, reason: &str, bytes: &[u8]) -> io::Result<bool> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-    let prefix = format!("{}.{why}-", name.to_string_lossy());
+    let prefix = format!("{}.{reason}-", name.to_string_lossy());
     for item in fs::read_dir(folder)? {
         let item = item?;
         if !item.file_name().to_string_lossy().starts_with(&prefix) || item.metadata()?.len() != bytes.len() as u64 {

@@ -66,9 +66,9 @@ pub(crate) struct Space {
 impl Space {
     /// Measures the file system of a directory.
     pub(crate) fn of(state: &Path) -> io::Result<Self> {
-        let volume = rustix::fs::statvfs(state)?;
-        let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
-        Ok(Self { free: bytes(volume.f_bavail), size: bytes(volume.f_blocks) })
+        let stats = rustix::fs::statvfs(state)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stats.f_frsize);
+        Ok(Self { free: bytes(stats.f_bavail), size: bytes(stats.f_blocks) })
     }
 
     /// Returns the threshold below which no new message is accepted; the remaining space is for active runs.
@@ -148,36 +148,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_free_is_a_part_of_a_small_disk_and_little_of_a_large_one() {
+    fn the_minimum_free_space_depends_on_the_disk_size() {
         let floor = |size: u64| Space { free: 0, size }.min_free();
         assert_eq!([floor(0), floor(100 * MIB), floor(1_280 * MIB)], [0, 5 * MIB, 64 * MIB]);
         assert_eq!([floor(1_281 * MIB), floor(u64::MAX)], [64 * MIB; 2]);
     }
 
     #[test]
-    fn each_question_is_answered_by_a_new_measurement() {
+    fn free_space_is_measured_at_every_query() {
         let free = Arc::new(AtomicU64::new(5 * MIB - 1));
         let probe = Arc::clone(&free);
-        let room = DiskSpace::measured(move || Ok(Space { free: probe.load(Ordering::Relaxed), size: 100 * MIB }));
-        assert!(room.is_low());
+        let space = DiskSpace::measured(move || Ok(Space { free: probe.load(Ordering::Relaxed), size: 100 * MIB }));
+        assert!(space.is_low());
         free.store(5 * MIB, Ordering::Relaxed);
-        assert!(!room.is_low());
+        assert!(!space.is_low());
         free.store(5 * MIB - 1, Ordering::Relaxed);
-        assert!(room.is_low());
+        assert!(space.is_low());
         assert!(!DiskSpace::measured(|| Err(io::Error::other("no idea"))).is_low());
     }
 
     #[test]
-    fn whoever_is_refused_is_told_how_much_is_missing() {
-        let told = |size: u64| {
-            let room = DiskSpace::measured(move || Ok(Space { free: 0, size }));
-            room.full_error(Path::new("/state")).to_string()
+    fn the_disk_full_error_names_the_required_space() {
+        let error_for = |size: u64| {
+            let space = DiskSpace::measured(move || Ok(Space { free: 0, size }));
+            space.full_error(Path::new("/state")).to_string()
         };
-        let words = |least: &str| {
-            format!("disk_full: less than {least} MiB are free on the disk of /state; free some space and retry")
+        let expected = |min_free: &str| {
+            format!("disk_full: less than {min_free} MiB are free on the disk of /state; free some space and retry")
         };
-        assert!(told(u64::MAX).ends_with(&words("64")), "{}", told(u64::MAX));
-        assert!(told(100 * MIB).ends_with(&words("5")), "{}", told(100 * MIB));
-        assert!(told(128 * MIB).ends_with(&words("6.4")), "{}", told(128 * MIB));
+        assert!(error_for(u64::MAX).ends_with(&expected("64")), "{}", error_for(u64::MAX));
+        assert!(error_for(100 * MIB).ends_with(&expected("5")), "{}", error_for(100 * MIB));
+        assert!(error_for(128 * MIB).ends_with(&expected("6.4")), "{}", error_for(128 * MIB));
     }
 }

@@ -51,18 +51,18 @@ fn digest(bytes: &[u8]) -> u64 {
 /// True if a file has one of the given stamps. Its content is read only if its modification time differs.
 pub(crate) fn is_known(path: &Path, stamps: &[FileStamp]) -> Result<bool, Error> {
     let Some((size, modified)) = stat(path)? else { return Ok(false) };
-    let mut alike = stamps.iter().filter(|stamp| stamp.size == size).peekable();
-    if alike.peek().is_none() || alike.clone().any(|stamp| stamp.modified == modified) {
-        return Ok(alike.peek().is_some());
+    let mut same_size = stamps.iter().filter(|stamp| stamp.size == size).peekable();
+    if same_size.peek().is_none() || same_size.clone().any(|stamp| stamp.modified == modified) {
+        return Ok(same_size.peek().is_some());
     }
     let digest = disk::read(path)?.map(|bytes| digest(&bytes));
-    Ok(alike.any(|stamp| Some(stamp.digest) == digest))
+    Ok(same_size.any(|stamp| Some(stamp.digest) == digest))
 }
 
 /// Returns the stamps of an agent's `sessions.json` as it was last written or read; two while it is being replaced.
 pub(crate) fn stored_stamps(db: &Connection, agent: &AgentId) -> rusqlite::Result<Vec<FileStamp>> {
-    let known = sessions::meta(db, &stamp_key(agent))?;
-    Ok(known.and_then(|known| serde_json::from_str(&known).ok()).unwrap_or_default())
+    let stored = sessions::meta(db, &stamp_key(agent))?;
+    Ok(stored.and_then(|stored| serde_json::from_str(&stored).ok()).unwrap_or_default())
 }
 
 /// Stores the stamps of an agent's `sessions.json`.
@@ -78,8 +78,8 @@ impl JournalInner {
     /// Writes the `sessions.json` of every agent whose records changed.
     pub(crate) fn export(&self) -> Result<(), Error> {
         let _one = self.exporting.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = self.index().stale_agents();
-        behind.iter().try_for_each(|agent| self.export_agent(agent))
+        let stale = self.index().stale_agents();
+        stale.iter().try_for_each(|agent| self.export_agent(agent))
     }
 
     fn export_agent(&self, agent: &AgentId) -> Result<(), Error> {
@@ -92,17 +92,17 @@ impl JournalInner {
             let draft = disk::write_temp(&path, &json)?;
             // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
             // bring back a session that was deleted meanwhile.
-            let (there, new) = (stat(&path)?, FileStamp::of(&draft)?);
-            let desk = self.writer();
+            let (current, new) = (stat(&path)?, FileStamp::of(&draft)?);
+            let writer = self.writer();
             self.health.check()?;
             let stamps = |db: &Connection| {
                 let mut stamps = stored_stamps(db, agent)?;
-                stamps.retain(|known| there == Some((known.size, known.modified)));
+                stamps.retain(|stamp| current == Some((stamp.size, stamp.modified)));
                 stamps.extend(new);
                 store_stamps(db, agent, &stamps)
             };
-            self.health.sql(stamps(&desk.db))?;
-            drop(desk);
+            self.health.sql(stamps(&writer.db))?;
+            drop(writer);
             disk::persist(&draft, &path)
         };
         write().inspect_err(|_| drop(self.index().snapshot(agent, true)))

@@ -45,18 +45,18 @@ impl SessionIndex {
     }
 
     /// Merges an agent's `sessions.json` that another program changed; returns the new and updated records.
-    pub(crate) fn merge(&mut self, agent: &AgentId, theirs: AgentSessions) -> Vec<(SessionKey, Arc<Record>)> {
-        let ours = self.0.entry(agent.clone()).or_default();
-        let mut news = Vec::new();
-        for (key, record) in &theirs.records {
-            if ours.records.get(key).is_none_or(|known| known.updated_at < record.updated_at) {
-                news.push((key.clone(), Arc::clone(record)));
-                ours.records.insert(key.clone(), Arc::clone(record));
+    pub(crate) fn merge(&mut self, agent: &AgentId, external: AgentSessions) -> Vec<(SessionKey, Arc<Record>)> {
+        let own = self.0.entry(agent.clone()).or_default();
+        let mut changed = Vec::new();
+        for (key, record) in &external.records {
+            if own.records.get(key).is_none_or(|known| known.updated_at < record.updated_at) {
+                changed.push((key.clone(), Arc::clone(record)));
+                own.records.insert(key.clone(), Arc::clone(record));
             }
         }
-        ours.is_stale = theirs.is_stale || ours.records != theirs.records;
-        ours.unparsed = theirs.unparsed;
-        news
+        own.is_stale = external.is_stale || own.records != external.records;
+        own.unparsed = external.unparsed;
+        changed
     }
 
     pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Record>> {
@@ -101,9 +101,9 @@ impl SessionIndex {
     }
 
     /// Sets whether an agent's `sessions.json` is out of date and returns its content.
-    pub(crate) fn snapshot(&mut self, agent: &AgentId, behind: bool) -> AgentSessions {
+    pub(crate) fn snapshot(&mut self, agent: &AgentId, is_stale: bool) -> AgentSessions {
         let folder = self.0.entry(agent.clone()).or_default();
-        folder.is_stale = behind;
+        folder.is_stale = is_stale;
         folder.clone()
     }
 }
@@ -117,11 +117,11 @@ impl AgentSessions {
             match serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(&bytes) {
                 Ok(values) => values.into_iter().for_each(|(name, value)| folder.insert_member(agent, name, value)),
                 Err(reason) => {
-                    let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
-                    fs::rename(&path, &aside).map_err(disk::failed("move aside", &path))?;
+                    let target = path.with_added_extension(format!("corrupt-{now_ms}"));
+                    fs::rename(&path, &target).map_err(disk::failed("move aside", &path))?;
                     disk::sync_folder(sessions)?;
                     folder.is_stale = true;
-                    warn!(path = %path.display(), aside = %aside.display(), %reason, "cannot parse a file of session records; moved it aside");
+                    warn!(path = %path.display(), aside = %target.display(), %reason, "cannot parse a file of session records; moved it aside");
                 }
             }
         }
@@ -167,8 +167,8 @@ impl AgentSessions {
     /// since.
     fn merge(&mut self, key: SessionKey, record: Record) {
         match self.records.get(&key) {
-            Some(there) if there.updated_at > record.updated_at => {
-                if there.session_id != record.session_id {
+            Some(existing) if existing.updated_at > record.updated_at => {
+                if existing.session_id != record.session_id {
                     warn!(%key, session = %record.session_id, "two sessions have the same key; using the newer one");
                 }
             }

@@ -102,8 +102,8 @@ impl StateLayout {
         let mut last: Option<(String, String)> = None;
         for item in listing.into_iter().flatten() {
             let name = item.map_err(disk::failed("list", &folder))?.file_name();
-            if let Some((name, at)) = name.to_str().and_then(|name| Some((name, archived_at(name, session)?))) {
-                last = last.max(Some((at.to_owned(), name.to_owned())));
+            if let Some((name, time)) = name.to_str().and_then(|name| Some((name, archived_at(name, session)?))) {
+                last = last.max(Some((time.to_owned(), name.to_owned())));
             }
         }
         Ok(last.map(|(_, name)| FileId { agent: agent.clone(), name }))
@@ -152,23 +152,23 @@ pub(crate) fn thread_name(key: &SessionKey, session: &SessionId) -> Option<Strin
 
 /// Encodes a text for a file name as OpenClaw does, like `encodeURIComponent`.
 fn encode_component(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte);
-    let write = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let is_unescaped = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte);
+    let write = |byte: u8| if is_unescaped(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(write).collect()
 }
 
 /// Returns true if a file is the transcript of a thread with this session id.
 fn is_of_thread(name: &str, session: &SessionId) -> bool {
-    let rest = name.strip_prefix(session.as_str()).and_then(|rest| rest.strip_prefix("-topic-"));
-    rest.and_then(|rest| rest.strip_suffix(".jsonl")).is_some_and(|thread| !thread.is_empty())
+    let suffix = name.strip_prefix(session.as_str()).and_then(|suffix| suffix.strip_prefix("-topic-"));
+    suffix.and_then(|suffix| suffix.strip_suffix(".jsonl")).is_some_and(|thread| !thread.is_empty())
 }
 
 /// Returns the archive time in a file name if it names an archived transcript of this session.
 fn archived_at<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
-    let rest = name.strip_prefix(session.as_str())?;
-    let (topic, rest) = rest.split_once(".jsonl.")?;
-    let at = rest.strip_prefix("deleted.").or_else(|| rest.strip_prefix("reset."))?;
-    (topic.is_empty() || topic.starts_with("-topic-")).then_some(at)
+    let suffix = name.strip_prefix(session.as_str())?;
+    let (topic, suffix) = suffix.split_once(".jsonl.")?;
+    let time = suffix.strip_prefix("deleted.").or_else(|| suffix.strip_prefix("reset."))?;
+    (topic.is_empty() || topic.starts_with("-topic-")).then_some(time)
 }
 
 /// Returns the agent whose folder holds a key's session; `global` and `unknown` belong to the default agent.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_file_counts_by_its_name_only() {
+    fn a_session_file_is_used_by_name_only() {
         let folder = Path::new("/state/agents/main/sessions");
         assert_eq!(file("/elsewhere/s1-topic-7.jsonl"), folder.join("s1-topic-7.jsonl"));
         assert_eq!(file("2026_s1.jsonl"), folder.join("2026_s1.jsonl"));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_an_agent_live_with_main() {
+    fn keys_without_an_agent_belong_to_main() {
         let key = SessionKey::parse("global", &AgentId::normalize("ops")).unwrap();
         assert_eq!(agent_of(&key), AgentId::main());
     }

@@ -105,9 +105,9 @@ impl Journal {
         let lock = lock::acquire(&layout, now)?;
         let health = Arc::new(Health::new(layout.database()));
         let started = start::start(&layout, &health, now)?;
-        let room = JournalInner {
+        let inner = JournalInner {
             exporting: Mutex::default(),
-            writer: Mutex::new(started.desk),
+            writer: Mutex::new(started.writer),
             index: Mutex::new(started.index),
             disk_space: disk_space::DiskSpace::of(layout.state()),
             reserve: Reserve::new(layout.reserve()),
@@ -121,11 +121,11 @@ impl Journal {
             checkpoint_due: Notify::new(),
             _lock: lock,
         };
-        if !room.index().stale_agents().is_empty() {
-            room.export_stale.notify_one();
+        if !inner.index().stale_agents().is_empty() {
+            inner.export_stale.notify_one();
         }
-        room.unsynced.notify_one();
-        Ok(Self { inner: Arc::new(room) })
+        inner.unsynced.notify_one();
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns the fencing token of this process. Batches with another token are refused.
@@ -190,7 +190,7 @@ impl Journal {
     /// Syncs everything, exports `sessions.json` and records a clean shutdown. Call it at shutdown, after the last
     /// commit.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.blocking(|room| room.export().and_then(|()| room.sync_all())).await
+        self.blocking(|inner| inner.export().and_then(|()| inner.sync_all())).await
     }
 
     /// Runs a read on the database.
@@ -199,7 +199,7 @@ impl Journal {
         T: Send + 'static,
         F: FnOnce(&WriterState) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.blocking(move |room| room.health.sql(read(&room.writer()))).await
+        self.blocking(move |inner| inner.health.sql(read(&inner.writer()))).await
     }
 
     async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
@@ -207,8 +207,8 @@ impl Journal {
         T: Send + 'static,
         F: FnOnce(&JournalInner) -> Result<T, Error> + Send + 'static,
     {
-        let room = Arc::clone(&self.inner);
-        match tokio::task::spawn_blocking(move || work(&room)).await {
+        let inner = Arc::clone(&self.inner);
+        match tokio::task::spawn_blocking(move || work(&inner)).await {
             Ok(outcome) => outcome,
             Err(reason) => Err(Error::Disk(format!("a journal operation did not complete: {reason}"))),
         }
@@ -240,22 +240,22 @@ impl Store for Journal {
             let state = self.inner.layout.state().display();
             return Err(Error::Locked(format!("state directory {state} was reopened; this writer is no longer valid")));
         }
-        self.blocking(move |room| room.commit(&batch)).await
+        self.blocking(move |inner| inner.commit(&batch)).await
     }
 
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let key = key.clone();
-        self.blocking(move |room| room.load(&key)).await
+        self.blocking(move |inner| inner.load(&key)).await
     }
 
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
         let (key, session) = (key.clone(), session.clone());
-        self.blocking(move |room| room.transcript(&key, &session)).await
+        self.blocking(move |inner| inner.transcript(&key, &session)).await
     }
 
     async fn live_transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
         let (key, session) = (key.clone(), session.clone());
-        self.blocking(move |room| room.live_transcript(&key, &session)).await
+        self.blocking(move |inner| inner.live_transcript(&key, &session)).await
     }
 
     fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
@@ -265,7 +265,7 @@ impl Store for Journal {
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         let run = run.clone();
-        self.read(move |desk| runs::row(&desk.db, &run)).await
+        self.read(move |writer| runs::row(&writer.db, &run)).await
     }
 
     async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, Error> {
@@ -285,31 +285,31 @@ impl Store for Journal {
     }
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
-        self.read(|desk| outbox::undelivered(&desk.db)).await
+        self.read(|writer| outbox::undelivered(&writer.db)).await
     }
 
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
-        let look = look.clone();
-        self.read(move |desk| runs::list(&desk.db, &look)).await
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
+        let query = query.clone();
+        self.read(move |writer| runs::list(&writer.db, &query)).await
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
         let name = name.to_owned();
-        self.read(move |desk| match runs::of_event(&desk.db, &name)? {
+        self.read(move |writer| match runs::of_event(&writer.db, &name)? {
             Some(run) => Ok(Some(run)),
-            None => outbox::run_of(&desk.db, &name),
+            None => outbox::run_of(&writer.db, &name),
         })
         .await
     }
 
     async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
         let run = run.clone();
-        self.read(move |desk| outbox::of_run(&desk.db, &run)).await
+        self.read(move |writer| outbox::of_run(&writer.db, &run)).await
     }
 
     async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
         let period = period.clone();
-        self.read(move |desk| desk.tally.query(&desk.db, &period)).await
+        self.read(move |writer| writer.tally.query(&writer.db, &period)).await
     }
 }
 

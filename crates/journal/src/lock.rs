@@ -74,14 +74,14 @@ pub(crate) fn acquire(layout: &StateLayout, now_ms: u64) -> Result<File, Error> 
         .truncate(false)
         .open(&path)
         .map_err(disk::failed("open", &path))?;
-    let mut tries = 0;
+    let mut attempts = 0;
     while let Err(refused) = file.try_lock() {
         if let TryLockError::Error(reason) = refused {
             return Err(disk::failed("lock", &path)(reason));
         }
         let all: Vec<_> = recorded(layout.state()).collect();
-        tries += 1;
-        if tries == MAX_ATTEMPTS || all.is_empty() || !all.iter().all(LockHolder::is_gone) {
+        attempts += 1;
+        if attempts == MAX_ATTEMPTS || all.is_empty() || !all.iter().all(LockHolder::is_gone) {
             return Err(in_use(layout, all.into_iter().find(|holder| !holder.is_gone())));
         }
         thread::sleep(RETRY_DELAY);
@@ -145,45 +145,45 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_of_a_process_that_is_gone_is_waited_for() {
+    fn the_lock_of_an_exiting_process_is_awaited() {
         let state = tempfile::tempdir().unwrap();
-        let gone = LockHolder { started: Some(0), ..me() };
-        let layout = layout(state.path(), &gone);
+        let dead_holder = LockHolder { started: Some(0), ..me() };
+        let layout = layout(state.path(), &dead_holder);
         let child = File::open(layout.lock()).unwrap();
         child.lock().unwrap();
         thread::scope(|scope| {
-            let taken = scope.spawn(|| acquire(&layout, 2).map(drop));
+            let acquired = scope.spawn(|| acquire(&layout, 2).map(drop));
             // The process opens the file before it tries the lock; from then on it can only wait.
             while openers(&layout.lock()) < 2 {
                 thread::yield_now();
             }
             drop(child);
-            assert_eq!(taken.join().unwrap(), Ok(()));
+            assert_eq!(acquired.join().unwrap(), Ok(()));
         });
         assert_eq!(recorded(state.path()).collect::<Vec<_>>(), vec![LockHolder { started_at: 2, ..me() }; 2]);
     }
 
     #[test]
-    fn whoever_reads_sees_the_old_holder_or_the_new_one() {
+    fn readers_see_the_old_or_the_new_lock_holder() {
         let state = tempfile::tempdir().unwrap();
         let layout = StateLayout::create(state.path()).unwrap();
         // One description of the same length as the other's, and a longer one.
-        let times = [1, 20_000_000_000_000];
-        drop(acquire(&layout, times[1]).unwrap());
+        let start_times = [1, 20_000_000_000_000];
+        drop(acquire(&layout, start_times[1]).unwrap());
         thread::scope(|scope| {
-            let reading = scope.spawn(|| {
+            let reader = scope.spawn(|| {
                 for _ in 0..2_000 {
                     let found = holder(state.path()).map(|holder| holder.started_at);
-                    assert!(found.is_some_and(|at| times.contains(&at)), "{found:?}");
+                    assert!(found.is_some_and(|started_at| start_times.contains(&started_at)), "{found:?}");
                 }
             });
             for round in 0.. {
-                drop(acquire(&layout, times[round % 2]).unwrap());
-                if reading.is_finished() {
+                drop(acquire(&layout, start_times[round % 2]).unwrap());
+                if reader.is_finished() {
                     break;
                 }
             }
-            reading.join().unwrap();
+            reader.join().unwrap();
         });
     }
 
@@ -206,8 +206,8 @@ mod tests {
     fn a_holder_of_an_earlier_version_is_found() {
         let state = tempfile::tempdir().unwrap();
         let layout = layout(state.path(), &me());
-        let gone = LockHolder { started: Some(0), ..me() };
-        fs::write(layout.holder(), serde_json::json!(gone).to_string()).unwrap();
+        let dead_holder = LockHolder { started: Some(0), ..me() };
+        fs::write(layout.holder(), serde_json::json!(dead_holder).to_string()).unwrap();
         assert_eq!(holder(state.path()), Some(me()));
         let other = File::open(layout.lock()).unwrap();
         other.lock().unwrap();

@@ -58,10 +58,10 @@ struct Repairs {
 
 impl Counters {
     /// Counts a committed batch.
-    pub(crate) fn committed(&self, bytes: u64, took: Duration) {
+    pub(crate) fn committed(&self, bytes: u64, elapsed: Duration) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.micros.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Counts a repair and reports it.
@@ -69,7 +69,7 @@ impl Counters {
         let mut repairs = self.repairs();
         *repairs.counts.entry(kind).or_default() += 1;
         match &repairs.callback {
-            Some(tell) => tell(kind),
+            Some(callback) => callback(kind),
             None if repairs.unreported.len() < MAX_UNREPORTED => repairs.unreported.push(kind),
             None => {}
         }
@@ -110,10 +110,10 @@ impl JournalInner {
         if self.health.counters.notes().is_empty() {
             return Ok(());
         }
-        let desk = self.writer();
+        let writer = self.writer();
         // All or none: notes may depend on one another.
         let store = || {
-            let all = desk.db.unchecked_transaction()?;
+            let all = writer.db.unchecked_transaction()?;
             self.health.counters.store_notes(&all)?;
             all.commit()
         };
@@ -145,7 +145,7 @@ impl Journal {
 
     /// Returns the value of a note.
     pub async fn read_note(&self, name: &'static str) -> Result<Option<String>, Error> {
-        self.blocking(move |room| room.read_note(name)).await
+        self.blocking(move |inner| inner.read_note(name)).await
     }
 
     /// Returns the value of a note. Blocks.
@@ -154,10 +154,10 @@ impl Journal {
     }
 
     /// Sets the callback for repairs. It also receives the repairs made when the journal was opened.
-    pub fn on_repair(&self, tell: impl Fn(&'static str) + Send + Sync + 'static) {
+    pub fn on_repair(&self, callback: impl Fn(&'static str) + Send + Sync + 'static) {
         let mut repairs = self.inner.health.counters.repairs();
-        std::mem::take(&mut repairs.unreported).into_iter().for_each(&tell);
-        repairs.callback = Some(Box::new(tell));
+        std::mem::take(&mut repairs.unreported).into_iter().for_each(&callback);
+        repairs.callback = Some(Box::new(callback));
     }
 
     /// Returns the metrics. Blocks while a batch is written.
@@ -187,8 +187,8 @@ pub fn read_note_offline(state_dir: &Path, name: &str) -> Result<Option<String>,
     if disk::length(&path)? == 0 {
         return Ok(None);
     }
-    let place = state_dir.join(LOCK);
-    let lock = File::open(&place).map_err(disk::failed("open", &place))?;
+    let lock_path = state_dir.join(LOCK);
+    let lock = File::open(&lock_path).map_err(disk::failed("open", &lock_path))?;
     if lock.try_lock().is_err() {
         let state = state_dir.display();
         return Err(Error::Locked(format!("state directory {state} is in use; query the process that holds it")));

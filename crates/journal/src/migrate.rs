@@ -24,9 +24,9 @@ pub(crate) fn complete(fields: &mut Map<String, Value>, ids: &[Option<EntryId>],
         changed = true;
     }
     if let Some(index) = fields.remove("firstKeptEntryIndex") {
-        let kept = index.as_u64().and_then(|index| ids.get(usize::try_from(index).ok()?)?.as_ref());
-        if let Some(kept) = kept {
-            fields.insert("firstKeptEntryId".to_owned(), kept.as_str().into());
+        let first_kept = index.as_u64().and_then(|index| ids.get(usize::try_from(index).ok()?)?.as_ref());
+        if let Some(first_kept) = first_kept {
+            fields.insert("firstKeptEntryId".to_owned(), first_kept.as_str().into());
         }
         changed = true;
     }
@@ -57,11 +57,11 @@ mod tests {
         ];
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let session = SessionId::parse("s").unwrap();
-        let reading = transcript::read(text.as_bytes(), &session);
-        assert!(reading.is_old && reading.damaged == 0);
-        let sound = reading.repaired_text();
+        let parsed = transcript::read(text.as_bytes(), &session);
+        assert!(parsed.is_old && parsed.damaged == 0);
+        let repaired = parsed.repaired_text();
         let values: Vec<serde_json::Value> =
-            sound.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+            repaired.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
         let expected = [
             json!({"type":"session","id":"s","timestamp":"t0","cwd":"/w","version":3}),
             json!({"type":"message","id":"00000001","parentId":null,"timestamp":"t1",
@@ -72,9 +72,9 @@ mod tests {
                 "summary":"c","firstKeptEntryId":"00000002","tokensBefore":9}),
         ];
         assert_eq!(values, expected);
-        let again = transcript::read(&sound, &session);
+        let again = transcript::read(&repaired, &session);
         assert!(again.is_intact());
-        assert_eq!(again.entries, reading.entries);
+        assert_eq!(again.entries, parsed.entries);
     }
 
     #[test]
@@ -85,8 +85,8 @@ mod tests {
             r#"{"type":"message","id":"x","parentId":null,"timestamp":"t","message":{"role":"hookMessage","content":"b"}}"#,
             "\n"
         );
-        let reading = transcript::read(text.as_bytes(), &SessionId::parse("s").unwrap());
-        assert_eq!((reading.entries[0].id.as_str(), reading.is_old), ("x", true));
-        assert!(String::from_utf8(reading.repaired_text()).unwrap().contains(r#""role":"custom""#));
+        let parsed = transcript::read(text.as_bytes(), &SessionId::parse("s").unwrap());
+        assert_eq!((parsed.entries[0].id.as_str(), parsed.is_old), ("x", true));
+        assert!(String::from_utf8(parsed.repaired_text()).unwrap().contains(r#""role":"custom""#));
     }
 }

@@ -51,14 +51,14 @@ fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
 
 /// Marks deliveries that were being sent when the last process ended as unknown; returns their number.
 pub(crate) fn mark_unknown(db: &Connection, now_ms: u64) -> Result<usize> {
-    let mut lost = 0;
+    let mut count = 0;
     for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
         if let Some(next) = row.next(&DeliveryState::Unknown, now_ms) {
             put(db, &next, now_ms)?;
-            lost += 1;
+            count += 1;
         }
     }
-    Ok(lost)
+    Ok(count)
 }
 
 /// Returns deliveries not known to have arrived, in queue order.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_is_forgotten_after_a_day_and_the_rest_is_not() {
+    fn finished_deliveries_are_deleted_after_a_day() {
         let state = tempfile::tempdir().unwrap();
         let db = db::open(&crate::layout::StateLayout::create(state.path()).unwrap()).unwrap();
         let target = |id: &str| DeliveryTarget { channel: String::new(), account: String::new(), to: id.to_owned() };

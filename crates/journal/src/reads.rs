@@ -32,11 +32,11 @@ impl JournalInner {
         if !entries.is_empty() {
             return Ok(Some(entries));
         }
-        let mut desk = self.writer();
-        desk.finish_moves()?;
+        let mut writer = self.writer();
+        writer.finish_moves()?;
         let Some(file) = self.layout.archived_transcript(&layout::agent_of(key), session)? else { return Ok(None) };
-        desk.write_pending(&file)?;
-        drop(desk);
+        writer.write_pending(&file)?;
+        drop(writer);
         let path = self.layout.transcript(&file);
         let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
         Ok(Some(transcript::read(&bytes, session).entries))
@@ -50,31 +50,31 @@ impl JournalInner {
 
     /// Returns the entries of a transcript: those in the file, and committed ones that are not written yet.
     fn entries(&self, key: &SessionKey, session: &SessionId, record: Option<&Record>) -> Result<Vec<Entry>, Error> {
-        let mut desk = self.writer();
-        let file = desk.locate(key, session, record)?;
-        desk.touch(&file, session)?;
-        let path = desk.path(&file);
-        let Some(state) = desk.files.get(&file) else { return Ok(Vec::new()) };
+        let mut writer = self.writer();
+        let file = writer.locate(key, session, record)?;
+        writer.touch(&file, session)?;
+        let path = writer.path(&file);
+        let Some(state) = writer.files.get(&file) else { return Ok(Vec::new()) };
         let (length, pending) = (state.file_length, state.pending.clone());
         // Opened while the writer is locked, so that it is the file of this state even if another file takes its name.
         let opened = if length > 0 { Some(File::open(&path).map_err(disk::failed("read", &path))?) } else { None };
-        drop(desk);
+        drop(writer);
         let mut bytes = Vec::new();
         if let Some(opened) = opened {
             opened.take(length).read_to_end(&mut bytes).map_err(disk::failed("read", &path))?;
         }
         bytes.extend(pending);
-        let reading = transcript::read(&bytes, session);
-        if !reading.is_intact() {
+        let parsed = transcript::read(&bytes, session);
+        if !parsed.is_intact() {
             self.mark_needs_repair(&file, length);
         }
-        if reading.damaged > 0 {
-            warn!(path = %path.display(), lines = reading.damaged, "skipped damaged lines of a transcript");
+        if parsed.damaged > 0 {
+            warn!(path = %path.display(), lines = parsed.damaged, "skipped damaged lines of a transcript");
             if let Err(reason) = disk::set_aside_once(&path, "corrupt", &bytes, (self.now_ms)()) {
                 warn!(%reason, "failed to copy a damaged transcript");
             }
         }
-        Ok(reading.entries)
+        Ok(parsed.entries)
     }
 
     /// Marks a transcript as needing repair before lines are appended.
@@ -91,17 +91,17 @@ impl JournalInner {
         let mut found = Vec::new();
         for (mut run, input) in self.health.sql(open)? {
             if let (Some(session), Some(input)) = (run.row.session.clone(), input) {
-                let of = (run.row.key.clone(), session);
-                if !read.contains_key(&of) {
-                    let record = self.index().get(&of.0);
-                    let entries = self.entries(&of.0, &of.1, record.as_deref());
+                let session_of_key = (run.row.key.clone(), session);
+                if !read.contains_key(&session_of_key) {
+                    let record = self.index().get(&session_of_key.0);
+                    let entries = self.entries(&session_of_key.0, &session_of_key.1, record.as_deref());
                     // A run whose transcript cannot be read is still returned, without entries.
                     let entries = entries.inspect_err(
                         |reason| warn!(%reason, "cannot read the transcript of an unfinished run; resuming without it"),
                     );
-                    read.insert(of.clone(), entries.unwrap_or_default());
+                    read.insert(session_of_key.clone(), entries.unwrap_or_default());
                 }
-                let lines = read.get(&of).into_iter().flatten();
+                let lines = read.get(&session_of_key).into_iter().flatten();
                 run.entries = lines.skip_while(|entry| entry.id != input).skip(1).cloned().collect();
             }
             found.push(run);

@@ -17,9 +17,9 @@ use crate::{
 /// Location of committed lines after [`replay`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReplayOutcome {
-    /// At their offset, at the end of the file.
+    /// The lines are at their offset and end the file.
     InPlace,
-    /// Elsewhere, or not at the end: the file has to be read again.
+    /// The lines are elsewhere, or others follow them: the file has to be read again.
     Elsewhere,
 }
 
@@ -53,7 +53,7 @@ fn is_foreign(tail: &[u8], lines: &[u8]) -> bool {
     };
     let first = tail.split_inclusive(|&byte| byte == b'\n').next().filter(|line| line.ends_with(b"\n"));
     let Some(first) = first.and_then(id) else { return false };
-    !lines.split(|&byte| byte == b'\n').filter_map(id).any(|ours| ours == first)
+    !lines.split(|&byte| byte == b'\n').filter_map(id).any(|id_in_lines| id_in_lines == first)
 }
 
 impl WriterState {
@@ -101,23 +101,23 @@ impl WriterState {
         self.sync_file(file)?;
         let path = self.path(file);
         let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
-        let reading = transcript::read(&bytes, session);
-        if reading.must_be_rewritten() {
-            let why = if reading.damaged > 0 { "corrupt" } else { "bak" };
-            disk::set_aside_once(&path, why, &bytes, now_ms)?;
-            disk::persist(&disk::write_temp(&path, &reading.repaired_text())?, &path)?;
-            let kind = if reading.damaged > 0 { "transcript_damaged" } else { "transcript_completed" };
+        let parsed = transcript::read(&bytes, session);
+        if parsed.must_be_rewritten() {
+            let reason = if parsed.damaged > 0 { "corrupt" } else { "bak" };
+            disk::set_aside_once(&path, reason, &bytes, now_ms)?;
+            disk::persist(&disk::write_temp(&path, &parsed.repaired_text())?, &path)?;
+            let kind = if parsed.damaged > 0 { "transcript_damaged" } else { "transcript_completed" };
             self.health.counters.repaired(kind);
         } else {
-            match reading.end {
+            match parsed.end {
                 TranscriptTail::Whole => {}
                 TranscriptTail::NoLineBreak => {
                     disk::write_at(&path, bytes.len() as u64, b"\n")?;
                     self.health.counters.repaired("line_end_added");
                 }
-                TranscriptTail::Torn(whole) => {
-                    disk::set_aside(&path, "torn", &bytes[whole..], now_ms)?;
-                    disk::truncate(&path, whole as u64)?;
+                TranscriptTail::Torn(complete_length) => {
+                    disk::set_aside(&path, "torn", &bytes[complete_length..], now_ms)?;
+                    disk::truncate(&path, complete_length as u64)?;
                     self.health.counters.repaired("transcript_torn");
                 }
             }
@@ -141,27 +141,27 @@ mod tests {
     }
 
     #[test]
-    fn committed_lines_are_in_the_file_afterwards_whatever_became_of_it() {
+    fn replay_restores_committed_lines_in_any_file() {
         use ReplayOutcome::{Elsewhere, InPlace};
-        let whole = "{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"c\"}\n";
-        let ours = &whole[11..];
+        let complete = "{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"c\"}\n";
+        let committed = &complete[11..];
         for (before, expected) in [
-            (Some(whole), (InPlace, whole.to_owned())),
-            (Some(&whole[..11]), (InPlace, whole.to_owned())),
-            (Some(&whole[..25]), (InPlace, whole.to_owned())),
-            (Some("{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"\0\"}\n"), (InPlace, whole.to_owned())),
-            (Some("{\"id\":\"a\"}\n\0\0\0\0"), (InPlace, whole.to_owned())),
-            (Some(&format!("{whole}{{\"id\":\"x\"}}\n")), (Elsewhere, format!("{whole}{{\"id\":\"x\"}}\n"))),
-            (None, (Elsewhere, ours.to_owned())),
-            (Some("{\"id\""), (Elsewhere, format!("{{\"id\"\n{ours}"))),
+            (Some(complete), (InPlace, complete.to_owned())),
+            (Some(&complete[..11]), (InPlace, complete.to_owned())),
+            (Some(&complete[..25]), (InPlace, complete.to_owned())),
+            (Some("{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"\0\"}\n"), (InPlace, complete.to_owned())),
+            (Some("{\"id\":\"a\"}\n\0\0\0\0"), (InPlace, complete.to_owned())),
+            (Some(&format!("{complete}{{\"id\":\"x\"}}\n")), (Elsewhere, format!("{complete}{{\"id\":\"x\"}}\n"))),
+            (None, (Elsewhere, committed.to_owned())),
+            (Some("{\"id\""), (Elsewhere, format!("{{\"id\"\n{committed}"))),
             (
                 Some("{\"id\":\"a\"}\n{\"id\":\"x\"}\n"),
-                (Elsewhere, format!("{{\"id\":\"a\"}}\n{{\"id\":\"x\"}}\n{ours}")),
+                (Elsewhere, format!("{{\"id\":\"a\"}}\n{{\"id\":\"x\"}}\n{committed}")),
             ),
-            (Some("{\"id\":\"another\"}\n"), (Elsewhere, format!("{{\"id\":\"another\"}}\n{ours}"))),
+            (Some("{\"id\":\"another\"}\n"), (Elsewhere, format!("{{\"id\":\"another\"}}\n{committed}"))),
         ] {
             assert_eq!(replayed(before, 11), expected, "{before:?}");
         }
-        assert_eq!(replayed(None, 0), (InPlace, ours.to_owned()));
+        assert_eq!(replayed(None, 0), (InPlace, committed.to_owned()));
     }
 }

@@ -41,9 +41,9 @@ impl Reserve {
     }
 
     /// Creates the file if it is missing and enough space is free.
-    pub(crate) fn ensure(&self, room: &disk_space::DiskSpace) {
+    pub(crate) fn ensure(&self, space: &disk_space::DiskSpace) {
         let mut state = self.state();
-        if *state != State::Missing || !room.can_spare(RESERVE_BYTES) {
+        if *state != State::Missing || !space.can_spare(RESERVE_BYTES) {
             return;
         }
         *state = match self.make() {
@@ -73,8 +73,8 @@ impl Reserve {
     }
 
     fn make(&self) -> Result<(), Errno> {
-        let wrong = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        let file = disk::private().write(true).create(true).truncate(false).open(&self.path).map_err(wrong)?;
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let file = disk::private().write(true).create(true).truncate(false).open(&self.path).map_err(errno)?;
         fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES)
     }
 
@@ -94,18 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_takes_real_room_and_comes_back_when_there_is_some() {
+    fn the_reserve_allocates_real_space_and_is_recreated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reserve.bin");
         let reserve = Reserve::new(path.clone());
         assert!(!reserve.release());
-        let room = |free: u64| disk_space::DiskSpace::measured(move || Ok(disk_space::Space { free, size: u64::MAX }));
-        let (scarce, ample) = (room(RESERVE_BYTES), room(u64::MAX));
+        let space_with =
+            |free: u64| disk_space::DiskSpace::measured(move || Ok(disk_space::Space { free, size: u64::MAX }));
+        let (scarce, ample) = (space_with(RESERVE_BYTES), space_with(u64::MAX));
         reserve.ensure(&scarce);
         assert!(!path.exists());
         reserve.ensure(&ample);
-        let made = fs::metadata(&path).unwrap();
-        assert!(made.len() == RESERVE_BYTES && made.blocks() * 512 >= RESERVE_BYTES);
+        let metadata = fs::metadata(&path).unwrap();
+        assert!(metadata.len() == RESERVE_BYTES && metadata.blocks() * 512 >= RESERVE_BYTES);
         assert!(reserve.release() && !path.exists());
         reserve.ensure(&ample);
         assert!(Reserve::new(path).release(), "of a process before");

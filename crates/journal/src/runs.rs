@@ -47,8 +47,8 @@ pub(crate) struct BatchRuns {
 
 impl BatchRuns {
     /// Creates the state of a batch. `tally` contains the number of the last end.
-    pub(crate) fn new(shut: Option<String>, tally: &UsageTally, epoch: i64) -> Self {
-        Self { refusal: shut, tally: tally.next(), epoch, ..Self::default() }
+    pub(crate) fn new(refusal: Option<String>, tally: &UsageTally, epoch: i64) -> Self {
+        Self { refusal, tally: tally.next(), epoch, ..Self::default() }
     }
 }
 
@@ -61,20 +61,20 @@ struct PendingRequest {
 
 /// Applies a record to the run tables and returns its verdict. Records with any verdict other than [`Verdict::Stored`]
 /// must not be applied elsewhere.
-pub(crate) fn apply(db: &Connection, rec: &Rec, door: &mut BatchRuns) -> Result<Verdict> {
+pub(crate) fn apply(db: &Connection, rec: &Rec, batch: &mut BatchRuns) -> Result<Verdict> {
     let Some(run) = rec.run() else { return Ok(Verdict::Stored) };
-    if door.refused.contains(run) {
+    if batch.refused.contains(run) {
         return Ok(Verdict::Skipped);
     }
     let stored = match rec {
-        Rec::Accept(accept) => return store_accept(db, accept, door),
+        Rec::Accept(accept) => return store_accept(db, accept, batch),
         Rec::Start(start) => {
             let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1,
                        started_at = coalesce(started_at, ?3),
                        taken_up = iif(started_at IS NULL, NULL, json_insert(coalesce(taken_up, '[]'), '$[#]', ?3)),
                        epochs = iif(epochs IS NULL, ?4, epochs || ' ' || ?4)
                        WHERE run_id = ?1 AND st <> 'ended'";
-            execute(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, door.epoch])?
+            execute(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, batch.epoch])?
         }
         Rec::Input(input) => {
             // The message of a held run that was released is entered once more.
@@ -82,8 +82,8 @@ pub(crate) fn apply(db: &Connection, rec: &Rec, door: &mut BatchRuns) -> Result<
                        hold ->> 'isReentered' IS NULL), ?2, input_entry),
                        hold = iif(hold ->> 'releasedAt' IS NULL, hold, json_set(hold, '$.isReentered', json('true')))
                        WHERE run_id = ?1 AND st <> 'ended'";
-            let own = input.entries.last().map(|entry| entry.id.as_str());
-            execute(db, sql, params![run.as_str(), own])? && absorb(db, input)?
+            let own_entry = input.entries.last().map(|entry| entry.id.as_str());
+            execute(db, sql, params![run.as_str(), own_entry])? && absorb(db, input)?
         }
         Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, (*class, None))?,
         Rec::ToolDone { result, .. } => is_open(db, run)? && store_result(db, run, result)?,
@@ -104,7 +104,7 @@ pub(crate) fn apply(db: &Connection, rec: &Rec, door: &mut BatchRuns) -> Result<
                        WHERE run_id = ?1 AND st = 'held'";
             execute(db, sql, params![run.as_str(), at])?
         }
-        Rec::Terminal { ended, .. } => end(db, run, ended, &mut door.tally)?,
+        Rec::Terminal { ended, .. } => end(db, run, ended, &mut batch.tally)?,
         // The calls of earlier assistant messages have results, and a model may reuse their ids.
         Rec::Entry { entry, .. } if assistant(entry).is_some() => {
             let is_open = is_open(db, run)?;
@@ -129,25 +129,25 @@ fn is_open(db: &Connection, run: &RunId) -> Result<bool> {
     db.prepare_cached("SELECT 1 FROM run WHERE run_id = ?1 AND st <> 'ended'")?.exists([run.as_str()])
 }
 
-fn store_accept(db: &Connection, accept: &Accept, door: &mut BatchRuns) -> Result<Verdict> {
-    if let Some(why) = &door.refusal {
+fn store_accept(db: &Connection, accept: &Accept, batch: &mut BatchRuns) -> Result<Verdict> {
+    if let Some(reason) = &batch.refusal {
         let known = known(db, accept)?;
-        door.refused.insert(accept.run.clone());
-        door.has_refused |= known.is_none();
-        return Ok(known.unwrap_or_else(|| Verdict::Full(why.clone())));
+        batch.refused.insert(accept.run.clone());
+        batch.has_refused |= known.is_none();
+        return Ok(known.unwrap_or_else(|| Verdict::Full(reason.clone())));
     }
-    let asked = PendingRequest { message: accept.message.clone(), options: accept.options.clone() };
+    let request = PendingRequest { message: accept.message.clone(), options: accept.options.clone() };
     let sql = "INSERT OR IGNORE INTO run(run_id, principal, method, fingerprint, skey, accepted_at, asked, origin, st)
                VALUES (:run, :principal, :method, :fingerprint, :key, :at, :asked, :origin, 'accepted')";
     let values = named_params! {
         ":run": accept.run.as_str(), ":principal": accept.principal, ":method": accept.method,
-        ":fingerprint": accept.fingerprint, ":key": accept.key.as_str(), ":at": accept.at, ":asked": json(&asked)?,
+        ":fingerprint": accept.fingerprint, ":key": accept.key.as_str(), ":at": accept.at, ":asked": json(&request)?,
         ":origin": accept.origin.as_ref().map(json).transpose()?,
     };
     if db.prepare_cached(sql)?.execute(values)? > 0 {
         return Ok(Verdict::Stored);
     }
-    door.refused.insert(accept.run.clone());
+    batch.refused.insert(accept.run.clone());
     Ok(known(db, accept)?.unwrap_or(Verdict::Conflict))
 }
 
@@ -160,17 +160,17 @@ fn known(db: &Connection, accept: &Accept) -> Result<Option<Verdict>> {
         }
     }
     let Some(row) = row(db, &accept.run)? else { return Ok(None) };
-    let same =
+    let is_same_request =
         (&row.principal, &row.method, &row.fingerprint) == (&accept.principal, &accept.method, &accept.fingerprint);
-    Ok(Some(if same { Verdict::Duplicate(Box::new(row)) } else { Verdict::Conflict }))
+    Ok(Some(if is_same_request { Verdict::Duplicate(Box::new(row)) } else { Verdict::Conflict }))
 }
 
 /// Marks queued runs as absorbed by the run that takes their messages.
 fn absorb(db: &Connection, input: &Input) -> Result<bool> {
-    for guest in &input.absorbs {
+    for absorbed in &input.absorbs {
         let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2, session_id = ?3,
                    started_at = (SELECT started_at FROM run WHERE run_id = ?2) WHERE run_id = ?1 AND run_id <> ?2 AND st = 'accepted'";
-        execute(db, sql, [guest.as_str(), input.run.as_str(), input.session.as_str()])?;
+        execute(db, sql, [absorbed.as_str(), input.run.as_str(), input.session.as_str()])?;
     }
     Ok(true)
 }
@@ -193,22 +193,25 @@ fn store_result(db: &Connection, run: &RunId, result: &ToolResult) -> Result<boo
 }
 
 fn end(db: &Connection, run: &RunId, ended: &EndRecord, tally: &mut UsageTally) -> Result<bool> {
-    let (text, at, number) = (json(ended)?, ended.ended_at, tally.last + 1);
+    let (text, ended_at, number) = (json(ended)?, ended.ended_at, tally.last + 1);
     let sql =
         "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, end_no = ?4, asked = NULL WHERE run_id = ?1 AND st <> 'ended'
          RETURNING skey, session_id";
-    let place = |row: &Row<'_>| -> Result<_> {
+    let session_of_row = |row: &Row<'_>| -> Result<_> {
         let key = SessionKey::parse(&row.get::<_, String>(0)?, &AgentId::main()).map_err(db::invalid_value)?;
         Ok((key, id_column(row, "session_id", SessionId::parse)?))
     };
-    let values = params![run.as_str(), text, at, number];
-    let Some((key, session)) = db.prepare_cached(sql)?.query_row(values, place).optional()? else { return Ok(false) };
+    let values = params![run.as_str(), text, ended_at, number];
+    let Some((key, session)) = db.prepare_cached(sql)?.query_row(values, session_of_row).optional()? else {
+        return Ok(false);
+    };
     tally.add(&key, session.as_ref(), ended);
-    let guests = "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL
+    let end_absorbed = "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL
                   WHERE absorbed_by = ?1 AND st <> 'ended'";
-    execute(db, guests, params![run.as_str(), text, at])?;
-    let tools = "DELETE FROM tool WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM run WHERE absorbed_by = ?1)";
-    execute(db, tools, [run.as_str()])?;
+    execute(db, end_absorbed, params![run.as_str(), text, ended_at])?;
+    let delete_tools =
+        "DELETE FROM tool WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM run WHERE absorbed_by = ?1)";
+    execute(db, delete_tools, [run.as_str()])?;
     Ok(true)
 }
 
@@ -217,12 +220,12 @@ pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
 }
 
 /// Returns stored runs, newest first.
-pub(crate) fn list(db: &Connection, look: &RunQuery) -> Result<Vec<RunRow>> {
+pub(crate) fn list(db: &Connection, query: &RunQuery) -> Result<Vec<RunRow>> {
     let sql =
         "SELECT * FROM run WHERE seq < coalesce((SELECT seq FROM run WHERE run_id = ?1), iif(?1 IS NULL, 9e18, 0))
                AND (?2 IS NULL OR skey = ?2) ORDER BY seq DESC LIMIT ?3";
-    let (before, key) = (look.before.as_ref().map(RunId::as_str), look.key.as_ref().map(SessionKey::as_str));
-    db.prepare_cached(sql)?.query_map(params![before, key, look.limit], decode)?.collect()
+    let (before, key) = (query.before.as_ref().map(RunId::as_str), query.key.as_ref().map(SessionKey::as_str));
+    db.prepare_cached(sql)?.query_map(params![before, key, query.limit], decode)?.collect()
 }
 
 /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is
@@ -287,31 +290,31 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<OpenRun>> {
     let processes = processes(db)?;
     let open = statement.query_map([first_open(db)?], |row| {
         let PendingRequest { message, options } = json_column(row, "asked")?.ok_or_else(db::unexpected_null)?;
-        let known = decode(row)?;
+        let row_data = decode(row)?;
         let accept = Accept {
-            run: known.run.clone(),
-            principal: known.principal.clone(),
-            method: known.method.clone(),
-            fingerprint: known.fingerprint.clone(),
-            key: known.key.clone(),
+            run: row_data.run.clone(),
+            principal: row_data.principal.clone(),
+            method: row_data.method.clone(),
+            fingerprint: row_data.fingerprint.clone(),
+            key: row_data.key.clone(),
             message,
             options,
-            origin: known.origin.clone(),
-            at: known.accepted_at,
+            origin: row_data.origin.clone(),
+            at: row_data.accepted_at,
         };
         let aborted: Option<AbortReason> = json_column(row, "aborted")?;
-        let (attempts, tools) = (attempts(row, &known, &processes)?, tools(db, &known.run)?);
-        let guests = absorbed_runs(db, &known.run)?;
-        let posted = outbox::of_run(db, &known.run)?;
+        let (attempts, tools) = (attempts(row, &row_data, &processes)?, tools(db, &row_data.run)?);
+        let absorbed = absorbed_runs(db, &row_data.run)?;
+        let deliveries = outbox::of_run(db, &row_data.run)?;
         let found = UnfinishedRun {
-            row: known,
+            row: row_data,
             accept,
             attempts,
             aborted,
             entries: Vec::new(),
             tools,
-            absorbed: guests,
-            deliveries: posted,
+            absorbed,
+            deliveries,
         };
         Ok((found, id_column(row, "input_entry", EntryId::parse)?))
     })?;
@@ -322,25 +325,25 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<OpenRun>> {
 fn processes(db: &Connection) -> Result<HashMap<i64, ProcessEnd>> {
     let mut statement = db.prepare_cached("SELECT epoch, clean, epoch = (SELECT max(epoch) FROM boot) FROM boot")?;
     let ended = statement.query_map([], |row| {
-        let how = match (row.get(1)?, row.get(2)?) {
+        let end = match (row.get(1)?, row.get(2)?) {
             (_, true) => ProcessEnd::Running,
             (true, false) => ProcessEnd::Stopped,
             (false, false) => ProcessEnd::Crashed,
         };
-        Ok((row.get(0)?, how))
+        Ok((row.get(0)?, end))
     })?;
     ended.collect()
 }
 
 /// Returns the starts of a run whose process was recorded; versions before format 6 did not record it. A process that
 /// is no longer stored counts as stopped cleanly.
-fn attempts(row: &Row<'_>, known: &RunRow, processes: &HashMap<i64, ProcessEnd>) -> Result<Vec<Attempt>> {
+fn attempts(row: &Row<'_>, run: &RunRow, processes: &HashMap<i64, ProcessEnd>) -> Result<Vec<Attempt>> {
     let epochs: Option<String> = row.get("epochs")?;
     let epochs: Vec<i64> =
         epochs.iter().flat_map(|all| all.split(' ')).filter_map(|epoch| epoch.parse().ok()).collect();
-    let starts: Vec<_> = known.started_at.into_iter().chain(known.resumed_at.iter().copied()).collect();
-    let noted = starts.into_iter().rev().zip(epochs.into_iter().rev());
-    let mut attempts: Vec<_> = noted
+    let starts: Vec<_> = run.started_at.into_iter().chain(run.resumed_at.iter().copied()).collect();
+    let recorded = starts.into_iter().rev().zip(epochs.into_iter().rev());
+    let mut attempts: Vec<_> = recorded
         .map(|(started_at, epoch)| {
             let process = processes.get(&epoch).copied().unwrap_or(ProcessEnd::Stopped);
             Attempt { started_at, process }
@@ -368,8 +371,8 @@ fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
 
 /// Returns a sequence number before which all runs have ended.
 fn first_open(db: &Connection) -> Result<i64> {
-    let known: Option<String> = crate::sessions::meta(db, "first_open")?;
-    Ok(known.and_then(|known| known.parse().ok()).unwrap_or(0))
+    let stored: Option<String> = crate::sessions::meta(db, "first_open")?;
+    Ok(stored.and_then(|stored| stored.parse().ok()).unwrap_or(0))
 }
 
 /// Updates `first_open` and deletes a limited number of old runs.
@@ -395,11 +398,11 @@ mod tests {
 
     // D33
     #[test]
-    fn old_runs_are_forgotten_in_bites_but_not_the_newest_nor_the_open() {
+    fn old_runs_are_deleted_in_batches_except_new_and_open_ones() {
         let state = tempfile::tempdir().unwrap();
         let db = db::open(&crate::layout::StateLayout::create(state.path()).unwrap()).unwrap();
-        let kept = i64::from(KEEP_RUNS);
-        let count = kept + 2 * MAX_PRUNED_ROWS;
+        let keep = i64::from(KEEP_RUNS);
+        let count = keep + 2 * MAX_PRUNED_ROWS;
         let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                    INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended_at)
                    SELECT 'r' || i, '', '', '', '', i, iif(i = 7, 'running', 'ended'), i FROM n";
@@ -415,7 +418,7 @@ mod tests {
         for _ in 0..4 {
             prune(&db, KEEP_RUNS, later).unwrap();
         }
-        assert_eq!(left(), (kept + 1, 7));
+        assert_eq!(left(), (keep + 1, 7));
         assert_eq!(first_open(&db).unwrap(), 7);
     }
 }

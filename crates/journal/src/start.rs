@@ -42,7 +42,7 @@ pub struct BootHistory {
 
 /// Result of opening a state directory.
 pub(crate) struct OpenedState {
-    pub(crate) desk: WriterState,
+    pub(crate) writer: WriterState,
     pub(crate) index: SessionIndex,
     pub(crate) epoch: u64,
     pub(crate) boots: BootHistory,
@@ -85,9 +85,9 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
         found @ (Ok(_) | Err(DatabaseError::DiskFailed(_) | DatabaseError::Other(_))) => found,
     };
     let StartupState { db, index, epoch, boots, moves, redo, next_row, tally } =
-        found.map_err(|trouble| trouble.into_error(&path))?;
+        found.map_err(|error| error.into_error(&path))?;
     let (layout, health) = (Arc::clone(layout), Arc::clone(health));
-    let mut desk = WriterState {
+    let mut writer = WriterState {
         db,
         layout,
         health,
@@ -102,38 +102,38 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
         unsynced: 0,
         is_marked_clean: false,
     };
-    if let Err(reason) = desk.finish_moves() {
+    if let Err(reason) = writer.finish_moves() {
         warn!(%reason, "failed to rename the transcript of a deleted session; retrying later");
     }
     for (file, redo) in redo {
-        desk.redo(&file, redo);
+        writer.redo(&file, redo);
     }
-    Ok(OpenedState { desk, index, epoch, boots })
+    Ok(OpenedState { writer, index, epoch, boots })
 }
 
 fn find(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupState, DatabaseError> {
     let path = layout.database();
-    let sort = |reason: rusqlite::Error| DatabaseError::of(&reason, &path);
+    let classify = |reason: rusqlite::Error| DatabaseError::of(&reason, &path);
     let mut db = db::open(layout)?;
-    let tx = db.transaction().map_err(sort)?;
-    sessions::move_pending_records(&tx).map_err(sort)?;
-    let mut index = sessions::all(&tx).map_err(sort)?;
+    let tx = db.transaction().map_err(classify)?;
+    sessions::move_pending_records(&tx).map_err(classify)?;
+    let mut index = sessions::all(&tx).map_err(classify)?;
     let changed = changed_exports((layout, health), &tx, &index, now_ms)?;
     for (agent, folder, stamp) in changed {
-        merge_export(&tx, &mut index, (agent, folder, stamp)).map_err(sort)?;
+        merge_export(&tx, &mut index, (agent, folder, stamp)).map_err(classify)?;
     }
-    if !was_clean_shutdown(&tx).map_err(sort)? {
+    if !was_clean_shutdown(&tx).map_err(classify)? {
         // The previous process may have stored records after its last export.
         index.mark_all_stale();
     }
-    let (epoch, boots) = count_boot(&tx, now_ms).map_err(sort)?;
-    for _ in 0..outbox::mark_unknown(&tx, now_ms).map_err(sort)? {
+    let (epoch, boots) = count_boot(&tx, now_ms).map_err(classify)?;
+    for _ in 0..outbox::mark_unknown(&tx, now_ms).map_err(classify)? {
         health.counters.repaired("delivery_unknown");
     }
-    tx.commit().map_err(sort)?;
-    let (moves, redo) = (moves(&db).map_err(sort)?, redo(&db).map_err(sort)?);
+    tx.commit().map_err(classify)?;
+    let (moves, redo) = (moves(&db).map_err(classify)?, redo(&db).map_err(classify)?);
     let next_row = redo.values().flat_map(|redo| &redo.rows).max().map_or(1, |last| last + 1);
-    let tally = UsageTally::find(&db).map_err(sort)?;
+    let tally = UsageTally::find(&db).map_err(classify)?;
     Ok(StartupState { db, index, epoch, boots, moves, redo, next_row, tally })
 }
 
@@ -155,9 +155,9 @@ fn changed_exports(
     for agent in agents {
         let sessions = layout.sessions(&agent);
         let file = sessions.join(index::SESSIONS_FILE);
-        let known =
+        let stamps =
             export::stored_stamps(db, &agent).map_err(|reason| DatabaseError::of(&reason, &layout.database()))?;
-        if !export::is_known(&file, &known).map_err(DatabaseError::Other)? {
+        if !export::is_known(&file, &stamps).map_err(DatabaseError::Other)? {
             let stamp = FileStamp::of(&file).map_err(DatabaseError::Other)?;
             let folder = AgentSessions::read(&sessions, &agent, now_ms).map_err(DatabaseError::Other)?;
             if stamp.is_some() && !file.exists() {
@@ -253,11 +253,11 @@ impl WriterState {
             self.names.insert((file.agent.clone(), session.clone()), file.name.clone());
         }
         let path = self.path(file);
-        let made = self.layout.make_sessions(&file.agent);
+        let created = self.layout.make_sessions(&file.agent);
         if disk::length(&path).is_ok_and(|length| length < offset + lines.len() as u64) {
             self.health.counters.repaired("lines_replayed");
         }
-        let replayed = made.and_then(|()| repair::replay(&path, offset, &lines));
+        let replayed = created.and_then(|()| repair::replay(&path, offset, &lines));
         let state =
             TranscriptState { session: session.clone(), leaf, rows, is_new: true, ..TranscriptState::default() };
         let outcome = match replayed {

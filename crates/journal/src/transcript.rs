@@ -67,25 +67,26 @@ impl ParsedTranscript<'_> {
 
 /// Parses a transcript. Damaged lines yield no entries; lines that only this version does not know stay in the file.
 pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> ParsedTranscript<'a> {
-    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-    let (mut text, rest) = bytes.split_at(whole);
-    let mut reader = TranscriptParser::default();
-    if !rest.is_empty() {
-        let is_whole = matches!(serde_json::from_slice(rest), Ok(Value::Object(_)));
-        reader.found.end = if is_whole { TranscriptTail::NoLineBreak } else { TranscriptTail::Torn(whole) };
-        text = if is_whole { bytes } else { text };
+    let complete_length = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let (mut text, tail) = bytes.split_at(complete_length);
+    let mut parser = TranscriptParser::default();
+    if !tail.is_empty() {
+        let is_complete = matches!(serde_json::from_slice(tail), Ok(Value::Object(_)));
+        parser.found.end =
+            if is_complete { TranscriptTail::NoLineBreak } else { TranscriptTail::Torn(complete_length) };
+        text = if is_complete { bytes } else { text };
     }
     let mut lines = text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).peekable();
-    if lines.peek().is_some_and(|first| reader.take_header(first)) {
+    if lines.peek().is_some_and(|first| parser.parse_header(first)) {
         lines.next();
     } else if lines.peek().is_some() {
-        reader.found.damaged += 1;
+        parser.found.damaged += 1;
     }
-    lines.for_each(|line| reader.take(line));
-    let mut found = reader.found;
-    if reader.version.is_none() && !text.is_empty() {
-        let since = found.entries.first().map_or("1970-01-01T00:00:00.000Z", |entry| &entry.timestamp);
-        let header = Header::new(session.clone(), since.to_owned(), String::new());
+    lines.for_each(|line| parser.parse_line(line));
+    let mut found = parser.found;
+    if parser.version.is_none() && !text.is_empty() {
+        let timestamp = found.entries.first().map_or("1970-01-01T00:00:00.000Z", |entry| &entry.timestamp);
+        let header = Header::new(session.clone(), timestamp.to_owned(), String::new());
         found.lines.insert(0, Cow::Owned(line(&header)));
     }
     found
@@ -109,7 +110,7 @@ struct Gap {
 }
 
 impl<'a> TranscriptParser<'a> {
-    fn take_header(&mut self, text: &'a [u8]) -> bool {
+    fn parse_header(&mut self, text: &'a [u8]) -> bool {
         let Ok(Value::Object(mut header)) = serde_json::from_slice(text) else { return false };
         if header.get("type").and_then(Value::as_str) != Some("session") {
             return false;
@@ -127,7 +128,7 @@ impl<'a> TranscriptParser<'a> {
         true
     }
 
-    fn take(&mut self, text: &'a [u8]) {
+    fn parse_line(&mut self, text: &'a [u8]) {
         let is_current = self.version.is_none_or(|version| version >= VERSION.into());
         if is_current && let Ok(entry) = serde_json::from_slice::<Entry>(text) {
             self.accept(text, entry, false);
@@ -219,9 +220,9 @@ mod tests {
         lines.iter().flat_map(|line| [line, "\n"]).collect::<String>().into_bytes()
     }
 
-    fn told(reading: &ParsedTranscript<'_>) -> Vec<String> {
+    fn format_entries(parsed: &ParsedTranscript<'_>) -> Vec<String> {
         let name = |id: &Option<EntryId>| id.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-        reading.entries.iter().map(|entry| format!("{}<{}", name(&entry.parent_id), entry.id)).collect()
+        parsed.entries.iter().map(|entry| format!("{}<{}", name(&entry.parent_id), entry.id)).collect()
     }
 
     fn session() -> SessionId {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn children_of_a_damaged_line_hang_on_the_line_before() {
+    fn children_of_a_damaged_line_follow_the_line_before_it() {
         let bytes = file(&[
             HEADER,
             &said("a", "null"),
@@ -238,52 +239,55 @@ mod tests {
             &said("d", "\"c\""),
             &said("e", "\"b\""),
         ]);
-        let reading = read(&bytes, &session());
-        assert_eq!(told(&reading), ["-<a", "a<c", "c<d", "a<e"]);
-        assert_eq!((reading.damaged, reading.is_old, reading.end), (1, false, TranscriptTail::Whole));
-        let sound = reading.repaired_text();
-        let again = read(&sound, &session());
+        let parsed = read(&bytes, &session());
+        assert_eq!(format_entries(&parsed), ["-<a", "a<c", "c<d", "a<e"]);
+        assert_eq!((parsed.damaged, parsed.is_old, parsed.end), (1, false, TranscriptTail::Whole));
+        let repaired = parsed.repaired_text();
+        let again = read(&repaired, &session());
         assert!(again.is_intact());
-        assert_eq!(again.entries, reading.entries);
+        assert_eq!(again.entries, parsed.entries);
     }
 
     #[test]
-    fn a_missing_header_is_damage_and_is_made_up() {
+    fn a_missing_header_is_damage_and_is_generated() {
         let bytes = file(&[&said("a", "null")]);
-        let reading = read(&bytes, &session());
-        assert_eq!((told(&reading), reading.damaged), (vec!["-<a".to_owned()], 1));
-        let sound = String::from_utf8(reading.repaired_text()).unwrap();
-        assert!(sound.starts_with(r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":""}"#), "{sound}");
+        let parsed = read(&bytes, &session());
+        assert_eq!((format_entries(&parsed), parsed.damaged), (vec!["-<a".to_owned()], 1));
+        let repaired = String::from_utf8(parsed.repaired_text()).unwrap();
+        assert!(
+            repaired.starts_with(r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":""}"#),
+            "{repaired}"
+        );
         assert!(read(b"", &session()).is_intact());
         assert_eq!(read(b"{\"typ", &session()).end, TranscriptTail::Torn(0));
     }
 
     #[test]
-    fn what_this_version_does_not_know_is_kept_in_the_file_and_out_of_the_view() {
-        let strange =
+    fn unknown_lines_stay_in_the_file_and_yield_no_entries() {
+        let unknown =
             r#"{"type":"message","id":"under_score","parentId":null,"timestamp":"t","message":{"role":"user"}}"#;
-        let bytes = file(&[HEADER, strange, HEADER, &said("a", "null")]);
-        let reading = read(&bytes, &session());
-        assert_eq!(told(&reading), ["-<a"]);
-        assert!(reading.is_intact());
-        assert_eq!(reading.repaired_text(), bytes);
+        let bytes = file(&[HEADER, unknown, HEADER, &said("a", "null")]);
+        let parsed = read(&bytes, &session());
+        assert_eq!(format_entries(&parsed), ["-<a"]);
+        assert!(parsed.is_intact());
+        assert_eq!(parsed.repaired_text(), bytes);
     }
 
     #[test]
-    fn a_line_without_a_parent_field_follows_the_line_before() {
+    fn a_line_without_a_parent_field_follows_the_previous_line() {
         let orphan = r#"{"type":"message","id":"b","timestamp":"t","message":{"role":"user","content":"b"}}"#;
         let bytes = file(&[HEADER, &said("a", "null"), orphan, &said("c", "null")]);
-        let reading = read(&bytes, &session());
-        assert_eq!(told(&reading), ["-<a", "a<b", "-<c"]);
-        assert!(reading.is_intact());
+        let parsed = read(&bytes, &session());
+        assert_eq!(format_entries(&parsed), ["-<a", "a<b", "-<c"]);
+        assert!(parsed.is_intact());
     }
 
     #[test]
-    fn a_last_line_counts_if_it_is_whole_even_without_its_break() {
+    fn a_complete_last_line_counts_without_its_line_break() {
         let mut bytes = file(&[HEADER, &said("a", "null")]);
         bytes.pop();
-        let reading = read(&bytes, &session());
-        assert_eq!((told(&reading), reading.end), (vec!["-<a".to_owned()], TranscriptTail::NoLineBreak));
+        let parsed = read(&bytes, &session());
+        assert_eq!((format_entries(&parsed), parsed.end), (vec!["-<a".to_owned()], TranscriptTail::NoLineBreak));
         bytes.pop();
         assert_eq!(read(&bytes, &session()).end, TranscriptTail::Torn(HEADER.len() + 1));
     }

@@ -32,8 +32,8 @@ pub(crate) struct UsageTally {
 impl UsageTally {
     /// Rebuilds the tally after a crash.
     pub(crate) fn find(db: &Connection) -> Result<Self> {
-        let summed: Option<String> = meta(db, SUMMED_ENDS)?;
-        runs::ended_after(db, summed.and_then(|number| number.parse().ok()).unwrap_or(0))
+        let last_summed: Option<String> = meta(db, SUMMED_ENDS)?;
+        runs::ended_after(db, last_summed.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
 
     /// Creates an empty tally after the end with this number.
@@ -53,9 +53,9 @@ impl UsageTally {
     }
 
     /// Merges a committed tally.
-    pub(crate) fn merge(&mut self, more: Self) {
-        self.sums.merge(more.sums);
-        self.last = more.last;
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.sums.merge(other.sums);
+        self.last = other.last;
     }
 
     /// Adds the tally to the stored sums, stores the number of the last run end that they include, and deletes old
@@ -64,8 +64,8 @@ impl UsageTally {
         if self.sums.is_empty() {
             return Ok(());
         }
-        for spent in self.sums.all() {
-            put(db, &spent)?;
+        for sum in self.sums.all() {
+            put(db, &sum)?;
         }
         set_meta(db, SUMMED_ENDS, &self.last.to_string())?;
         let oldest = day_of(now_ms).saturating_sub(KEEP_DAYS);
@@ -90,7 +90,7 @@ impl UsageTally {
     }
 }
 
-fn put(db: &Connection, UsageSum { subject: of, runs, usage }: &UsageSum) -> Result<()> {
+fn put(db: &Connection, UsageSum { subject, runs, usage }: &UsageSum) -> Result<()> {
     let sql =
         "INSERT INTO spend VALUES (:day, :key, :session, :provider, :model, :runs, :input, :output, :read, :write,
                    :tokens, :cost_input, :cost_output, :cost_read, :cost_write, :cost)
@@ -101,8 +101,8 @@ fn put(db: &Connection, UsageSum { subject: of, runs, usage }: &UsageSum) -> Res
                    cost_read = cost_read + excluded.cost_read, cost_write = cost_write + excluded.cost_write,
                    cost = cost + excluded.cost";
     let values = named_params! {
-        ":day": of.day, ":key": of.key.as_str(), ":session": of.session.as_str(), ":provider": of.provider,
-        ":model": of.model, ":runs": runs, ":input": usage.input, ":output": usage.output, ":read": usage.cache_read,
+        ":day": subject.day, ":key": subject.key.as_str(), ":session": subject.session.as_str(), ":provider": subject.provider,
+        ":model": subject.model, ":runs": runs, ":input": usage.input, ":output": usage.output, ":read": usage.cache_read,
         ":write": usage.cache_write, ":tokens": usage.total_tokens, ":cost_input": usage.cost.input,
         ":cost_output": usage.cost.output, ":cost_read": usage.cost.cache_read, ":cost_write": usage.cost.cache_write,
         ":cost": usage.cost.total,
@@ -112,7 +112,7 @@ fn put(db: &Connection, UsageSum { subject: of, runs, usage }: &UsageSum) -> Res
 }
 
 fn decode(row: &Row<'_>) -> Result<UsageSum> {
-    let of = UsageSubject {
+    let subject = UsageSubject {
         day: row.get("day")?,
         key: SessionKey::parse(&row.get::<_, String>("skey")?, &AgentId::main()).map_err(db::invalid_value)?,
         session: id_column(row, "session_id", SessionId::parse)?.ok_or_else(db::unexpected_null)?,
@@ -132,5 +132,5 @@ fn decode(row: &Row<'_>) -> Result<UsageSum> {
     usage.cost.cache_read = row.get("cost_read")?;
     usage.cost.cache_write = row.get("cost_write")?;
     usage.cost.total = row.get("cost")?;
-    Ok(UsageSum { subject: of, runs: row.get("runs")?, usage })
+    Ok(UsageSum { subject, runs: row.get("runs")?, usage })
 }

@@ -116,25 +116,25 @@ impl WriterState {
         record: Option<&Record>,
     ) -> Result<FileId, Error> {
         let agent = layout::agent_of(key);
-        let known = (agent.clone(), session.clone());
-        if let Some(name) = self.names.get(&known) {
+        let cache_key = (agent.clone(), session.clone());
+        if let Some(name) = self.names.get(&cache_key) {
             return Ok(FileId { agent, name: name.clone() });
         }
-        let before = self.row(&agent, session)?.map(|row| FileId { agent: agent.clone(), name: row.name });
-        let before = before.filter(|file| self.path(file).exists());
-        let told = record.filter(|record| record.session_id == *session).and_then(layout::recorded_name);
-        let plain = FileId { agent: agent.clone(), name: layout::plain_name(session) };
-        let file = match (before, told) {
-            (Some(before), _) => before,
-            (None, Some(told)) => FileId { agent, name: told.to_owned() },
-            (None, None) if self.path(&plain).exists() => plain,
+        let stored = self.row(&agent, session)?.map(|row| FileId { agent: agent.clone(), name: row.name });
+        let stored = stored.filter(|file| self.path(file).exists());
+        let recorded = record.filter(|record| record.session_id == *session).and_then(layout::recorded_name);
+        let default_file = FileId { agent: agent.clone(), name: layout::plain_name(session) };
+        let file = match (stored, recorded) {
+            (Some(stored), _) => stored,
+            (None, Some(recorded)) => FileId { agent, name: recorded.to_owned() },
+            (None, None) if self.path(&default_file).exists() => default_file,
             // A request by session id alone does not name the thread.
             (None, None) if *key == SessionKey::explicit(&agent, session) => {
-                self.layout.of_thread(&agent, session)?.unwrap_or(plain)
+                self.layout.of_thread(&agent, session)?.unwrap_or(default_file)
             }
-            (None, None) => layout::thread_name(key, session).map_or(plain, |name| FileId { agent, name }),
+            (None, None) => layout::thread_name(key, session).map_or(default_file, |name| FileId { agent, name }),
         };
-        self.names.insert(known, file.name.clone());
+        self.names.insert(cache_key, file.name.clone());
         Ok(file)
     }
 
@@ -198,10 +198,10 @@ impl WriterState {
             // An empty transcript may not exist as a file.
             Some(session) if disk::length(&path)? > 0 => {
                 let bytes = fs::read(&path).map_err(disk::failed("read", &path))?;
-                let reading = transcript::read(&bytes, session);
+                let parsed = transcript::read(&bytes, session);
                 state.file_length = bytes.len() as u64;
-                state.needs_repair = !reading.is_intact();
-                state.leaf = reading.leaf();
+                state.needs_repair = !parsed.is_intact();
+                state.leaf = parsed.leaf();
             }
             Some(_) => {}
             None => state.file_length = disk::length(&path)?,

@@ -95,15 +95,15 @@ fn enclosed(rest: &str, before: char, found: &mut FoundPaths) -> Option<usize> {
     let inner = inside(rest, open, close)?;
     let path = inner.trim();
     let length = open.len_utf8() + inner.len() + close.len_utf8();
-    if !has_image_extension(path) || is_several(path) || path.starts_with("//") {
+    if !has_image_extension(path) || has_several_paths(path) || path.starts_with("//") {
         return None;
     }
     if path.contains("://") {
         found.add(local(path)?);
         return Some(length);
     }
-    let is_sure = is_anchored(path) || (path.contains('/') && !path.contains(char::is_whitespace));
-    if is_sure {
+    let is_certain = is_anchored(path) || (path.contains('/') && !path.contains(char::is_whitespace));
+    if is_certain {
         found.add(path.to_owned());
         return Some(length);
     }
@@ -116,13 +116,13 @@ fn enclosed(rest: &str, before: char, found: &mut FoundPaths) -> Option<usize> {
 
 /// Parses a URL. Returns its length, so that the path of a remote one is not taken for a local one.
 fn url(rest: &str, found: &mut FoundPaths) -> Option<usize> {
-    let is_scheme = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '.');
-    let scheme = rest.find(|letter| !is_scheme(letter))?;
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let scheme = rest.find(|c| !is_scheme(c))?;
     if scheme == 0 || !rest[scheme..].starts_with("://") {
         return None;
     }
     let mut depth = 0_usize;
-    let is_end = |letter: char| match letter {
+    let is_end = |c: char| match c {
         '(' | '[' | '{' => {
             depth += 1;
             false
@@ -132,7 +132,7 @@ fn url(rest: &str, found: &mut FoundPaths) -> Option<usize> {
             false
         }
         ')' | ']' | '}' => true,
-        _ => letter.is_whitespace() || is_quote(letter) || matches!(letter, '<' | '>'),
+        _ => c.is_whitespace() || is_quote(c) || matches!(c, '<' | '>'),
     };
     let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
     let path = url.split([',', ';', '|']).next().unwrap_or(url);
@@ -147,8 +147,8 @@ fn word(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let word = &rest[..rest.find(is_delimiter).unwrap_or(rest.len())];
     let path = word.trim_end_matches(is_trailing);
     // Emphasis, and the sign that some clients put before files.
-    let marked = path.trim_start_matches(['*', '_', '@', '!']);
-    let path = if is_anchored(marked) { marked } else { path };
+    let stripped = path.trim_start_matches(['*', '_', '@', '!']);
+    let path = if is_anchored(stripped) { stripped } else { path };
     if has_image_extension(path) && path.contains('/') && !path.starts_with("//") {
         found.add(path.to_owned());
     }
@@ -159,12 +159,12 @@ fn word(rest: &str, found: &mut FoundPaths) -> Option<usize> {
 fn inside(rest: &str, open: char, close: char) -> Option<&str> {
     let inner = rest.strip_prefix(open)?;
     let mut depth = 0;
-    for (at, letter) in inner.char_indices() {
-        if letter == close && depth == 0 {
+    for (at, c) in inner.char_indices() {
+        if c == close && depth == 0 {
             return Some(&inner[..at]);
-        } else if letter == close {
+        } else if c == close {
             depth -= 1;
-        } else if letter == open {
+        } else if c == open {
             depth += 1;
         }
         if depth > MAX_NESTING {
@@ -195,15 +195,15 @@ fn decode(escaped: &str) -> Option<String> {
 
 /// True if it has an image extension and a name before that.
 fn has_image_extension(path: &str) -> bool {
-    let stem = EXTENSIONS.iter().find_map(|ending| {
-        let at = path.len().checked_sub(ending.len())?;
-        path.get(at..)?.eq_ignore_ascii_case(ending).then(|| &path[..at])
+    let stem = EXTENSIONS.iter().find_map(|extension| {
+        let at = path.len().checked_sub(extension.len())?;
+        path.get(at..)?.eq_ignore_ascii_case(extension).then(|| &path[..at])
     });
     stem.is_some_and(|stem| !stem.is_empty() && !stem.ends_with('/'))
 }
 
 /// True if it contains several paths, or words and a path.
-fn is_several(path: &str) -> bool {
+fn has_several_paths(path: &str) -> bool {
     let words: Vec<_> = path.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '|')).collect();
     let ends_early = words.iter().rev().skip(1).any(|word| has_image_extension(word.trim_end_matches(is_trailing)));
     let starts_late = words.iter().skip(1).any(|word| is_anchored(word) || word.contains("://"));
@@ -214,18 +214,18 @@ fn is_anchored(path: &str) -> bool {
     ["/", "./", "../", "~/"].iter().any(|start| path.starts_with(start)) && !path.starts_with("//")
 }
 
-fn is_delimiter(letter: char) -> bool {
-    let is_bracket = PAIRS.iter().any(|(open, close)| letter == *open || letter == *close);
-    let is_mark = matches!(letter, ',' | ';' | '|' | ':' | '=' | '，' | '。' | '、' | '；' | '：' | '！' | '？');
-    letter.is_whitespace() || is_bracket || is_mark || matches!(letter, '（' | '）' | '【' | '】' | '《' | '》')
+fn is_delimiter(c: char) -> bool {
+    let is_bracket = PAIRS.iter().any(|(open, close)| c == *open || c == *close);
+    let is_punctuation = matches!(c, ',' | ';' | '|' | ':' | '=' | '，' | '。' | '、' | '；' | '：' | '！' | '？');
+    c.is_whitespace() || is_bracket || is_punctuation || matches!(c, '（' | '）' | '【' | '】' | '《' | '》')
 }
 
-fn is_quote(letter: char) -> bool {
-    matches!(letter, '"' | '\'' | '`' | '“' | '”' | '‘' | '’' | '«' | '»' | '「' | '」')
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'' | '`' | '“' | '”' | '‘' | '’' | '«' | '»' | '「' | '」')
 }
 
-fn is_trailing(letter: char) -> bool {
-    matches!(letter, '.' | '!' | '?' | '*' | '_' | '…' | ':')
+fn is_trailing(c: char) -> bool {
+    matches!(c, '.' | '!' | '?' | '*' | '_' | '…' | ':')
 }
 
 /// Strips a prefix, ignoring case.

@@ -76,25 +76,25 @@ pub enum FitError {
 ///
 /// The aspect ratio is kept, and a scaled image is rotated upright. May compute for seconds.
 pub fn fit(bytes: Vec<u8>, limits: &ImageLimits) -> Result<FittedImage, FitError> {
-    let shown = match FileFormat::of(&bytes) {
-        FileFormat::Supported(shown) => shown,
+    let format = match FileFormat::of(&bytes) {
+        FileFormat::Supported(format) => format,
         FileFormat::Unsupported(kind) => return Err(FitError::UnsupportedFormat { kind }),
         FileFormat::Unknown => return Err(FitError::Unknown),
     };
-    let (image, orientation) = decode(&bytes, shown).map_err(refuse)?;
+    let (image, orientation) = decode(&bytes, format).map_err(fit_error)?;
     let (width, height) = (image.width(), image.height());
     if width.max(height) <= limits.side && bytes.len() <= limits.bytes {
-        return Ok(FittedImage { mime: shown.mime(), data: bytes, width, height, was_scaled: false });
+        return Ok(FittedImage { mime: format.mime(), data: bytes, width, height, was_scaled: false });
     }
     scale(image, orientation, limits)
 }
 
-fn decode(bytes: &[u8], shown: SupportedFormat) -> ImageResult<(DynamicImage, Orientation)> {
+fn decode(bytes: &[u8], format: SupportedFormat) -> ImageResult<(DynamicImage, Orientation)> {
     let mut limits = image::Limits::no_limits();
     limits.max_image_width = Some(MAX_DECODED_SIDE);
     limits.max_image_height = Some(MAX_DECODED_SIDE);
     limits.max_alloc = Some(MAX_DECODED_BYTES);
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), shown.format());
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format.format());
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder()?;
     // Reserves the memory of the decoded image; a decoder counts only its own memory.
@@ -102,7 +102,7 @@ fn decode(bytes: &[u8], shown: SupportedFormat) -> ImageResult<(DynamicImage, Or
     if decoder.total_bytes() == 0 {
         return Err(ImageError::Parameter(ParameterError::from_kind(ParameterErrorKind::DimensionMismatch)));
     }
-    if shown == SupportedFormat::Webp {
+    if format == SupportedFormat::Webp {
         hidden_frames(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
     }
     decoder.set_limits(limits)?;
@@ -125,21 +125,21 @@ fn hidden_frames(webp: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-fn refuse(error: ImageError) -> FitError {
+fn fit_error(error: ImageError) -> FitError {
     if matches!(error, ImageError::Limits(_)) { FitError::Huge } else { FitError::Damaged(error) }
 }
 
 fn scale(image: DynamicImage, orientation: Orientation, limits: &ImageLimits) -> Result<FittedImage, FitError> {
-    let whole = (image.width(), image.height());
-    let mut side = limits.side.min(whole.0.max(whole.1));
+    let original = (image.width(), image.height());
+    let mut side = limits.side.min(original.0.max(original.1));
     // Smaller versions are made from the first one, which is small enough to be quick and allows the original to be
     // freed.
-    let largest = resize(image, sides(whole, side));
+    let largest = resize(image, sides(original, side));
     while side > 0 {
-        let mut scaled = resize(largest.clone(), sides(whole, side));
+        let mut scaled = resize(largest.clone(), sides(original, side));
         scaled.apply_orientation(orientation);
         let (width, height) = (scaled.width(), scaled.height());
-        if let Some((mime, data)) = encode(scaled, limits.bytes).map_err(refuse)? {
+        if let Some((mime, data)) = encode(scaled, limits.bytes).map_err(fit_error)? {
             return Ok(FittedImage { mime, data, width, height, was_scaled: true });
         }
         side = side * 3 / 4;
@@ -149,12 +149,12 @@ fn scale(image: DynamicImage, orientation: Orientation, limits: &ImageLimits) ->
 
 /// Returns the sides of an image whose longest side becomes `longest`.
 fn sides((width, height): (u32, u32), longest: u32) -> (u32, u32) {
-    let whole = u64::from(width.max(height));
-    let part = |side: u32| {
-        let rounded = (u64::from(side) * u64::from(longest) + whole / 2) / whole;
+    let original = u64::from(width.max(height));
+    let scaled = |side: u32| {
+        let rounded = (u64::from(side) * u64::from(longest) + original / 2) / original;
         u32::try_from(rounded).unwrap_or(longest).max(1)
     };
-    (part(width), part(height))
+    (scaled(width), scaled(height))
 }
 
 fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
@@ -162,19 +162,19 @@ fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
         return image;
     }
     // The good filter needs 16 bytes per pixel, so a much larger image is first averaged to twice the size.
-    let twice = (image.width().min(width * 2), image.height().min(height * 2));
-    let image = if image.width() > width * 3 { image.thumbnail_exact(twice.0, twice.1) } else { image };
+    let double = (image.width().min(width * 2), image.height().min(height * 2));
+    let image = if image.width() > width * 3 { image.thumbnail_exact(double.0, double.1) } else { image };
     image.resize_exact(width, height, FilterType::Lanczos3)
 }
 
 /// Encodes to at most `most` bytes: PNG for transparent images, if small enough, else JPEG.
-fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str, Vec<u8>)>> {
+fn encode(image: DynamicImage, max_bytes: usize) -> ImageResult<Option<(&'static str, Vec<u8>)>> {
     let colours = if image.color().has_alpha() {
         let image = image.into_rgba8();
         if image.pixels().any(|pixel| pixel.0[3] < u8::MAX) {
             let mut png = Vec::new();
             image.write_to(&mut Cursor::new(&mut png), ImageFormat::Png)?;
-            if png.len() <= most {
+            if png.len() <= max_bytes {
                 return Ok(Some((SupportedFormat::Png.mime(), png)));
             }
         }
@@ -185,7 +185,7 @@ fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str,
     for quality in QUALITIES {
         let mut jpeg = Vec::new();
         JpegEncoder::new_with_quality(&mut jpeg, quality).encode_image(&colours)?;
-        if jpeg.len() <= most {
+        if jpeg.len() <= max_bytes {
             return Ok(Some((SupportedFormat::Jpeg.mime(), jpeg)));
         }
     }

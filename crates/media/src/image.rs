@@ -44,12 +44,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_becomes_a_block_of_base64() {
-        let picture =
-            FittedImage { mime: "image/png", data: vec![0, 1, 2, 255], width: 1, height: 1, was_scaled: false };
-        assert_eq!(format!("{picture:?}"), "Picture(image/png, 1x1, 4 bytes, was_scaled: false)");
+    fn an_image_becomes_a_base64_block() {
+        let image = FittedImage { mime: "image/png", data: vec![0, 1, 2, 255], width: 1, height: 1, was_scaled: false };
+        assert_eq!(format!("{image:?}"), "Picture(image/png, 1x1, 4 bytes, was_scaled: false)");
         let block =
             ImageBlock { data: "AAEC/w==".to_owned(), mime_type: "image/png".to_owned(), ..ImageBlock::default() };
-        assert_eq!(picture.into_block(), Block::Image(block));
+        assert_eq!(image.into_block(), Block::Image(block));
     }
 }

@@ -60,19 +60,21 @@ impl InboundFolder {
         let InboundFile { bytes, mime, is_voice, .. } = file;
         let name = file_name(&file);
         let folder = self.put(bytes, &name)?;
-        let kept_all = remove_oldest(&folder).err();
+        let removal_error = remove_oldest(&folder).err();
         let kind = sanitize(mime.filter(|mime| !mime.is_empty()).unwrap_or("file"));
         let voice = if is_voice { ", a voice message" } else { "" };
-        let about = format!("{}/{name} ({kind}, {} bytes{voice})", self.folder, bytes.len());
+        let description = format!("{}/{name} ({kind}, {} bytes{voice})", self.folder, bytes.len());
         let note = match readable(bytes) {
-            _ if self.is_open => format!("[media attached: {about}]"),
-            Some((text, true)) => format!("[media attached: {about}]\n{text}\n[/media attached]"),
+            _ if self.is_open => format!("[media attached: {description}]"),
+            Some((text, true)) => format!("[media attached: {description}]\n{text}\n[/media attached]"),
             Some((text, false)) => {
-                format!("[media attached: {about}; the first {MAX_SHOWN_CHARS} characters]\n{text}\n[/media attached]")
+                format!(
+                    "[media attached: {description}; the first {MAX_SHOWN_CHARS} characters]\n{text}\n[/media attached]"
+                )
             }
-            None => format!("[media attached: {about}; it cannot be opened in this conversation]"),
+            None => format!("[media attached: {description}; it cannot be opened in this conversation]"),
         };
-        Ok((note, kept_all))
+        Ok((note, removal_error))
     }
 
     /// Writes a file into the folder, and returns the folder. Refuses a symlink, which an agent may have created.
@@ -101,14 +103,14 @@ fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
 
 /// Returns a deterministic file name without path separators.
 fn file_name(file: &InboundFile<'_>) -> String {
-    let given = file.name.unwrap_or(if file.is_voice { "voice.ogg" } else { "file" });
-    let plain = |text: &str, most: usize| -> String {
-        let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
-        let text: String = text.chars().map(fits).collect();
-        let start = text.len().saturating_sub(most);
+    let original = file.name.unwrap_or(if file.is_voice { "voice.ogg" } else { "file" });
+    let sanitized = |text: &str, max_chars: usize| -> String {
+        let replacement = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+        let text: String = text.chars().map(replacement).collect();
+        let start = text.len().saturating_sub(max_chars);
         text[start..].trim_start_matches('.').to_owned()
     };
-    format!("{}-{}", plain(file.stem, 80), plain(given, 60))
+    format!("{}-{}", sanitized(file.stem, 80), sanitized(original, 60))
 }
 
 /// Removes the oldest files, if there are too many.
@@ -116,14 +118,14 @@ fn remove_oldest(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let about = entry.metadata()?;
-        if about.is_file() {
-            files.push((about.modified()?, entry.path()));
+        let metadata = entry.metadata()?;
+        if metadata.is_file() {
+            files.push((metadata.modified()?, entry.path()));
         }
     }
     files.sort();
-    let many = files.len().saturating_sub(MAX_FILES);
-    files.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+    let excess = files.len().saturating_sub(MAX_FILES);
+    files.into_iter().take(excess).try_for_each(|(_, path)| fs::remove_file(path))
 }
 
 /// Sanitizes a text chosen by the sender: one line, without brackets, at most 200 characters.
@@ -140,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn h2_a_conversation_without_file_tools_is_shown_texts() {
+    fn h2_a_session_without_file_tools_is_shown_text_files() {
         let home = tempfile::tempdir().unwrap();
         let note = |bytes: &[u8], is_open: bool| {
             InboundFolder::new(home.path(), "telegram-7", is_open).store(file(bytes, "a.txt", "s")).unwrap().0
         };
-        let about = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
-        assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", about(6)));
-        assert_eq!(note(b"hello\n", false), format!("[media attached: {}]\nhello\n[/media attached]", about(6)));
+        let description = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
+        assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", description(6)));
+        assert_eq!(note(b"hello\n", false), format!("[media attached: {}]\nhello\n[/media attached]", description(6)));
         let long = "ä".repeat(MAX_SHOWN_CHARS + 1);
         let cut = note(long.as_bytes(), false);
         assert!(cut.contains("; the first 20000 characters]\nä") && cut.matches('ä').count() == MAX_SHOWN_CHARS);
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_kept_under_a_name_that_leads_nowhere_else() {
+    fn a_file_name_has_no_path_components() {
         for (name, expected) in [
             ("notes.txt", "a-1-0-notes.txt"),
             ("../../etc/passwd", "a-1-0-_.._etc_passwd"),
@@ -170,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_there_under_the_path_of_its_note() {
+    fn a_file_is_stored_at_the_path_in_its_note() {
         let home = tempfile::tempdir().unwrap();
         let folder = InboundFolder::new(home.path(), "telegram-7", true);
-        let (note, trouble) = folder.store(file(b"hello", "a].txt", "a-1-0")).unwrap();
+        let (note, removal_error) = folder.store(file(b"hello", "a].txt", "a-1-0")).unwrap();
         assert_eq!(note, "[media attached: media/inbound/telegram-7/a-1-0-a_.txt (text/plain, 5 bytes)]");
-        assert!(trouble.is_none());
+        assert!(removal_error.is_none());
         assert_eq!(fs::read(home.path().join("media/inbound/telegram-7/a-1-0-a_.txt")).unwrap(), b"hello");
     }
 
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_make_room() {
+    fn the_oldest_files_are_removed() {
         let home = tempfile::tempdir().unwrap();
         for n in 0..MAX_FILES + 3 {
             fs::write(home.path().join(n.to_string()), "x").unwrap();

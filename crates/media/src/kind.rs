@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bytes_say_what_a_file_is() {
+    fn the_format_is_detected_by_the_first_bytes() {
         for (bytes, kind) in [
             (&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], FileFormat::Supported(SupportedFormat::Png)),
             (b"\xff\xd8\xff\xe0\0\x10JFIF", FileFormat::Supported(SupportedFormat::Jpeg)),

@@ -92,10 +92,10 @@ pub enum LoadError {
 /// Loads an image from a path returned by [`find()`](crate::find()), and fits it to the default [`ImageLimits`].
 ///
 /// Only regular files are read; a pipe or device is refused without blocking.
-pub fn load(reference: &str, place: &ImageRoot) -> Result<FittedImage, LoadError> {
+pub fn load(reference: &str, image_root: &ImageRoot) -> Result<FittedImage, LoadError> {
     let path = || reference.to_owned();
-    let explain = |errno| explain(reference, place, errno);
-    let file = File::from(place.open(&place.expand(reference)?).map_err(explain)?);
+    let explain = |errno| explain(reference, image_root, errno);
+    let file = File::from(image_root.open(&image_root.expand(reference)?).map_err(explain)?);
     let stat = fstat(&file).map_err(explain)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(LoadError::Special { path: path() });
@@ -129,16 +129,16 @@ impl ImageRoot {
         // The folder itself is trusted.
         let root = openat(CWD, &self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let look = || openat2(root.as_fd(), inside, flags, Mode::empty(), resolve);
-        let unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
-        (1..MAX_LOOKUPS).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
+        let lookup = || openat2(root.as_fd(), inside, flags, Mode::empty(), resolve);
+        let is_transient = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
+        (1..MAX_LOOKUPS).map(|_| lookup()).find(|found| !is_transient(found)).unwrap_or_else(lookup)
     }
 }
 
-fn explain(reference: &str, place: &ImageRoot, errno: Errno) -> LoadError {
+fn explain(reference: &str, image_root: &ImageRoot, errno: Errno) -> LoadError {
     let path = reference.to_owned();
     match errno {
-        Errno::XDEV => LoadError::Outside { path, root: place.root.clone() },
+        Errno::XDEV => LoadError::Outside { path, root: image_root.root.clone() },
         Errno::NOENT | Errno::NOTDIR => LoadError::Missing { path },
         // Returned on opening a socket, or a device without a driver.
         Errno::NXIO | Errno::NODEV => LoadError::Special { path },

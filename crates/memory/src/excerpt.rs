@@ -10,39 +10,39 @@ pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
         return passage.to_owned();
     }
     let lines: Vec<&str> = passage.split_inclusive('\n').collect();
-    let found = |line: &str| {
+    let count_matches = |line: &str| {
         let line = line.to_lowercase();
         words.iter().filter(|word| line.contains(word.as_str())).count()
     };
     // Of several equal lines, the first.
-    let best = (0..lines.len()).rev().max_by_key(|&at| found(lines[at])).unwrap_or_default();
+    let best = (0..lines.len()).rev().max_by_key(|&number| count_matches(lines[number])).unwrap_or_default();
     let (mut from, mut to, mut size) = (best, best + 1, lines[best].chars().count());
     // The text after a line explains more than the text before, so it is added first.
     loop {
-        let longer = |line: Option<&&str>| {
+        let extended_size = |line: Option<&&str>| {
             line.map(|line| size + line.chars().count()).filter(|size| *size <= MAX_EXCERPT_CHARS)
         };
-        if let Some(sum) = longer(lines.get(to)) {
+        if let Some(sum) = extended_size(lines.get(to)) {
             (to, size) = (to + 1, sum);
-        } else if let Some(sum) = longer(from.checked_sub(1).and_then(|above| lines.get(above))) {
+        } else if let Some(sum) = extended_size(from.checked_sub(1).and_then(|previous| lines.get(previous))) {
             (from, size) = (from - 1, sum);
         } else {
             break;
         }
     }
-    let shown = lines[from..to].concat();
-    if size <= MAX_EXCERPT_CHARS { shown.trim_end().to_owned() } else { window(&shown, words) }
+    let section = lines[from..to].concat();
+    if size <= MAX_EXCERPT_CHARS { section.trim_end().to_owned() } else { window(&section, words) }
 }
 
 /// Returns the part of one long line that starts shortly before the first matching word.
 fn window(line: &str, words: &[String]) -> String {
     let characters: Vec<char> = line.trim_end().chars().collect();
     let lower: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
-    let begins = |word: &String| {
+    let position_of = |word: &String| {
         let word: Vec<char> = word.chars().collect();
         lower.windows(word.len().max(1)).position(|part| part == word)
     };
-    let first = words.iter().filter_map(begins).min().unwrap_or_default();
+    let first = words.iter().filter_map(position_of).min().unwrap_or_default();
     let from = first.saturating_sub(MAX_EXCERPT_CHARS / 10).min(characters.len().saturating_sub(MAX_EXCERPT_CHARS));
     characters[from..].iter().take(MAX_EXCERPT_CHARS).collect()
 }
@@ -57,18 +57,18 @@ mod tests {
     }
 
     #[test]
-    fn a_long_passage_is_shown_where_the_words_are() {
+    fn a_long_passage_is_cut_around_the_matches() {
         let filler = format!("{}\n", "x".repeat(99)).repeat(7);
         let passage = format!("{filler}{filler}The Answer is here\nand why\n{filler}");
-        let shown = excerpt(&passage, &["answer".to_owned()]);
+        let section = excerpt(&passage, &["answer".to_owned()]);
         let expected = format!("The Answer is here\nand why\n{}", filler[..600].trim_end());
-        assert_eq!(shown, expected);
+        assert_eq!(section, expected);
     }
 
     #[test]
-    fn a_long_line_is_shown_where_the_word_is() {
+    fn a_long_line_is_cut_around_the_match() {
         let passage = format!("{}Needle{}", "é".repeat(900), "ü".repeat(900));
-        let shown = excerpt(&passage, &["needle".to_owned()]);
-        assert_eq!(shown, format!("{}Needle{}", "é".repeat(70), "ü".repeat(624)));
+        let section = excerpt(&passage, &["needle".to_owned()]);
+        assert_eq!(section, format!("{}Needle{}", "é".repeat(70), "ü".repeat(624)));
     }
 }

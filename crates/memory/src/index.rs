@@ -119,30 +119,30 @@ impl MemoryIndex {
     }
 
     /// Returns the matching passages, best first.
-    pub(crate) fn search(&self, question: &MemoryQuery) -> Result<Vec<MemoryHit>, Error> {
-        let words = words(&question.words);
+    pub(crate) fn search(&self, query: &MemoryQuery) -> Result<Vec<MemoryHit>, Error> {
+        let words = words(&query.words);
         let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
         let mut total = 0.0;
-        let mut fits: HashMap<i64, PassageMatch> = HashMap::new();
+        let mut matches: HashMap<i64, PassageMatch> = HashMap::new();
         for word in &words {
             let found = self.ranks(word)?;
             // A rare word weighs more. One that occurs nowhere weighs most, and is missing everywhere.
             let weight = (1.0 + passages as f64 / (found.len() as f64).max(0.5)).ln();
             total += weight;
             for (id, rank) in found {
-                let fit = fits.entry(id).or_default();
-                fit.weight += weight;
-                fit.rank += rank;
+                let passage_match = matches.entry(id).or_default();
+                passage_match.weight += weight;
+                passage_match.rank += rank;
             }
         }
-        let score = |fit: &PassageMatch| if total > 0.0 { fit.weight / total } else { 0.0 };
-        let mut fits: Vec<(i64, PassageMatch)> =
-            fits.into_iter().filter(|(_, fit)| score(fit) >= question.min_score).collect();
-        fits.sort_by(|(one, a), (other, b)| {
-            b.weight.total_cmp(&a.weight).then(a.rank.total_cmp(&b.rank)).then(one.cmp(other))
+        let score = |passage_match: &PassageMatch| if total > 0.0 { passage_match.weight / total } else { 0.0 };
+        let mut matches: Vec<(i64, PassageMatch)> =
+            matches.into_iter().filter(|(_, passage_match)| score(passage_match) >= query.min_score).collect();
+        matches.sort_by(|(id_a, a), (id_b, b)| {
+            b.weight.total_cmp(&a.weight).then(a.rank.total_cmp(&b.rank)).then(id_a.cmp(id_b))
         });
-        fits.truncate(question.max_results);
-        fits.iter().map(|(id, fit)| self.hit(*id, score(fit), &words)).collect()
+        matches.truncate(query.max_results);
+        matches.iter().map(|(id, passage_match)| self.hit(*id, score(passage_match), &words)).collect()
     }
 
     fn ranks(&self, word: &str) -> Result<Vec<(i64, f64)>, Error> {

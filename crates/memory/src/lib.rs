@@ -92,26 +92,26 @@ impl Memory {
         &mut self,
         sources: &[MemorySource],
         mut read: impl FnMut(&str) -> Option<String>,
-        question: &MemoryQuery,
+        query: &MemoryQuery,
     ) -> Result<Vec<MemoryHit>, Error> {
-        let first = self.attempt(sources, &mut read, question);
-        let Err(error) = first else { return first };
+        let result = self.attempt(sources, &mut read, query);
+        let Err(error) = result else { return result };
         let Some(file) = self.file.clone() else { return Err(error) };
         tracing::warn!(path = %file.display(), %error, "memory index is broken; rebuilding it");
         self.index = None;
         remove_index(&file);
-        let second = self.attempt(sources, &mut read, question);
-        let Err(error) = second else { return second };
+        let rebuilt = self.attempt(sources, &mut read, query);
+        let Err(error) = rebuilt else { return rebuilt };
         tracing::warn!(path = %file.display(), %error, "cannot store the memory index on disk; keeping it in memory");
         *self = Self::in_ram();
-        self.attempt(sources, &mut read, question)
+        self.attempt(sources, &mut read, query)
     }
 
     fn attempt(
         &mut self,
         sources: &[MemorySource],
         read: &mut impl FnMut(&str) -> Option<String>,
-        question: &MemoryQuery,
+        query: &MemoryQuery,
     ) -> Result<Vec<MemoryHit>, Error> {
         if self.index.as_ref().is_some_and(MemoryIndex::is_replaced) {
             self.index = None;
@@ -122,7 +122,7 @@ impl Memory {
         };
         let index = self.index.insert(index);
         index.refresh(sources, read)?;
-        index.search(question)
+        index.search(query)
     }
 }
 

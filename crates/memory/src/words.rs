@@ -6,21 +6,21 @@ const MAX_WORDS: usize = 64;
 
 /// Prepares a text for indexing: puts spaces around every CJK character, so that each is indexed as a word.
 pub(crate) fn separate_cjk(text: &str) -> String {
-    let mut apart = String::with_capacity(text.len() * 2);
+    let mut spaced = String::with_capacity(text.len() * 2);
     for character in text.chars() {
         if is_cjk(character) {
-            apart.extend([' ', character, ' ']);
+            spaced.extend([' ', character, ' ']);
         } else {
-            apart.push(character);
+            spaced.push(character);
         }
     }
-    apart
+    spaced
 }
 
 /// Returns the distinct search terms of a query, in lower case: words, and pairs of adjacent CJK characters.
-pub(crate) fn words(question: &str) -> Vec<String> {
+pub(crate) fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    for run in question.split(|character: char| !is_part(character)) {
+    for run in query.split(|character: char| !is_part(character)) {
         for word in runs(run).into_iter().flat_map(pairs) {
             let word = word.to_lowercase();
             if !words.contains(&word) && words.len() < MAX_WORDS {
@@ -37,31 +37,31 @@ pub(crate) fn phrase(word: &str) -> String {
 }
 
 /// Splits a text between CJK characters and others. Parts without letters and digits are dropped.
-fn runs(run: &str) -> Vec<&str> {
+fn runs(text: &str) -> Vec<&str> {
     let mut runs = Vec::new();
     let mut from = 0;
-    let mut before = None;
-    for (at, character) in run.char_indices() {
-        let alone = is_cjk(character);
-        if before.is_some_and(|before| before != alone) {
-            runs.push(&run[from..at]);
+    let mut previous = None;
+    for (at, character) in text.char_indices() {
+        let is_cjk_character = is_cjk(character);
+        if previous.is_some_and(|previous| previous != is_cjk_character) {
+            runs.push(&text[from..at]);
             from = at;
         }
-        before = Some(alone);
+        previous = Some(is_cjk_character);
     }
-    runs.push(&run[from..]);
-    runs.retain(|run| run.chars().any(char::is_alphanumeric));
+    runs.push(&text[from..]);
+    runs.retain(|text| text.chars().any(char::is_alphanumeric));
     runs
 }
 
 /// Returns all pairs of adjacent characters of a CJK text with three or more characters; returns any other text
 /// unchanged.
-fn pairs(run: &str) -> Vec<&str> {
-    let starts: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
-    if run.starts_with(is_cjk) && starts.len() > 3 {
-        starts.windows(3).map(|at| &run[at[0]..at[2]]).collect()
+fn pairs(text: &str) -> Vec<&str> {
+    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    if text.starts_with(is_cjk) && starts.len() > 3 {
+        starts.windows(3).map(|at| &text[at[0]..at[2]]).collect()
     } else {
-        vec![run]
+        vec![text]
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_its_words() {
+    fn a_query_is_split_into_distinct_terms() {
         assert_eq!(words("What's the DB-host, the db?"), ["what", "s", "the", "db", "host"]);
         assert_eq!(words("東京のtower 2号"), ["東京", "京の", "tower", "2", "号"]);
         assert_eq!(words("  \"' * ^ () NEAR/2"), ["near", "2"]);
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_question_is_cut() {
-        let question: Vec<String> = (0..100).map(|number| number.to_string()).collect();
-        assert_eq!(words(&question.join(" ")), question[..MAX_WORDS]);
+    fn a_long_query_is_truncated() {
+        let query: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        assert_eq!(words(&query.join(" ")), query[..MAX_WORDS]);
     }
 
     #[test]
-    fn characters_that_are_words_are_looked_for_together() {
+    fn cjk_pairs_become_phrases() {
         assert_eq!(
             (phrase("東京"), phrase("host"), separate_cjk("a東b")),
             ("\"東  京\"".to_owned(), "\"host\"".to_owned(), "a 東 b".to_owned(),)

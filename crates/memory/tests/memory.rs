@@ -14,22 +14,22 @@ use homard_memory::{Memory, MemoryHit, MemoryQuery, MemorySource};
 type Texts<'a> = &'a [(&'a str, &'a str)];
 
 /// Runs a query, and returns which texts were read for it.
-fn ask(memory: &mut Memory, texts: Texts<'_>, words: &str) -> (Vec<MemoryHit>, Vec<String>) {
+fn query(memory: &mut Memory, texts: Texts<'_>, terms: &str) -> (Vec<MemoryHit>, Vec<String>) {
     let sources: Vec<MemorySource> = texts
         .iter()
         .map(|(path, text)| MemorySource { path: (*path).to_owned(), version: format!("{}{text:.9}", text.len()) })
         .collect();
-    let seen = RefCell::new(Vec::new());
+    let read_paths = RefCell::new(Vec::new());
     let read = |path: &str| {
-        seen.borrow_mut().push(path.to_owned());
+        read_paths.borrow_mut().push(path.to_owned());
         texts.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
     };
-    let question = MemoryQuery { words: words.to_owned(), max_results: 6, min_score: 0.0 };
-    (memory.search(&sources, read, &question).unwrap(), seen.into_inner())
+    let query = MemoryQuery { words: terms.to_owned(), max_results: 6, min_score: 0.0 };
+    (memory.search(&sources, read, &query).unwrap(), read_paths.into_inner())
 }
 
-fn paths(memory: &mut Memory, texts: Texts<'_>, words: &str) -> Vec<String> {
-    ask(memory, texts, words).0.into_iter().map(|hit| hit.path).collect()
+fn paths(memory: &mut Memory, texts: Texts<'_>, terms: &str) -> Vec<String> {
+    query(memory, texts, terms).0.into_iter().map(|hit| hit.path).collect()
 }
 
 const TEXTS: Texts<'_> = &[
@@ -39,7 +39,7 @@ const TEXTS: Texts<'_> = &[
 ];
 
 #[test]
-fn a_word_is_found_with_its_place() {
+fn a_hit_has_its_path_and_lines() {
     let hit = MemoryHit {
         path: "MEMORY.md".to_owned(),
         start: 1,
@@ -47,13 +47,13 @@ fn a_word_is_found_with_its_place() {
         score: 1.0,
         snippet: "# Facts\nThe staging database runs on port 5433.".to_owned(),
     };
-    assert_eq!(ask(&mut Memory::in_ram(), TEXTS, "STAGING port").0, [hit]);
+    assert_eq!(query(&mut Memory::in_ram(), TEXTS, "STAGING port").0, [hit]);
 }
 
 #[test]
 fn words_are_found_in_other_forms_and_scripts() {
     let mut memory = Memory::in_ram();
-    for (words, expected) in [
+    for (terms, expected) in [
         ("deploys", "memory/a.md"),
         ("jurgen", "memory/a.md"),
         ("ca", "memory/a.md"),
@@ -63,39 +63,39 @@ fn words_are_found_in_other_forms_and_scripts() {
         ("서울", "memory/b.md"),
         ("5433", "MEMORY.md"),
     ] {
-        assert_eq!(paths(&mut memory, TEXTS, words), [expected], "{words}");
+        assert_eq!(paths(&mut memory, TEXTS, terms), [expected], "{terms}");
     }
     assert_eq!(paths(&mut memory, TEXTS, "京東"), Vec::<String>::new());
 }
 
 #[test]
-fn what_has_more_of_the_words_comes_first() {
+fn hits_with_more_matching_words_come_first() {
     let mut memory = Memory::in_ram();
     assert_eq!(paths(&mut memory, TEXTS, "the cat"), ["memory/b.md", "memory/a.md", "MEMORY.md"]);
     let scores: Vec<bool> =
-        ask(&mut memory, TEXTS, "the cat unicorn").0.iter().map(|hit| 0.0 < hit.score && hit.score < 1.0).collect();
+        query(&mut memory, TEXTS, "the cat unicorn").0.iter().map(|hit| 0.0 < hit.score && hit.score < 1.0).collect();
     assert_eq!(scores, [true, true, true]);
 }
 
 #[test]
 fn operators_and_quotes_are_only_words() {
     let mut memory = Memory::in_ram();
-    for words in
+    for terms in
         ["\"", "cat\" OR \"x", "text:cat", "cat*", "NOT cat", "NEAR(cat sat)", "^cat", "", "-", "'; DROP TABLE chunk"]
     {
-        let found = paths(&mut memory, TEXTS, words);
-        let expected: &[&str] = if words.contains("cat") { &["memory/b.md"] } else { &[] };
-        assert_eq!(found, expected, "{words}");
+        let found = paths(&mut memory, TEXTS, terms);
+        let expected: &[&str] = if terms.contains("cat") { &["memory/b.md"] } else { &[] };
+        assert_eq!(found, expected, "{terms}");
     }
 }
 
 #[test]
-fn only_what_has_changed_is_read_again() {
+fn only_changed_texts_are_read_again() {
     let mut memory = Memory::in_ram();
-    assert_eq!(ask(&mut memory, TEXTS, "cat").1.len(), 3);
-    assert_eq!(ask(&mut memory, TEXTS, "cat").1, Vec::<String>::new());
+    assert_eq!(query(&mut memory, TEXTS, "cat").1.len(), 3);
+    assert_eq!(query(&mut memory, TEXTS, "cat").1, Vec::<String>::new());
     let changed = &[TEXTS[0], ("memory/b.md", "The dog sat.\n")];
-    assert_eq!(ask(&mut memory, changed, "dog").1, ["memory/b.md"]);
+    assert_eq!(query(&mut memory, changed, "dog").1, ["memory/b.md"]);
     assert_eq!(paths(&mut memory, changed, "gateway cat"), Vec::<String>::new());
     assert_eq!(paths(&mut memory, changed, "dog"), ["memory/b.md"]);
 }
@@ -105,17 +105,17 @@ fn file(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-fn an_index_on_disk_is_used_again_and_is_private() {
+fn an_index_on_disk_is_reused_and_private() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(ask(&mut Memory::on_disk(file(&folder)), TEXTS, "cat").1.len(), 3);
-    let (found, read) = ask(&mut Memory::on_disk(file(&folder)), TEXTS, "cat");
+    assert_eq!(query(&mut Memory::on_disk(file(&folder)), TEXTS, "cat").1.len(), 3);
+    let (found, read) = query(&mut Memory::on_disk(file(&folder)), TEXTS, "cat");
     assert_eq!((found.len(), read), (1, Vec::new()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&file(&folder)), mode(file(&folder).parent().unwrap())), (0o600, 0o700));
 }
 
 #[test]
-fn a_broken_index_is_made_anew() {
+fn a_broken_index_is_rebuilt() {
     for damage in
         [&b"this is no database, but it is long enough to look like one to a careless reader of files"[..], b""]
     {
@@ -124,12 +124,12 @@ fn a_broken_index_is_made_anew() {
         fs::create_dir(path.parent().unwrap()).unwrap();
         fs::write(&path, damage.repeat(100)).unwrap();
         assert_eq!(paths(&mut Memory::on_disk(path.clone()), TEXTS, "cat"), ["memory/b.md"]);
-        assert_eq!(ask(&mut Memory::on_disk(path), TEXTS, "cat").1, Vec::<String>::new(), "it is kept");
+        assert_eq!(query(&mut Memory::on_disk(path), TEXTS, "cat").1, Vec::<String>::new(), "it is kept");
     }
 }
 
 #[test]
-fn an_index_of_another_version_is_made_anew() {
+fn an_index_of_another_version_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder);
     fs::create_dir(path.parent().unwrap()).unwrap();
@@ -138,7 +138,7 @@ fn an_index_of_another_version_is_made_anew() {
 }
 
 #[test]
-fn an_index_that_is_damaged_or_removed_while_it_is_open_is_made_anew() {
+fn an_index_damaged_or_removed_while_open_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder);
     let mut memory = Memory::on_disk(path.clone());
@@ -151,17 +151,17 @@ fn an_index_that_is_damaged_or_removed_while_it_is_open_is_made_anew() {
 }
 
 #[test]
-fn an_index_that_cannot_be_on_disk_is_held_in_memory() {
+fn an_index_that_cannot_be_stored_is_kept_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("memory"), "a file where the folder should be").unwrap();
     assert_eq!(paths(&mut Memory::on_disk(file(&folder)), TEXTS, "cat"), ["memory/b.md"]);
 }
 
 #[test]
-fn a_text_that_cannot_be_read_is_tried_again() {
+fn an_unreadable_text_is_retried() {
     let mut memory = Memory::in_ram();
     let sources = [MemorySource { path: "a.md".to_owned(), version: "1".to_owned() }];
-    let question = MemoryQuery { words: "cat".to_owned(), max_results: 6, min_score: 0.0 };
-    assert_eq!(memory.search(&sources, |_| None, &question).unwrap(), []);
-    assert_eq!(memory.search(&sources, |_| Some("a cat".to_owned()), &question).unwrap().len(), 1);
+    let query = MemoryQuery { words: "cat".to_owned(), max_results: 6, min_score: 0.0 };
+    assert_eq!(memory.search(&sources, |_| None, &query).unwrap(), []);
+    assert_eq!(memory.search(&sources, |_| Some("a cat".to_owned()), &query).unwrap().len(), 1);
 }

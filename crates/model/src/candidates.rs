@@ -62,7 +62,7 @@ pub enum PreferredCredential {
 
 /// Candidates of a run; never empty.
 ///
-/// A model that the user chose for a session is strict: its roster has one rank, without fallbacks.
+/// A model that the user chose for a session is strict: there is one rank, without fallbacks.
 #[derive(Debug, Clone)]
 pub struct Candidates {
     pub(crate) first: Candidate,
@@ -97,8 +97,8 @@ impl Candidate {
         (&self.profile, &spec.provider, &spec.model)
     }
 
-    pub(crate) fn cooldown(&self, standing: &ProfileHealth, now: u64) -> Option<Cooldown> {
-        standing.cooldown(&self.profile, &self.model.spec().model, now)
+    pub(crate) fn cooldown(&self, health: &ProfileHealth, now: u64) -> Option<Cooldown> {
+        health.cooldown(&self.profile, &self.model.spec().model, now)
     }
 }
 
@@ -108,18 +108,18 @@ impl PreferredCredential {
     }
 
     /// Returns the sort key of a candidate: 0 if it is ready, else the end of its cooldown.
-    pub(crate) fn ready_at(&self, candidate: &Candidate, standing: &ProfileHealth, now: u64) -> u64 {
+    pub(crate) fn ready_at(&self, candidate: &Candidate, health: &ProfileHealth, now: u64) -> u64 {
         if self.is_pinned(candidate) {
             return 0;
         }
-        candidate.cooldown(standing, now).map_or(0, |rest| rest.until)
+        candidate.cooldown(health, now).map_or(0, |cooldown| cooldown.until)
     }
 }
 
 impl Candidates {
     /// Creates the chain of models: the primary, then the fallbacks. Duplicates are removed; returns `None` if no
     /// candidate is left.
-    pub fn new(mut ranks: Vec<CandidateRank>, book: Arc<HealthTracker>) -> Option<Self> {
+    pub fn new(mut ranks: Vec<CandidateRank>, health: Arc<HealthTracker>) -> Option<Self> {
         let mut known = HashSet::new();
         for rank in &mut ranks {
             rank.candidates.retain(|candidate| {
@@ -128,10 +128,10 @@ impl Candidates {
             });
         }
         let first = ranks.iter().find_map(|rank| rank.candidates.first())?.clone();
-        Some(Self { first, ranks: ranks.into(), health: book })
+        Some(Self { first, ranks: ranks.into(), health })
     }
 
-    /// Creates a roster of one model that needs no credential.
+    /// Creates the candidates for one model that needs no credential.
     pub fn single(model: Arc<dyn Model>) -> Self {
         let first = Candidate { model, profile: NO_CREDENTIAL.into(), credential: Credential::ApiKey };
         let rank = CandidateRank { candidates: vec![first.clone()], order: CredentialOrder::Configured };
@@ -146,17 +146,20 @@ impl Candidates {
     /// Returns why no candidate would answer, as far as is known in advance: each one is unusable, in cooldown, or
     /// failed and has not answered since. `None` if one may answer.
     pub fn outage(&self, now: u64) -> Option<String> {
-        let standing = self.health.lock();
+        let health = self.health.lock();
         let why = |candidate: &Candidate| {
             let spec = candidate.model.spec();
-            let rest = || candidate.cooldown(&standing, now);
-            let failing = || standing.failing(&candidate.profile, &spec.model, now);
+            let cooldown = || candidate.cooldown(&health, now);
+            let failing = || health.failing(&candidate.profile, &spec.model, now);
             let why = match candidate.model.unusable() {
                 Some(error) => error.message.clone(),
-                None => match rest() {
-                    Some(rest) => {
-                        let left = (rest.until - now).div_ceil(1000);
-                        format!("its last request failed ({}), and it is in cooldown for another {left} s", rest.reason)
+                None => match cooldown() {
+                    Some(cooldown) => {
+                        let remaining = (cooldown.until - now).div_ceil(1000);
+                        format!(
+                            "its last request failed ({}), and it is in cooldown for another {remaining} s",
+                            cooldown.reason
+                        )
                     }
                     None => format!("its last request failed ({}), and none has succeeded since", failing()?),
                 },
@@ -172,21 +175,21 @@ impl Candidates {
     /// Returns all candidates in the order in which they would be tried now: those in cooldown last, the shortest
     /// cooldown first.
     pub fn order(&self, now: u64, preferred: &PreferredCredential) -> Vec<Candidate> {
-        let standing = self.health.lock();
-        let mut order = self.chain(&standing, preferred);
-        order.sort_by_key(|candidate| preferred.ready_at(candidate, &standing, now));
+        let health = self.health.lock();
+        let mut order = self.chain(&health, preferred);
+        order.sort_by_key(|candidate| preferred.ready_at(candidate, &health, now));
         order
     }
 
     /// Returns all candidates in chain order, without regard to cooldowns.
-    pub(crate) fn chain(&self, standing: &ProfileHealth, preferred: &PreferredCredential) -> Vec<Candidate> {
+    pub(crate) fn chain(&self, health: &ProfileHealth, preferred: &PreferredCredential) -> Vec<Candidate> {
         let mut chain = Vec::new();
         for CandidateRank { candidates, order } in self.ranks.iter() {
             let mut rank: Vec<_> = candidates.iter().collect();
             match order {
                 CredentialOrder::Configured => {}
                 CredentialOrder::RoundRobin => rank.sort_by_key(|candidate| {
-                    let stats = standing.get(&candidate.profile);
+                    let stats = health.get(&candidate.profile);
                     (candidate.credential, stats.and_then(|stats| stats.last_used))
                 }),
             }

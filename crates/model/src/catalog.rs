@@ -47,16 +47,16 @@ pub fn providers() -> impl Iterator<Item = &'static str> {
 /// Returns the models of a provider; empty if it is unknown. Models that are not listed use the API of the first one.
 pub fn provider(provider: &str) -> impl Iterator<Item = CatalogEntry> + use<> {
     let provider = provider_name(provider);
-    let own = sections().filter(move |section| section.provider == provider);
-    own.flat_map(|section| section.models().filter_map(move |line| section.entry(line)))
+    let matching = sections().filter(move |section| section.provider == provider);
+    matching.flat_map(|section| section.models().filter_map(move |line| section.entry(line)))
 }
 
 /// Finds a known model by its own name or an alias.
 pub fn find(provider: &str, model: &str) -> Option<CatalogEntry> {
     let provider = provider_name(provider);
     let model = model_name(&provider, model);
-    let own = sections().filter(|section| section.provider == provider);
-    own.into_iter().find_map(|section| {
+    let matching = sections().filter(|section| section.provider == provider);
+    matching.into_iter().find_map(|section| {
         let line = section.models().find(|line| line.split(' ').next() == Some(model))?;
         section.entry(line)
     })
@@ -65,13 +65,13 @@ pub fn find(provider: &str, model: &str) -> Option<CatalogEntry> {
 /// Returns the catalogue's name for a provider; any other name is returned in lower case.
 pub fn provider_name(name: &str) -> String {
     let name = name.trim().to_lowercase();
-    PROVIDERS.iter().find(|(other, _)| *other == name).map_or(name, |(_, own)| (*own).to_owned())
+    PROVIDERS.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| (*canonical).to_owned())
 }
 
 /// Returns the provider's own name for a model.
 pub fn model_name<'a>(provider: &str, model: &'a str) -> &'a str {
-    let known = MODELS.iter().find(|(owner, other, _)| *owner == provider && *other == model);
-    known.map_or(model, |(_, _, own)| own)
+    let found = MODELS.iter().find(|(owner, alias, _)| *owner == provider && *alias == model);
+    found.map_or(model, |(_, _, canonical)| canonical)
 }
 
 /// Models of a provider that share an endpoint.
@@ -87,8 +87,8 @@ struct CatalogSection {
 fn sections() -> impl Iterator<Item = CatalogSection> {
     CATALOG.split("\n[").skip(1).filter_map(|section| {
         let (head, lines) = section.split_once('\n')?;
-        let (provider, place) = head.split_once("] ")?;
-        let (api, base_url) = place.split_once(' ')?;
+        let (provider, endpoint) = head.split_once("] ")?;
+        let (api, base_url) = endpoint.split_once(' ')?;
         Some(CatalogSection { provider, api, base_url, lines })
     })
 }
@@ -100,16 +100,16 @@ impl CatalogSection {
 
     /// Parses the model of a line. A test makes sure that every line can be parsed.
     fn entry(self, line: &str) -> Option<CatalogEntry> {
-        let mut words = line.split(' ');
-        let model = words.next()?.to_owned();
-        let context_window = words.next()?.parse().ok()?;
-        let max_output = words.next()?.parse().ok()?;
-        let thinking = match words.next()? {
+        let mut fields = line.split(' ');
+        let model = fields.next()?.to_owned();
+        let context_window = fields.next()?.parse().ok()?;
+        let max_output = fields.next()?.parse().ok()?;
+        let thinking = match fields.next()? {
             "-" => Vec::new(),
             levels => levels.split(',').map(ReasoningLevel::parse).collect::<Option<_>>()?,
         };
-        let sees = words.next()? == "images";
-        let mut price = || words.next()?.parse().ok();
+        let accepts_images = fields.next()? == "images";
+        let mut price = || fields.next()?.parse().ok();
         let prices = Prices { input: price()?, output: price()?, cache_read: price()?, cache_write: price()? };
         let (provider, api) = (self.provider.to_owned(), self.api.to_owned());
         let spec = ModelSpec {
@@ -119,11 +119,11 @@ impl CatalogSection {
             context_window,
             max_output,
             thinking,
-            accepts_images: sees,
+            accepts_images,
             prices,
             ..ModelSpec::default()
         };
-        words.next().is_none().then(|| CatalogEntry { spec, base_url: self.base_url.to_owned() })
+        fields.next().is_none().then(|| CatalogEntry { spec, base_url: self.base_url.to_owned() })
     }
 }
 
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn the_large_providers_are_there_and_each_once() {
+    fn the_large_providers_are_listed_once() {
         let all: Vec<_> = providers().collect();
-        let once: HashSet<_> = all.iter().collect();
-        assert_eq!(once.len(), all.len());
+        let unique: HashSet<_> = all.iter().collect();
+        assert_eq!(unique.len(), all.len());
         for wanted in ["anthropic", "openai", "google", "openrouter", "mistral", "xai", "deepseek", "groq"] {
             assert!(all.contains(&wanted) && provider(wanted).count() > 1, "{wanted}");
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_model_has_all_its_facts() {
+    fn a_known_model_has_all_its_fields() {
         let expected = CatalogEntry {
             spec: ModelSpec {
                 provider: "anthropic".to_owned(),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_found_at_whichever_place_of_its_provider_it_is() {
+    fn a_model_is_found_at_any_endpoint_of_its_provider() {
         for section in sections() {
             let line = section.models().last().unwrap();
             let found = find(section.provider, line.split(' ').next().unwrap()).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_understood() {
+    fn aliases_are_resolved() {
         let found =
             |provider, model| find(provider, model).map(|CatalogEntry { spec, .. }| (spec.provider, spec.model));
         let name = |provider: &str, model: &str| Some((provider.to_owned(), model.to_owned()));
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn the_source_has_a_version_and_a_date() {
-        let words: Vec<_> = source().split(' ').collect();
-        let [package, version, date] = words[..] else { panic!("{words:?}") };
-        assert!(package.starts_with('@') && version.split('.').count() == 3, "{words:?}");
+        let fields: Vec<_> = source().split(' ').collect();
+        let [package, version, date] = fields[..] else { panic!("{fields:?}") };
+        assert!(package.starts_with('@') && version.split('.').count() == 3, "{fields:?}");
         assert!(date.parse::<jiff::civil::Date>().is_ok(), "{date}");
     }
 }

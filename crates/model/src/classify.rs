@@ -21,23 +21,24 @@ pub const EXCERPT: usize = 600;
 /// Names in `headers` are lower case. The caller adds the provider's name and redacts keys, because neither is known
 /// here.
 pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -> Error {
-    let refusal = ErrorBody::read(body);
-    let status = status.or_else(|| refusal.status());
-    let kind = refusal.kind(status);
-    let said = if refusal.message.is_empty() { "no explanation" } else { refusal.message.trim_end_matches('.') };
+    let error_body = ErrorBody::read(body);
+    let status = status.or_else(|| error_body.status());
+    let kind = error_body.kind(status);
+    let explanation =
+        if error_body.message.is_empty() { "no explanation" } else { error_body.message.trim_end_matches('.') };
     let message = match status {
-        Some(status) => format!("HTTP {status}: {said}"),
-        None => said.to_owned(),
+        Some(status) => format!("HTTP {status}: {explanation}"),
+        None => explanation.to_owned(),
     };
     let header = |name: &str| headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     let ids = ["request-id", "x-request-id", "x-goog-request-id", "cf-ray"];
     Error {
         kind,
         status,
-        retry_after: retry_delay(&header).or(refusal.retry_after),
+        retry_after: retry_delay(&header).or(error_body.retry_after),
         message,
         excerpt: truncate(body),
-        request_id: ids.into_iter().find_map(header).map(str::to_owned).or(refusal.request_id),
+        request_id: ids.into_iter().find_map(header).map(str::to_owned).or(error_body.request_id),
     }
 }
 
@@ -79,14 +80,14 @@ impl ErrorBody {
         let outer = json.get(0).unwrap_or(&json);
         let error = outer.get("error").filter(|error| !error.is_null()).unwrap_or(outer);
         let details = error.get("details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let places = [error, error.get("innererror").unwrap_or(&Value::Null)].into_iter().chain(details);
-        let named = places.flat_map(|place| ["type", "code", "status", "reason"].map(|name| place.get(name)));
+        let objects = [error, error.get("innererror").unwrap_or(&Value::Null)].into_iter().chain(details);
+        let named = objects.flat_map(|object| ["type", "code", "status", "reason"].map(|name| object.get(name)));
         let mut names: Vec<_> = named.flatten().filter_map(name_of).collect();
         let metadata = error.get("metadata");
         // OpenRouter indicates a content filter by this field.
         names.extend(metadata.and_then(|metadata| metadata.get("flagged_input")).map(|_| "content_filter".to_owned()));
-        let said = error.get("message").or_else(|| outer.get("message")).or_else(|| outer.get("detail"));
-        let message = said.unwrap_or(error).as_str().map_or_else(|| truncate(body), truncate);
+        let message_field = error.get("message").or_else(|| outer.get("message")).or_else(|| outer.get("detail"));
+        let message = message_field.unwrap_or(error).as_str().map_or_else(|| truncate(body), truncate);
         let request_id = outer.get("request_id").and_then(Value::as_str).map(str::to_owned);
         let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s'));
         let retry_after =
@@ -106,19 +107,20 @@ impl ErrorBody {
         let by_status = status.map(kind_of);
         let by_name = phrases::NAMES.iter().find(|(name, _)| self.names.iter().any(|known| known == name));
         let by_name = by_name.map(|(_, kind)| *kind);
-        let is_wrong = phrases::INVALID_REQUEST.iter().any(|name| self.names.iter().any(|known| known == name));
-        let otherwise = if is_wrong { ErrorKind::Rejected } else { ErrorKind::Server };
-        let kind = by_name.or(by_status).unwrap_or(otherwise);
+        let is_invalid_request =
+            phrases::INVALID_REQUEST.iter().any(|name| self.names.iter().any(|known| known == name));
+        let fallback = if is_invalid_request { ErrorKind::Rejected } else { ErrorKind::Server };
+        let kind = by_name.or(by_status).unwrap_or(fallback);
         let text = self.message.to_lowercase();
-        let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        let mentions = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
         // Without an error name, and without a word about the model, the response is not from the provider's API: the
         // base URL is wrong.
-        if matches!(status, Some(300..=399 | 404 | 405 | 501)) && self.names.is_empty() && !says(&["model"]) {
+        if matches!(status, Some(300..=399 | 404 | 405 | 501)) && self.names.is_empty() && !mentions(&["model"]) {
             return ErrorKind::Misconfigured;
         }
-        if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(phrases::OVERFLOW) {
+        if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && mentions(phrases::OVERFLOW) {
             ErrorKind::Overflow
-        } else if by_name.is_none() && says(phrases::NO_CREDIT) {
+        } else if by_name.is_none() && mentions(phrases::NO_CREDIT) {
             // An error name takes precedence: Gemini mentions billing in ordinary rate limits.
             ErrorKind::Billing
         } else {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn structure_counts_before_status_and_status_before_words() {
+    fn fields_take_precedence_over_status_and_status_over_text() {
         let error = |r#type: &str, message: &str| json!({"error": {"type": r#type, "message": message}}).to_string();
         for (status, body, expected) in [
             (Some(429), error("insufficient_quota", "You exceeded your current quota"), ErrorKind::Billing),
@@ -200,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn every_server_says_in_its_own_words_that_it_is_too_much() {
-        for said in [
+    fn overflow_messages_of_all_servers_are_recognized() {
+        for message in [
             "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000",
             "Your input exceeds the context window of this model. Please adjust your input and try again.",
             "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
@@ -212,32 +214,41 @@ mod tests {
             "The number of tokens to keep from the initial prompt is greater than the context length.",
             "Prompt contains 150000 tokens, too large for model with 131072 maximum context length",
         ] {
-            let body = json!({"object": "error", "message": said, "type": "BadRequestError", "code": 400});
-            assert_eq!(kind(Some(400), &body.to_string()), ErrorKind::Overflow, "{said}");
+            let body = json!({"object": "error", "message": message, "type": "BadRequestError", "code": 400});
+            assert_eq!(kind(Some(400), &body.to_string()), ErrorKind::Overflow, "{message}");
         }
     }
 
     #[test]
-    fn a_wait_is_in_a_header_or_in_the_body() {
-        let wait = |headers: &[(&str, &str)], body: &str| {
+    fn the_retry_delay_is_read_from_headers_or_body() {
+        let retry_after = |headers: &[(&str, &str)], body: &str| {
             let headers: Vec<_> =
                 headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             classify(Some(429), &headers, body).retry_after
         };
         let date = ("date", "Fri, 31 Dec 2027 23:59:00 GMT");
-        assert_eq!(wait(&[("retry-after", "7")], ""), Some(Duration::from_secs(7)));
-        assert_eq!(wait(&[("retry-after", "7"), ("retry-after-ms", "500")], ""), Some(Duration::from_millis(500)));
-        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT"), date], ""), Some(Duration::from_secs(59)));
-        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:58:59 GMT"), date], ""), Some(Duration::ZERO));
-        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT")], ""), None);
-        assert_eq!((wait(&[("retry-after", "-1")], ""), wait(&[("retry-after", "NaN")], "")), (None, None));
+        assert_eq!(retry_after(&[("retry-after", "7")], ""), Some(Duration::from_secs(7)));
+        assert_eq!(
+            retry_after(&[("retry-after", "7"), ("retry-after-ms", "500")], ""),
+            Some(Duration::from_millis(500))
+        );
+        assert_eq!(
+            retry_after(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT"), date], ""),
+            Some(Duration::from_secs(59))
+        );
+        assert_eq!(retry_after(&[("retry-after", "Fri, 31 Dec 2027 23:58:59 GMT"), date], ""), Some(Duration::ZERO));
+        assert_eq!(retry_after(&[("retry-after", "Fri, 31 Dec 2027 23:59:59 GMT")], ""), None);
+        assert_eq!(
+            (retry_after(&[("retry-after", "-1")], ""), retry_after(&[("retry-after", "NaN")], "")),
+            (None, None)
+        );
         let body =
             json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"retryDelay": "34.5s"}]}}]);
-        assert_eq!(wait(&[], &body.to_string()), Some(Duration::from_millis(34_500)));
+        assert_eq!(retry_after(&[], &body.to_string()), Some(Duration::from_millis(34_500)));
     }
 
     #[test]
-    fn an_error_keeps_the_facts() {
+    fn an_error_keeps_status_request_id_and_excerpt() {
         let body =
             r#"{"type":"error","error":{"type":"not_found_error","message":"model: nope"},"request_id":"req_1"}"#;
         let expected = Error {
@@ -247,8 +258,8 @@ mod tests {
             ..Error::new(ErrorKind::Rejected, "HTTP 404: model: nope")
         };
         assert_eq!(classify(Some(404), &[], body), expected);
-        let named = classify(Some(404), &[("request-id".to_owned(), "req_2".to_owned())], body);
-        assert_eq!(named.request_id.as_deref(), Some("req_2"));
+        let from_header = classify(Some(404), &[("request-id".to_owned(), "req_2".to_owned())], body);
+        assert_eq!(from_header.request_id.as_deref(), Some("req_2"));
         assert_eq!(classify(Some(500), &[], &"é".repeat(9_999)).excerpt, format!("{}…", "é".repeat(EXCERPT)));
     }
 }

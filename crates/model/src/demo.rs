@@ -74,11 +74,11 @@ impl Model for Demo {
 
     fn stream(&self, request: Request) -> EventStream {
         let mut events = events(&request).into_iter();
-        let mut rested = true;
+        let mut has_yielded = true;
         // Each word needs its own poll, so that readers see a stream and not a single block.
         Box::pin(stream::poll_fn(move |cx| {
-            rested = !rested;
-            if rested {
+            has_yielded = !has_yielded;
+            if has_yielded {
                 return Poll::Ready(events.next());
             }
             cx.waker().wake_by_ref();
@@ -95,7 +95,7 @@ enum DemoStep {
 }
 
 fn events(request: &Request) -> Vec<ModelEvent> {
-    let bytes: usize = request.messages.iter().map(|message| words(message).len()).sum();
+    let bytes: usize = request.messages.iter().map(|message| message_text(message).len()).sum();
     let input = (request.system.len() + bytes) as u64 / 4;
     let done = |stop, output: usize| {
         let output = output as u64 / 4;
@@ -123,9 +123,9 @@ fn events(request: &Request) -> Vec<ModelEvent> {
 
 fn next_step(request: &Request) -> DemoStep {
     let messages = &request.messages;
-    let asked = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
-    let text = asked.map(|at| words(&messages[at])).unwrap_or_default();
-    let results: Vec<_> = messages[asked.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
+    let last_user = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
+    let text = last_user.map(|at| message_text(&messages[at])).unwrap_or_default();
+    let results: Vec<_> = messages[last_user.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
     match step(&phrase::detect_intent(newest(without_notes(&text))), &results) {
         DemoStep::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
             DemoStep::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
@@ -135,8 +135,8 @@ fn next_step(request: &Request) -> DemoStep {
 }
 
 /// Returns the next step of an intent, given the results of the previous steps.
-fn step(wish: &DetectedIntent, results: &[&ToolResult]) -> DemoStep {
-    let DetectedIntent { intent, path, text, with } = wish;
+fn step(detected: &DetectedIntent, results: &[&ToolResult]) -> DemoStep {
+    let DetectedIntent { intent, path, text, with } = detected;
     match (intent, results) {
         (Intent::Help, _) => DemoStep::Say(HELP.to_owned()),
         (Intent::Unknown, _) => DemoStep::Say(UNKNOWN.to_owned()),
@@ -154,39 +154,41 @@ fn step(wish: &DetectedIntent, results: &[&ToolResult]) -> DemoStep {
             Ok(content) => DemoStep::Call("write", json!({"path": NOTES, "content": content})),
             Err(why) => DemoStep::Say(why),
         },
-        (_, [.., last]) => DemoStep::Say(report(wish, last)),
+        (_, [.., last]) => DemoStep::Say(report(detected, last)),
     }
 }
 
 /// Builds the reply from the last result.
-fn report(wish: &DetectedIntent, last: &ToolResult) -> String {
-    let told = join_text(&last.content);
+fn report(detected: &DetectedIntent, last: &ToolResult) -> String {
+    let output = join_text(&last.content);
     if last.is_error {
-        return format!("That did not work: {told}");
+        return format!("That did not work: {output}");
     }
-    match wish.intent {
-        Intent::Write => format!("Wrote {}.", wish.path),
+    match detected.intent {
+        Intent::Write => format!("Wrote {}.", detected.path),
         Intent::Note => format!("Noted in {NOTES}."),
-        Intent::Edit => format!("Replaced it in {}.", wish.path),
-        Intent::Search if matches!(told.trim(), "" | "(no matches)") => format!("Nothing mentions {}.", wish.text),
-        Intent::List | Intent::Read | Intent::Search | Intent::Run | Intent::Date => told,
+        Intent::Edit => format!("Replaced it in {}.", detected.path),
+        Intent::Search if matches!(output.trim(), "" | "(no matches)") => {
+            format!("Nothing mentions {}.", detected.text)
+        }
+        Intent::List | Intent::Read | Intent::Search | Intent::Run | Intent::Date => output,
         Intent::Help | Intent::Unknown => String::new(),
     }
 }
 
 /// Appends a note. Notes that were not read completely are left alone, because writing would lose the remainder.
 fn with_note(old: &ToolResult, note: &str) -> Result<String, String> {
-    let told = join_text(&old.content);
-    let kept = match (old.is_error, told.as_str()) {
+    let output = join_text(&old.content);
+    let old_notes = match (old.is_error, output.as_str()) {
         (true, error) if error.contains("does not exist") => "",
         (true, error) => return Err(format!("{NOTES} cannot be read, so nothing was written: {error}")),
         (false, "(empty file)") => "",
         (false, notes) => notes,
     };
-    if kept.len() > NOTES_BYTES || kept.lines().count() > NOTES_LINES || kept.contains('\u{fffd}') {
+    if old_notes.len() > NOTES_BYTES || old_notes.lines().count() > NOTES_LINES || old_notes.contains('\u{fffd}') {
         return Err(format!("{NOTES} is too long for me, or not plain text, so nothing was written. Start a new one."));
     }
-    Ok(as_lines(kept) + &as_lines(&format!("- {note}")))
+    Ok(as_lines(old_notes) + &as_lines(&format!("- {note}")))
 }
 
 /// Makes a non-empty text end with a line break.
@@ -208,7 +210,7 @@ fn newest(text: &str) -> &str {
     quoted.and_then(|(quoted, _)| quoted.trim().split_once('\n')).map_or(text, |(_, request)| request.trim())
 }
 
-fn words(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     match message {
         Message::User(user) => user.content.text(),
         Message::Assistant(assistant) => assistant.text(),

@@ -99,12 +99,12 @@ pub struct Failover {
     retry: RetryBudget,
     current: Candidate,
     /// Candidates not tried since the last answer, in chain order.
-    left: Vec<Candidate>,
+    untried: Vec<Candidate>,
     level: ReasoningLevel,
     tried: Vec<ReasoningLevel>,
     notes: Vec<CandidateNote>,
     /// Index of the first note since the last answer.
-    since: usize,
+    notes_start: usize,
     /// Time of the current request, while nothing has arrived.
     requested_at: Option<u64>,
 }
@@ -134,18 +134,18 @@ impl Remedy {
 
 impl Failover {
     /// Chooses the first candidate. Candidates skipped because of a cooldown are recorded in the notes.
-    pub fn begin(roster: Candidates, terms: FailoverTerms, now: u64) -> Self {
-        let left = roster.chain(&roster.health.lock(), &terms.preferred);
+    pub fn begin(candidates: Candidates, terms: FailoverTerms, now: u64) -> Self {
+        let untried = candidates.chain(&candidates.health.lock(), &terms.preferred);
         let mut failover = Self {
             retry: RetryBudget::new(terms.limits, terms.seed),
-            current: roster.first.clone(),
-            left,
+            current: candidates.first.clone(),
+            untried,
             level: terms.level,
             tried: Vec::new(),
             notes: Vec::new(),
-            since: 0,
+            notes_start: 0,
             requested_at: None,
-            candidates: roster,
+            candidates,
             terms,
         };
         failover.advance(now);
@@ -159,7 +159,7 @@ impl Failover {
 
     /// Returns all candidates that may be tried before one answers: the current one, then the others.
     pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
-        std::iter::once(&self.current).chain(&self.left)
+        std::iter::once(&self.current).chain(&self.untried)
     }
 
     /// Returns the current reasoning level.
@@ -182,8 +182,8 @@ impl Failover {
     pub fn idle(&self, now: u64) -> Duration {
         let idle = self.current.model.spec().idle_timeout;
         // The last candidate has all the remaining time; only the run's deadline ends it.
-        let Some(deadline) = self.terms.deadline.filter(|_| !self.left.is_empty()) else { return idle };
-        let share = deadline.saturating_sub(now) / (self.left.len() as u64 + 1);
+        let Some(deadline) = self.terms.deadline.filter(|_| !self.untried.is_empty()) else { return idle };
+        let share = deadline.saturating_sub(now) / (self.untried.len() as u64 + 1);
         idle.min(Duration::from_millis(share).max(MIN_IDLE))
     }
 
@@ -198,11 +198,11 @@ impl Failover {
     /// Records a complete answer. The candidate stays current; those that failed may be tried again later in the run.
     pub fn succeeded(&mut self, now: u64) {
         let Candidate { profile, model, .. } = &self.current;
-        self.candidates.health.change(|standing| standing.succeeded(profile, &model.spec().model, now));
+        self.candidates.health.change(|health| health.succeeded(profile, &model.spec().model, now));
         self.retry.succeeded();
-        self.left = self.candidates.chain(&self.candidates.health.lock(), &self.terms.preferred);
-        self.left.retain(|candidate| *candidate != self.current);
-        self.since = self.notes.len();
+        self.untried = self.candidates.chain(&self.candidates.health.lock(), &self.terms.preferred);
+        self.untried.retain(|candidate| *candidate != self.current);
+        self.notes_start = self.notes.len();
     }
 
     /// Records that the candidate was requested.
@@ -228,9 +228,9 @@ impl Failover {
             }
             Remedy::Next => self.next(error, now),
             Remedy::Think => {
-                let has = &self.current.model.spec().thinking;
+                let supported = &self.current.model.spec().thinking;
                 let mut offered = thinking::offered_levels(error).into_iter();
-                match offered.find(|&level| !self.tried.contains(&level.clamp(has))) {
+                match offered.find(|&level| !self.tried.contains(&level.clamp(supported))) {
                     Some(level) => {
                         self.think(level);
                         FailoverStep::RetryWithLevel(level)
@@ -262,32 +262,33 @@ impl Failover {
     }
 
     fn others(&self, now: u64) -> OtherCandidates {
-        let standing = self.candidates.health.lock();
-        let is_ready = |candidate: &Candidate| self.terms.preferred.ready_at(candidate, &standing, now) == 0;
-        if self.left.iter().any(is_ready) { OtherCandidates::Ready } else { OtherCandidates::None }
+        let health = self.candidates.health.lock();
+        let is_ready = |candidate: &Candidate| self.terms.preferred.ready_at(candidate, &health, now) == 0;
+        if self.untried.iter().any(is_ready) { OtherCandidates::Ready } else { OtherCandidates::None }
     }
 
     /// Returns the error of a candidate that is not retried any more, with the number of attempts, the time spent, and
     /// the wait requested by the provider if that was too long.
     fn exhausted(&self, error: &Error, now: u64) -> Error {
-        let asks = error.retry_after.filter(|asked| *asked > self.terms.limits.total.min(self.terms.limits.max_delay));
-        let asks = asks.map(|asked| format!("the provider asks to wait {} s", asked.as_secs()));
+        let requested =
+            error.retry_after.filter(|wait| *wait > self.terms.limits.total.min(self.terms.limits.max_delay));
+        let requested = requested.map(|wait| format!("the provider asks to wait {} s", wait.as_secs()));
         let spent = self.retry.spent(now);
         let spent = spent.map(|RetrySpent { attempts, time }| format!("{attempts} attempts in {} s", time.as_secs()));
-        let facts: Vec<_> = spent.into_iter().chain(asks).collect();
-        if facts.is_empty() {
+        let details: Vec<_> = spent.into_iter().chain(requested).collect();
+        if details.is_empty() {
             return error.clone();
         }
         let cause = error.cause();
         let advice =
             if cause.len() < error.message.len() { format!("; {}", error.kind.advice()) } else { String::new() };
-        Error { message: format!("{cause} ({}){advice}", facts.join(", ")), ..error.clone() }
+        Error { message: format!("{cause} ({}){advice}", details.join(", ")), ..error.clone() }
     }
 
     fn next(&mut self, error: &Error, now: u64) -> FailoverStep {
         self.record_failure(error, now);
         if self.terms.deadline.is_some_and(|deadline| deadline <= now) {
-            for candidate in std::mem::take(&mut self.left) {
+            for candidate in std::mem::take(&mut self.untried) {
                 self.skip(
                     candidate,
                     FailureReason::Timeout.as_str().to_owned(),
@@ -303,33 +304,33 @@ impl Failover {
         let candidate = self.current.clone();
         let (profile, model) = (candidate.profile.clone(), candidate.model.clone());
         let reason = FailureReason::of(error).as_str().to_owned();
-        self.candidates.health.change(|standing| standing.failed(&profile, &model.spec().model, error, now));
-        let same: Vec<_> = match Blame::of(error) {
-            Blame::Profile => self.left.extract_if(.., |other| other.profile == profile).collect(),
+        self.candidates.health.change(|health| health.failed(&profile, &model.spec().model, error, now));
+        let same_profile: Vec<_> = match Blame::of(error) {
+            Blame::Profile => self.untried.extract_if(.., |other| other.profile == profile).collect(),
             Blame::Model | Blame::Request => Vec::new(),
         };
         let why = error.cause().to_owned();
         self.notes.push(CandidateNote { candidate, outcome: CandidateOutcome::Failed, reason: reason.clone(), why });
-        for other in same {
+        for other in same_profile {
             self.skip(other, reason.clone(), format!("not tried, {profile} was just rejected"));
         }
     }
 
     /// Advances to the first candidate that is not in cooldown, else to the one whose cooldown ends first.
     fn advance(&mut self, now: u64) -> bool {
-        let standing = self.candidates.health.lock();
-        let turn = |(_, candidate): &(usize, &Candidate)| self.terms.preferred.ready_at(candidate, &standing, now);
-        let Some((place, _)) = self.left.iter().enumerate().min_by_key(turn) else { return false };
-        let resting = |candidate: &Candidate| Some((candidate.clone(), candidate.cooldown(&standing, now)?));
-        let passed: Vec<_> = self.left[..place].iter().filter_map(resting).collect();
-        drop(standing);
-        for (candidate, rest) in passed {
-            if !self.notes[self.since..].iter().any(|note| note.candidate == candidate) {
-                let why = format!("not tried, in cooldown for another {} s", (rest.until - now).div_ceil(1000));
-                self.skip(candidate, rest.reason, why);
+        let health = self.candidates.health.lock();
+        let ready_at = |(_, candidate): &(usize, &Candidate)| self.terms.preferred.ready_at(candidate, &health, now);
+        let Some((index, _)) = self.untried.iter().enumerate().min_by_key(ready_at) else { return false };
+        let in_cooldown = |candidate: &Candidate| Some((candidate.clone(), candidate.cooldown(&health, now)?));
+        let skipped: Vec<_> = self.untried[..index].iter().filter_map(in_cooldown).collect();
+        drop(health);
+        for (candidate, cooldown) in skipped {
+            if !self.notes[self.notes_start..].iter().any(|note| note.candidate == candidate) {
+                let why = format!("not tried, in cooldown for another {} s", (cooldown.until - now).div_ceil(1000));
+                self.skip(candidate, cooldown.reason, why);
             }
         }
-        self.current = self.left.remove(place);
+        self.current = self.untried.remove(index);
         self.retry.switched();
         self.tried.clear();
         self.think(self.terms.level);
@@ -347,9 +348,9 @@ impl Failover {
 
     /// Combines the failures into one error: a single failure unchanged, else a list of candidates and reasons.
     fn combined_error(&self, last: &Error) -> Error {
-        let notes = &self.notes[self.since..];
-        let is_latest = |(place, note): &(usize, &CandidateNote)| {
-            !notes[place + 1..].iter().any(|later| later.candidate == note.candidate)
+        let notes = &self.notes[self.notes_start..];
+        let is_latest = |(index, note): &(usize, &CandidateNote)| {
+            !notes[index + 1..].iter().any(|later| later.candidate == note.candidate)
         };
         let lines: Vec<_> = notes.iter().enumerate().filter(is_latest).map(|(_, note)| note.to_string()).collect();
         if lines.len() < 2 {

@@ -175,18 +175,18 @@ impl ProfileHealth {
     /// Returns the cooldown of a model of a profile, if any: the one that ends last.
     pub fn cooldown(&self, profile: &str, model: &str, now: u64) -> Option<Cooldown> {
         let stats = self.profiles.get(profile)?;
-        let is_meant = stats.cooldown_model.as_deref().is_none_or(|meant| meant == model);
-        let rest = |until: Option<u64>, reason: &Option<String>| {
+        let applies = stats.cooldown_model.as_deref().is_none_or(|limited_to| limited_to == model);
+        let cooldown = |until: Option<u64>, reason: &Option<String>| {
             let reason = reason.clone().unwrap_or_else(|| FailureReason::Unknown.as_str().to_owned());
             until.filter(|until| *until > now).map(|until| Cooldown { until, reason })
         };
-        let scoped = stats.models.get(model);
-        let rests = [
-            rest(stats.disabled_until, &stats.disabled_reason),
-            rest(stats.cooldown_until.filter(|_| is_meant), &stats.cooldown_reason),
-            scoped.and_then(|scoped| rest(scoped.cooldown_until, &scoped.cooldown_reason)),
+        let model_stats = stats.models.get(model);
+        let cooldowns = [
+            cooldown(stats.disabled_until, &stats.disabled_reason),
+            cooldown(stats.cooldown_until.filter(|_| applies), &stats.cooldown_reason),
+            model_stats.and_then(|model_stats| cooldown(model_stats.cooldown_until, &model_stats.cooldown_reason)),
         ];
-        rests.into_iter().flatten().max_by_key(|rest| rest.until)
+        cooldowns.into_iter().flatten().max_by_key(|cooldown| cooldown.until)
     }
 
     /// Returns why a model of a profile failed last, if it has not answered since. Failures are forgotten after
@@ -214,9 +214,9 @@ impl ProfileHealth {
         match blame {
             Blame::Profile => stats.extend_cooldown(error, now),
             Blame::Model => {
-                let scoped = stats.models.entry(model.to_owned()).or_default();
-                scoped.count(FailureReason::of(error), now);
-                scoped.extend_cooldown(error, now);
+                let model_stats = stats.models.entry(model.to_owned()).or_default();
+                model_stats.count(FailureReason::of(error), now);
+                model_stats.extend_cooldown(error, now);
             }
             Blame::Request => {}
         }
@@ -241,9 +241,9 @@ impl HealthStats {
     fn unfold(&mut self) {
         if let Some(model) = self.cooldown_model.take() {
             let (until, reason) = (self.cooldown_until.take(), self.cooldown_reason.take());
-            let scoped = self.models.entry(model).or_default();
-            if scoped.cooldown_until < until {
-                (scoped.cooldown_until, scoped.cooldown_reason) = (until, reason);
+            let model_stats = self.models.entry(model).or_default();
+            if model_stats.cooldown_until < until {
+                (model_stats.cooldown_until, model_stats.cooldown_reason) = (until, reason);
             }
         }
     }
@@ -251,13 +251,13 @@ impl HealthStats {
     /// Copies the longest cooldown of a model to the profile's fields, which OpenClaw reads, unless the whole profile
     /// is in cooldown.
     fn fold(&mut self, now: u64) {
-        let longest = self.models.iter().max_by_key(|(_, scoped)| scoped.cooldown_until);
-        if let Some((model, scoped)) = longest
-            && scoped.cooldown_until > Some(now)
+        let longest = self.models.iter().max_by_key(|(_, model_stats)| model_stats.cooldown_until);
+        if let Some((model, model_stats)) = longest
+            && model_stats.cooldown_until > Some(now)
             && self.cooldown_until <= Some(now)
         {
-            self.cooldown_until = scoped.cooldown_until;
-            self.cooldown_reason.clone_from(&scoped.cooldown_reason);
+            self.cooldown_until = model_stats.cooldown_until;
+            self.cooldown_reason.clone_from(&model_stats.cooldown_reason);
             self.cooldown_model = Some(model.clone());
         }
     }
@@ -274,22 +274,22 @@ impl HealthStats {
     /// Extends the cooldown, never shortens it.
     fn extend_cooldown(&mut self, error: &Error, now: u64) {
         let reason = FailureReason::of(error);
-        let asked = error.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let requested = error.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let (until, why) = if reason == FailureReason::Billing {
             (&mut self.disabled_until, &mut self.disabled_reason)
         } else {
             (&mut self.cooldown_until, &mut self.cooldown_reason)
         };
-        let is_resting = until.is_some_and(|until| until > now);
-        if !is_resting {
+        let is_cooling_down = until.is_some_and(|until| until > now);
+        if !is_cooling_down {
             self.error_count = self.error_count.saturating_add(1);
         }
-        let step = match (reason, is_resting) {
+        let step = match (reason, is_cooling_down) {
             (FailureReason::Billing, _) => NO_CREDIT_COOLDOWN,
             (_, true) => 0,
             (_, false) => COOLDOWNS[(self.error_count.max(1) as usize - 1).min(COOLDOWNS.len() - 1)],
         };
-        let end = now.saturating_add(step.max(asked).min(FORGET_AFTER));
+        let end = now.saturating_add(step.max(requested).min(FORGET_AFTER));
         if until.is_none_or(|until| until < end) {
             *until = Some(end);
             *why = Some(reason.as_str().to_owned());
@@ -310,9 +310,9 @@ impl fmt::Debug for HealthTracker {
 }
 
 impl HealthTracker {
-    /// Creates a tracker with this initial state; `keep` is called on each change and must not block.
-    pub fn new(standing: ProfileHealth, keep: impl Fn(&ProfileHealth) + Send + Sync + 'static) -> Self {
-        Self { health: Mutex::new(standing), persist: Box::new(keep) }
+    /// Creates a tracker with this initial state; `persist` is called on each change and must not block.
+    pub fn new(health: ProfileHealth, persist: impl Fn(&ProfileHealth) + Send + Sync + 'static) -> Self {
+        Self { health: Mutex::new(health), persist: Box::new(persist) }
     }
 
     /// Returns a copy of the current state.
@@ -326,14 +326,14 @@ impl HealthTracker {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut ProfileHealth)) {
-        let mut standing = self.lock();
-        change(&mut standing);
-        (self.persist)(&standing);
+        let mut health = self.lock();
+        change(&mut health);
+        (self.persist)(&health);
     }
 }
 
 impl Default for HealthTracker {
-    /// An empty book that is not persisted.
+    /// Creates an empty tracker that is not persisted.
     fn default() -> Self {
         Self::new(ProfileHealth::default(), |_| {})
     }

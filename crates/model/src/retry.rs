@@ -100,13 +100,13 @@ pub struct RetryBudget {
     /// Number of delays for the current candidate.
     streak: u32,
     /// Time of the first request to the current candidate; its first failure, if unknown.
-    begun: Option<u64>,
+    first_request_at: Option<u64>,
 }
 
 impl RetryBudget {
     /// Creates a full budget. Runs with different seeds do not retry at the same moment.
     pub fn new(limits: RetryLimits, seed: u64) -> Self {
-        Self { limits, jitter_state: seed, rate_limited: 0, retried: 0, since: None, streak: 0, begun: None }
+        Self { limits, jitter_state: seed, rate_limited: 0, retried: 0, since: None, streak: 0, first_request_at: None }
     }
 
     /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
@@ -121,45 +121,45 @@ impl RetryBudget {
         deadline: Option<u64>,
         others: OtherCandidates,
     ) -> Option<RetryDelay> {
-        let longest = self.limits.max_delay;
+        let max_delay = self.limits.max_delay;
         let is_rate_limit = error.kind == ErrorKind::RateLimit;
         if is_rate_limit {
             self.rate_limited = self.rate_limited.saturating_add(1);
         }
-        self.begun.get_or_insert(since);
+        self.first_request_at.get_or_insert(since);
         let start = *self.since.get_or_insert(since);
-        let asked = error.retry_after.unwrap_or_default();
-        let least = self.backoff(error, self.streak).max(asked);
-        let after = least.saturating_add(least.mul_f64(self.next_jitter() / 4.0));
-        let wakes = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let requested = error.retry_after.unwrap_or_default();
+        let min_delay = self.backoff(error, self.streak).max(requested);
+        let after = min_delay.saturating_add(min_delay.mul_f64(self.next_jitter() / 4.0));
+        let retry_at = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
             self.rate_limited < self.limits.rate_limits
         } else {
             self.retried < self.limits.retries
         };
-        let is_in_time = deadline.is_none_or(|deadline| wakes < deadline)
-            && Duration::from_millis(wakes.saturating_sub(start)) <= self.limits.total;
-        let is_worth_it = asked <= longest
-            && least <= self.max_acceptable_delay(error, others)
+        let is_in_time = deadline.is_none_or(|deadline| retry_at < deadline)
+            && Duration::from_millis(retry_at.saturating_sub(start)) <= self.limits.total;
+        let is_worth_it = requested <= max_delay
+            && min_delay <= self.max_acceptable_delay(error, others)
             && self.streak < max_consecutive_retries(error);
         if !is_worth_it || !has_budget || !is_in_time {
             return None;
         }
-        let most = self.max_attempts(error, others);
+        let max_attempts = self.max_attempts(error, others);
         self.streak = self.streak.saturating_add(1);
         self.retried += u32::from(!is_rate_limit);
-        Some(RetryDelay { after, attempt: self.streak + 1, max_attempts: most.max(self.streak + 1) })
+        Some(RetryDelay { after, attempt: self.streak + 1, max_attempts: max_attempts.max(self.streak + 1) })
     }
 
     /// Returns the attempts and time spent on the current candidate, if it was tried more than once.
     pub fn spent(&self, now: u64) -> Option<RetrySpent> {
-        let time = Duration::from_millis(now.saturating_sub(self.begun?));
+        let time = Duration::from_millis(now.saturating_sub(self.first_request_at?));
         (self.streak > 0).then_some(RetrySpent { attempts: self.streak + 1, time })
     }
 
     /// Records a failover: delays start with the first again. The budget is unchanged.
     pub fn switched(&mut self) {
-        (self.streak, self.begun) = (0, None);
+        (self.streak, self.first_request_at) = (0, None);
     }
 
     /// Records an answer: the budget is full again.
@@ -167,12 +167,12 @@ impl RetryBudget {
         *self = Self::new(self.limits, self.jitter_state);
     }
 
-    /// Returns the delay after this many delays, without jitter.
-    fn backoff(&self, error: &Error, waits: u32) -> Duration {
+    /// Returns the backoff delay after `previous` earlier delays, without jitter.
+    fn backoff(&self, error: &Error, previous: u32) -> Duration {
         // A refused connection fails at once: a user with a configuration error should not wait long.
         let first =
             if error.kind == ErrorKind::Connect { self.limits.initial_delay / 2 } else { self.limits.initial_delay };
-        first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.max_delay)
+        first.saturating_mul(2_u32.saturating_pow(previous)).min(self.limits.max_delay)
     }
 
     /// Returns the maximum acceptable delay.
@@ -193,12 +193,12 @@ impl RetryBudget {
     fn max_attempts(&self, error: &Error, others: OtherCandidates) -> u32 {
         let RetryLimits { rate_limits, retries, total, .. } = self.limits;
         let retries = if error.kind == ErrorKind::RateLimit { rate_limits.saturating_sub(1) } else { retries };
-        let (patience, asked) = (self.max_acceptable_delay(error, others), error.retry_after.unwrap_or_default());
+        let (max_delay, requested) = (self.max_acceptable_delay(error, others), error.retry_after.unwrap_or_default());
         let mut sum = Duration::ZERO;
-        let fits = |waits: &u32| {
-            let wait = self.backoff(error, *waits).max(asked);
-            sum = sum.saturating_add(wait);
-            wait <= patience && sum <= total
+        let fits = |previous: &u32| {
+            let delay = self.backoff(error, *previous).max(requested);
+            sum = sum.saturating_add(delay);
+            delay <= max_delay && sum <= total
         };
         1 + (0..retries.min(max_consecutive_retries(error))).take_while(fits).count() as u32
     }
@@ -238,38 +238,38 @@ mod tests {
     }
 
     /// Returns the delays in whole seconds, without jitter, for a model that always fails this way and at once.
-    fn waits(error: &Error, others: OtherCandidates) -> Vec<u64> {
+    fn delays(error: &Error, others: OtherCandidates) -> Vec<u64> {
         let (mut retry, mut now) = (RetryBudget::new(RetryLimits::default(), 7), 0);
-        let mut waits = Vec::new();
+        let mut delays = Vec::new();
         for _ in 0..20 {
-            let Some(RetryDelay { after: wait, .. }) = retry.wait(error, (now, now), None, others) else { break };
-            now += wait.as_millis() as u64;
+            let Some(RetryDelay { after: delay, .. }) = retry.wait(error, (now, now), None, others) else { break };
+            now += delay.as_millis() as u64;
             // Jitter adds at most a quarter, and every step doubles: rounding down to a power of two yields the step.
-            let seconds = wait.as_secs_f64();
-            waits.push(if seconds >= 60.0 { 60 } else { 1 << seconds.log2() as u32 });
+            let seconds = delay.as_secs_f64();
+            delays.push(if seconds >= 60.0 { 60 } else { 1 << seconds.log2() as u32 });
         }
-        waits
+        delays
     }
 
     #[test]
-    fn waits_double_until_the_budget_is_spent() {
-        assert_eq!(waits(&error(ErrorKind::RateLimit, None), OtherCandidates::None), [2, 4, 8, 16]);
-        assert_eq!(waits(&error(ErrorKind::Server, None), OtherCandidates::None), [2, 4, 8, 16]);
-        assert_eq!(waits(&error(ErrorKind::Connect, None), OtherCandidates::None), [1, 2]);
+    fn delays_double_until_the_budget_is_spent() {
+        assert_eq!(delays(&error(ErrorKind::RateLimit, None), OtherCandidates::None), [2, 4, 8, 16]);
+        assert_eq!(delays(&error(ErrorKind::Server, None), OtherCandidates::None), [2, 4, 8, 16]);
+        assert_eq!(delays(&error(ErrorKind::Connect, None), OtherCandidates::None), [1, 2]);
     }
 
     #[test]
-    fn nobody_waits_long_while_another_is_ready() {
+    fn delays_are_short_while_another_candidate_is_ready() {
         const NONE: [u64; 0] = [];
-        assert_eq!(waits(&error(ErrorKind::Overloaded, None), OtherCandidates::Ready), [2, 4, 8]);
-        assert_eq!(waits(&error(ErrorKind::Overloaded, Some(9)), OtherCandidates::Ready), NONE);
-        assert_eq!(waits(&error(ErrorKind::RateLimit, None), OtherCandidates::Ready), NONE);
-        assert_eq!(waits(&error(ErrorKind::RateLimit, Some(1)), OtherCandidates::Ready), [2, 4, 8]);
-        assert_eq!(waits(&error(ErrorKind::Timeout, None), OtherCandidates::Ready), NONE);
+        assert_eq!(delays(&error(ErrorKind::Overloaded, None), OtherCandidates::Ready), [2, 4, 8]);
+        assert_eq!(delays(&error(ErrorKind::Overloaded, Some(9)), OtherCandidates::Ready), NONE);
+        assert_eq!(delays(&error(ErrorKind::RateLimit, None), OtherCandidates::Ready), NONE);
+        assert_eq!(delays(&error(ErrorKind::RateLimit, Some(1)), OtherCandidates::Ready), [2, 4, 8]);
+        assert_eq!(delays(&error(ErrorKind::Timeout, None), OtherCandidates::Ready), NONE);
     }
 
     #[test]
-    fn a_wait_of_more_than_a_minute_is_not_slept() {
+    fn a_requested_delay_over_a_minute_is_not_retried() {
         let mut retry = RetryBudget::new(unattended(), 0);
         assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), (0, 0), None, OtherCandidates::None), None);
         assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), (0, 0), None, OtherCandidates::None).is_some());
@@ -279,14 +279,14 @@ mod tests {
     fn eight_retries_fit_into_a_window_of_quick_failures() {
         let mut retry = RetryBudget::new(RetryLimits { max_delay: Duration::from_secs(5), ..unattended() }, 1);
         let server = error(ErrorKind::Server, None);
-        let tries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some()).count();
-        assert_eq!(tries, 8);
+        let retries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some()).count();
+        assert_eq!(retries, 8);
         retry.succeeded();
         assert!(retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some());
     }
 
     #[test]
-    fn a_model_that_hangs_is_asked_again_only_if_nobody_waits() {
+    fn a_model_that_hangs_is_retried_only_in_unattended_runs() {
         let timeout = error(ErrorKind::Timeout, None);
         assert_eq!(
             RetryBudget::new(RetryLimits::default(), 1).wait(&timeout, (0, 120_000), None, OtherCandidates::None),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_says_which_attempt_follows_and_how_many_there_are_at_most() {
+    fn a_delay_has_the_attempt_number_and_the_maximum() {
         let counted = |kind, retry_after, others| {
             let mut retry = RetryBudget::new(RetryLimits::default(), 3);
             let mut now = 0;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_different_seeds_come_back_at_different_moments() {
+    fn different_seeds_give_different_delays() {
         let wait = |seed| {
             let wait = RetryBudget::new(RetryLimits::default(), seed).wait(
                 &error(ErrorKind::Server, None),
@@ -328,21 +328,21 @@ mod tests {
             );
             wait.unwrap().after
         };
-        let waits: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
-        assert_eq!(waits.len(), 50);
+        let delays: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
+        assert_eq!(delays.len(), 50);
         assert_eq!(wait(3), wait(3));
     }
 
     #[derive(Debug, Clone)]
-    struct Fall {
+    struct Failure {
         kind: ErrorKind,
         retry_after: Option<u64>,
-        took: u64,
+        elapsed: u64,
         is_switched: bool,
         others: OtherCandidates,
     }
 
-    fn fall() -> impl Strategy<Value = Fall> {
+    fn failure() -> impl Strategy<Value = Failure> {
         let others = prop_oneof![Just(OtherCandidates::Ready), Just(OtherCandidates::None)];
         (
             proptest::sample::select(&TRANSIENT[..]),
@@ -351,10 +351,10 @@ mod tests {
             any::<bool>(),
             others,
         )
-            .prop_map(|(kind, retry_after, took, is_switched, others)| Fall {
+            .prop_map(|(kind, retry_after, elapsed, is_switched, others)| Failure {
                 kind,
                 retry_after,
-                took,
+                elapsed,
                 is_switched,
                 others,
             })
@@ -362,34 +362,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_run_of_failures_gets_more_than_the_budget_or_sleeps_past_the_deadline(
-            falls in proptest::collection::vec(fall(), 0..200),
+        fn retries_stay_within_the_budget_and_the_deadline(
+            failures in proptest::collection::vec(failure(), 0..200),
             seed in any::<u64>(),
             deadline in proptest::option::of(0..600_000_u64),
             total in 0..400_u64,
         ) {
             let limits = RetryLimits { total: Duration::from_secs(total), ..RetryLimits::default() };
             let (mut retry, mut now) = (RetryBudget::new(limits, seed), 0);
-            let (mut limited, mut others, mut first) = (0, 0, None);
-            for fall in falls {
-                let began = now;
-                now += fall.took;
-                let error = error(fall.kind, fall.retry_after);
-                first.get_or_insert(began);
-                match retry.wait(&error, (began, now), deadline, fall.others) {
-                    Some(RetryDelay { after: wait, attempt, max_attempts: most }) => {
-                        now += wait.as_millis() as u64;
-                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.initial_delay / 2));
-                        prop_assert!(wait <= limits.max_delay.mul_f64(1.25));
+            let (mut rate_limited, mut other_retries, mut first) = (0, 0, None);
+            for failure in failures {
+                let started = now;
+                now += failure.elapsed;
+                let error = error(failure.kind, failure.retry_after);
+                first.get_or_insert(started);
+                match retry.wait(&error, (started, now), deadline, failure.others) {
+                    Some(RetryDelay { after: delay, attempt, max_attempts: max }) => {
+                        now += delay.as_millis() as u64;
+                        prop_assert!(delay >= error.retry_after.unwrap_or_default().max(limits.initial_delay / 2));
+                        prop_assert!(delay <= limits.max_delay.mul_f64(1.25));
                         prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                         prop_assert!(now - first.unwrap_or(now) <= total * 1_000);
-                        prop_assert!(attempt > 1 && attempt <= most);
-                        if fall.kind == ErrorKind::RateLimit { limited += 1 } else { others += 1 }
+                        prop_assert!(attempt > 1 && attempt <= max);
+                        if failure.kind == ErrorKind::RateLimit { rate_limited += 1 } else { other_retries += 1 }
                     }
-                    None => if fall.is_switched { retry.switched() },
+                    None => if failure.is_switched { retry.switched() },
                 }
             }
-            prop_assert!(limited < 10 && others <= 8, "{limited} {others}");
+            prop_assert!(rate_limited < 10 && other_retries <= 8, "{rate_limited} {other_retries}");
         }
     }
 }

@@ -75,9 +75,9 @@ pub fn uses_reasoning_tags(provider: &str) -> bool {
 }
 
 impl ModelSpec {
-    /// True if this model wrote the message: only then does it accept its signatures back.
-    pub fn wrote(&self, said: &Assistant) -> bool {
-        said.api == self.api && said.provider == self.provider && said.model == self.model
+    /// True if this model wrote the message. A model accepts only its own signatures back.
+    pub fn wrote(&self, message: &Assistant) -> bool {
+        message.api == self.api && message.provider == self.provider && message.model == self.model
     }
 }
 

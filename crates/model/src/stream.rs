@@ -70,9 +70,9 @@ pub struct ModelAnswer {
 
 #[derive(Debug)]
 enum AnswerPart {
-    Text { text: String, seal: Option<String> },
-    Thinking { text: String, seal: Option<String>, is_redacted: bool },
-    Call { index: usize, id: String, name: String, arguments: String, seal: Option<String> },
+    Text { text: String, signature: Option<String> },
+    Thinking { text: String, signature: Option<String>, is_redacted: bool },
+    Call { index: usize, id: String, name: String, arguments: String, signature: Option<String> },
 }
 
 impl ModelAnswer {
@@ -84,26 +84,26 @@ impl ModelAnswer {
     /// Appends text.
     pub fn text(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(AnswerPart::Text { text, seal: None }) => text.push_str(delta),
-            _ => self.parts.push(AnswerPart::Text { text: delta.to_owned(), seal: None }),
+            Some(AnswerPart::Text { text, signature: None }) => text.push_str(delta),
+            _ => self.parts.push(AnswerPart::Text { text: delta.to_owned(), signature: None }),
         }
     }
 
     /// Appends reasoning.
     pub fn thinking(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(AnswerPart::Thinking { text, seal: None, .. }) => text.push_str(delta),
-            _ => self.parts.push(AnswerPart::Thinking { text: delta.to_owned(), seal: None, is_redacted: false }),
+            Some(AnswerPart::Thinking { text, signature: None, .. }) => text.push_str(delta),
+            _ => self.parts.push(AnswerPart::Thinking { text: delta.to_owned(), signature: None, is_redacted: false }),
         }
     }
 
     /// Appends a part of a tool call.
     pub fn call(&mut self, delta: CallDelta) {
-        let known = self.parts.iter_mut().find_map(|part| match part {
+        let existing = self.parts.iter_mut().find_map(|part| match part {
             AnswerPart::Call { index, id, name, arguments, .. } if *index == delta.index => Some((id, name, arguments)),
             AnswerPart::Call { .. } | AnswerPart::Text { .. } | AnswerPart::Thinking { .. } => None,
         });
-        match known {
+        match existing {
             Some((id, name, arguments)) => {
                 id.push_str(delta.id.as_deref().unwrap_or_default());
                 name.push_str(delta.name.as_deref().unwrap_or_default());
@@ -114,28 +114,32 @@ impl ModelAnswer {
                 id: delta.id.unwrap_or_default(),
                 name: delta.name.unwrap_or_default(),
                 arguments: delta.arguments,
-                seal: None,
+                signature: None,
             }),
         }
     }
 
     /// Adds a signature to a block. A signature for an unknown call is dropped.
-    pub fn sign(&mut self, mark: Signature) {
+    pub fn sign(&mut self, value: Signature) {
         let text = String::new();
-        match (mark, self.parts.last_mut()) {
-            (Signature::Thinking(mark), Some(AnswerPart::Thinking { seal: seal @ None, .. }))
-            | (Signature::Text(mark), Some(AnswerPart::Text { seal: seal @ None, .. })) => *seal = Some(mark),
-            (Signature::Thinking(mark), _) => {
-                self.parts.push(AnswerPart::Thinking { text, seal: Some(mark), is_redacted: false });
+        match (value, self.parts.last_mut()) {
+            (Signature::Thinking(value), Some(AnswerPart::Thinking { signature: signature @ None, .. }))
+            | (Signature::Text(value), Some(AnswerPart::Text { signature: signature @ None, .. })) => {
+                *signature = Some(value)
             }
-            (Signature::Redacted(mark), _) => {
-                self.parts.push(AnswerPart::Thinking { text, seal: Some(mark), is_redacted: true })
+            (Signature::Thinking(value), _) => {
+                self.parts.push(AnswerPart::Thinking { text, signature: Some(value), is_redacted: false });
             }
-            (Signature::Text(mark), _) => self.parts.push(AnswerPart::Text { text, seal: Some(mark) }),
-            (Signature::Call(which, mark), _) => {
+            (Signature::Redacted(value), _) => {
+                self.parts.push(AnswerPart::Thinking { text, signature: Some(value), is_redacted: true })
+            }
+            (Signature::Text(value), _) => self.parts.push(AnswerPart::Text { text, signature: Some(value) }),
+            (Signature::Call(call_index, value), _) => {
                 for part in &mut self.parts {
                     match part {
-                        AnswerPart::Call { index, seal, .. } if *index == which => *seal = Some(mark.clone()),
+                        AnswerPart::Call { index, signature, .. } if *index == call_index => {
+                            *signature = Some(value.clone())
+                        }
                         AnswerPart::Call { .. } | AnswerPart::Text { .. } | AnswerPart::Thinking { .. } => {}
                     }
                 }
@@ -153,16 +157,18 @@ impl ModelAnswer {
     /// string.
     pub fn into_blocks(self) -> Vec<Block> {
         let block = |part| match part {
-            AnswerPart::Text { text, seal } => Block::Text(TextBlock { text, extra: field("textSignature", seal) }),
-            AnswerPart::Thinking { text: thinking, seal: thinking_signature, is_redacted } => {
+            AnswerPart::Text { text, signature } => {
+                Block::Text(TextBlock { text, extra: field("textSignature", signature) })
+            }
+            AnswerPart::Thinking { text: thinking, signature: thinking_signature, is_redacted } => {
                 let extra = field("redacted", is_redacted.then_some(true));
                 Block::Thinking(ThinkingBlock { thinking, thinking_signature, extra })
             }
-            AnswerPart::Call { index, id, name, arguments, seal } => Block::ToolCall(ToolCall {
+            AnswerPart::Call { index, id, name, arguments, signature } => Block::ToolCall(ToolCall {
                 id: if id.trim().is_empty() { format!("call_{index}") } else { id },
                 name,
                 arguments: parse_arguments(&arguments),
-                extra: field("thoughtSignature", seal),
+                extra: field("thoughtSignature", signature),
             }),
         };
         self.parts.into_iter().map(block).collect()
@@ -186,22 +192,22 @@ mod tests {
 
     use super::*;
 
-    fn piece(index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) -> CallDelta {
+    fn call_delta(index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) -> CallDelta {
         CallDelta { index, id: id.map(str::to_owned), name: name.map(str::to_owned), arguments: arguments.to_owned() }
     }
 
     #[test]
-    fn blocks_keep_the_order_in_which_they_began() {
+    fn blocks_keep_the_order_in_which_they_started() {
         let mut answer = ModelAnswer::default();
         answer.thinking("hm");
         answer.text("Let ");
         answer.text("me.");
-        answer.call(piece(0, Some("a"), Some("read"), "{\"pa"));
-        answer.call(piece(1, None, Some("ls"), ""));
-        answer.call(piece(0, None, None, "th\":1}"));
-        let told = serde_json::to_value(answer.into_blocks()).unwrap();
+        answer.call(call_delta(0, Some("a"), Some("read"), "{\"pa"));
+        answer.call(call_delta(1, None, Some("ls"), ""));
+        answer.call(call_delta(0, None, None, "th\":1}"));
+        let blocks = serde_json::to_value(answer.into_blocks()).unwrap();
         assert_eq!(
-            told,
+            blocks,
             json!([
                 {"type": "thinking", "thinking": "hm"},
                 {"type": "text", "text": "Let me."},
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_ends_its_block_and_stays_with_it() {
+    fn a_signature_ends_its_block_and_stays_with_it() {
         let mut answer = ModelAnswer::default();
         answer.thinking("a");
         answer.sign(Signature::Thinking("s1".to_owned()));
@@ -223,12 +229,12 @@ mod tests {
         answer.text("x");
         answer.sign(Signature::Text("s5".to_owned()));
         answer.text("y");
-        answer.call(piece(3, Some("c"), Some("ls"), ""));
+        answer.call(call_delta(3, Some("c"), Some("ls"), ""));
         answer.sign(Signature::Call(3, "s6".to_owned()));
         answer.sign(Signature::Call(4, "lost".to_owned()));
-        let told = serde_json::to_value(answer.into_blocks()).unwrap();
+        let blocks = serde_json::to_value(answer.into_blocks()).unwrap();
         assert_eq!(
-            told,
+            blocks,
             json!([
                 {"type": "thinking", "thinking": "a", "thinkingSignature": "s1"},
                 {"type": "thinking", "thinking": "b", "thinkingSignature": "s2"},
@@ -242,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_not_json_stay_a_text() {
+    fn arguments_that_are_not_json_stay_a_string() {
         assert_eq!(parse_arguments("{\"path\": "), json!("{\"path\": "));
     }
 }

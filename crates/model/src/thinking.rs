@@ -98,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_levels() {
-        for (words, level) in [
+    fn names_and_aliases_are_parsed() {
+        for (aliases, level) in [
             ("off none", ReasoningLevel::Off),
             ("think min minimal", ReasoningLevel::Minimal),
             ("on enable low thinkhard think-hard", ReasoningLevel::Low),
@@ -107,16 +107,16 @@ mod tests {
             ("high ultra ultrathink highest max HIGH", ReasoningLevel::High),
             ("xhigh x-high", ReasoningLevel::Xhigh),
         ] {
-            assert!(words.split(' ').all(|word| ReasoningLevel::parse(word) == Some(level)), "{words}");
+            assert!(aliases.split(' ').all(|alias| ReasoningLevel::parse(alias) == Some(level)), "{aliases}");
             assert_eq!(ReasoningLevel::parse(level.as_str()), Some(level));
         }
         assert_eq!((ReasoningLevel::parse("very"), ReasoningLevel::parse("")), (None, None));
     }
 
     #[test]
-    fn a_level_that_is_missing_becomes_the_next_higher_or_else_lower_one() {
+    fn an_unsupported_level_becomes_the_next_higher_else_lower_one() {
         use ReasoningLevel::{High, Low, Medium, Minimal, Off, Xhigh};
-        for (wanted, available, given) in [
+        for (wanted, available, expected) in [
             (Minimal, &[Low, High][..], Low),
             (Medium, &[Low, High], High),
             (Xhigh, DEFAULT_LEVELS, High),
@@ -124,12 +124,12 @@ mod tests {
             (Off, &[High], Off),
             (High, &[], Off),
         ] {
-            assert_eq!(wanted.clamp(available), given, "{wanted:?} of {available:?}");
+            assert_eq!(wanted.clamp(available), expected, "{wanted:?} of {available:?}");
         }
     }
 
     #[test]
-    fn levels_are_offered_only_by_a_refusal_about_reasoning() {
+    fn levels_are_read_only_from_errors_about_reasoning() {
         let offer = |kind, text: &str| offered_levels(&Error::new(kind, text));
         let text = "Unsupported value: 'reasoning_effort' does not support 'medium'. Supported values are: 'low', 'high'. high is best";
         assert_eq!(offer(ErrorKind::Rejected, text), [ReasoningLevel::Low, ReasoningLevel::High]);

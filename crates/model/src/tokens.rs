@@ -24,9 +24,9 @@ pub fn estimate(text: &str) -> u64 {
     let mut run = CharRun { class: Class::Newline, last: '\n', length: 0 };
     let mut tenths = 0;
     let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
-        tenths += run.cost_of(letter);
-        rest = &rest[letter.len_utf8()..];
+    while let Some(c) = rest.chars().next() {
+        tenths += run.cost_of(c);
+        rest = &rest[c.len_utf8()..];
         if run.class == Class::Lower {
             // Most of a text is words, so the remainder of a word is counted at once.
             let end = rest.bytes().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
@@ -101,14 +101,14 @@ impl CharRun {
     }
 
     /// Returns the cost of one more character, in tenths of a token.
-    fn cost_of(&mut self, letter: char) -> u64 {
-        let class = Class::of(letter);
+    fn cost_of(&mut self, c: char) -> u64 {
+        let class = Class::of(c);
         let before = self.class;
         // A capital belongs to the word that it starts.
         let is_capitalised = before == Class::Upper && class == Class::Lower && self.length == 1;
         self.length = if class == before || is_capitalised { self.length.saturating_add(1) } else { 1 };
-        let is_repeated = letter == self.last;
-        (self.class, self.last) = (class, letter);
+        let is_repeated = c == self.last;
+        (self.class, self.last) = (class, c);
         match (class, self.length) {
             // Letters after several capitals, or after an accented letter, are partly merged into known tokens.
             (Class::Lower, 1) if before == Class::Upper => 7,
@@ -130,7 +130,7 @@ impl CharRun {
             (Class::Mark, 1) => 9,
             (Class::Mark, _) if is_repeated => 1,
             (Class::Mark, _) => 5,
-            (Class::NonAscii, _) => non_ascii_cost(letter),
+            (Class::NonAscii, _) => non_ascii_cost(c),
         }
     }
 }
@@ -143,8 +143,8 @@ fn word_cost(length: u64) -> u64 {
 }
 
 impl Class {
-    fn of(letter: char) -> Self {
-        match letter {
+    fn of(c: char) -> Self {
+        match c {
             'a'..='z' => Self::Lower,
             'A'..='Z' => Self::Upper,
             '0'..='9' => Self::Digit,
@@ -157,8 +157,8 @@ impl Class {
 }
 
 /// Returns the cost of a non-ASCII character, in tenths of a token.
-fn non_ascii_cost(letter: char) -> u64 {
-    match u32::from(letter) {
+fn non_ascii_cost(c: char) -> u64 {
+    match u32::from(c) {
         // An accented Latin letter splits the word that contains it.
         0x80..0x370 | 0x1e00..0x1f00 => 11,
         // Cyrillic.

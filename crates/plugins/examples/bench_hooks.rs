@@ -76,15 +76,15 @@ impl Hook for Native {
 async fn main() {
     let node = std::env::args().nth(1).map(PathBuf::from);
     let folder = tempfile::tempdir().unwrap();
-    let house = open(folder.path(), node.as_deref());
-    house.discover_registrations().await;
-    let mut ways = vec![("nobody", Hooks::default()), ("Rust", Hooks::new(vec![Arc::new(Native)], Vec::new()))];
-    let plugins = house.extensions().hooks.into_iter();
-    ways.extend(plugins.map(|hook| (known(hook.name()), Hooks::new(vec![hook], Vec::new()))));
-    for (what, messages, size) in CONVERSATIONS {
-        compare(what, &ways, &conversation(messages, size)).await;
+    let plugins_host = open(folder.path(), node.as_deref());
+    plugins_host.discover_registrations().await;
+    let mut variants = vec![("nobody", Hooks::default()), ("Rust", Hooks::new(vec![Arc::new(Native)], Vec::new()))];
+    let plugins = plugins_host.extensions().hooks.into_iter();
+    variants.extend(plugins.map(|hook| (known(hook.name()), Hooks::new(vec![hook], Vec::new()))));
+    for (label, messages, size) in CONVERSATIONS {
+        compare(label, &variants, &conversation(messages, size)).await;
     }
-    house.close().await;
+    plugins_host.close().await;
 }
 
 /// Opens the plugins under test.
@@ -94,15 +94,15 @@ fn open(folder: &Path, node: Option<&Path>) -> Plugins {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(file), text).unwrap();
     };
-    let ours = |id: &str, program: &str, script: &str| {
+    let install_command = |id: &str, program: &str, script: &str| {
         let manifest = json!({
             "id": id, "configSchema": {}, "run": [program, "plugin"], "rights": {"hooks": ["before_agent_start"]},
         });
         write(id, "homard.plugin.json", &manifest.to_string());
         write(id, "plugin", script);
     };
-    ours("python", "python3", PYTHON);
-    ours("shell", "sh", SHELL);
+    install_command("python", "python3", PYTHON);
+    install_command("shell", "sh", SHELL);
     let mut entries = json!({"python": {"enabled": true}, "shell": {"enabled": true}});
     if node.is_some() {
         write("node", "openclaw.plugin.json", &json!({"id": "node", "configSchema": {}}).to_string());
@@ -125,27 +125,27 @@ fn known(name: &str) -> &'static str {
 
 fn conversation(messages: usize, size: usize) -> Vec<Arc<Message>> {
     let text = "All about the house by the sea. ".repeat(size / 32 + 1);
-    (0..messages).map(|place| Arc::new(Message::User(User::text(&text[..size], place as u64)))).collect()
+    (0..messages).map(|index| Arc::new(Message::User(User::text(&text[..size], index as u64)))).collect()
 }
 
-async fn compare(what: &str, ways: &[(&'static str, Hooks)], messages: &[Arc<Message>]) {
+async fn compare(label: &str, variants: &[(&'static str, Hooks)], messages: &[Arc<Message>]) {
     let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
-    let mut took: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); variants.len()];
     for round in 0..WARM_UP + ROUNDS {
-        for place in (0..ways.len()).map(|place| (place + round) % ways.len()) {
-            let (who, hooks) = &ways[place];
+        for index in (0..variants.len()).map(|index| (index + round) % variants.len()) {
+            let (variant, hooks) = &variants[index];
             let event = HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages: messages.to_vec() });
             let start = Instant::now();
             let outcome = hooks.call(event, &context).await;
             let micros = start.elapsed().as_secs_f64() * 1e6;
-            let expected = (*who != "nobody").then_some(WORDS);
-            assert_eq!(outcome.answer.prepend_context.as_deref(), expected, "{who}: {outcome:?}");
+            let expected = (*variant != "nobody").then_some(WORDS);
+            assert_eq!(outcome.answer.prepend_context.as_deref(), expected, "{variant}: {outcome:?}");
             if round >= WARM_UP {
-                took[place].push(micros);
+                samples[index].push(micros);
             }
         }
     }
-    let took: serde_json::Map<String, Value> =
-        ways.iter().zip(took).map(|((who, _), took)| ((*who).to_owned(), json!(took))).collect();
-    println!("{}", json!({"what": what, "took": took}));
+    let samples: serde_json::Map<String, Value> =
+        variants.iter().zip(samples).map(|((variant, _), samples)| ((*variant).to_owned(), json!(samples))).collect();
+    println!("{}", json!({"what": label, "took": samples}));
 }

@@ -9,63 +9,63 @@ import { absent, NAMESPACES, notSupported, REGISTRARS } from "./unsupported.mjs"
 
 const COMMAND_NAME = /^[a-z][a-z0-9_-]*$/;
 
-/** Makes the api of one plugin; what it registers goes into `book`. */
-export function makeApi({ about, book, house, peer, log, dispose }) {
+/** Makes the api of one plugin; what it registers goes into `collector`. */
+export function makeApi({ about, collector, gatewayInfo, peer, log, dispose }) {
   const { id, name, version, description, source, rootDir, pluginConfig } = about;
   const api = {
     id, name, version, description, source,
     get config() {
-      return house.config();
+      return gatewayInfo.config();
     },
     pluginConfig,
-    runtime: makeRuntime({ plugin: id, house, peer, log }),
+    runtime: makeRuntime({ plugin: id, gatewayInfo, peer, log }),
     logger: makeLogger(log, id),
-    registerTool: (tool, options) => registerTool(book, about, tool, options),
-    registerHook: (events, handler, options) => registerHook(book, events, handler, options, pluginConfig),
-    registerHttpHandler: (handler) => registerHandler(book, handler),
-    registerHttpRoute: (route) => registerRoute(book, route),
+    registerTool: (tool, options) => registerTool(collector, about, tool, options),
+    registerHook: (events, handler, options) => registerHook(collector, events, handler, options, pluginConfig),
+    registerHttpHandler: (handler) => registerHandler(collector, handler),
+    registerHttpRoute: (route) => registerRoute(collector, route),
     registerChannel: undefined,
     registerProvider: undefined,
-    registerGatewayMethod: (method, handler, options) => registerMethod(book, method, handler, options),
-    registerCli: (_registrar, options) => book.told.cli.push({ commands: options?.commands ?? [] }),
-    registerService: (service) => registerService(book, service),
-    registerCommand: (command) => registerCommand(book, command),
+    registerGatewayMethod: (method, handler, options) => registerMethod(collector, method, handler, options),
+    registerCli: (_registrar, options) => collector.told.cli.push({ commands: options?.commands ?? [] }),
+    registerService: (service) => registerService(collector, service),
+    registerCommand: (command) => registerCommand(collector, command),
     resolvePath: (given) => resolvePath(given),
-    on: (hook, handler, options) => registerListener(book, hook, handler, options),
+    on: (hook, handler, options) => registerListener(collector, hook, handler, options),
   };
   const refuse = (member) => () => {
-    book.told.unsupported.push(member);
+    collector.told.unsupported.push(member);
     throw notSupported(`api.${member}`);
   };
   for (const member of REGISTRARS) {
-    // The older list is what plugins see when they look around; the newer names are only there to be called.
+    // Only the older names are enumerable, because plugins inspect the object; the newer ones can still be called.
     const enumerable = member in api;
     Object.defineProperty(api, member, { value: refuse(member), enumerable });
   }
-  const life = lifecycle(book, dispose);
+  const life = lifecycle(collector, dispose);
   const quiet = { rootDir, runtimeSource: source, registrationMode: "full", lifecycle: life };
   quiet.registerRuntimeLifecycle = life.registerRuntimeLifecycle;
-  for (const member of NAMESPACES) quiet[member] = absent(`api.${member}`, (used) => book.told.unsupported.push(used));
+  for (const member of NAMESPACES) quiet[member] = absent(`api.${member}`, (used) => collector.told.unsupported.push(used));
   for (const [member, value] of Object.entries(quiet)) Object.defineProperty(api, member, { value, enumerable: false });
   return api;
 }
 
-function lifecycle(book, signal) {
+function lifecycle(collector, signal) {
   return {
     signal,
-    onDispose: (run) => book.disposers.push(run),
-    registerRuntimeLifecycle: ({ cleanup }) => cleanup && book.disposers.push(cleanup),
+    onDispose: (run) => collector.disposers.push(run),
+    registerRuntimeLifecycle: ({ cleanup }) => cleanup && collector.disposers.push(cleanup),
   };
 }
 
-function registerTool(book, about, tool, options) {
+function registerTool(collector, about, tool, options) {
   const optional = options?.optional === true;
   const { name, names } = options ?? {};
   const isFactory = typeof tool === "function" || typeof tool?.create === "function";
   const declared = [names ?? name ?? []].flat().map(String);
   if (isFactory) {
     const make = typeof tool === "function" ? tool : (context) => tool.create(context);
-    book.add("tools", "tool", { make, optional, rootDir: about.rootDir }, { names: declared, optional, isFactory });
+    collector.add("tools", "tool", { make, optional, rootDir: about.rootDir }, { names: declared, optional, isFactory });
     return;
   }
   if (typeof tool?.name !== "string" || typeof tool.execute !== "function") {
@@ -73,73 +73,73 @@ function registerTool(book, about, tool, options) {
   }
   const parameters = toJsonSchema(tool.parameters, about.rootDir);
   const told = { name: tool.name, label: text(tool.label) ?? tool.name, description: text(tool.description) ?? "", parameters };
-  book.add("tools", "tool", { tool, told, optional }, { ...told, names: [tool.name], optional, isFactory });
+  collector.add("tools", "tool", { tool, told, optional }, { ...told, names: [tool.name], optional, isFactory });
 }
 
-function registerHook(book, events, handler, options = {}, pluginConfig) {
+function registerHook(collector, events, handler, options = {}, pluginConfig) {
   const name = options.entry?.hook?.name ?? options.name;
   if (!name || typeof handler !== "function") {
-    book.warn(`registerHook needs a function and a name; ${[events].flat().join(", ")} is ignored`);
+    collector.warn(`registerHook needs a function and a name; ${[events].flat().join(", ")} is ignored`);
     return;
   }
   if (options.register === false) return;
   const list = [events].flat().map(String);
-  book.add("internalHooks", "internalHook", { handler, pluginConfig }, { name: String(name), events: list });
+  collector.add("internalHooks", "internalHook", { handler, pluginConfig }, { name: String(name), events: list });
 }
 
-function registerListener(book, hook, handler, options = {}) {
+function registerListener(collector, hook, handler, options = {}) {
   if (typeof hook !== "string" || typeof handler !== "function") {
-    book.warn(`on needs the name of a hook and a function; ${String(hook)} is ignored`);
+    collector.warn(`on needs the name of a hook and a function; ${String(hook)} is ignored`);
     return;
   }
   const priority = Math.trunc(Math.max(-1e9, Math.min(1e9, Number(options.priority) || 0)));
   const timeoutMs = options.timeoutMs > 0 ? Math.trunc(Math.min(options.timeoutMs, 1e9)) : undefined;
-  book.add("hooks", "hook", { name: hook, handler }, { name: hook, priority, timeoutMs, guard: options.guard === true });
+  collector.add("hooks", "hook", { name: hook, handler }, { name: hook, priority, timeoutMs, guard: options.guard === true });
 }
 
-// It is asked about everything that nobody else answers, so it has no path of its own.
-function registerHandler(book, handler) {
-  if (typeof handler === "function") book.add("httpRoutes", "httpRoute", { handler, isAsked: true }, { path: "" });
-  else book.warn("registerHttpHandler needs a function; it is ignored");
+// A catch-all handler: it gets every request that no route handles, so it has no path.
+function registerHandler(collector, handler) {
+  if (typeof handler === "function") collector.add("httpRoutes", "httpRoute", { handler, isAsked: true }, { path: "" });
+  else collector.warn("registerHttpHandler needs a function; it is ignored");
 }
 
-function registerRoute(book, { path: given, handler, auth, match } = {}) {
+function registerRoute(collector, { path: given, handler, auth, match } = {}) {
   if (typeof given !== "string" || given.trim() === "" || typeof handler !== "function") {
-    book.warn("an HTTP route needs a path and a handler; it is ignored");
+    collector.warn("an HTTP route needs a path and a handler; it is ignored");
     return;
   }
   const route = given.trim().startsWith("/") ? given.trim() : `/${given.trim()}`;
-  book.add("httpRoutes", "httpRoute", { handler, isAsked: false }, { path: route, auth: text(auth), match: text(match) });
+  collector.add("httpRoutes", "httpRoute", { handler, isAsked: false }, { path: route, auth: text(auth), match: text(match) });
 }
 
-function registerMethod(book, name, handler, options) {
+function registerMethod(collector, name, handler, options) {
   if (typeof name !== "string" || name.trim() === "" || typeof handler !== "function") {
-    book.warn("a gateway method needs a name and a handler; it is ignored");
+    collector.warn("a gateway method needs a name and a handler; it is ignored");
     return;
   }
-  book.add("gatewayMethods", "gatewayMethod", { handler }, { name: name.trim(), scope: text(options?.scope) });
+  collector.add("gatewayMethods", "gatewayMethod", { handler }, { name: name.trim(), scope: text(options?.scope) });
 }
 
-function registerService(book, service) {
+function registerService(collector, service) {
   if (typeof service?.id !== "string" || typeof service.start !== "function") {
-    book.warn("a service needs an id and a start function; it is ignored");
+    collector.warn("a service needs an id and a start function; it is ignored");
     return;
   }
-  book.add("services", "service", { service }, { id: service.id });
+  collector.add("services", "service", { service }, { id: service.id });
 }
 
-function registerCommand(book, command) {
+function registerCommand(collector, command) {
   const name = String(command?.name ?? "").trim().toLowerCase();
   if (!COMMAND_NAME.test(name) || typeof command?.handler !== "function") {
-    book.warn(`the command ${JSON.stringify(name)} needs a name like "my-command" and a handler; it is ignored`);
+    collector.warn(`the command ${JSON.stringify(name)} needs a name like "my-command" and a handler; it is ignored`);
     return;
   }
   const { acceptsArgs, requireAuth = true } = command;
   const told = { name, description: text(command.description) ?? "", acceptsArgs: acceptsArgs === true, requireAuth: requireAuth !== false };
-  book.add("commands", "command", { command }, told);
+  collector.add("commands", "command", { command }, told);
 }
 
-// What is told is typed; what plugins write is not.
+// Plugins pass values of any type; only strings are reported to the gateway.
 function text(value) {
   return typeof value === "string" ? value : undefined;
 }

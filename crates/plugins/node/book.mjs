@@ -1,7 +1,7 @@
-// What one plugin registers while it loads. It becomes callable only if the whole of it went well.
+// Collects the registrations of one plugin while it loads. They become callable only if loading succeeds.
 
 /** The registrations of one plugin. */
-export class Book {
+export class RegistrationCollector {
   #counts = new Map();
   #isClosed = false;
   entries = [];
@@ -17,7 +17,7 @@ export class Book {
     this.log = log;
   }
 
-  /** Writes down something callable under `list`, with what the gateway is told of it. */
+  /** Adds a callable registration to `list`, with the description that the gateway gets. */
   add(list, kind, parts, told) {
     if (this.#isClosed) {
       this.warn(`${kind} ${told.name ?? told.id ?? told.path ?? ""} was registered after register() had returned; it is ignored`);
@@ -30,13 +30,13 @@ export class Book {
     this.told[list].push({ ref, ...told });
   }
 
-  /** Says that something is not as it should be, without giving the plugin up. */
+  /** Logs a warning; the plugin is still loaded. */
   warn(message) {
     this.diagnostics.push({ level: "warn", message });
     this.log("warn", message, this.plugin);
   }
 
-  /** Nothing more is taken. */
+  /** Rejects further registrations. */
   close() {
     this.#isClosed = true;
   }

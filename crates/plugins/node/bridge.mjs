@@ -1,4 +1,4 @@
-// What the SDK's modules, which plugins import, need of the host that runs them.
+// Functions of the host that the SDK modules, which plugins import, call.
 
 /** Filled in by the host before any plugin is loaded. */
 export const bridge = {

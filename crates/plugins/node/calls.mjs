@@ -1,12 +1,12 @@
-// Two things of plugins that answer a question: slash commands and gateway methods.
+// Calls the slash commands and gateway methods of plugins.
 
 import { actAs } from "./owner.mjs";
 
 /** Makes `command.run`: a chat command that no model sees. */
-export function commandRunner({ registry, house }) {
+export function commandRunner({ registry, gatewayInfo }) {
   return async ({ ref, ctx = {} }) => {
     const { command, plugin } = registry.get(ref, "command");
-    const reply = await actAs(plugin, () => command.handler({ config: house.config(), ...ctx }));
+    const reply = await actAs(plugin, () => command.handler({ config: gatewayInfo.config(), ...ctx }));
     return typeof reply === "string" ? { text: reply } : (reply ?? {});
   };
 }

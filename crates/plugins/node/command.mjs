@@ -1,4 +1,4 @@
-// Running a program for a plugin, with a time limit.
+// Runs a program for a plugin, with a timeout.
 
 import { spawn } from "node:child_process";
 
@@ -16,7 +16,7 @@ export function runCommandWithTimeout(argv, wish = {}) {
       child[name].setEncoding("utf8").on("data", (text) => (said[name] += text.slice(0, MOST_OUTPUT - said[name].length)));
     }
     const timer = setTimeout(() => ((isLate = true), child.kill("SIGKILL")), timeoutMs);
-    // A program may end without reading its input; that is its right.
+    // A program may exit without reading its input.
     child.stdin.on("error", () => {});
     child.stdin.end(input ?? "");
     child.on("error", (error) => (clearTimeout(timer), reject(error)));

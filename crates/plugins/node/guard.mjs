@@ -1,4 +1,4 @@
-// What plugins may not do to the process they share: speak on the protocol's stdout, read its stdin, end it.
+// Protects the shared process from plugins: they cannot write to stdout, read stdin or end the process.
 
 import { Readable, Writable } from "node:stream";
 import { format } from "node:util";
@@ -14,11 +14,11 @@ export function guard(log) {
   }
   replace("stdout", lineSink((line) => log("info", line)));
   replace("stdin", Readable.from([]));
-  // A plugin that ends the process would end its neighbours too. It gets an error in its own code instead.
+  // Ending the process would end the other plugins, too. The plugin gets an error instead.
   process.exit = (code) => {
     throw new Error(`plugins must not call process.exit(${code ?? ""}): they share this process`);
   };
-  // An interrupt in a terminal reaches the gateway too, and it is the gateway that says when to end.
+  // An interrupt in a terminal reaches the gateway, too, which then ends this process.
   process.on("SIGINT", () => {});
   process.on("uncaughtException", (error) => stray(log, "uncaught exception", error));
   process.on("unhandledRejection", (error) => stray(log, "unhandled promise rejection", error));
@@ -43,7 +43,7 @@ function lineSink(onLine) {
     write(chunk, _encoding, done) {
       const lines = (rest + chunk.toString()).split("\n");
       rest = lines.pop();
-      // Without an end in sight the rest is told as it is, so that it cannot grow for ever.
+      // A line without an end is logged in parts, so that the buffer is bounded.
       if (rest.length > 8192) lines.push(rest), (rest = "");
       for (const line of lines) if (line.trim() !== "") onLine(line);
       done();

@@ -1,4 +1,4 @@
-// Calling a plugin's listener at a point of the loop. Order, merging and deadlines are the gateway's.
+// Calls a plugin's hook at a point of the loop. The gateway handles order, merging and deadlines.
 
 import { actAs } from "./owner.mjs";
 
@@ -21,7 +21,7 @@ export function hookInvoker({ registry, resolveRefs, log }) {
   };
 }
 
-// There to be used, but not to be seen: what plugins find when they list the context is what the gateway sent.
+// Not enumerable: plugins that list the context see only what the gateway sent.
 function withSignal(context, signal) {
   if (!("abortSignal" in context)) Object.defineProperty(context, "abortSignal", { value: signal, enumerable: false });
   return context;

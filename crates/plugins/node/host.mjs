@@ -1,4 +1,4 @@
-// The Node host: runs plugins and hook handlers that are written for OpenClaw, and speaks with the gateway over
+// The Node host: runs plugins and hook handlers written for OpenClaw, and communicates with the gateway over
 // stdin and stdout. Start reading at rpc.mjs for the protocol and at loader.mjs for what happens to a plugin.
 
 import net from "node:net";
@@ -6,7 +6,7 @@ import { bridge } from "./bridge.mjs";
 import { commandRunner, methodCaller } from "./calls.mjs";
 import { guard } from "./guard.mjs";
 import { hookInvoker } from "./hooks.mjs";
-import { House } from "./house.mjs";
+import { GatewayInfo } from "./house.mjs";
 import { httpDoor } from "./http.mjs";
 import { internalHooks } from "./internal.mjs";
 import { pluginLoader } from "./loader.mjs";
@@ -28,10 +28,10 @@ const peer = new Peer({ input: process.stdin, output: protocolOutput() });
 const log = makeLog(peer, bridge.logListeners);
 const exit = guard(log);
 const lacking = hookImports();
-const house = new House(peer);
+const gatewayInfo = new GatewayInfo(peer);
 const registry = new Registry();
 const disposal = new AbortController();
-const host = { peer, log, house, registry, disposers: [], dispose: disposal.signal, resolveRefs: refResolver(peer, log) };
+const host = { peer, log, gatewayInfo, registry, disposers: [], dispose: disposal.signal, resolveRefs: refResolver(peer, log) };
 const services = new Services(host);
 Object.assign(bridge, { runAgent: (wish, plugin) => runAgent(peer, wish, plugin), log });
 
@@ -47,7 +47,7 @@ peer.serve({
   "service.stop": (params) => services.stop(params),
   "http.request": httpDoor(host),
   ...internalHooks(host),
-  "config.changed": (params) => (house.changed(params), {}),
+  "config.changed": (params) => (gatewayInfo.changed(params), {}),
   shutdown: async ({ graceMs = 5000 }) => {
     await tidyUp(graceMs);
     setImmediate(() => peer.flush().then(() => exit(0)));
@@ -60,9 +60,9 @@ function initialize(params) {
   if (params.protocol !== PROTOCOL) {
     throw new RpcError(INVALID_PARAMS, `this host speaks protocol ${PROTOCOL}, the gateway ${params.protocol}; both must come from one release`);
   }
-  house.settle(params);
+  gatewayInfo.settle(params);
   if (lacking !== null) log("warn", lacking, null);
-  return { name: "node-host", version: house.hostVersion, protocol: PROTOCOL, nodeVersion: process.versions.node, lacking };
+  return { name: "node-host", version: gatewayInfo.hostVersion, protocol: PROTOCOL, nodeVersion: process.versions.node, lacking };
 }
 
 /** Lets plugins end what they began, for so long and no longer. */
@@ -81,8 +81,8 @@ function tidyUp(graceMs) {
   return Promise.race([work(), new Promise((resolve) => setTimeout(resolve, graceMs))]);
 }
 
-// Node writes to a pipe on process.stdout and waits until it is taken; a gateway that is slow to read would stop us
-// in the middle of a plugin's code. A socket on the same file does not wait.
+// Node writes to a pipe on process.stdout synchronously; a gateway that is slow to read would block this process
+// in the middle of a plugin's code. A socket on the same file descriptor does not block.
 function protocolOutput() {
   try {
     return new net.Socket({ fd: 1, readable: false, writable: true });

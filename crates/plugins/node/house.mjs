@@ -1,7 +1,7 @@
-// What this process knows of the gateway. Plugins read the config synchronously, so a copy of it is kept here.
+// Data about the gateway: directories, version, and a copy of the config, which plugins read synchronously.
 
 /** The gateway as plugins see it. */
-export class House {
+export class GatewayInfo {
   stateDir = "";
   workspaceDir = "";
   hostVersion = "0.0.0";
@@ -14,7 +14,7 @@ export class House {
     this.#peer = peer;
   }
 
-  /** Takes what `initialize` says. */
+  /** Stores the parameters of `initialize`. */
   settle({ stateDir, workspaceDir, hostVersion, verbose, config, configHash }) {
     this.stateDir = stateDir ?? "";
     this.workspaceDir = workspaceDir ?? "";
@@ -23,18 +23,18 @@ export class House {
     this.changed({ config, hash: configHash });
   }
 
-  /** Takes a new config. */
+  /** Stores a new config. */
   changed({ config, hash }) {
     if (config !== null && typeof config === "object") this.#config = config;
     this.#hash = hash;
   }
 
-  /** The config. A copy, because one plugin's scribbles are none of another's business. */
+  /** Returns a copy of the config, so that a plugin's changes do not affect others. */
   config() {
     return structuredClone(this.#config);
   }
 
-  /** Writes a whole config, and reads what became of it. */
+  /** Writes a whole config, and returns the config as the gateway stored it. */
   async writeConfig(config, plugin) {
     await this.#peer.request("config.write", { config, baseHash: this.#hash, plugin });
     const now = await this.#peer.request("config.get", { plugin });

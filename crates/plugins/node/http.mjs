@@ -1,5 +1,5 @@
-// HTTP requests for plugins. The gateway sends a request as a message; here Node's own server and client play it
-// through to each other in memory, so that handlers get real request and response objects.
+// HTTP requests for plugins. The gateway sends a request as a message; Node's own server and client exchange it
+// in memory, so that handlers get real request and response objects.
 
 import http from "node:http";
 import { duplexPair } from "node:stream";
@@ -16,7 +16,7 @@ export function httpDoor({ registry }) {
     const visit = new Visit(request, call.signal);
     const serve = async (req, res) => {
       const answer = await actAs(plugin, () => handler(req, res));
-      // A handler for everything says whether it was meant; the handler of a route is, unless it says no.
+      // A catch-all handler returns whether it handled the request; a route handler did, unless it returns false.
       const isHandled = isAsked ? Boolean(answer) || res.writableEnded : answer !== false;
       if (!isHandled && !res.headersSent) visit.decline();
     };

@@ -1,4 +1,4 @@
-// Internal hooks: handlers in their own folders or registered by plugins; and the transforms of webhooks.
+// Internal hooks: handlers in their own directories or registered by plugins; and webhook transforms.
 
 import { importFile, unwrap } from "./loader.mjs";
 import { actAs, settle } from "./owner.mjs";
@@ -7,9 +7,9 @@ import path from "node:path";
 import { statSync } from "node:fs";
 
 /** Makes `internalHook.load`, `internalHook.emit` and `transform.run`. */
-export function internalHooks({ registry, resolveRefs, house, log }) {
+export function internalHooks({ registry, resolveRefs, gatewayInfo, log }) {
   const loadOne = async ({ name, handlerPath, export: wanted = "default", events = [], env = {} }) => {
-    // The process has one environment; what is there already is not taken from anybody.
+    // All handlers share one environment; existing variables are not overwritten.
     for (const [key, value] of Object.entries(env)) process.env[key] ??= value;
     const ref = `${name}#handler`;
     settle(name, path.dirname(handlerPath));
@@ -29,16 +29,16 @@ export function internalHooks({ registry, resolveRefs, house, log }) {
 
   const emit = async ({ ref, event: sent }) => {
     const { handler, plugin, pluginConfig } = registry.get(ref, "internalHook");
-    const event = revive(sent ?? {}, house, pluginConfig);
+    const event = revive(sent ?? {}, gatewayInfo, pluginConfig);
     await resolveRefs(event.context);
     const before = JSON.stringify(event.context.bootstrapFiles);
     await actAs(plugin, () => handler(event));
     const all = [event.messages].flat().filter((each) => typeof each === "string");
-    // What hooks before this one said is known.
+    // Only messages added by this hook are returned.
     const known = [sent?.messages ?? []].flat();
     const messages = known.every((each, index) => all[index] === each) ? all.slice(known.length) : all;
     const { bootstrapFiles } = event.context ?? {};
-    // Unchanged files stay where they are: they can be large.
+    // Unchanged files are not sent back: they can be large.
     const isChanged = Array.isArray(bootstrapFiles) && JSON.stringify(bootstrapFiles) !== before;
     return { messages, context: isChanged ? { bootstrapFiles } : {} };
   };
@@ -49,7 +49,7 @@ export function internalHooks({ registry, resolveRefs, house, log }) {
     if (typeof run !== "function") throw new Error(`${module} does not export a function ${JSON.stringify(wanted ?? "default")}`);
     const url = typeof ctx.url === "string" ? new URL(ctx.url, "http://localhost") : ctx.url;
     const result = await actAs(module, () => run({ ...ctx, url }));
-    // Nothing said is nothing changed; only null means that the request is to be skipped.
+    // `undefined` means no change; only null skips the request.
     return { result: result === undefined ? {} : result };
   };
 
@@ -60,7 +60,7 @@ function pick(module, wanted) {
   return wanted === "default" ? unwrap(module) : (module[wanted] ?? unwrap(module)?.[wanted]);
 }
 
-// A file that was edited is a new module; one that was not is not imported twice.
+// A modified file is imported as a new module; an unmodified one only once.
 function freshness(file) {
   try {
     return `?t=${Math.trunc(statSync(file).mtimeMs)}`;
@@ -69,9 +69,9 @@ function freshness(file) {
   }
 }
 
-function revive(sent, house, pluginConfig) {
+function revive(sent, gatewayInfo, pluginConfig) {
   const context = { ...sent.context };
-  if (!("cfg" in context)) context.cfg = house.config();
+  if (!("cfg" in context)) context.cfg = gatewayInfo.config();
   if (pluginConfig !== undefined) context.pluginConfig = pluginConfig;
   const timestamp = sent.timestamp === undefined ? new Date() : new Date(sent.timestamp);
   return { ...sent, context, timestamp, messages: [...(sent.messages ?? [])] };

@@ -1,4 +1,4 @@
-// Bytes in, lines out. A line is cut at "\n" only, so a character that two chunks share is never broken.
+// Splits bytes into lines, at "\n" only, so that a character split between two chunks stays intact.
 
 /** The longest line that is read. What is longer was a mistake or an attack; it is skipped, not kept. */
 export const LONGEST_LINE = 64 * 1024 * 1024;

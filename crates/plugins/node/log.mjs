@@ -21,14 +21,14 @@ export function makeLog(peer, listeners) {
     const text = verdict === "last" ? `the plugin logs more than ${MOST_LINES} lines in ${WITHIN_MS / 1000} s; dropping the rest` : String(message);
     const line = text.length > LONGEST ? `${text.slice(0, LONGEST)}… (${text.length} characters)` : text;
     peer.hint("log", { level, plugin, message: line, ...more });
-    // What a listener logs while it listens goes to the gateway only, or it would hear itself for ever.
+    // What a listener logs goes to the gateway only; otherwise it would receive its own lines endlessly.
     if (isTelling) return;
     isTelling = true;
     for (const listen of listeners) {
       try {
         listen({ time: new Date(), level, plugin, message: line });
       } catch {
-        // A broken listener must not break the log; it has nowhere to complain.
+        // A failing listener must not break the log, and its error cannot be logged.
       }
     }
     isTelling = false;

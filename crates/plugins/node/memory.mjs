@@ -1,4 +1,4 @@
-// The two tools with which an agent reads its notes, for plugins that hand them out.
+// The two memory tools (search and get), for plugins that register them.
 
 import { jsonResult } from "./sdk/tools.mjs";
 

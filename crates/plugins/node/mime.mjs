@@ -1,4 +1,4 @@
-// What kind of file something is: by its first bytes, then by what was said of it, then by its name.
+// Detects a MIME type: by the first bytes, then by the declared type, then by the file name.
 
 import path from "node:path";
 
@@ -31,7 +31,7 @@ export async function detectMime({ buffer, headerMime, filePath } = {}) {
   const said = headerMime?.split(";")[0].trim().toLowerCase();
   const named = BY_ENDING[getFileExtension(filePath) ?? ""];
   const seen = buffer && sniff(Buffer.from(buffer));
-  // An office document is a zip inside: its name says more than its bytes.
+  // Office documents are zip files, so their name is more specific than their bytes.
   if (seen && seen !== "application/zip") return seen;
   const isVague = said === undefined || said === "" || said === "application/octet-stream";
   return named ?? (isVague ? seen : said) ?? (said || undefined);

@@ -1,4 +1,4 @@
-// How plugins' imports are found: the SDK is ours, TypeScript is read, and endings may be left out.
+// Resolves the imports of plugins: the SDK, TypeScript files, and paths without extension.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
 import module from "node:module";
@@ -8,7 +8,7 @@ import { formatOf, speaksTypeScript, toJavaScript } from "./typescript.mjs";
 const SDK = /^(openclaw|clawdbot|moltbot)\/plugin-sdk(\/.*)?$/;
 const TYPEBOX = /^(@sinclair\/)?typebox$/;
 const TYPESCRIPT = /\.[mc]?ts$/;
-// Bundled plugins reach for the agent by its place in OpenClaw's own sources, which no install has.
+// OpenClaw's bundled plugins import the agent by its path in OpenClaw's sources, which an installation lacks.
 const EMBEDDED_RUN = /\/src\/agents\/pi-embedded-runner(\.[jt]s)?$/;
 const ENDINGS = [".ts", ".mts", ".cts", ".js", ".mjs", ".cjs", ".json"];
 
@@ -19,7 +19,7 @@ export function hookImports() {
   if (typeof module.registerHooks !== "function" || !speaksTypeScript) {
     return `Node ${process.versions.node} is too old for plugins in TypeScript or with imports of the plugin SDK; install Node 22.15 or newer`;
   }
-  // Without this a place in an error would be one in our translation.
+  // So that positions in errors refer to the TypeScript source.
   process.setSourceMapsEnabled(true);
   module.registerHooks({ resolve, load });
   return null;
@@ -36,7 +36,7 @@ function resolve(specifier, context, next) {
   }
 }
 
-// Bundlers let JSON be imported without saying that it is JSON; Node does not.
+// Bundlers allow imports of JSON without an attribute; Node does not.
 function asJson(found, context) {
   const isImported = context.conditions?.includes("import") && !context.importAttributes?.type;
   if (!isImported || !/^file:.*\.json(\?|$)/.test(found.url)) return found;

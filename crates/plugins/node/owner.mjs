@@ -1,4 +1,4 @@
-// Whose code is running? Logs and stray errors carry the plugin's name, so that the right one is marked.
+// Determines which plugin's code is running, so that logs and uncaught errors name the right plugin.
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { realpathSync } from "node:fs";
@@ -24,7 +24,7 @@ export function whose(stack) {
 }
 
 function owns(stack) {
-  // A plugin that is a single file has its neighbours' folder for a root, so the longest root counts.
+  // The root of a single-file plugin also contains other plugins, so the longest matching root is used.
   const nearest = [...roots].sort(([one], [other]) => other.length - one.length);
   for (const line of stack.split("\n")) {
     const found = nearest.find(([root]) => line.includes(root));

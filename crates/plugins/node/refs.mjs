@@ -1,6 +1,6 @@
-// Large values of an event come by reference, as {"$ref": "…"}, and are fetched just before they are needed.
-// Only an event's own values can be references, never what is inside them: JSON Schemas and the arguments of tools
-// are full of things called $ref that are none of ours.
+// Large values of an event are sent by reference, as {"$ref": "…"}, and fetched when they are needed.
+// Only top-level values of an event can be references: nested values, such as JSON Schemas and tool arguments,
+// may contain unrelated keys named $ref.
 
 /** How many fetched values are kept: a run asks for the same conversation at every hook. */
 const KEPT = 16;
@@ -10,7 +10,7 @@ export function refResolver(peer, log) {
   const kept = new Map();
 
   const fetch = async (ref) => {
-    // Kept as text: everybody who reads it gets an own copy.
+    // Kept as text, so that every reader gets its own copy.
     const text = kept.get(ref) ?? peer.fetch("ref.get", { ref }).then((answer) => JSON.stringify(answer?.value ?? null));
     kept.delete(ref);
     kept.set(ref, text);
@@ -23,7 +23,7 @@ export function refResolver(peer, log) {
     try {
       event[key] = await fetch(ref);
     } catch (error) {
-      // It may be no reference at all but a tool's own argument: then it is right to leave it as it is.
+      // It may be a tool argument that only looks like a reference; then it is left unchanged.
       kept.delete(ref);
       log("warn", `the value of ${key} could not be fetched by its reference: ${error.message}`);
     }

@@ -1,5 +1,5 @@
-// What plugins have registered, by reference. A reference is the plugin's id, what it is and its number, so it is
-// the same after a restart, and what the gateway remembers stays true.
+// The registrations of plugins, by reference. A reference consists of plugin id, kind and number, so it is
+// the same after a restart, and the gateway's cache stays valid.
 
 import { INVALID_PARAMS, RpcError } from "./rpc.mjs";
 

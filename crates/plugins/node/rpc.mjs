@@ -1,7 +1,7 @@
 // JSON-RPC 2.0 between this process and the gateway: one JSON object per line, requests in both directions.
 
 import { lineReader } from "./lines.mjs";
-import { Turnstile } from "./turnstile.mjs";
+import { RequestLimiter } from "./turnstile.mjs";
 
 export const PARSE_ERROR = -32700;
 export const INVALID_REQUEST = -32600;
@@ -55,7 +55,7 @@ export class Peer {
   #asked = new Map();
   #lastId = 0;
   #dropped = 0;
-  #turnstile = new Turnstile();
+  #limiter = new RequestLimiter();
   #isOpen = true;
 
   constructor({ input, output }) {
@@ -92,7 +92,7 @@ export class Peer {
 
   /** Asks the gateway for a plugin, when it is its turn. */
   request(method, params = {}, options = {}) {
-    return this.#turnstile.pass(() => this.fetch(method, params, options));
+    return this.#limiter.pass(() => this.fetch(method, params, options));
   }
 
   /** Asks the gateway at once. An aborted `signal` cancels the question there and rejects here. */
@@ -139,7 +139,7 @@ export class Peer {
   #write(message) {
     if (!this.#isOpen) return;
     const line = `${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`;
-    // A longer line would be thrown away there, and whoever asked would wait in vain.
+    // The gateway would discard a longer line, and the caller would wait in vain.
     if (Buffer.byteLength(line) > LONGEST_SENT) throw new RpcError(FAILED, `the message exceeds the limit of ${LONGEST_SENT} bytes: ${Buffer.byteLength(line)}`);
     this.#output.write(line);
     if (this.#output.writableLength > FULL) this.#input.pause();
@@ -175,7 +175,7 @@ export class Peer {
 
   #settle({ id, result, error }) {
     const asked = this.#asked.get(id);
-    // An answer that nobody waits for is an answer to a cancelled question.
+    // A response without a pending call belongs to a cancelled request.
     if (asked === undefined) return;
     this.#asked.delete(id);
     if (error) asked.reject(new RpcError(error.code ?? FAILED, String(error.message ?? "failed"), error.data));
@@ -186,7 +186,7 @@ export class Peer {
     const serving = this.#serving.get(id);
     if (serving === undefined) return;
     serving.abort.abort(new RpcError(CANCELLED, "cancelled"));
-    // Code that does not listen to its signal must not hold a slot for ever.
+    // Code that ignores its abort signal must not hold a slot forever.
     setTimeout(() => serving.giveUp(new RpcError(CANCELLED, "cancelled")), CANCEL_GRACE_MS).unref();
   }
 
@@ -219,7 +219,7 @@ export class Peer {
     }
   }
 
-  // Of many reports in a short time the newest is enough.
+  // Of several progress reports in a short time only the newest is sent.
   #newsOf(id) {
     let timer;
     let newest;

@@ -8,13 +8,13 @@ import { detectMime, isVoiceCompatibleAudio, mediaKindFromMime } from "./mime.mj
 import { absent, RUNTIME_NAMESPACES } from "./unsupported.mjs";
 
 /** Makes the runtime of one plugin. */
-export function makeRuntime({ plugin, house, peer, log }) {
+export function makeRuntime({ plugin, gatewayInfo, peer, log }) {
   const missing = Object.fromEntries(RUNTIME_NAMESPACES.map((name) => [name, absent(`api.runtime.${name}`)]));
   const logger = (bindings) => makeLogger(log, plugin, bindings);
   return {
     ...missing,
-    version: house.hostVersion,
-    config: config(house, plugin),
+    version: gatewayInfo.hostVersion,
+    config: config(gatewayInfo, plugin),
     system: system({ peer, log, plugin }),
     media: {
       detectMime,
@@ -27,17 +27,17 @@ export function makeRuntime({ plugin, house, peer, log }) {
     tools: {
       createMemorySearchTool: (about) => memorySearchTool(peer, plugin, about),
       createMemoryGetTool: (about) => memoryGetTool(peer, plugin, about),
-      // Commands for a terminal are the gateway's own; there is a `memory` command already.
+      // CLI commands are provided by the gateway, which already has a `memory` command.
       registerMemoryCli: () => {},
     },
-    logging: { shouldLogVerbose: () => house.isVerbose, getChildLogger: logger },
+    logging: { shouldLogVerbose: () => gatewayInfo.isVerbose, getChildLogger: logger },
     state: {
-      resolveStateDir: () => house.stateDir,
+      resolveStateDir: () => gatewayInfo.stateDir,
       openKeyedStore: absent("api.runtime.state.openKeyedStore"),
       openSyncKeyedStore: absent("api.runtime.state.openSyncKeyedStore"),
       openBlobStore: absent("api.runtime.state.openBlobStore"),
     },
-    agent: agent({ house, peer, plugin }),
+    agent: agent({ gatewayInfo, peer, plugin }),
     llm: { complete: (wish, { signal } = {}) => peer.request("llm.complete", { ...plain(wish), plugin }, { signal: wish?.signal ?? signal }) },
     gateway: {
       isAvailable: () => true,
@@ -46,15 +46,15 @@ export function makeRuntime({ plugin, house, peer, log }) {
   };
 }
 
-function config(house, plugin) {
-  const replace = async (next) => ({ config: await house.writeConfig(next, plugin), followUp: { mode: "auto", requiresRestart: false } });
+function config(gatewayInfo, plugin) {
+  const replace = async (next) => ({ config: await gatewayInfo.writeConfig(next, plugin), followUp: { mode: "auto", requiresRestart: false } });
   return {
-    loadConfig: () => house.config(),
-    current: () => house.config(),
-    writeConfigFile: async (next) => void (await house.writeConfig(next, plugin)),
+    loadConfig: () => gatewayInfo.config(),
+    current: () => gatewayInfo.config(),
+    writeConfigFile: async (next) => void (await gatewayInfo.writeConfig(next, plugin)),
     replaceConfigFile: ({ nextConfig, sourceConfig }) => replace(nextConfig ?? sourceConfig),
     mutateConfigFile: async ({ mutate }) => {
-      const draft = house.config();
+      const draft = gatewayInfo.config();
       const result = await mutate(draft);
       return { ...(await replace(draft)), result };
     },
@@ -63,7 +63,7 @@ function config(house, plugin) {
 
 function system({ peer, log, plugin }) {
   return {
-    // Plugins expect this one to be done when it returns, so nobody would see its failure but the log.
+    // Plugins call this synchronously, so a failure can only be logged.
     enqueueSystemEvent: (text, { sessionKey, contextKey } = {}) => {
       peer
         .request("system.enqueueEvent", { text, sessionKey, contextKey, plugin })
@@ -78,13 +78,13 @@ function system({ peer, log, plugin }) {
   };
 }
 
-function agent({ house, peer, plugin }) {
+function agent({ gatewayInfo, peer, plugin }) {
   const run = (wish) => runAgent(peer, wish, plugin);
   return {
     runEmbeddedAgent: run,
     runEmbeddedPiAgent: run,
-    resolveAgentWorkspaceDir: () => house.workspaceDir,
-    resolveAgentDir: (_config, id = "main") => path.join(house.stateDir, "agents", id, "agent"),
+    resolveAgentWorkspaceDir: () => gatewayInfo.workspaceDir,
+    resolveAgentDir: (_config, id = "main") => path.join(gatewayInfo.stateDir, "agents", id, "agent"),
   };
 }
 
@@ -93,7 +93,7 @@ export function runAgent(peer, wish, plugin) {
   return peer.request("agent.run", { ...plain(wish), plugin }, { signal: wish?.abortSignal });
 }
 
-// The gateway has its own config, and functions do not travel.
+// The gateway uses its own config, and functions cannot be serialised.
 function plain(wish) {
   const isSent = ([key, value]) => !["config", "cfg", "signal", "abortSignal"].includes(key) && typeof value !== "function";
   return Object.fromEntries(Object.entries(wish ?? {}).filter(isSent));

@@ -9,7 +9,7 @@ const NOTHING = { type: "object", properties: {} };
 export function toJsonSchema(parameters, rootDir) {
   if (parameters == null) return NOTHING;
   const isZod = "_zod" in parameters || "_def" in parameters;
-  // TypeBox is JSON Schema already; its marks are symbols and stay behind.
+  // TypeBox is JSON Schema already; its markers are symbols, which are not serialised.
   const schema = isZod ? fromZod(parameters, rootDir) : parameters;
   const { $schema: _dialect, ...rest } = JSON.parse(JSON.stringify(schema));
   return rest;

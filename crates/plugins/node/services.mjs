@@ -17,9 +17,9 @@ export class Services {
   async start({ ref, ctx }) {
     if (this.#running.has(ref)) return {};
     const { service, plugin } = this.#host.registry.get(ref, "service");
-    const { house, log } = this.#host;
-    const { stateDir, workspaceDir } = house;
-    const context = { config: house.config(), workspaceDir, stateDir, logger: makeLogger(log, plugin), ...ctx };
+    const { gatewayInfo, log } = this.#host;
+    const { stateDir, workspaceDir } = gatewayInfo;
+    const context = { config: gatewayInfo.config(), workspaceDir, stateDir, logger: makeLogger(log, plugin), ...ctx };
     this.#running.set(ref, { service, plugin, context });
     try {
       await actAs(plugin, () => service.start(context));

@@ -1,4 +1,4 @@
-// Tools: made for each run, because factories look at who asks, and executed by reference.
+// Tools: created for each run, because factories depend on the caller, and executed by reference.
 
 import { format } from "node:util";
 import { actAs } from "./owner.mjs";
@@ -9,7 +9,7 @@ import { toJsonSchema } from "./schema.mjs";
 const KEPT_RUNS = 1024;
 
 /** Makes `tools.materialize` and `tools.execute`. */
-export function toolBench({ registry, house, log }) {
+export function toolBench({ registry, gatewayInfo, log }) {
   const made = new Map();
   let runs = 0;
 
@@ -25,7 +25,7 @@ export function toolBench({ registry, house, log }) {
     const tools = made.get(Number(run));
     const entry = tools?.get(ref);
     if (entry === undefined) throw new RpcError(INVALID_PARAMS, `the tool ${ref} is no longer available; request the run's tools again`);
-    // Whoever is used is the last to be forgotten.
+    // Least recently used entries are evicted first.
     made.delete(Number(run));
     made.set(Number(run), tools);
     return entry;
@@ -33,7 +33,7 @@ export function toolBench({ registry, house, log }) {
 
   const materialize = async ({ ctx = {} }) => {
     const run = ++runs;
-    const context = { config: house.config(), workspaceDir: house.workspaceDir, ...ctx };
+    const context = { config: gatewayInfo.config(), workspaceDir: gatewayInfo.workspaceDir, ...ctx };
     const tools = [];
     const failed = [];
     const fresh = new Map();
@@ -87,7 +87,7 @@ function describeTool(tool, rootDir) {
   return { name, label: String(label ?? name), description: String(description ?? ""), parameters: toJsonSchema(tool.parameters, rootDir) };
 }
 
-// Not every plugin returns what it should; what the model can read is made of it.
+// Converts an invalid result to text for the model.
 function asResult(value) {
   if (Array.isArray(value?.content)) return { content: value.content, details: value.details ?? null };
   const text = typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? format(value));

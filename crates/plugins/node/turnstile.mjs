@@ -1,17 +1,17 @@
-// How many questions plugins may have open at the gateway. The rest waits here, in order, so that one that asks
-// without end does not make the gateway refuse the others.
+// Limits concurrent requests of plugins to the gateway. Further ones are queued, so that a plugin that sends
+// requests endlessly does not make the gateway reject those of others.
 
-/** At once. The gateway bears 32; some are left for what the host itself has to fetch. */
+/** Maximum concurrent requests. The gateway accepts 32; the rest is left for the host itself. */
 const AT_ONCE = 24;
-/** In line. */
+/** Maximum queued requests. */
 const WAITING = 1000;
 
-/** Lets so many through at a time. */
-export class Turnstile {
+/** A concurrency limit with a queue. */
+export class RequestLimiter {
   #free = AT_ONCE;
   #waiting = [];
 
-  /** Runs `work` when it is its turn. */
+  /** Runs `work` as soon as a permit is free. */
   async pass(work) {
     await this.#enter();
     try {

@@ -1,4 +1,4 @@
-// TypeScript to JavaScript, with what Node has built in.
+// Converts TypeScript to JavaScript with Node's built-in support.
 
 import module from "node:module";
 
@@ -20,8 +20,8 @@ export function formatOf(code, pathname) {
 
 const IMPORT = /^import\s+(?:([\w$]+)\s*,?\s*)?(?:\{([^}]*)\}|\*\s+as\s+([\w$]+))?\s*from\s*(["'][^"'\n]+["'](?:\s*with\s*\{[^}]*\})?);?/gm;
 
-// A compiler that sees types drops imports of which only types are used; Node's does not see that a name is a type
-// unless it says so. After the types are gone, a name that occurs nowhere else was one.
+// A type-aware compiler drops imports that are used as types only; Node does not know that a name is a type
+// unless it is marked. After the types are removed, a name that occurs nowhere else was a type.
 function withoutUnusedImports(code) {
   const body = code.replace(IMPORT, "").replace(/^\/\/# source.*$/gm, "");
   const isUsed = (name) => new RegExp(`(?<![\\w$])${name.replaceAll("$", "\\$")}(?![\\w$])`).test(body);
@@ -32,7 +32,7 @@ function withoutUnusedImports(code) {
     if (space && isUsed(space)) clauses.push(`* as ${space}`);
     if (kept.length > 0) clauses.push(`{ ${kept.join(", ")} }`);
     const rest = clauses.length === 0 ? "" : `import ${clauses.join(", ")} from ${from};`;
-    // The lines stay where they are, so that places in errors are right.
+    // Line numbers are preserved, so that positions in errors are right.
     return rest.padEnd(rest.length + countLines(statement) - countLines(rest), "\n");
   });
 }
@@ -45,7 +45,7 @@ function localName(specifier) {
   return specifier.split(/\s+as\s+/).at(-1);
 }
 
-// The loader that plugins are written for gives `require` and the names of the file to every module.
+// OpenClaw's loader provides `require`, `__filename` and `__dirname` to every module.
 function withRequire(code) {
   if (!usesModuleSyntax(code)) return code;
   const gifts = [

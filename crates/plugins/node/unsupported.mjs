@@ -1,4 +1,4 @@
-// What OpenClaw's plugins can ask for and this gateway does not have. Each thing exists and says its name when it is
+// Stubs for OpenClaw APIs that this gateway does not support. Each exists and reports its name when it is
 // used, so that a plugin fails with a reason and not with "is not a function".
 
 /** Registrars that there are no counterparts for. */

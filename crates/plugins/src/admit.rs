@@ -26,84 +26,91 @@ pub struct ReservedNames {
 
 /// Returns the accepted registrations, and the reasons for rejecting the others.
 pub(crate) fn authorise(
-    mut offers: Registrations,
+    mut registrations: Registrations,
     manifest: &Manifest,
     reserved: &ReservedNames,
 ) -> (Registrations, Vec<String>) {
     let mut denied = Vec::new();
     let rights = manifest.rights.as_ref();
-    let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
-    let mut rule = |kind: &str, name: &str, is_declared: bool, why_not: Option<String>| {
-        let why = match why_not {
+    let contains = |list: &[String], name: &str| list.iter().any(|reserved_name| reserved_name == name);
+    let mut rule = |kind: &str, name: &str, is_declared: bool, problem: Option<String>| {
+        let reason = match problem {
             None if is_declared => return true,
             None => "the manifest does not declare it under \"rights\"".to_owned(),
-            Some(why) => why,
+            Some(reason) => reason,
         };
-        denied.push(format!("{kind} {name}: {why}"));
+        denied.push(format!("{kind} {name}: {reason}"));
         false
     };
     let own_name = || Some("the name is reserved".to_owned());
-    offers.tools.retain(|tool| {
-        let is_own = has(&reserved.tools, &manifest.id) || names(tool).any(|name| has(&reserved.tools, name));
+    registrations.tools.retain(|tool| {
+        let is_reserved =
+            contains(&reserved.tools, &manifest.id) || names(tool).any(|name| contains(&reserved.tools, name));
         let is_declared = |rights: &DeclaredRights| {
-            names(tool).all(|name| declares(&rights.tools, |offer| offer.name == *name, name))
+            names(tool).all(|name| declares(&rights.tools, |declared| declared.name == *name, name))
         };
-        let shown = names(tool).cloned().collect::<Vec<_>>().join(", ");
-        rule("tool", &shown, rights.is_none_or(is_declared), is_own.then(own_name).flatten())
+        let tool_names = names(tool).cloned().collect::<Vec<_>>().join(", ");
+        rule("tool", &tool_names, rights.is_none_or(is_declared), is_reserved.then(own_name).flatten())
     });
-    offers.hooks.retain(|hook| {
+    registrations.hooks.retain(|hook| {
         let name = &hook.name;
-        let is_declared = rights.is_none_or(|rights| declares(&rights.hooks, |offer| offer.name == *name, name));
+        let is_declared = rights.is_none_or(|rights| declares(&rights.hooks, |declared| declared.name == *name, name));
         let unknown = HookPoint::named(name).is_none().then(|| "unknown hook; it never fires".to_owned());
         rule("hook", name, is_declared || manifest.guard.contains(name), unknown)
     });
-    offers.internal_hooks.retain(|listener| {
-        let is_declared = |rights: &DeclaredRights| listener.events.iter().all(|event| has(&rights.events, event));
+    registrations.internal_hooks.retain(|listener| {
+        let is_declared = |rights: &DeclaredRights| listener.events.iter().all(|event| contains(&rights.events, event));
         rule("listener", &listener.events.join(", "), rights.is_none_or(is_declared), None)
     });
-    offers.commands.retain(|command| {
+    registrations.commands.retain(|command| {
         let name = &command.name;
-        let is_declared = rights.is_none_or(|rights| declares(&rights.commands, |offer| offer.name == *name, name));
-        let bad = (!is_command(name))
+        let is_declared =
+            rights.is_none_or(|rights| declares(&rights.commands, |declared| declared.name == *name, name));
+        let name_error = (!is_command(name))
             .then(|| "a command name must begin with a-z and contain only a-z, 0-9, - and _".to_owned());
-        rule("command", name, is_declared, bad.or_else(|| has(&reserved.commands, name).then(own_name).flatten()))
+        rule(
+            "command",
+            name,
+            is_declared,
+            name_error.or_else(|| contains(&reserved.commands, name).then(own_name).flatten()),
+        )
     });
-    offers.services.retain(|service| {
+    registrations.services.retain(|service| {
         let id = &service.id;
-        let is_declared = rights.is_none_or(|rights| declares(&rights.services, |offer| offer.id == *id, id));
+        let is_declared = rights.is_none_or(|rights| declares(&rights.services, |declared| declared.id == *id, id));
         rule("service", id, is_declared, None)
     });
-    offers.gateway_methods.retain(|method| {
+    registrations.gateway_methods.retain(|method| {
         let name = &method.name;
-        let is_declared = rights.is_none_or(|rights| declares(&rights.methods, |offer| offer.name == *name, name));
-        rule("method", name, is_declared, has(&reserved.methods, name).then(own_name).flatten())
+        let is_declared =
+            rights.is_none_or(|rights| declares(&rights.methods, |declared| declared.name == *name, name));
+        rule("method", name, is_declared, contains(&reserved.methods, name).then(own_name).flatten())
     });
-    offers.http_routes.retain(|route| {
+    registrations.http_routes.retain(|route| {
         let path = &route.path;
-        let is_declared = rights.is_none_or(|rights| declares(&rights.routes, |offer| offer.path == *path, path));
-        let is_own = reserved
-            .paths
-            .iter()
-            .any(|own| path == own || path.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('/')));
-        rule("route", path, is_declared, is_own.then(own_name).flatten())
+        let is_declared = rights.is_none_or(|rights| declares(&rights.routes, |declared| declared.path == *path, path));
+        let is_reserved = reserved.paths.iter().any(|reserved_name| {
+            path == reserved_name || path.strip_prefix(reserved_name.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        });
+        rule("route", path, is_declared, is_reserved.then(own_name).flatten())
     });
-    for hook in &mut offers.hooks {
+    for hook in &mut registrations.hooks {
         hook.guard |= manifest.guard.contains(&hook.name);
     }
-    limit_all(&mut offers, &mut denied);
-    (offers, denied)
+    limit_all(&mut registrations, &mut denied);
+    (registrations, denied)
 }
 
 /// Returns all names of a tool.
 fn names(tool: &ToolRegistration) -> impl Iterator<Item = &String> {
-    let more = tool.names.iter().filter(|name| **name != tool.name);
-    std::iter::once(&tool.name).filter(|name| !name.is_empty()).chain(more)
+    let aliases = tool.names.iter().filter(|name| **name != tool.name);
+    std::iter::once(&tool.name).filter(|name| !name.is_empty()).chain(aliases)
 }
 
-fn declares<T>(all: &[RightDeclaration<T>], is_it: impl Fn(&T) -> bool, name: &str) -> bool {
+fn declares<T>(all: &[RightDeclaration<T>], matches: impl Fn(&T) -> bool, name: &str) -> bool {
     all.iter().any(|declared| match declared {
         RightDeclaration::Named(declared) => declared == name,
-        RightDeclaration::Full(offer) => is_it(offer),
+        RightDeclaration::Full(declaration) => matches(declaration),
     })
 }
 
@@ -113,14 +120,14 @@ fn is_command(name: &str) -> bool {
 }
 
 /// Drops registrations beyond the limit.
-fn limit_all(offers: &mut Registrations, denied: &mut Vec<String>) {
-    limit("tools", &mut offers.tools, denied);
-    limit("hooks", &mut offers.hooks, denied);
-    limit("listeners", &mut offers.internal_hooks, denied);
-    limit("commands", &mut offers.commands, denied);
-    limit("services", &mut offers.services, denied);
-    limit("methods", &mut offers.gateway_methods, denied);
-    limit("routes", &mut offers.http_routes, denied);
+fn limit_all(registrations: &mut Registrations, denied: &mut Vec<String>) {
+    limit("tools", &mut registrations.tools, denied);
+    limit("hooks", &mut registrations.hooks, denied);
+    limit("listeners", &mut registrations.internal_hooks, denied);
+    limit("commands", &mut registrations.commands, denied);
+    limit("services", &mut registrations.services, denied);
+    limit("methods", &mut registrations.gateway_methods, denied);
+    limit("routes", &mut registrations.http_routes, denied);
 }
 
 fn limit<T>(kind: &str, all: &mut Vec<T>, denied: &mut Vec<String>) {
@@ -153,7 +160,7 @@ mod tests {
         crate::manifest::read(name, &file.to_string()).unwrap()
     }
 
-    fn offers() -> Registrations {
+    fn sample_registrations() -> Registrations {
         serde_json::from_value(json!({
             "tools": [{"ref": "t1", "name": "add", "optional": null}, {"name": "read"}, {"names": ["a", "b"], "isFactory": true}],
             "hooks": [{"name": "before_tool_call"}, {"name": "agent_end", "priority": null}, {"name": "cron_changed"}],
@@ -172,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_declare_its_rights_has_what_it_registers_but_no_name_of_the_house() {
-        let (admitted, denied) = authorise(offers(), &manifest(None), &reserved());
+    fn a_plugin_without_declared_rights_may_register_anything_but_reserved_names() {
+        let (admitted, denied) = authorise(sample_registrations(), &manifest(None), &reserved());
         let expected = [
             "tool read: the name is reserved",
             "hook cron_changed: unknown hook; it never fires",
@@ -188,32 +195,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_is_denied_by_name() {
-        let (admitted, denied) =
-            authorise(offers(), &manifest(Some(json!({"tools": ["add", "a"]}))), &ReservedNames::default());
-        let why = "the manifest does not declare it under \"rights\"";
+    fn an_undeclared_registration_is_denied_by_name() {
+        let (admitted, denied) = authorise(
+            sample_registrations(),
+            &manifest(Some(json!({"tools": ["add", "a"]}))),
+            &ReservedNames::default(),
+        );
+        let reason = "the manifest does not declare it under \"rights\"";
         let expected = [
-            format!("tool read: {why}"),
-            format!("tool a, b: {why}"),
-            format!("hook agent_end: {why}"),
+            format!("tool read: {reason}"),
+            format!("tool a, b: {reason}"),
+            format!("hook agent_end: {reason}"),
             "hook cron_changed: unknown hook; it never fires".to_owned(),
-            format!("listener command:new: {why}"),
-            format!("command go: {why}"),
+            format!("listener command:new: {reason}"),
+            format!("command go: {reason}"),
             "command Go!: a command name must begin with a-z and contain only a-z, 0-9, - and _".to_owned(),
-            format!("command stop: {why}"),
-            format!("service s: {why}"),
-            format!("method mine.ask: {why}"),
-            format!("method health: {why}"),
-            format!("route /mine: {why}"),
-            format!("route /hooks/x: {why}"),
+            format!("command stop: {reason}"),
+            format!("service s: {reason}"),
+            format!("method mine.ask: {reason}"),
+            format!("method health: {reason}"),
+            format!("route /mine: {reason}"),
+            format!("route /hooks/x: {reason}"),
         ];
         assert_eq!(denied, expected);
-        let left: Vec<_> = admitted.references().map(|(kind, name, _)| (kind, name)).collect();
-        assert_eq!(left, [(RegistrationKind::Tool, "add"), (RegistrationKind::Hook, "before_tool_call")]);
+        let remaining: Vec<_> = admitted.references().map(|(kind, name, _)| (kind, name)).collect();
+        assert_eq!(remaining, [(RegistrationKind::Tool, "add"), (RegistrationKind::Hook, "before_tool_call")]);
     }
 
     #[test]
-    fn too_much_is_cut_and_told() {
+    fn too_many_registrations_are_dropped_and_reported() {
         let hooks = vec![HookRegistration::from("agent_end".to_owned()); MAX_REGISTRATIONS + 2];
         let (admitted, denied) =
             authorise(Registrations { hooks, ..Registrations::default() }, &manifest(None), &ReservedNames::default());

@@ -51,32 +51,32 @@ impl BlobStore {
 
     /// Serialises an object, with large fields by reference.
     pub(crate) fn write(&self, object: &impl Serialize) -> serde_json::Result<(Box<RawValue>, BlobRefs)> {
-        let mut lent = BlobRefs { store: self.clone(), references: Vec::new() };
-        let whole = to_raw_value(object)?;
-        if whole.get().len() <= BLOB_BYTES {
-            return Ok((whole, lent));
+        let mut blobs = BlobRefs { store: self.clone(), references: Vec::new() };
+        let serialised = to_raw_value(object)?;
+        if serialised.get().len() <= BLOB_BYTES {
+            return Ok((serialised, blobs));
         }
-        let fields: HashMap<String, Box<RawValue>> = match serde_json::from_str(whole.get()) {
+        let fields: HashMap<String, Box<RawValue>> = match serde_json::from_str(serialised.get()) {
             Ok(fields) => fields,
             // Not an object, so there are no fields to replace.
-            Err(_) => return Ok((whole, lent)),
+            Err(_) => return Ok((serialised, blobs)),
         };
-        let mut small = serde_json::Map::new();
+        let mut replaced = serde_json::Map::new();
         for (name, value) in fields {
             let value = if value.get().len() > BLOB_BYTES {
-                self.put(value, &mut lent)
+                self.put(value, &mut blobs)
             } else {
                 serde_json::from_str(value.get())?
             };
-            small.insert(name, value);
+            replaced.insert(name, value);
         }
-        Ok((to_raw_value(&small)?, lent))
+        Ok((to_raw_value(&replaced)?, blobs))
     }
 
-    fn put(&self, value: Box<RawValue>, lent: &mut BlobRefs) -> Value {
+    fn put(&self, value: Box<RawValue>, blobs: &mut BlobRefs) -> Value {
         let reference = format!("v{}", self.0.last.fetch_add(1, Ordering::Relaxed) + 1);
         self.values().insert(reference.clone(), value.into());
-        lent.references.push(reference.clone());
+        blobs.references.push(reference.clone());
         json!({"$ref": reference})
     }
 
@@ -91,29 +91,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_object_is_written_as_it_is() {
-        let shelf = BlobStore::default();
-        let (written, lent) = shelf.write(&json!({"b": 1, "a": {"$ref": "mine"}})).unwrap();
+    fn a_small_object_is_serialised_unchanged() {
+        let store = BlobStore::default();
+        let (written, blobs) = store.write(&json!({"b": 1, "a": {"$ref": "mine"}})).unwrap();
         assert_eq!(written.get(), r#"{"b":1,"a":{"$ref":"mine"}}"#);
-        assert_eq!(lent.references, Vec::<String>::new());
+        assert_eq!(blobs.references, Vec::<String>::new());
     }
 
     #[test]
-    fn a_large_field_can_be_fetched_until_the_call_is_over() {
-        let shelf = BlobStore::default();
+    fn a_large_field_can_be_fetched_while_the_call_is_open() {
+        let store = BlobStore::default();
         let large = "x".repeat(BLOB_BYTES);
-        let (written, lent) = shelf.write(&json!({"prompt": "hi", "messages": [large]})).unwrap();
+        let (written, blobs) = store.write(&json!({"prompt": "hi", "messages": [large]})).unwrap();
         let written: Value = serde_json::from_str(written.get()).unwrap();
         assert_eq!(written, json!({"prompt": "hi", "messages": {"$ref": "v1"}}));
-        assert_eq!(shelf.get("v1").unwrap().get(), json!([large]).to_string());
-        drop(lent);
-        assert!(shelf.get("v1").is_none());
-        let (_, again) = shelf.write(&json!({"messages": [large]})).unwrap();
+        assert_eq!(store.get("v1").unwrap().get(), json!([large]).to_string());
+        drop(blobs);
+        assert!(store.get("v1").is_none());
+        let (_, again) = store.write(&json!({"messages": [large]})).unwrap();
         assert_eq!(again.references, ["v2"]);
     }
 
     #[test]
-    fn what_is_no_object_goes_as_a_whole() {
+    fn a_large_value_without_fields_is_sent_whole() {
         let (written, _) = BlobStore::default().write(&json!(["x".repeat(BLOB_BYTES)])).unwrap();
         assert!(written.get().len() > BLOB_BYTES);
     }

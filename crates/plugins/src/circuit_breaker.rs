@@ -23,7 +23,7 @@ pub(crate) struct PluginBreaker {
 impl PluginBreaker {
     /// Time until the breaker closes, if it is open.
     pub(crate) fn open_for(&self, now: Instant) -> Option<Duration> {
-        self.open_until.and_then(|until| until.checked_duration_since(now)).filter(|rest| !rest.is_zero())
+        self.open_until.and_then(|until| until.checked_duration_since(now)).filter(|remaining| !remaining.is_zero())
     }
 
     /// Records a failure; returns true if it opens the breaker.
@@ -55,23 +55,23 @@ impl PluginBreaker {
 /// Backoff between restarts: increases each time, until the process has been up for a while.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartBackoff {
-    shortest: Duration,
-    longest: Duration,
+    min: Duration,
+    max: Duration,
     next: Duration,
 }
 
 impl RestartBackoff {
-    pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
-        Self { shortest, longest, next: shortest }
+    pub(crate) fn new(min: Duration, max: Duration) -> Self {
+        Self { min, max, next: min }
     }
 
     /// Returns the delay after a process was up for this long.
-    pub(crate) fn after(&mut self, up: Duration) -> Duration {
-        if up > self.longest {
-            self.next = self.shortest;
+    pub(crate) fn after(&mut self, uptime: Duration) -> Duration {
+        if uptime > self.max {
+            self.next = self.min;
         }
         let wait = self.next;
-        self.next = (wait * 2).min(self.longest);
+        self.next = (wait * 2).min(self.max);
         wait
     }
 }
@@ -82,30 +82,30 @@ mod tests {
 
     #[test]
     fn three_failures_within_a_minute_give_a_minute_of_rest() {
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut strikes = PluginBreaker::default();
-        assert_eq!([0, 1, 62].map(|second| strikes.record_failure(at(second))), [false, false, false]);
-        assert_eq!([63, 64].map(|second| strikes.record_failure(at(second))), [false, true]);
-        assert_eq!(strikes.open_for(at(100)), Some(Duration::from_secs(24)));
-        assert_eq!(strikes.open_for(at(124)), None);
-        strikes.record_success();
-        assert_eq!([125, 126, 127].map(|second| strikes.record_failure(at(second))), [false, false, true]);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut breaker = PluginBreaker::default();
+        assert_eq!([0, 1, 62].map(|second| breaker.record_failure(at(second))), [false, false, false]);
+        assert_eq!([63, 64].map(|second| breaker.record_failure(at(second))), [false, true]);
+        assert_eq!(breaker.open_for(at(100)), Some(Duration::from_secs(24)));
+        assert_eq!(breaker.open_for(at(124)), None);
+        breaker.record_success();
+        assert_eq!([125, 126, 127].map(|second| breaker.record_failure(at(second))), [false, false, true]);
     }
 
     #[test]
-    fn the_end_of_one_process_counts_once_however_many_calls_were_open() {
-        let (mut strikes, now) = (PluginBreaker::default(), Instant::now());
-        assert_eq!([1, 1, 1, 2, 2].map(|start| strikes.record_exit(start, now)), [false; 5]);
-        assert!(strikes.record_exit(3, now));
+    fn the_exit_of_a_process_counts_once_regardless_of_open_calls() {
+        let (mut breaker, now) = (PluginBreaker::default(), Instant::now());
+        assert_eq!([1, 1, 1, 2, 2].map(|start| breaker.record_exit(start, now)), [false; 5]);
+        assert!(breaker.record_exit(3, now));
     }
 
     #[test]
-    fn a_wait_doubles_up_to_the_longest_and_begins_anew_after_a_good_while() {
+    fn the_backoff_doubles_up_to_its_maximum_and_is_reset_after_a_long_uptime() {
         let seconds = Duration::from_secs;
         let mut backoff = RestartBackoff::new(seconds(1), seconds(60));
-        let waits: Vec<u64> = (0..8).map(|_| backoff.after(seconds(5)).as_secs()).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        let delays: Vec<u64> = (0..8).map(|_| backoff.after(seconds(5)).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(backoff.after(seconds(61)), seconds(1));
     }
 }

@@ -77,8 +77,8 @@ pub struct DiscoveredPlugins {
 pub fn discover(roots: &PluginRoots) -> DiscoveredPlugins {
     let mut found = DiscoveredPlugins::default();
     let mut by_id = BTreeMap::new();
-    for (origin, place) in locations(roots) {
-        for candidate in search(&place, origin, &mut found.problems) {
+    for (origin, location) in locations(roots) {
+        for candidate in search(&location, origin, &mut found.problems) {
             let (id, root) = (candidate.manifest.id.clone(), candidate.root.clone());
             match by_id.get(&id) {
                 None => {
@@ -120,32 +120,32 @@ fn locations(roots: &PluginRoots) -> Vec<(PluginOrigin, PathBuf)> {
 }
 
 /// Returns the plugins of a location: itself, or its entries.
-fn search(place: &Path, origin: PluginOrigin, problems: &mut Vec<String>) -> Vec<DiscoveredPlugin> {
-    let Ok(meta) = fs::metadata(place) else {
+fn search(location: &Path, origin: PluginOrigin, problems: &mut Vec<String>) -> Vec<DiscoveredPlugin> {
+    let Ok(meta) = fs::metadata(location) else {
         if origin == PluginOrigin::Config {
-            problems.push(format!("{} is listed in plugins.load.paths but does not exist", place.display()));
+            problems.push(format!("{} is listed in plugins.load.paths but does not exist", location.display()));
         }
         return Vec::new();
     };
-    let is_plugin = FILE_NAMES.iter().any(|name| place.join(name).exists());
-    let parts = if meta.is_dir() && !(origin == PluginOrigin::Config && is_plugin) {
-        let mut parts: Vec<PathBuf> = fs::read_dir(place)
+    let is_plugin = FILE_NAMES.iter().any(|name| location.join(name).exists());
+    let paths = if meta.is_dir() && !(origin == PluginOrigin::Config && is_plugin) {
+        let mut paths: Vec<PathBuf> = fs::read_dir(location)
             .into_iter()
             .flatten()
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| is_candidate(path))
             .take(MAX_ENTRIES)
             .collect();
-        parts.sort();
-        parts
+        paths.sort();
+        paths
     } else {
-        vec![place.to_owned()]
+        vec![location.to_owned()]
     };
     let mut candidates = Vec::new();
-    for part in parts {
-        match read(&part, origin, problems) {
+    for candidate_path in paths {
+        match read(&candidate_path, origin, problems) {
             Ok(candidate) => candidates.push(candidate),
-            Err(wrong) => problems.push(wrong),
+            Err(problem) => problems.push(problem),
         }
     }
     candidates
@@ -157,44 +157,47 @@ fn is_candidate(path: &Path) -> bool {
 }
 
 fn is_script(path: &Path) -> bool {
-    let is_known = path.extension().and_then(|end| end.to_str()).is_some_and(|end| SCRIPT_EXTENSIONS.contains(&end));
-    is_known && !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".d.ts"))
+    let is_script_extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .is_some_and(|extension| SCRIPT_EXTENSIONS.contains(&extension));
+    is_script_extension && !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".d.ts"))
 }
 
 /// Reads a plugin: a directory, or a script with a manifest beside it. An error is a complete sentence.
 fn read(path: &Path, origin: PluginOrigin, problems: &mut Vec<String>) -> Result<DiscoveredPlugin, String> {
-    let shown = path.display();
+    let displayed_path = path.display();
     let script = (!path.is_dir()).then(|| path.to_owned());
     let folder = if script.is_some() { path.parent().unwrap_or(path) } else { path };
-    let root = folder.canonicalize().map_err(|error| format!("{shown} cannot be read: {}", error.kind()))?;
+    let root = folder.canonicalize().map_err(|error| format!("{displayed_path} cannot be read: {}", error.kind()))?;
     if origin != PluginOrigin::Config && fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink()) {
         return Err(format!(
-            "{shown} is not used: it is a symbolic link; add {} to plugins.load.paths",
+            "{displayed_path} is not used: it is a symbolic link; add {} to plugins.load.paths",
             root.display()
         ));
     }
-    trusted(&root, &root).map_err(|why| format!("{} is not used: {why}", root.display()))?;
+    trusted(&root, &root).map_err(|reason| format!("{} is not used: {reason}", root.display()))?;
     let (file, name) = FILE_NAMES
         .iter()
         .map(|name| (root.join(name), *name))
         .find(|(file, _)| file.symlink_metadata().is_ok())
-        .ok_or_else(|| format!("{shown} is not used: it has no {} or {}", FILE_NAMES[0], FILE_NAMES[1]))?;
-    let text = text(&file, &root).map_err(|why| format!("{} {why}", file.display()))?;
-    let manifest = manifest::read(name, &text).map_err(|why| format!("{} {why}", file.display()))?;
+        .ok_or_else(|| format!("{displayed_path} is not used: it has no {} or {}", FILE_NAMES[0], FILE_NAMES[1]))?;
+    let text = text(&file, &root).map_err(|reason| format!("{} {reason}", file.display()))?;
+    let manifest = manifest::read(name, &text).map_err(|reason| format!("{} {reason}", file.display()))?;
     let entry = match (&manifest.run, script) {
         (Some(run), _) => {
             // Files in the directory that the command executes are checked like all executed files.
             for part in run.iter().map(|part| root.join(part)).filter(|part| part.starts_with(&root) && part.is_file())
             {
-                trusted(&part, &root).map_err(|why| format!("{} is not used: {why}", part.display()))?;
+                trusted(&part, &root).map_err(|reason| format!("{} is not used: {reason}", part.display()))?;
             }
             None
         }
         (None, script) => {
             let entry = script
                 .map_or_else(|| entry(&root, problems), Ok)
-                .map_err(|why| format!("{shown} is not used: {why}"))?;
-            Some(trusted(&entry, &root).map_err(|why| format!("{} is not used: {why}", entry.display()))?)
+                .map_err(|reason| format!("{displayed_path} is not used: {reason}"))?;
+            Some(trusted(&entry, &root).map_err(|reason| format!("{} is not used: {reason}", entry.display()))?)
         }
     };
     Ok(DiscoveredPlugin { manifest, origin, root, entry })
@@ -206,7 +209,7 @@ fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
     let package: Value = match text(&package, root) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| format!("its package.json is not JSON: {error}"))?,
         Err(_) if !package.exists() => Value::Null,
-        Err(why) => return Err(format!("its package.json {why}")),
+        Err(reason) => return Err(format!("its package.json {reason}")),
     };
     let listed = PACKAGE_KEYS.iter().find_map(|key| package.get(key)?.get("extensions")?.as_array());
     let listed: Vec<&str> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -225,7 +228,7 @@ fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
 
 /// Reads a file of a plugin.
 fn text(file: &Path, root: &Path) -> Result<String, ManifestError> {
-    let real = trusted(file, root).map_err(|why| format!("is not used: {why}"))?;
+    let real = trusted(file, root).map_err(|reason| format!("is not used: {reason}"))?;
     let mut text = String::new();
     let read = fs::File::open(real).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| format!("cannot be read: {}", error.kind()))?;

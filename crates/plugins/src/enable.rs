@@ -15,45 +15,47 @@ pub struct EnableDecision {
 /// config does not mention is disabled, wherever it is located.
 pub fn decide(manifest: &Manifest, origin: PluginOrigin, settings: &Settings) -> EnableDecision {
     let id = manifest.id.as_str();
-    let on = |why: &str| EnableDecision { is_enabled: true, why: format!("is on: {why}") };
-    let off = |why: String| EnableDecision { is_enabled: false, why: format!("is off: {why}") };
+    let enabled = |why: &str| EnableDecision { is_enabled: true, why: format!("is on: {why}") };
+    let disabled = |why: String| EnableDecision { is_enabled: false, why: format!("is off: {why}") };
     let is_in = |list: &[String]| list.iter().any(|listed| listed == id);
     let entry = settings.entries.get(id).and_then(|entry| entry.enabled);
     let memory = settings.slots.memory.as_deref();
     if settings.enabled == Some(false) {
-        return off("plugins.enabled is false".to_owned());
+        return disabled("plugins.enabled is false".to_owned());
     }
     if is_in(&settings.deny) {
-        return off("plugins.deny lists it".to_owned());
+        return disabled("plugins.deny lists it".to_owned());
     }
     if !settings.allow.is_empty() && !is_in(&settings.allow) {
-        return off("plugins.allow does not list it".to_owned());
+        return disabled("plugins.allow does not list it".to_owned());
     }
     if entry == Some(false) {
-        return off(format!("plugins.entries.{id}.enabled is false"));
+        return disabled(format!("plugins.entries.{id}.enabled is false"));
     }
     if let Some(fault) = settings.entries.get(id).and_then(|entry| entry.fault.as_ref()) {
-        return off(fault.clone());
+        return disabled(fault.clone());
     }
     if origin == PluginOrigin::Workspace && !settings.load.workspace {
-        return off("it is in the workspace, where the agent can write; to trust workspace plugins, set \
+        return disabled(
+            "it is in the workspace, where the agent can write; to trust workspace plugins, set \
              plugins.load.workspace to true"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if manifest.kind.as_deref() == Some("memory") && memory.is_some_and(|memory| memory != id) {
         let memory = memory.unwrap_or_default();
-        return off(format!("plugins.slots.memory is {memory:?}, and only one memory plugin can be active"));
+        return disabled(format!("plugins.slots.memory is {memory:?}, and only one memory plugin can be active"));
     }
     if memory == Some(id) {
-        return on("plugins.slots.memory names it");
+        return enabled("plugins.slots.memory names it");
     }
     if entry == Some(true) {
-        return on(&format!("plugins.entries.{id}.enabled is true"));
+        return enabled(&format!("plugins.entries.{id}.enabled is true"));
     }
     if is_in(&settings.allow) {
-        return on("plugins.allow lists it");
+        return enabled("plugins.allow lists it");
     }
-    off(format!("it is not enabled in the config; enable it with: homard plugins enable {id}"))
+    disabled(format!("it is not enabled in the config; enable it with: homard plugins enable {id}"))
 }
 
 /// True if the owner has enabled a plugin in the config, whether or not it was found.
@@ -81,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_counts() {
+    fn the_first_applicable_rule_decides() {
         let entry = |enabled: bool| json!({"mine": {"enabled": enabled}});
         let state = |settings: &Value| decided(PluginOrigin::State, &Value::Null, settings);
-        for (settings, why) in [
+        for (settings, reason) in [
             (json!({}), "is off: it is not enabled in the config; enable it with: homard plugins enable mine"),
             (json!({"enabled": false, "entries": entry(true)}), "is off: plugins.enabled is false"),
             (json!({"deny": ["mine"], "allow": ["mine"]}), "is off: plugins.deny lists it"),
@@ -94,12 +96,12 @@ mod tests {
             (json!({"entries": entry(true)}), "is on: plugins.entries.mine.enabled is true"),
             (json!({"slots": {"memory": "mine"}}), "is on: plugins.slots.memory names it"),
         ] {
-            assert_eq!(state(&settings), why, "{settings}");
+            assert_eq!(state(&settings), reason, "{settings}");
         }
     }
 
     #[test]
-    fn a_plugin_whose_entry_needs_a_variable_that_is_not_set_is_off_and_still_wanted() {
+    fn a_plugin_with_an_unset_variable_is_disabled_but_still_wanted() {
         let mut settings: Settings = serde_json::from_value(json!({"entries": {"mine": {"enabled": true}}})).unwrap();
         let fault = "plugins.entries.mine.config.key needs the environment variable KEY, which is not set";
         settings.entries.get_mut("mine").unwrap().fault = Some(fault.to_owned());
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_memory() {
+    fn only_one_memory_plugin_is_active() {
         let settings = json!({"entries": {"mine": {"enabled": true}}, "slots": {"memory": "other"}});
         let expected = "is off: plugins.slots.memory is \"other\", and only one memory plugin can be active";
         assert_eq!(decided(PluginOrigin::State, &json!("memory"), &settings), expected);
@@ -123,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_where_the_agent_can_write_needs_a_word_more() {
+    fn a_workspace_plugin_must_be_trusted_explicitly() {
         let settings = |workspace: bool| json!({"allow": ["mine"], "load": {"workspace": workspace}});
-        let why = decided(PluginOrigin::Workspace, &Value::Null, &settings(false));
-        assert!(why.starts_with("is off: it is in the workspace"), "{why}");
+        let decision = decided(PluginOrigin::Workspace, &Value::Null, &settings(false));
+        assert!(decision.starts_with("is off: it is in the workspace"), "{decision}");
         assert_eq!(decided(PluginOrigin::Workspace, &Value::Null, &settings(true)), "is on: plugins.allow lists it");
     }
 }

@@ -27,27 +27,27 @@ pub(crate) struct PluginTarget {
 
 impl PluginTarget {
     async fn call(&self, method: &str, mut params: Value) -> Result<Value, Error> {
-        let question = PluginCall {
+        let call = PluginCall {
             plugin: &self.address.plugin,
             method,
             timeout: CALL_TIMEOUT,
             delivery: Delivery::AtMostOnce,
             on_progress: None,
         };
-        let write = |up: &RunningProcess| {
-            params["ref"] = up.reference(&self.address)?.clone();
+        let write = |process: &RunningProcess| {
+            params["ref"] = process.reference(&self.address)?.clone();
             params["name"] = json!(self.address.name);
             CallParams::plain(&params)
         };
-        self.worker.call(question, write).await
+        self.worker.call(call, write).await
     }
 }
 
 /// A chat command of a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginCommand {
-    pub(crate) place: PluginTarget,
-    pub(crate) offer: CommandRegistration,
+    pub(crate) target: PluginTarget,
+    pub(crate) registration: CommandRegistration,
 }
 
 /// Invocation of a chat command.
@@ -71,27 +71,27 @@ pub struct CommandInvocation {
 impl PluginCommand {
     /// Returns its name, without the slash.
     pub fn name(&self) -> &str {
-        &self.offer.name
+        &self.registration.name
     }
 
     /// Returns its description.
     pub fn description(&self) -> &str {
-        &self.offer.description
+        &self.registration.description
     }
 
     /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
-        &self.place.address.plugin
+        &self.target.address.plugin
     }
 
     /// Returns true if only authorised senders may use it.
     pub fn needs_authority(&self) -> bool {
-        self.offer.require_auth.unwrap_or(true)
+        self.registration.require_auth.unwrap_or(true)
     }
 
     /// Returns true if this name with these arguments invokes it.
     pub fn matches(&self, name: &str, args: &str) -> bool {
-        name == self.name() && (self.offer.accepts_args || args.trim().is_empty())
+        name == self.name() && (self.registration.accepts_args || args.trim().is_empty())
     }
 
     /// Executes it; returns the reply: a string, or an object with one.
@@ -99,15 +99,15 @@ impl PluginCommand {
         cx.args = cx.args.map(|args| {
             args.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').take(MAX_ARGUMENT_CHARS).collect()
         });
-        self.place.call("command.run", json!({"ctx": cx})).await
+        self.target.call("command.run", json!({"ctx": cx})).await
     }
 }
 
 /// A gateway method of a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginMethod {
-    pub(crate) place: PluginTarget,
-    pub(crate) offer: MethodRegistration,
+    pub(crate) target: PluginTarget,
+    pub(crate) registration: MethodRegistration,
 }
 
 /// Response of a gateway method.
@@ -125,22 +125,22 @@ pub struct MethodResponse {
 impl PluginMethod {
     /// Returns its name.
     pub fn name(&self) -> &str {
-        &self.offer.name
+        &self.registration.name
     }
 
     /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
-        &self.place.address.plugin
+        &self.target.address.plugin
     }
 
     /// Returns the scope that a client needs, if the plugin sets one.
     pub fn scope(&self) -> Option<&str> {
-        self.offer.scope.as_deref()
+        self.registration.scope.as_deref()
     }
 
     /// Calls it for a client.
     pub async fn call(&self, params: Value, client: Value) -> Result<MethodResponse, Error> {
-        let answer = self.place.call("gatewayMethod.call", json!({"params": params, "client": client})).await?;
+        let answer = self.target.call("gatewayMethod.call", json!({"params": params, "client": client})).await?;
         MethodResponse::deserialize(answer)
             .map_err(|error| Error::Failed(format!("the plugin returned an invalid response: {error}")))
     }
@@ -149,8 +149,8 @@ impl PluginMethod {
 /// An HTTP route of a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginRoute {
-    pub(crate) place: PluginTarget,
-    pub(crate) offer: RouteRegistration,
+    pub(crate) target: PluginTarget,
+    pub(crate) registration: RouteRegistration,
 }
 
 /// An HTTP request for a plugin.
@@ -204,28 +204,28 @@ fn default_status() -> u16 {
 impl PluginRoute {
     /// Returns the path.
     pub fn path(&self) -> &str {
-        &self.offer.path
+        &self.registration.path
     }
 
     /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
-        &self.place.address.plugin
+        &self.target.address.plugin
     }
 
     /// Returns true if the gateway authenticates requests. The default, unless the plugin does so itself.
     pub fn needs_token(&self) -> bool {
-        self.offer.auth.as_deref() != Some("plugin")
+        self.registration.auth.as_deref() != Some("plugin")
     }
 
     /// Returns true for a catch-all route.
     pub fn is_catch_all(&self) -> bool {
-        self.offer.matches.as_deref() == Some("any")
+        self.registration.matches.as_deref() == Some("any")
     }
 
     /// Returns true if a path matches.
     pub fn matches(&self, path: &str) -> bool {
         let own = self.path();
-        match self.offer.matches.as_deref() {
+        match self.registration.matches.as_deref() {
             Some("any") => true,
             Some("prefix") => {
                 path == own || path.strip_prefix(own.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
@@ -235,31 +235,31 @@ impl PluginRoute {
     }
 
     /// Handles a request.
-    pub async fn handle(&self, ask: PluginHttpCall) -> Result<PluginHttpReply, Error> {
-        let PluginHttpCall { method, url, headers, body, remote_address } = ask;
+    pub async fn handle(&self, call: PluginHttpCall) -> Result<PluginHttpReply, Error> {
+        let PluginHttpCall { method, url, headers, body, remote_address } = call;
         let body = BASE64_STANDARD.encode(body);
         let params =
             json!({"method": method, "url": url, "headers": headers, "body": body, "remoteAddress": remote_address});
-        read_http(self.place.call("http.request", params).await?)
+        read_http(self.target.call("http.request", params).await?)
     }
 }
 
 fn read_http(answer: Value) -> Result<PluginHttpReply, Error> {
-    let unread = |what: String| Error::Failed(format!("the plugin returned an invalid response: {what}"));
-    let raw = RawHttpReply::deserialize(answer).map_err(|error| unread(error.to_string()))?;
-    let body = BASE64_STANDARD.decode(raw.body.trim()).map_err(|error| unread(error.to_string()))?;
+    let invalid = |reason: String| Error::Failed(format!("the plugin returned an invalid response: {reason}"));
+    let raw = RawHttpReply::deserialize(answer).map_err(|error| invalid(error.to_string()))?;
+    let body = BASE64_STANDARD.decode(raw.body.trim()).map_err(|error| invalid(error.to_string()))?;
     let mut headers = Vec::new();
     for (name, value) in raw.headers {
         match value {
-            Value::Array(all) => headers.extend(all.iter().map(|one| (name.clone(), header_text(one)))),
+            Value::Array(values) => headers.extend(values.iter().map(|single| (name.clone(), header_text(single)))),
             Value::Null => {}
-            one @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                headers.push((name, header_text(&one)))
+            single @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                headers.push((name, header_text(&single)))
             }
         }
     }
     if !(100..=599).contains(&raw.status) {
-        return Err(unread(format!("invalid status {}", raw.status)));
+        return Err(invalid(format!("invalid status {}", raw.status)));
     }
     Ok(PluginHttpReply { is_handled: raw.handled, status: raw.status, headers, body })
 }
@@ -271,29 +271,29 @@ fn header_text(value: &Value) -> String {
 /// A background service of a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginService {
-    pub(crate) place: PluginTarget,
+    pub(crate) target: PluginTarget,
     pub(crate) context: Value,
 }
 
 impl PluginService {
     /// Returns its id.
     pub fn id(&self) -> &str {
-        &self.place.address.name
+        &self.target.address.name
     }
 
     /// Returns the plugin id.
     pub fn plugin(&self) -> &str {
-        &self.place.address.plugin
+        &self.target.address.plugin
     }
 
     /// Starts it. It is started again whenever the plugin's process is restarted.
     pub async fn start(&self) -> Result<(), Error> {
-        self.place.worker.start_service(&self.place.address, self.context.clone()).await
+        self.target.worker.start_service(&self.target.address, self.context.clone()).await
     }
 
     /// Stops it.
     pub async fn stop(&self) {
-        self.place.worker.stop_service(&self.place.address).await;
+        self.target.worker.stop_service(&self.target.address).await;
     }
 }
 
@@ -302,8 +302,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_over_http_is_read_with_its_headers() {
-        let told =
+    fn an_http_reply_is_parsed_with_its_headers() {
+        let reply =
             json!({"status": 201, "headers": {"set-cookie": ["a", "b"], "x-n": 5, "gone": null}, "body": "aGk="});
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let expected = PluginHttpReply {
@@ -312,10 +312,10 @@ mod tests {
             headers: vec![header("set-cookie", "a"), header("set-cookie", "b"), header("x-n", "5")],
             body: b"hi".to_vec(),
         };
-        assert_eq!(read_http(told), Ok(expected));
+        assert_eq!(read_http(reply), Ok(expected));
         assert!(!read_http(json!({"handled": false})).unwrap().is_handled);
-        for bad in [json!({"status": 99}), json!({"body": "%"}), json!(5)] {
-            assert!(matches!(read_http(bad), Err(Error::Failed(_))));
+        for invalid in [json!({"status": 99}), json!({"body": "%"}), json!(5)] {
+            assert!(matches!(read_http(invalid), Err(Error::Failed(_))));
         }
     }
 }

@@ -31,9 +31,9 @@ impl Error {
 impl From<Error> for HookError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Failed(why) => Self::Failed(why),
-            Error::Unavailable(why) => Self::Unavailable(why),
-            Error::Timeout(within) => Self::Timeout(within),
+            Error::Failed(reason) => Self::Failed(reason),
+            Error::Unavailable(reason) => Self::Unavailable(reason),
+            Error::Timeout(timeout) => Self::Timeout(timeout),
         }
     }
 }

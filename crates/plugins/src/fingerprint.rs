@@ -19,32 +19,33 @@ pub fn fingerprint(root: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     collect(root, &mut files)?;
     files.sort();
-    let mut sum = Sha256::new();
-    let mut left = MAX_BYTES;
+    let mut digest = Sha256::new();
+    let mut remaining = MAX_BYTES;
     for file in files {
         let name = file.strip_prefix(root).unwrap_or(&file).as_os_str().as_encoded_bytes().to_owned();
-        let mut inner = Sha256::new();
+        let mut file_digest = Sha256::new();
         if file.symlink_metadata()?.is_symlink() {
-            inner.update(fs::read_link(&file)?.as_os_str().as_encoded_bytes());
+            file_digest.update(fs::read_link(&file)?.as_os_str().as_encoded_bytes());
         } else {
-            let read = io::copy(&mut fs::File::open(&file)?.take(left + 1), &mut DigestWriter(&mut inner))?;
-            left = left.checked_sub(read).ok_or_else(|| io::Error::other("the plugin is larger than 1 GiB"))?;
+            let read = io::copy(&mut fs::File::open(&file)?.take(remaining + 1), &mut DigestWriter(&mut file_digest))?;
+            remaining =
+                remaining.checked_sub(read).ok_or_else(|| io::Error::other("the plugin is larger than 1 GiB"))?;
         }
-        sum.update((name.len() as u64).to_le_bytes());
-        sum.update(&name);
-        sum.update(inner.finalize());
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(&name);
+        digest.update(file_digest.finalize());
     }
-    Ok(hex(&sum.finalize()))
+    Ok(hex(&digest.finalize()))
 }
 
 /// Computes the digest of a sequence of byte strings.
 pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let mut sum = Sha256::new();
+    let mut hasher = Sha256::new();
     for piece in pieces {
-        sum.update((piece.len() as u64).to_le_bytes());
-        sum.update(piece);
+        hasher.update((piece.len() as u64).to_le_bytes());
+        hasher.update(piece);
     }
-    hex(&sum.finalize())
+    hex(&hasher.finalize())
 }
 
 struct DigestWriter<'a>(&'a mut Sha256);
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_in_any_file_is_seen() {
+    fn a_change_in_any_file_changes_the_fingerprint() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::create_dir(root.join("lib")).unwrap();

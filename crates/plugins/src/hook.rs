@@ -57,21 +57,22 @@ impl Hook for PluginHook {
 
     async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError> {
         let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
-        let within = deadline.mul_f64(DEADLINE_SHARE);
-        let question = PluginCall {
+        let timeout = deadline.mul_f64(DEADLINE_SHARE);
+        let call = PluginCall {
             plugin: &self.address.plugin,
             method: "hook.invoke",
-            timeout: within,
+            timeout,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let answer = self.worker.call(question, |up| {
-            let unwritten = |error: serde_json::Error| Error::Failed(format!("failed to serialize the event: {error}"));
-            let reference = up.reference(&self.address)?;
-            let (event, lent) = up.session.blobs().write(&event).map_err(unwritten)?;
-            let deadline_ms = within.as_millis() as u64;
+        let answer = self.worker.call(call, |process| {
+            let serialise_error =
+                |error: serde_json::Error| Error::Failed(format!("failed to serialize the event: {error}"));
+            let reference = process.reference(&self.address)?;
+            let (event, blobs) = process.session.blobs().write(&event).map_err(serialise_error)?;
+            let deadline_ms = timeout.as_millis() as u64;
             let invocation = Invocation { reference, event: &event, ctx: &context, deadline_ms };
-            Ok(CallParams { params: to_raw_value(&invocation).map_err(unwritten)?, blobs: Some(lent) })
+            Ok(CallParams { params: to_raw_value(&invocation).map_err(serialise_error)?, blobs: Some(blobs) })
         });
         match answer.await {
             Ok(answer) if self.registration.is_guard || is_shaped(&answer) => parse_hook_result(&answer),
@@ -128,19 +129,19 @@ impl Listener for PluginListener {
         self.guard.covers(event)
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let within = self.deadline().mul_f64(DEADLINE_SHARE);
-        let question = PluginCall {
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let timeout = self.deadline().mul_f64(DEADLINE_SHARE);
+        let call = PluginCall {
             plugin: &self.address.plugin,
             method: "internalHook.emit",
-            timeout: within,
+            timeout,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write = |up: &crate::supervisor::RunningProcess| {
-            CallParams::plain(&json!({"ref": up.reference(&self.address)?, "event": signal}))
+        let write = |process: &crate::supervisor::RunningProcess| {
+            CallParams::plain(&json!({"ref": process.reference(&self.address)?, "event": event}))
         };
-        parse_listener_result(&self.worker.call(question, write).await?)
+        parse_listener_result(&self.worker.call(call, write).await?)
     }
 }
 
@@ -162,27 +163,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_an_object_or_nothing() {
+    fn a_hook_result_is_an_object_or_null() {
         assert_eq!(parse_hook_result(&json!({"result": null})), Ok(HookResult::empty()));
         assert_eq!(
             parse_hook_result(&json!({"result": {"block": true, "blockReason": "no", "more": 1}})),
             Ok(HookResult::block("no"))
         );
         assert!(matches!(parse_hook_result(&json!({"result": {"block": "yes"}})), Err(HookError::Failed(_))));
-        for wrong in [json!({}), json!(null), json!({"block": true}), json!({"result": "block"}), json!({"result": []})]
+        for invalid in
+            [json!({}), json!(null), json!({"block": true}), json!({"result": "block"}), json!({"result": []})]
         {
-            assert_eq!(parse_hook_result(&wrong), Err(HookError::Failed(SHAPE_ERROR.to_owned())), "{wrong}");
-            assert!(!is_shaped(&wrong), "{wrong}");
+            assert_eq!(parse_hook_result(&invalid), Err(HookError::Failed(SHAPE_ERROR.to_owned())), "{invalid}");
+            assert!(!is_shaped(&invalid), "{invalid}");
         }
     }
 
     #[test]
-    fn what_was_heard_may_bring_files() {
+    fn a_listener_result_may_contain_files() {
         let files = json!([{"name": "A.md", "path": "/a", "content": "x", "missing": false}]);
-        let told =
+        let result =
             parse_listener_result(&json!({"messages": ["hi", 5], "context": {"bootstrapFiles": files}})).unwrap();
-        assert_eq!(told.messages, ["hi"]);
-        assert_eq!(told.bootstrap_files.unwrap()[0].name, "A.md");
+        assert_eq!(result.messages, ["hi"]);
+        assert_eq!(result.bootstrap_files.unwrap()[0].name, "A.md");
         assert_eq!(parse_listener_result(&json!({"messages": [], "context": {}})), Ok(ListenerResult::default()));
         assert!(parse_listener_result(&json!({"context": {"bootstrapFiles": [1]}})).is_err());
     }

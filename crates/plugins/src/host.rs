@@ -52,7 +52,7 @@ impl HostMethod {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|ask| ask.name() == name)
+        Self::ALL.into_iter().find(|method| method.name() == name)
     }
 }
 
@@ -60,10 +60,10 @@ impl HostMethod {
 #[async_trait]
 pub trait Host: Send + Sync {
     /// Handles a permitted request; an error is returned to the plugin.
-    async fn handle(&self, plugin: &str, ask: HostMethod, params: Value) -> Result<Value, String> {
+    async fn handle(&self, plugin: &str, method: HostMethod, params: Value) -> Result<Value, String> {
         drop(params);
-        tracing::debug!(plugin, ask = ask.name(), "plugin called a method that is not available");
-        Err(format!("{} is not available here", ask.name()))
+        tracing::debug!(plugin, ask = method.name(), "plugin called a method that is not available");
+        Err(format!("{} is not available here", method.name()))
     }
 
     /// Receives a plugin's log message.

@@ -88,20 +88,20 @@ enum HostRequest {
 #[derive(Debug, Clone, Copy)]
 struct RateLimit {
     max: usize,
-    within: Duration,
+    period: Duration,
     count: usize,
     since: Option<Instant>,
 }
 
 impl RateLimit {
-    const fn new(most: usize, within: Duration) -> Self {
-        Self { max: most, within, count: 0, since: None }
+    const fn new(max: usize, period: Duration) -> Self {
+        Self { max, period, count: 0, since: None }
     }
 
     /// Counts an event; returns false if the limit is exceeded.
     fn allow(&mut self) -> bool {
         let now = Instant::now();
-        if self.since.is_none_or(|since| now.duration_since(since) > self.within) {
+        if self.since.is_none_or(|since| now.duration_since(since) > self.period) {
             (self.since, self.count) = (Some(now), 0);
         }
         self.count += 1;
@@ -110,9 +110,9 @@ impl RateLimit {
 }
 
 impl HostApi {
-    pub(crate) fn new(behind: ProcessInfo) -> Self {
+    pub(crate) fn new(process_info: ProcessInfo) -> Self {
         Self {
-            process: behind,
+            process: process_info,
             malformed: MALFORMED_LIMIT,
             unsolicited: UNSOLICITED_LIMIT,
             logged: LOG_LIMIT,
@@ -144,8 +144,8 @@ impl HostApi {
 
     /// Counts an unsolicited message; an error if there are too many.
     pub(crate) fn unsolicited(&mut self) -> Result<(), String> {
-        let why = || format!("the plugin sent more than {} unsolicited messages", UNSOLICITED_LIMIT.max);
-        self.unsolicited.allow().then_some(()).ok_or_else(why)
+        let message = || format!("the plugin sent more than {} unsolicited messages", UNSOLICITED_LIMIT.max);
+        self.unsolicited.allow().then_some(()).ok_or_else(message)
     }
 
     /// Handles a notification of the process.
@@ -154,16 +154,18 @@ impl HostApi {
         match method {
             "log" => {
                 let text = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default();
-                let (speaker, mut message) = (self.plugin_of(params), one_line(text("message"), 2000));
+                let (plugin_id, mut message) = (self.plugin_of(params), one_line(text("message"), 2000));
                 if params.get("uncaught") == Some(&Value::Bool(true)) {
-                    match self.process.uncaught.record(&speaker, &message) {
+                    match self.process.uncaught.record(&plugin_id, &message) {
                         None => return Ok(()),
                         Some(0) => {}
-                        Some(more) => message = format!("{message} (and {more} more since the last such line)"),
+                        Some(suppressed) => {
+                            message = format!("{message} (and {suppressed} more since the last such line)")
+                        }
                     }
                 }
                 if self.allow_log() {
-                    self.process.host.log(&speaker, text("level"), &message);
+                    self.process.host.log(&plugin_id, text("level"), &message);
                 }
             }
             "$/cancel" => {
@@ -179,17 +181,17 @@ impl HostApi {
 
     /// True if another log line of this process is allowed.
     fn allow_log(&mut self) -> bool {
-        let is_borne = self.logged.allow();
-        if !is_borne && self.logged.count == LOG_LIMIT.max + 1 {
+        let is_allowed = self.logged.allow();
+        if !is_allowed && self.logged.count == LOG_LIMIT.max + 1 {
             tracing::warn!(plugin = self.process.name, "plugin logs too much; dropping some of its log lines");
         }
-        is_borne
+        is_allowed
     }
 
     /// Returns the plugin that a message comes from.
     fn plugin_of(&self, params: &Value) -> String {
-        let said = params.get("plugin").and_then(Value::as_str).filter(|_| self.process.is_shared);
-        said.unwrap_or(&self.process.name).to_owned()
+        let named_plugin = params.get("plugin").and_then(Value::as_str).filter(|_| self.process.is_shared);
+        named_plugin.unwrap_or(&self.process.name).to_owned()
     }
 
     /// Starts a request, or returns the line that rejects it.
@@ -198,56 +200,56 @@ impl HostApi {
         id: Value,
         method: &str,
         params: Value,
-        talk: &Arc<SessionState>,
+        session: &Arc<SessionState>,
     ) -> Result<Option<String>, String> {
         self.unsolicited()?;
-        let speaker = self.plugin_of(&params);
-        let asked = match self.classify(&speaker, method) {
-            Ok(asked) => asked,
-            Err((code, why)) => return Ok(Some(rpc::error_response(&id, code, &why))),
+        let plugin_id = self.plugin_of(&params);
+        let request = match self.classify(&plugin_id, method) {
+            Ok(request) => request,
+            Err((code, reason)) => return Ok(Some(rpc::error_response(&id, code, &reason))),
         };
-        let Ok(seat) = self.permits.clone().try_acquire_owned() else {
+        let Ok(permit) = self.permits.clone().try_acquire_owned() else {
             return Ok(Some(rpc::error_response(
                 &id,
                 FAILED,
                 &format!("more than {MAX_CONCURRENT} concurrent requests"),
             )));
         };
-        let (host, talk) = (self.process.host.clone(), talk.clone());
-        let (asking, key) = (self.active.clone(), id.to_string());
-        let answering = task::spawn("plugin request", async move {
-            let line = match asked {
-                HostRequest::Reference => reference_response(&id, &params, &talk),
-                HostRequest::Host(ask) => match host.handle(&speaker, ask, params).await {
+        let (host, session) = (self.process.host.clone(), session.clone());
+        let (active, key) = (self.active.clone(), id.to_string());
+        let handle = task::spawn("plugin request", async move {
+            let line = match request {
+                HostRequest::Reference => reference_response(&id, &params, &session),
+                HostRequest::Host(host_method) => match host.handle(&plugin_id, host_method, params).await {
                     Ok(value) => rpc::response(&id, &value),
-                    Err(why) => rpc::error_response(&id, FAILED, &why),
+                    Err(reason) => rpc::error_response(&id, FAILED, &reason),
                 },
             };
-            talk.send_line(line).await;
-            asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
-            drop(seat);
+            session.send_line(line).await;
+            active.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
+            drop(permit);
         });
-        let mut asking = self.active.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.retain(|_, task| !task.is_finished());
-        asking.insert(key, answering.abort_handle());
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        active.retain(|_, task| !task.is_finished());
+        active.insert(key, handle.abort_handle());
         Ok(None)
     }
 
     /// Classifies a request; the error is the reason for rejecting it.
-    fn classify(&mut self, speaker: &str, method: &str) -> Result<HostRequest, (i64, String)> {
+    fn classify(&mut self, plugin_id: &str, method: &str) -> Result<HostRequest, (i64, String)> {
         if method == "ref.get" {
             return Ok(HostRequest::Reference);
         }
-        let Some(ask) = HostMethod::named(method) else {
+        let Some(host_method) = HostMethod::named(method) else {
             return Err((UNKNOWN_METHOD, format!("unknown method {:?}", one_line(method, 100))));
         };
-        if self.process.allowed_methods.as_ref().is_some_and(|asks| !asks.iter().any(|name| name == method)) {
+        if self.process.allowed_methods.as_ref().is_some_and(|allowed| !allowed.iter().any(|name| name == method)) {
             if self.allow_log() {
-                tracing::warn!(plugin = speaker, method, "plugin called a method that its manifest does not declare");
+                tracing::warn!(plugin = plugin_id, method, "plugin called a method that its manifest does not declare");
             }
             return Err((DENIED, format!("the manifest does not declare {method} under \"rights.host\"")));
         }
-        Ok(HostRequest::Host(ask))
+        Ok(HostRequest::Host(host_method))
     }
 
     /// Aborts all requests in progress, because the process is gone.
@@ -259,9 +261,9 @@ impl HostApi {
 }
 
 /// Builds the response with a referenced value, while its call is open.
-fn reference_response(id: &Value, params: &Value, talk: &SessionState) -> String {
+fn reference_response(id: &Value, params: &Value, session: &SessionState) -> String {
     let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
-    match talk.blobs.get(reference) {
+    match session.blobs.get(reference) {
         Some(value) => rpc::raw_response(id, &value),
         None => rpc::error_response(
             id,

@@ -163,7 +163,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, ManifestError> {
 fn hook_names(rights: &DeclaredRights) -> impl Iterator<Item = &String> {
     rights.hooks.iter().map(|hook| match hook {
         RightDeclaration::Named(name) => name,
-        RightDeclaration::Full(offer) => &offer.name,
+        RightDeclaration::Full(declaration) => &declaration.name,
     })
 }
 
@@ -184,7 +184,7 @@ impl Manifest {
     /// needed.
     pub(crate) fn declared(&self) -> Option<Registrations> {
         let rights = self.rights.as_ref()?;
-        let mut offers = Registrations {
+        let mut registrations = Registrations {
             tools: rights.tools.iter().map(full_tool).collect::<Option<_>>()?,
             hooks: rights.hooks.iter().map(full_declaration).collect(),
             commands: rights.commands.iter().map(full_declaration).collect(),
@@ -194,17 +194,17 @@ impl Manifest {
             ..Registrations::default()
         };
         if !rights.events.is_empty() {
-            offers.internal_hooks = vec![crate::registrations::ListenerRegistration {
+            registrations.internal_hooks = vec![crate::registrations::ListenerRegistration {
                 events: rights.events.clone(),
                 ..Default::default()
             }];
         }
         for guarded in &self.guard {
-            if !offers.hooks.iter().any(|hook| hook.name == *guarded) {
-                offers.hooks.push(HookRegistration::from(guarded.clone()));
+            if !registrations.hooks.iter().any(|hook| hook.name == *guarded) {
+                registrations.hooks.push(HookRegistration::from(guarded.clone()));
             }
         }
-        Some(offers)
+        Some(registrations)
     }
 
     /// Returns the display name.
@@ -221,14 +221,14 @@ impl Manifest {
 fn full_declaration<T: Clone + From<String>>(declared: &RightDeclaration<T>) -> T {
     match declared {
         RightDeclaration::Named(name) => T::from(name.clone()),
-        RightDeclaration::Full(offer) => offer.clone(),
+        RightDeclaration::Full(declaration) => declaration.clone(),
     }
 }
 
 /// A tool needs a schema, without which no model can call it.
 fn full_tool(declared: &RightDeclaration<ToolRegistration>) -> Option<ToolRegistration> {
     match declared {
-        RightDeclaration::Full(offer) if offer.parameters.is_some() => Some(offer.clone()),
+        RightDeclaration::Full(declaration) if declaration.parameters.is_some() => Some(declaration.clone()),
         RightDeclaration::Full(_) | RightDeclaration::Named(_) => None,
     }
 }
@@ -257,7 +257,7 @@ mod tests {
         let manifest = read("openclaw.plugin.json", text).unwrap();
         assert_eq!((manifest.id.as_str(), manifest.kind.as_deref()), ("probe", Some("memory")));
         assert_eq!((manifest.run, manifest.rights), (None, None));
-        for (text, wrong) in [
+        for (text, expected) in [
             ("{id: 1}", "is not JSON: key must be a string at line 1 column 2"),
             (r#"{"configSchema": {}}"#, "has no \"id\""),
             (r#"{"id": "a"}"#, "has no \"configSchema\"; write {} if the plugin needs no config"),
@@ -271,28 +271,28 @@ mod tests {
                 "has the invalid id \"../a\"; use at most 100 letters and digits, with -_.@/ between them",
             ),
         ] {
-            assert_eq!(read("openclaw.plugin.json", text).unwrap_err(), wrong);
+            assert_eq!(read("openclaw.plugin.json", text).unwrap_err(), expected);
         }
     }
 
     #[test]
-    fn ours_needs_a_command_and_knows_its_hooks() {
+    fn a_homard_manifest_needs_a_command_and_known_hooks() {
         assert_eq!(
             ours(&json!({"id": "a", "configSchema": {}})).unwrap_err(),
             "has no \"run\"; set it to the command that starts the plugin, such as [\"python3\", \"plugin.py\"]"
         );
-        let with = |rights: Value| json!({"id": "a", "configSchema": {}, "run": ["x"], "rights": rights});
+        let manifest_with = |rights: Value| json!({"id": "a", "configSchema": {}, "run": ["x"], "rights": rights});
         assert_eq!(
-            ours(&with(json!({"hooks": ["before_lunch"]}))).unwrap_err(),
+            ours(&manifest_with(json!({"hooks": ["before_lunch"]}))).unwrap_err(),
             "names the unknown hook \"before_lunch\""
         );
-        assert!(ours(&with(json!({"toolz": []}))).unwrap_err().contains("unknown field `toolz`"));
+        assert!(ours(&manifest_with(json!({"toolz": []}))).unwrap_err().contains("unknown field `toolz`"));
         let huge = json!({"id": "a", "configSchema": {}, "run": ["x"], "memoryMb": 1});
         assert_eq!(ours(&huge).unwrap_err(), "has a \"memoryMb\" of 1; 16 to 16384 is allowed");
     }
 
     #[test]
-    fn what_is_declared_in_full_is_known_before_the_process_runs() {
+    fn full_declarations_are_known_before_the_process_runs() {
         let manifest = |tools: Value| {
             let rights = json!({"hooks": ["agent_end", {"name": "llm_input", "priority": 7}], "tools": tools});
             ours(&json!({"id": "a", "configSchema": {}, "run": ["x"], "guard": ["before_tool_call"], "rights": rights}))

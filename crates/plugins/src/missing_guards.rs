@@ -58,17 +58,17 @@ impl MissingGuard {
     /// True if it is not needed: its plugin has registered the guard itself, or it applies only until the plugin's
     /// registrations are known and they are (`is_known`).
     pub(crate) fn is_unneeded(&self, is_known: bool, all: &Extensions) -> bool {
-        let stands = match self.target {
+        let is_registered = match self.target {
             GuardTarget::Point(point) => all.hooks.iter().any(|hook| {
-                let is_here = |one: &Registration| one.is_guard && one.point == point;
-                hook.name() == self.plugin && hook.registrations().iter().any(is_here)
+                let guards_point = |registration: &Registration| registration.is_guard && registration.point == point;
+                hook.name() == self.plugin && hook.registrations().iter().any(guards_point)
             }),
             GuardTarget::Bootstrap => all.listeners.iter().any(|listener| {
-                let listens = listener.events().iter().any(|event| is_guarded(event));
-                listener.name() == self.plugin && listens && listener.is_guard(GUARDED_EVENT)
+                let subscribes = listener.events().iter().any(|event| is_guarded(event));
+                listener.name() == self.plugin && subscribes && listener.is_guard(GUARDED_EVENT)
             }),
         };
-        stands || (self.only_until_known && is_known)
+        is_registered || (self.only_until_known && is_known)
     }
 
     /// Adds it to the extensions.
@@ -81,11 +81,11 @@ impl MissingGuard {
     }
 
     fn failure(&self) -> HookError {
-        let Self { plugin, target: place, advice: way_out, .. } = self;
-        let place = place.name();
+        let Self { plugin, target, advice, .. } = self;
+        let target = target.name();
         HookError::Unavailable(format!(
-            "the plugin {plugin} is a guard of {place} and is not active; find the cause with: homard plugins doctor; \
-             reinstall the plugin, or disable it: {way_out}"
+            "the plugin {plugin} is a guard of {target} and is not active; find the cause with: homard plugins doctor; \
+             reinstall the plugin, or disable it: {advice}"
         ))
     }
 }
@@ -93,32 +93,32 @@ impl MissingGuard {
 /// Returns the guards of all plugins that the owner has enabled: those recorded at installation and those declared in
 /// their entries.
 pub(crate) fn expected_guards(settings: &Settings) -> Vec<MissingGuard> {
-    let mut all = Vec::new();
+    let mut missing = Vec::new();
     let ids = settings.installs.keys().chain(settings.entries.keys());
     let ids: std::collections::BTreeSet<&String> = ids.filter(|id| is_wanted(id, settings)).collect();
     for plugin in ids {
         let entry = settings.entry(plugin);
-        let is_entered = settings.entries.contains_key(plugin);
-        let way_out = match is_entered {
+        let has_entry = settings.entries.contains_key(plugin);
+        let advice = match has_entry {
             true => format!("homard plugins disable {plugin}"),
             false => format!("set plugins.entries.{plugin}.enabled to false"),
         };
         let installed = settings.installs.get(plugin).into_iter().flat_map(|install| &install.guard);
         let installed = installed.filter_map(|name| HookPoint::named(name)).map(GuardTarget::Point);
-        let mut places: BTreeMap<GuardTarget, bool> = BTreeMap::new();
-        let is_open = matches!(entry.guard, GuardPolicy::All(_));
+        let mut targets: BTreeMap<GuardTarget, bool> = BTreeMap::new();
+        let is_unnamed = matches!(entry.guard, GuardPolicy::All(_));
         let bootstrap = entry.guard.covers(GUARDED_EVENT).then_some(GuardTarget::Bootstrap);
-        for place in entry.guard.points().into_iter().map(GuardTarget::Point).chain(bootstrap) {
-            places.insert(place, is_open);
+        for target in entry.guard.points().into_iter().map(GuardTarget::Point).chain(bootstrap) {
+            targets.insert(target, is_unnamed);
         }
-        places.extend(installed.map(|place| (place, false)));
-        let lets_in = |place: &GuardTarget| entry.hooks.allows(place.name());
-        for (place, only_until_known) in places.into_iter().filter(|(place, _)| lets_in(place)) {
-            let (plugin, way_out) = (plugin.clone(), way_out.clone());
-            all.push(MissingGuard { plugin, target: place, only_until_known, advice: way_out });
+        targets.extend(installed.map(|target| (target, false)));
+        let is_allowed = |target: &GuardTarget| entry.hooks.allows(target.name());
+        for (target, only_until_known) in targets.into_iter().filter(|(target, _)| is_allowed(target)) {
+            let (plugin, advice) = (plugin.clone(), advice.clone());
+            missing.push(MissingGuard { plugin, target, only_until_known, advice });
         }
     }
-    all
+    missing
 }
 
 #[async_trait]
@@ -165,40 +165,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_owner_wants_on_is_guarded() {
+    fn guards_are_expected_only_of_enabled_plugins() {
         let guard = json!({"mine": {"guard": ["before_tool_call", "no_such", "before_prompt_build"]}});
-        let guarded = |said: serde_json::Value| {
-            let mut settings: Settings = serde_json::from_value(said).unwrap();
+        let guarded = |value: serde_json::Value| {
+            let mut settings: Settings = serde_json::from_value(value).unwrap();
             settings.installs = serde_json::from_value(guard.clone()).unwrap();
-            expected_guards(&settings).into_iter().map(|one| one.target.name()).collect::<Vec<_>>()
+            expected_guards(&settings).into_iter().map(|missing| missing.target.name()).collect::<Vec<_>>()
         };
         let both = ["before_prompt_build", "before_tool_call"];
         assert_eq!(guarded(json!({"entries": {"mine": {"enabled": true}}})), both);
         assert_eq!(guarded(json!({"allow": ["mine"]})), both);
         assert_eq!(guarded(json!({"slots": {"memory": "mine"}})), both);
-        let without_words = json!({"entries": {"mine": {"enabled": true, "hooks": {"allowPromptInjection": false}}}});
-        assert_eq!(guarded(without_words), ["before_tool_call"]);
-        for off in [
+        let without_prompt_injection =
+            json!({"entries": {"mine": {"enabled": true, "hooks": {"allowPromptInjection": false}}}});
+        assert_eq!(guarded(without_prompt_injection), ["before_tool_call"]);
+        for disabled in [
             json!({}),
             json!({"entries": {"mine": {"enabled": false}}, "allow": ["mine"]}),
             json!({"entries": {"mine": {"enabled": true}}, "deny": ["mine"]}),
             json!({"entries": {"mine": {"enabled": true}}, "allow": ["other"]}),
             json!({"entries": {"mine": {"enabled": true}}, "enabled": false}),
         ] {
-            assert_eq!(guarded(off.clone()), Vec::<&str>::new(), "{off}");
+            assert_eq!(guarded(disabled.clone()), Vec::<&str>::new(), "{disabled}");
         }
     }
     #[test]
-    fn an_entry_declares_guards_by_name_or_whatever_there_is() {
+    fn an_entry_declares_guards_by_name_or_for_all_points() {
         let guarded = |guard: serde_json::Value| {
-            let said = json!({"entries": {"mine": {"enabled": true, "guard": guard}}});
-            let settings: Settings = serde_json::from_value(said).unwrap();
-            let of = |one: MissingGuard| (one.target.name(), one.only_until_known);
-            expected_guards(&settings).into_iter().map(of).collect::<Vec<_>>()
+            let value = json!({"entries": {"mine": {"enabled": true, "guard": guard}}});
+            let settings: Settings = serde_json::from_value(value).unwrap();
+            let describe = |missing: MissingGuard| (missing.target.name(), missing.only_until_known);
+            expected_guards(&settings).into_iter().map(describe).collect::<Vec<_>>()
         };
         assert!(guarded(json!(false)).is_empty());
-        let some = guarded(json!(["agent:bootstrap", "tool_result_persist", "llm_input"]));
-        assert_eq!(some, [("tool_result_persist", false), ("agent:bootstrap", false)]);
+        let named = guarded(json!(["agent:bootstrap", "tool_result_persist", "llm_input"]));
+        assert_eq!(named, [("tool_result_persist", false), ("agent:bootstrap", false)]);
         let all = guarded(json!(true));
         assert!(all.len() == 10 && all.iter().all(|(_, only_until_known)| *only_until_known), "{all:?}");
     }

@@ -83,31 +83,31 @@ impl NodeHost {
     /// Loads one plugin. One that hangs or crashes the process is skipped from then on.
     async fn load(
         &self,
-        link: &RpcSession,
-        guest: &EnabledPlugin,
-        within: Duration,
+        session: &RpcSession,
+        plugin: &EnabledPlugin,
+        time_limit: Duration,
     ) -> Result<Result<Registrations, String>, InitError> {
-        let DiscoveredPlugin { manifest, root, entry, .. } = &*guest.candidate;
-        if let Some(why) = self.lock_skipped().get(&manifest.id) {
-            return Ok(Err(why.clone()));
+        let DiscoveredPlugin { manifest, root, entry, .. } = &*plugin.candidate;
+        if let Some(reason) = self.lock_skipped().get(&manifest.id) {
+            return Ok(Err(reason.clone()));
         }
-        if let Err(why) = guest.check_start().await {
-            return Ok(Err(why));
+        if let Err(reason) = plugin.check_start().await {
+            return Ok(Err(reason));
         }
         let candidate = json!({
-            "id": manifest.id, "source": entry, "rootDir": root, "pluginConfig": guest.entry.config, "manifest": manifest.raw,
+            "id": manifest.id, "source": entry, "rootDir": root, "pluginConfig": plugin.entry.config, "manifest": manifest.raw,
         });
         // Slightly less than our own timeout, so that the host can skip a plugin that only waits.
-        let deadline = (within.as_millis() as u64).saturating_sub(500).max(500);
+        let deadline = (time_limit.as_millis() as u64).saturating_sub(500).max(500);
         let params = json!({"candidates": [candidate], "deadlineMs": deadline});
-        let paper = CallParams::plain(&params).map_err(|error| InitError::Retry(error.to_string()))?;
-        match link.call("plugins.load", &paper.params, within, None).await {
+        let call = CallParams::plain(&params).map_err(|error| InitError::Retry(error.to_string()))?;
+        match session.call("plugins.load", &call.params, time_limit, None).await {
             Ok(answer) => Ok(read_report(&answer)),
-            Err(Error::Failed(why)) => Ok(Err(why)),
+            Err(Error::Failed(reason)) => Ok(Err(reason)),
             Err(error @ (Error::Unavailable(_) | Error::Timeout(_))) => {
-                let why = format!("failed to load: {error}");
-                self.lock_skipped().insert(manifest.id.clone(), why.clone());
-                Err(InitError::SkipPlugin(format!("{}: {why}", manifest.id)))
+                let reason = format!("failed to load: {error}");
+                self.lock_skipped().insert(manifest.id.clone(), reason.clone());
+                Err(InitError::SkipPlugin(format!("{}: {reason}", manifest.id)))
             }
         }
     }
@@ -115,28 +115,32 @@ impl NodeHost {
     /// Replaces tool factories in the registrations by the tools they create without a particular run.
     async fn materialise_tools(
         &self,
-        link: &RpcSession,
+        session: &RpcSession,
         loaded: &mut LoadedPlugins,
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<(), InitError> {
-        let is_making = |(_, offers): &(String, Result<Registrations, String>)| {
-            offers.as_ref().is_ok_and(|offers| offers.tools.iter().any(|tool| tool.is_factory))
+        let has_factory = |(_, registrations): &(String, Result<Registrations, String>)| {
+            registrations.as_ref().is_ok_and(|registrations| registrations.tools.iter().any(|tool| tool.is_factory))
         };
-        if !loaded.iter().any(is_making) {
+        if !loaded.iter().any(has_factory) {
             return Ok(());
         }
         let later = |error: Error| InitError::Retry(format!("failed to create the tools: {error}"));
         let ctx = json!({"ctx": {"agentId": "main", "workspaceDir": self.environment.workspace, "sandboxed": false}});
-        let paper = CallParams::plain(&ctx).map_err(later)?;
-        let answer = link.call("tools.materialize", &paper.params, within, None).await.map_err(later)?;
-        let made: Vec<MaterialisedTool> =
+        let call = CallParams::plain(&ctx).map_err(later)?;
+        let answer = session.call("tools.materialize", &call.params, time_limit, None).await.map_err(later)?;
+        let created: Vec<MaterialisedTool> =
             answer.get("tools").and_then(|tools| Deserialize::deserialize(tools).ok()).unwrap_or_default();
-        for (plugin, offers) in loaded {
-            let Ok(offers) = offers else { continue };
-            offers.tools.retain(|tool| !tool.is_factory);
-            for MaterialisedTool { tool, .. } in made.iter().filter(|made| made.plugin_id == *plugin) {
-                if !offers.tools.iter().any(|known| known.name == tool.name) {
-                    offers.tools.push(ToolRegistration { is_factory: true, reference: Value::Null, ..tool.clone() });
+        for (plugin, registrations) in loaded {
+            let Ok(registrations) = registrations else { continue };
+            registrations.tools.retain(|tool| !tool.is_factory);
+            for MaterialisedTool { tool, .. } in created.iter().filter(|created| created.plugin_id == *plugin) {
+                if !registrations.tools.iter().any(|known| known.name == tool.name) {
+                    registrations.tools.push(ToolRegistration {
+                        is_factory: true,
+                        reference: Value::Null,
+                        ..tool.clone()
+                    });
                 }
             }
         }
@@ -177,8 +181,8 @@ impl Launcher for NodeHost {
             .and_then(|dir| dir)
             .map_err(|error| format!("failed to write the source of the Node host: {error}"))?;
         let mut env = environment(&self.environment.env, std::iter::empty());
-        for guest in &self.plugins {
-            env.extend(guest.entry.env.clone());
+        for plugin in &self.plugins {
+            env.extend(plugin.entry.env.clone());
         }
         let run = vec![
             node.display().to_string(),
@@ -188,22 +192,22 @@ impl Launcher for NodeHost {
         Ok(ProcessSpec { name: self.name.clone(), run, dir: self.environment.state.clone(), env, memory_mb: None })
     }
 
-    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
+    async fn initialise(&self, session: &RpcSession, time_limit: Duration) -> Result<LoadedPlugins, InitError> {
         let later = |error: Error| InitError::Retry(format!("the Node host did not start: {error}"));
-        let paper = CallParams::plain(&self.environment.init_params()).map_err(later)?;
-        link.call("initialize", &paper.params, within, None).await.map_err(later)?;
+        let call = CallParams::plain(&self.environment.init_params()).map_err(later)?;
+        session.call("initialize", &call.params, time_limit, None).await.map_err(later)?;
         let mut loaded = Vec::new();
         // One after the other, so that a plugin that hangs can be identified.
-        for guest in &self.plugins {
-            loaded.push((guest.id().to_owned(), self.load(link, guest, within).await?));
+        for plugin in &self.plugins {
+            loaded.push((plugin.id().to_owned(), self.load(session, plugin, time_limit).await?));
         }
-        self.materialise_tools(link, &mut loaded, within).await?;
+        self.materialise_tools(session, &mut loaded, time_limit).await?;
         Ok(loaded)
     }
 
     fn initialised(&self, loaded: &LoadedPlugins) {
-        for (plugin, offers) in loaded {
-            self.register.update(plugin, offers.clone());
+        for (plugin, registrations) in loaded {
+            self.register.update(plugin, registrations.clone());
         }
     }
 }
@@ -216,19 +220,21 @@ pub async fn find_node(configured: Option<&Path>, path: &str) -> Result<PathBuf,
             find("node", Path::new("/"), path).map_err(|_none| format!("node was not found on the PATH; {ADVICE}"))?
         }
     };
-    let shown = node.display();
+    let displayed_path = node.display();
     let mut command = Command::new(&node);
     command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).env_clear().kill_on_drop(true);
     let output = match timeout(VERSION_TIMEOUT, command.output()).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(format!("{shown} cannot be run: {error}; {ADVICE}")),
-        Err(_) => return Err(format!("{shown} --version timed out; {ADVICE}")),
+        Ok(Err(error)) => return Err(format!("{displayed_path} cannot be run: {error}; {ADVICE}")),
+        Err(_) => return Err(format!("{displayed_path} --version timed out; {ADVICE}")),
     };
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match major(&said) {
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match major(&version) {
         Some(major) if major >= MIN_VERSION => Ok(node),
-        Some(_) => Err(format!("{shown} is Node {said}, which is too old for OpenClaw's plugins; {ADVICE}")),
-        None => Err(format!("{shown} --version did not print a Node version; {ADVICE}")),
+        Some(_) => {
+            Err(format!("{displayed_path} is Node {version}, which is too old for OpenClaw's plugins; {ADVICE}"))
+        }
+        None => Err(format!("{displayed_path} --version did not print a Node version; {ADVICE}")),
     }
 }
 
@@ -240,13 +246,15 @@ fn major(version: &str) -> Option<u32> {
 fn write_source(folder: &Path) -> io::Result<PathBuf> {
     let all = source::FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
     let hash = fingerprint::digest(all);
-    let home = folder.join(format!("host-{}", &hash[..16]));
-    let is_whole = |home: &Path| {
-        source::FILES.iter().all(|(name, text)| fs::read(home.join(name)).is_ok_and(|there| there == text.as_bytes()))
+    let target = folder.join(format!("host-{}", &hash[..16]));
+    let is_complete = |target: &Path| {
+        source::FILES
+            .iter()
+            .all(|(name, text)| fs::read(target.join(name)).is_ok_and(|existing| existing == text.as_bytes()))
     };
-    let is_ours = home.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.permissions().mode() & 0o077 == 0);
-    if is_ours && is_whole(&home) {
-        return Ok(home);
+    let is_ours = target.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.permissions().mode() & 0o077 == 0);
+    if is_ours && is_complete(&target) {
+        return Ok(target);
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let new = tempfile::Builder::new()
@@ -264,16 +272,16 @@ fn write_source(folder: &Path) -> io::Result<PathBuf> {
         .prefix("host-old-")
         .permissions(fs::Permissions::from_mode(0o700))
         .tempdir_in(folder)?;
-    if home.symlink_metadata().is_ok() {
-        fs::rename(&home, old.path().join("host"))?;
+    if target.symlink_metadata().is_ok() {
+        fs::rename(&target, old.path().join("host"))?;
     }
-    match fs::rename(new.path(), &home) {
+    match fs::rename(new.path(), &target) {
         Ok(()) => {
             drop(new.keep());
-            Ok(home)
+            Ok(target)
         }
         // Another process was faster.
-        Err(_) if is_whole(&home) => Ok(home),
+        Err(_) if is_complete(&target) => Ok(target),
         Err(error) => Err(error),
     }
 }

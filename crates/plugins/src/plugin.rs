@@ -61,9 +61,11 @@ impl CommandLauncher {
         self.plugin.candidate.manifest.rights.clone().unwrap_or_default()
     }
 
-    fn offers(&self, answer: &Value) -> Result<Registrations, String> {
-        match answer.get("registrations").filter(|said| !said.is_null()) {
-            Some(said) => Registrations::deserialize(said).map_err(|error| format!("invalid registrations: {error}")),
+    fn parse_registrations(&self, answer: &Value) -> Result<Registrations, String> {
+        match answer.get("registrations").filter(|registrations| !registrations.is_null()) {
+            Some(registrations) => {
+                Registrations::deserialize(registrations).map_err(|error| format!("invalid registrations: {error}"))
+            }
             None => self.plugin.candidate.manifest.declared().ok_or_else(|| {
                 "the plugin returned no registrations, and its manifest declares tools without \"parameters\""
                     .to_owned()
@@ -76,8 +78,8 @@ impl CommandLauncher {
 impl Launcher for CommandLauncher {
     fn process_info(&self) -> ProcessInfo {
         let name = self.plugin.candidate.manifest.id.clone();
-        let (asks, host, uncaught) = (Some(self.rights().host), self.host.clone(), self.uncaught.clone());
-        ProcessInfo { name, is_shared: false, allowed_methods: asks, host, uncaught }
+        let (allowed_methods, host, uncaught) = (Some(self.rights().host), self.host.clone(), self.uncaught.clone());
+        ProcessInfo { name, is_shared: false, allowed_methods, host, uncaught }
     }
 
     async fn process_spec(&self) -> Result<ProcessSpec, String> {
@@ -102,24 +104,24 @@ impl Launcher for CommandLauncher {
         Ok(ProcessSpec { name: manifest.id.clone(), run, dir: self.plugin.candidate.root.clone(), env, memory_mb })
     }
 
-    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
+    async fn initialise(&self, session: &RpcSession, time_limit: Duration) -> Result<LoadedPlugins, InitError> {
         let id = self.plugin.candidate.manifest.id.clone();
-        let mut greeting = self.environment.init_params();
-        if !self.rights().host.iter().any(|right| right == "config.get") {
-            greeting["config"] = Value::Null;
+        let mut init_params = self.environment.init_params();
+        if !self.rights().host.iter().any(|name| name == "config.get") {
+            init_params["config"] = Value::Null;
         }
-        greeting["pluginId"] = json!(id);
-        greeting["pluginConfig"] = self.plugin.entry.config.clone();
+        init_params["pluginId"] = json!(id);
+        init_params["pluginConfig"] = self.plugin.entry.config.clone();
         let later = |error: crate::Error| InitError::Retry(format!("the plugin did not start: {error}"));
-        let paper = CallParams::plain(&greeting).map_err(later)?;
-        let answer = link.call("initialize", &paper.params, within, None).await.map_err(later)?;
-        let offers = self.offers(&answer).map_err(InitError::Retry)?;
-        Ok(vec![(id, Ok(offers))])
+        let call = CallParams::plain(&init_params).map_err(later)?;
+        let answer = session.call("initialize", &call.params, time_limit, None).await.map_err(later)?;
+        let registrations = self.parse_registrations(&answer).map_err(InitError::Retry)?;
+        Ok(vec![(id, Ok(registrations))])
     }
 
     fn initialised(&self, loaded: &LoadedPlugins) {
-        for (plugin, offers) in loaded {
-            self.register.update(plugin, offers.clone());
+        for (plugin, registrations) in loaded {
+            self.register.update(plugin, registrations.clone());
         }
     }
 }

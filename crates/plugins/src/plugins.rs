@@ -182,54 +182,54 @@ impl Plugins {
         problems.extend(missing(&candidates, &settings));
         let guards = settings.entries.iter().map(|(id, entry)| (format!("plugins.entries.{id}.guard"), &entry.guard));
         problems.extend(guards.flat_map(|(at, guard)| guard.problems(&at)));
-        let verdicts: BTreeMap<String, EnableDecision> = candidates
+        let decisions: BTreeMap<String, EnableDecision> = candidates
             .iter()
-            .map(|one| (one.manifest.id.clone(), decide(&one.manifest, one.origin, &settings)))
+            .map(|candidate| (candidate.manifest.id.clone(), decide(&candidate.manifest, candidate.origin, &settings)))
             .collect();
-        let is_on = |candidate: &&Arc<DiscoveredPlugin>| {
-            verdicts.get(&candidate.manifest.id).is_some_and(|verdict| verdict.is_enabled)
+        let is_enabled = |candidate: &&Arc<DiscoveredPlugin>| {
+            decisions.get(&candidate.manifest.id).is_some_and(|verdict| verdict.is_enabled)
         };
-        let on: Vec<EnabledPlugin> =
-            candidates.iter().filter(is_on).map(|one| enabled_plugin(one, &settings)).collect();
+        let enabled: Vec<EnabledPlugin> =
+            candidates.iter().filter(is_enabled).map(|candidate| enabled_plugin(candidate, &settings)).collect();
         let file = state.join("plugins").join("registrations.json");
-        let register = Arc::new(PluginRegistry::open(on.clone(), reserved, file));
-        let surroundings = Arc::new(PluginEnvironment { state, workspace, config, env });
+        let register = Arc::new(PluginRegistry::open(enabled.clone(), reserved, file));
+        let environment = Arc::new(PluginEnvironment { state, workspace, config, env });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let guards = expected_guards(&settings);
         let node = settings.node;
         let uncaught = UncaughtErrors::default();
-        let staff = LauncherDeps {
+        let deps = LauncherDeps {
             node,
-            environment: surroundings.clone(),
+            environment: environment.clone(),
             host: host.clone(),
             register: register.clone(),
             uncaught: uncaught.clone(),
         };
-        let watch = |launch| ProcessSupervisor::new(launch, timing, stop.clone(), &tasks);
+        let supervise = |launch| ProcessSupervisor::new(launch, timing, stop.clone(), &tasks);
         let mut workers = BTreeMap::new();
-        let mut guests = Vec::new();
-        for plugin in on {
+        let mut shared = Vec::new();
+        for plugin in enabled {
             let id = plugin.id().to_owned();
             if plugin.candidate.manifest.has_command() {
-                workers.insert(id, watch(Box::new(staff.command(plugin))));
+                workers.insert(id, supervise(Box::new(deps.command(plugin))));
             } else if plugin.entry.isolated {
-                workers.insert(id.clone(), watch(Box::new(staff.node(&id, vec![plugin]))));
+                workers.insert(id.clone(), supervise(Box::new(deps.node(&id, vec![plugin]))));
             } else {
-                guests.push(plugin);
+                shared.push(plugin);
             }
         }
-        let ids: Vec<String> = guests.iter().map(|guest| guest.id().to_owned()).collect();
-        let node = watch(Box::new(staff.node(NODE_NAME, guests)));
+        let ids: Vec<String> = shared.iter().map(|plugin| plugin.id().to_owned()).collect();
+        let node = supervise(Box::new(deps.node(NODE_NAME, shared)));
         workers.extend(ids.into_iter().map(|id| (id, node.clone())));
         Self {
             found: candidates,
-            decisions: verdicts,
+            decisions,
             problems,
             workers,
             node,
             register,
             uncaught,
-            environment: surroundings,
+            environment,
             guards,
             reported_edition: AtomicU64::new(u64::MAX),
             tasks,
@@ -265,61 +265,67 @@ impl Plugins {
         }
         all.routes.sort_by_key(PluginRoute::is_catch_all);
         let edition = *self.register.edition.borrow();
-        let is_news = self.reported_edition.swap(edition, Ordering::Relaxed) != edition;
+        let is_new_edition = self.reported_edition.swap(edition, Ordering::Relaxed) != edition;
         // Of two registrations with the same name the first is used.
-        first_of_each(&mut all.tools, is_news, |tool| tool.name().to_owned());
-        first_of_each(&mut all.commands, is_news, |command| command.name().to_owned());
-        first_of_each(&mut all.methods, is_news, |method| method.name().to_owned());
+        first_of_each(&mut all.tools, is_new_edition, |tool| tool.name().to_owned());
+        first_of_each(&mut all.commands, is_new_edition, |command| command.name().to_owned());
+        first_of_each(&mut all.methods, is_new_edition, |method| method.name().to_owned());
         all
     }
 
     fn extend(&self, all: &mut Extensions, id: &str, worker: &Arc<ProcessSupervisor>) {
         let Some(known) = self.register.of(id) else { return };
         // Declared guards apply even if the other registrations are unknown or the plugin cannot be loaded.
-        let offers = known.registrations.unwrap_or_else(|| guards(&known.candidate));
-        let mut places = BTreeMap::<RegistrationKind, Vec<RegistrationAddress>>::new();
-        for (address, _) in addresses(id, &offers) {
-            places.entry(address.kind).or_default().push(address);
+        let registrations = known.registrations.unwrap_or_else(|| guards(&known.candidate));
+        let mut addresses_by_kind = BTreeMap::<RegistrationKind, Vec<RegistrationAddress>>::new();
+        for (address, _) in addresses(id, &registrations) {
+            addresses_by_kind.entry(address.kind).or_default().push(address);
         }
         // In the order of the registrations, of which there are equally many.
-        let mut of = |kind| {
-            places
+        let mut targets = |kind| {
+            addresses_by_kind
                 .remove(&kind)
                 .unwrap_or_default()
                 .into_iter()
                 .map(|address| PluginTarget { worker: worker.clone(), address })
         };
-        for (place, offer) in of(RegistrationKind::Hook).zip(&offers.hooks) {
-            let Some(point) = HookPoint::named(&offer.name) else { continue };
-            let deadline = known.entry.hooks.deadline(&offer.name, offer.timeout_ms);
-            let is_guard = offer.guard || (point.can_block() && known.entry.guard.covers(point.name()));
-            let registration = Registration { point, priority: offer.priority, is_guard, deadline };
-            let (PluginTarget { worker, address }, is_warned) = (place, AtomicBool::new(false));
+        for (target, declared) in targets(RegistrationKind::Hook).zip(&registrations.hooks) {
+            let Some(point) = HookPoint::named(&declared.name) else { continue };
+            let deadline = known.entry.hooks.deadline(&declared.name, declared.timeout_ms);
+            let is_guard = declared.guard || (point.can_block() && known.entry.guard.covers(point.name()));
+            let registration = Registration { point, priority: declared.priority, is_guard, deadline };
+            let (PluginTarget { worker, address }, is_warned) = (target, AtomicBool::new(false));
             all.hooks.push(Arc::new(PluginHook { worker, address, registration, is_warned }));
         }
-        for (place, offer) in of(RegistrationKind::Listener).zip(&offers.internal_hooks) {
-            let events = offer.events.clone();
-            let (PluginTarget { worker, address }, guard) = (place, known.entry.guard.clone());
+        for (target, declared) in targets(RegistrationKind::Listener).zip(&registrations.internal_hooks) {
+            let events = declared.events.clone();
+            let (PluginTarget { worker, address }, guard) = (target, known.entry.guard.clone());
             all.listeners.push(Arc::new(PluginListener { worker, address, events, guard }));
         }
-        for (place, offer) in of(RegistrationKind::Tool).zip(&offers.tools).filter(|(_, offer)| !offer.name.is_empty())
+        for (target, declared) in
+            targets(RegistrationKind::Tool).zip(&registrations.tools).filter(|(_, declared)| !declared.name.is_empty())
         {
-            all.tools.push(Arc::new(PluginTool::new(place.worker, place.address, offer.clone())));
+            all.tools.push(Arc::new(PluginTool::new(target.worker, target.address, declared.clone())));
         }
         all.commands.extend(
-            of(RegistrationKind::Command).zip(offers.commands).map(|(place, offer)| PluginCommand { place, offer }),
+            targets(RegistrationKind::Command)
+                .zip(registrations.commands)
+                .map(|(target, declared)| PluginCommand { target, registration: declared }),
         );
         all.methods.extend(
-            of(RegistrationKind::Method)
-                .zip(offers.gateway_methods)
-                .map(|(place, offer)| PluginMethod { place, offer }),
+            targets(RegistrationKind::Method)
+                .zip(registrations.gateway_methods)
+                .map(|(target, declared)| PluginMethod { target, registration: declared }),
         );
         all.routes.extend(
-            of(RegistrationKind::Route).zip(offers.http_routes).map(|(place, offer)| PluginRoute { place, offer }),
+            targets(RegistrationKind::Route)
+                .zip(registrations.http_routes)
+                .map(|(target, declared)| PluginRoute { target, registration: declared }),
         );
         let context = json!({"stateDir": self.environment.state, "workspaceDir": self.environment.workspace});
-        all.services
-            .extend(of(RegistrationKind::Service).map(|place| PluginService { place, context: context.clone() }));
+        all.services.extend(
+            targets(RegistrationKind::Service).map(|target| PluginService { target, context: context.clone() }),
+        );
     }
 
     /// Starts the plugins whose registrations are unknown, concurrently, and waits for them. For a gateway that is
@@ -328,13 +334,13 @@ impl Plugins {
         let unknown = self.register.unknown();
         let workers = unknown.iter().filter_map(|id| Some((id, self.workers.get(id)?)));
         let starting = workers.map(|(id, worker)| async move {
-            let started = tokio::time::timeout(LEARN_TIMEOUT, worker.up()).await;
-            let why = match started {
+            let result = tokio::time::timeout(LEARN_TIMEOUT, worker.up()).await;
+            let reason = match result {
                 Ok(Ok(_)) => return,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the plugin did not start in time".to_owned(),
             };
-            self.register.update(id, Err(why));
+            self.register.update(id, Err(reason));
         });
         futures_util::future::join_all(starting).await;
     }
@@ -351,11 +357,11 @@ impl Plugins {
 
     /// Notifies running plugins of a new config, without secrets.
     pub async fn config_changed(&self, config: Value) {
-        let mut told: Vec<&Arc<ProcessSupervisor>> = Vec::new();
+        let mut notified: Vec<&Arc<ProcessSupervisor>> = Vec::new();
         for worker in self.workers.values().chain([&self.node]) {
-            if !told.iter().any(|one| Arc::ptr_eq(one, worker)) {
+            if !notified.iter().any(|other| Arc::ptr_eq(other, worker)) {
                 worker.notify("config.changed", &json!({"config": config})).await;
-                told.push(worker);
+                notified.push(worker);
             }
         }
     }
@@ -365,10 +371,9 @@ impl Plugins {
         let status = |candidate: &Arc<DiscoveredPlugin>| {
             let manifest = &candidate.manifest;
             let known = self.register.of(&manifest.id);
-            let registered = known
-                .as_ref()
-                .and_then(|known| known.registrations.as_ref())
-                .map(|offers| offers.references().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect());
+            let registered = known.as_ref().and_then(|known| known.registrations.as_ref()).map(|registrations| {
+                registrations.references().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect()
+            });
             PluginStatus {
                 id: manifest.id.clone(),
                 title: manifest.title().to_owned(),
@@ -392,16 +397,16 @@ impl Plugins {
 
     fn state(&self, id: &str) -> ProcessState {
         let Some(worker) = self.workers.get(id) else { return ProcessState::Off };
-        if let Some(rest) = worker.breaker_open_for(id) {
-            return ProcessState::CircuitOpen { rest };
+        if let Some(remaining) = worker.breaker_open_for(id) {
+            return ProcessState::CircuitOpen { rest: remaining };
         }
-        let life = worker.state().borrow().clone();
-        match life {
+        let process_life = worker.state().borrow().clone();
+        match process_life {
             ProcessLife::Off | ProcessLife::Over => ProcessState::Off,
             ProcessLife::Starting => ProcessState::Starting,
-            ProcessLife::Up(up) => ProcessState::Up { pid: up.session.pid() },
-            ProcessLife::Down { why, until, .. } => {
-                ProcessState::Down { why, wait: until.saturating_duration_since(Instant::now()) }
+            ProcessLife::Up(process) => ProcessState::Up { pid: process.session.pid() },
+            ProcessLife::Down { why: reason, until, .. } => {
+                ProcessState::Down { why: reason, wait: until.saturating_duration_since(Instant::now()) }
             }
         }
     }
@@ -430,12 +435,12 @@ fn guards(candidate: &DiscoveredPlugin) -> Registrations {
     Registrations { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Registrations::default() }
 }
 
-fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String) {
+fn first_of_each<T>(items: &mut Vec<T>, is_new_edition: bool, name: impl Fn(&T) -> String) {
     let mut seen = BTreeSet::new();
-    all.retain(|one| {
-        let is_first = seen.insert(name(one));
-        if !is_first && is_news {
-            tracing::warn!(name = name(one), "two plugins register the same name; using the first");
+    items.retain(|item| {
+        let is_first = seen.insert(name(item));
+        if !is_first && is_new_edition {
+            tracing::warn!(name = name(item), "two plugins register the same name; using the first");
         }
         is_first
     });
@@ -445,19 +450,21 @@ fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String
 fn enabled_plugin(candidate: &Arc<DiscoveredPlugin>, settings: &Settings) -> EnabledPlugin {
     let id = &candidate.manifest.id;
     let entry = settings.entry(id);
-    let wrong = config_problems(&candidate.manifest, &entry.config);
-    let trouble = (!wrong.is_empty())
-        .then(|| format!("plugins.entries.{id}.config does not match the plugin's configSchema: {}", wrong.join("; ")));
-    let pin = settings.installs.get(id).and_then(|install| install.hash.clone());
-    EnabledPlugin { candidate: candidate.clone(), entry, installed_hash: pin, start_error: trouble }
+    let config_errors = config_problems(&candidate.manifest, &entry.config);
+    let start_error = (!config_errors.is_empty()).then(|| {
+        format!("plugins.entries.{id}.config does not match the plugin's configSchema: {}", config_errors.join("; "))
+    });
+    let installed_hash = settings.installs.get(id).and_then(|install| install.hash.clone());
+    EnabledPlugin { candidate: candidate.clone(), entry, installed_hash, start_error }
 }
 
 /// Returns messages about plugins that the owner enabled and that were not found.
 fn missing(found: &[Arc<DiscoveredPlugin>], settings: &Settings) -> Vec<String> {
-    let named = settings.entries.keys().chain(&settings.allow);
-    let is_missing = |id: &&String| is_wanted(id, settings) && !found.iter().any(|one| one.manifest.id == **id);
-    let ids: BTreeSet<&String> = named.filter(is_missing).collect();
-    let sentence = |id: &String| {
+    let configured = settings.entries.keys().chain(&settings.allow);
+    let is_missing =
+        |id: &&String| is_wanted(id, settings) && !found.iter().any(|candidate| candidate.manifest.id == **id);
+    let ids: BTreeSet<&String> = configured.filter(is_missing).collect();
+    let describe = |id: &String| {
         let guard = settings.installs.get(id).map(|install| install.guard.join(", ")).unwrap_or_default();
         let guards = if guard.is_empty() {
             "its guards, if any, are not active".to_owned()
@@ -466,7 +473,7 @@ fn missing(found: &[Arc<DiscoveredPlugin>], settings: &Settings) -> Vec<String> 
         };
         format!("the plugin {id} is enabled in the config but was not found or cannot be used; {guards}")
     };
-    ids.into_iter().map(sentence).collect()
+    ids.into_iter().map(describe).collect()
 }
 
 /// Dependencies of all launchers.
@@ -480,14 +487,14 @@ struct LauncherDeps {
 
 impl LauncherDeps {
     fn command(&self, plugin: EnabledPlugin) -> plugin::CommandLauncher {
-        let (surroundings, host, register) = (self.environment.clone(), self.host.clone(), self.register.clone());
-        plugin::CommandLauncher { plugin, environment: surroundings, host, register, uncaught: self.uncaught.clone() }
+        let (environment, host, register) = (self.environment.clone(), self.host.clone(), self.register.clone());
+        plugin::CommandLauncher { plugin, environment, host, register, uncaught: self.uncaught.clone() }
     }
 
-    fn node(&self, name: &str, guests: Vec<EnabledPlugin>) -> NodeHost {
+    fn node(&self, name: &str, plugins: Vec<EnabledPlugin>) -> NodeHost {
         NodeHost {
             name: name.to_owned(),
-            plugins: guests,
+            plugins,
             node: self.node.clone(),
             environment: self.environment.clone(),
             host: self.host.clone(),

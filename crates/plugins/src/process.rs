@@ -69,11 +69,11 @@ pub(crate) struct ProcessSpec {
 
 /// Returns the environment of a process: the common variables, and the declared ones.
 pub(crate) fn environment<'a>(
-    ours: &BTreeMap<String, String>,
+    own_env: &BTreeMap<String, String>,
     declared: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<String, String> {
     let names = COMMON_VARIABLES.iter().copied().chain(declared.map(String::as_str));
-    let known = names.filter_map(|name| Some((name.to_owned(), ours.get(name)?.clone())));
+    let known = names.filter_map(|name| Some((name.to_owned(), own_env.get(name)?.clone())));
     // Python's bytecode cache would change the fingerprint of the plugin's files.
     known.chain([("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned())]).collect()
 }
@@ -93,26 +93,26 @@ struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl StderrTail {
     fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes);
-        let more = kept.len().saturating_sub(STDERR_BYTES);
-        kept.drain(..more);
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(bytes);
+        let excess = tail.len().saturating_sub(STDERR_BYTES);
+        tail.drain(..excess);
     }
 
     /// Returns the last line that is not blank.
     fn last_line(&self) -> Option<String> {
-        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        let text = String::from_utf8_lossy(&kept).into_owned();
+        let tail: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&tail).into_owned();
         text.lines().rev().map(|line| one_line(line, 200)).find(|line| !line.is_empty())
     }
 }
 
 impl Process {
     /// Starts the process as the leader of a new process group.
-    pub(crate) fn start(recipe: &ProcessSpec) -> io::Result<(Self, ChildStdout, ChildStdin)> {
-        let program = recipe.run.first().map(String::as_str).unwrap_or_default();
-        let program = find(program, &recipe.dir, recipe.env.get("PATH").map(String::as_str).unwrap_or_default())?;
-        let mut command = match recipe.memory_mb {
+    pub(crate) fn start(spec: &ProcessSpec) -> io::Result<(Self, ChildStdout, ChildStdin)> {
+        let program = spec.run.first().map(String::as_str).unwrap_or_default();
+        let program = find(program, &spec.dir, spec.env.get("PATH").map(String::as_str).unwrap_or_default())?;
+        let mut command = match spec.memory_mb {
             Some(mb) => {
                 let mut command = Command::new("/bin/sh");
                 command.arg("-c").arg(LIMIT_SCRIPT).arg((mb * 1024).to_string()).arg(&program);
@@ -122,24 +122,24 @@ impl Process {
         };
         let (reader, writer) = io::pipe()?;
         // Open pipes have distinct inode numbers, so the number identifies the processes of this plugin.
-        let mark = fstat(&reader)?.st_ino.to_string();
+        let tag = fstat(&reader)?.st_ino.to_string();
         let errors = Receiver::from_owned_fd(OwnedFd::from(reader))?;
-        command.args(recipe.run.iter().skip(1)).current_dir(&recipe.dir);
-        command.env_clear().envs(&recipe.env).env(MARK, &mark).process_group(0).kill_on_drop(true);
+        command.args(spec.run.iter().skip(1)).current_dir(&spec.dir);
+        command.env_clear().envs(&spec.env).env(MARK, &tag).process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer);
         let mut child = command.spawn()?;
         // It holds the write end of the pipe, which would otherwise never close.
         drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("the process has no id"))?;
-        let tree = ProcessTree::new(leader, &mark);
+        let tree = ProcessTree::new(leader, &tag);
         let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
             tree.kill();
             return Err(io::Error::other("the process has no stdin or stdout"));
         };
-        let said = StderrTail::default();
-        let listening = task::spawn("plugin stderr", read_stderr(recipe.name.clone(), errors, said.clone()));
-        Ok((Self { child, tree, stderr_tail: said, stderr_task: listening }, stdout, stdin))
+        let stderr_tail = StderrTail::default();
+        let stderr_task = task::spawn("plugin stderr", read_stderr(spec.name.clone(), errors, stderr_tail.clone()));
+        Ok((Self { child, tree, stderr_tail, stderr_task }, stdout, stdin))
     }
 
     /// Returns the process id.
@@ -156,7 +156,7 @@ impl Process {
     pub(crate) async fn describe_exit(&mut self, status: &io::Result<ExitStatus>) -> String {
         // The final output may still arrive; if descendants hold the pipe, it is not awaited.
         timeout(STDERR_TIMEOUT, &mut self.stderr_task).await.ok();
-        let how = match status {
+        let description = match status {
             Ok(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => format!("the plugin process exited with status {code}"),
                 (None, Some(signal)) => format!("the plugin process was killed by signal {signal}"),
@@ -165,8 +165,8 @@ impl Process {
             Err(error) => format!("failed to wait for the plugin process: {error}"),
         };
         match self.stderr_tail.last_line() {
-            Some(line) => format!("{how}; its last line on stderr: {line}"),
-            None => how,
+            Some(line) => format!("{description}; its last line on stderr: {line}"),
+            None => description,
         }
     }
 
@@ -198,11 +198,11 @@ impl Drop for Process {
 }
 
 /// Reads stderr continuously, so that the process never blocks on it.
-async fn read_stderr(plugin: String, mut errors: Receiver, said: StderrTail) {
+async fn read_stderr(plugin: String, mut errors: Receiver, tail: StderrTail) {
     let mut buffer = vec![0; 4096];
     let (mut since, mut logged, mut left_out) = (Instant::now(), 0, 0_u64);
     while let Ok(count @ 1..) = errors.read(&mut buffer).await {
-        said.push(&buffer[..count]);
+        tail.push(&buffer[..count]);
         if since.elapsed() > LOG_PERIOD {
             if left_out > 0 {
                 tracing::info!(plugin, left_out, "dropped stderr lines of a plugin");
@@ -224,7 +224,7 @@ async fn read_stderr(plugin: String, mut errors: Receiver, said: StderrTail) {
 pub(crate) fn find(program: &str, dir: &Path, path: &str) -> io::Result<PathBuf> {
     let is_program =
         |file: &PathBuf| file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-    let missing = |place: &str| io::Error::new(io::ErrorKind::NotFound, format!("the program {program} {place}"));
+    let missing = |problem: &str| io::Error::new(io::ErrorKind::NotFound, format!("the program {program} {problem}"));
     if program.contains('/') {
         let file = dir.join(program);
         return if is_program(&file) { Ok(file) } else { Err(missing("is missing or not executable")) };

@@ -26,9 +26,9 @@ pub(crate) struct ProcessTree {
 
 impl ProcessTree {
     /// The tree of a process that leads its own group and whose environment has [`MARK`] set to `mark`.
-    pub(crate) fn new(leader: Pid, mark: &str) -> Self {
-        let born = read_stat(leader.as_raw_nonzero().get()).map_or(0, |seen| seen.started_at);
-        Self { leader, mark: format!("{MARK}={mark}"), started_at: born }
+    pub(crate) fn new(leader: Pid, tag: &str) -> Self {
+        let started_at = read_stat(leader.as_raw_nonzero().get()).map_or(0, |stat| stat.started_at);
+        Self { leader, mark: format!("{MARK}={tag}"), started_at }
     }
 
     /// Sends SIGTERM to the group.
@@ -40,11 +40,11 @@ impl ProcessTree {
     /// Kills all processes repeatedly, until no newly forked one is left. Blocks briefly.
     pub(crate) fn kill(&self) {
         for _ in 0..MAX_ROUNDS {
-            let living = self.living();
-            if living.is_empty() {
+            let alive = self.living();
+            if alive.is_empty() {
                 return;
             }
-            for pid in living {
+            for pid in alive {
                 kill_process(pid, Signal::KILL).ok();
             }
             thread::sleep(ROUND_DELAY);
@@ -56,12 +56,12 @@ impl ProcessTree {
     pub(crate) fn living(&self) -> Vec<Pid> {
         let all = fs::read_dir("/proc").into_iter().flatten();
         let all = all.filter_map(|entry| read_stat(entry.ok()?.file_name().to_str()?.parse().ok()?));
-        let is_ours = |one: &ProcessStat| {
-            one.is_alive
-                && one.started_at >= self.started_at
-                && (one.group == Some(self.leader) || self.is_marked(one.pid))
+        let is_ours = |stat: &ProcessStat| {
+            stat.is_alive
+                && stat.started_at >= self.started_at
+                && (stat.group == Some(self.leader) || self.is_marked(stat.pid))
         };
-        all.filter(is_ours).map(|one| one.pid).collect()
+        all.filter(is_ours).map(|stat| stat.pid).collect()
     }
 
     fn is_marked(&self, pid: Pid) -> bool {
@@ -87,6 +87,6 @@ fn read_stat(pid: i32) -> Option<ProcessStat> {
     // An exiting process has the group -1.
     let group: i32 = fields.get(2)?.parse().ok()?;
     let is_alive = !matches!(*fields.first()?, "Z" | "X");
-    let born = fields.get(19)?.parse().ok()?;
-    Some(ProcessStat { pid: Pid::from_raw(pid)?, group: Pid::from_raw(group.max(0)), is_alive, started_at: born })
+    let started_at = fields.get(19)?.parse().ok()?;
+    Some(ProcessStat { pid: Pid::from_raw(pid)?, group: Pid::from_raw(group.max(0)), is_alive, started_at })
 }

@@ -164,8 +164,8 @@ fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
 }
 
 macro_rules! from_name {
-    ($($offer:ident $field:ident),*) => {$(
-        impl From<String> for $offer {
+    ($($registration:ident $field:ident),*) => {$(
+        impl From<String> for $registration {
             fn from($field: String) -> Self {
                 Self { $field, ..Self::default() }
             }
@@ -204,18 +204,34 @@ impl RegistrationKind {
 impl Registrations {
     /// Returns kind, name and reference of every registration. The reference identifies it in calls to the process.
     pub(crate) fn references(&self) -> impl Iterator<Item = (RegistrationKind, &str, &Value)> {
-        let tools = self.tools.iter().map(|offer| (RegistrationKind::Tool, tool_key(offer), &offer.reference));
-        let hooks = self.hooks.iter().map(|offer| (RegistrationKind::Hook, offer.name.as_str(), &offer.reference));
-        let listeners =
-            self.internal_hooks.iter().map(|offer| (RegistrationKind::Listener, offer.name.as_str(), &offer.reference));
-        let commands =
-            self.commands.iter().map(|offer| (RegistrationKind::Command, offer.name.as_str(), &offer.reference));
-        let services =
-            self.services.iter().map(|offer| (RegistrationKind::Service, offer.id.as_str(), &offer.reference));
-        let methods =
-            self.gateway_methods.iter().map(|offer| (RegistrationKind::Method, offer.name.as_str(), &offer.reference));
-        let routes =
-            self.http_routes.iter().map(|offer| (RegistrationKind::Route, offer.path.as_str(), &offer.reference));
+        let tools = self
+            .tools
+            .iter()
+            .map(|registration| (RegistrationKind::Tool, tool_key(registration), &registration.reference));
+        let hooks = self
+            .hooks
+            .iter()
+            .map(|registration| (RegistrationKind::Hook, registration.name.as_str(), &registration.reference));
+        let listeners = self
+            .internal_hooks
+            .iter()
+            .map(|registration| (RegistrationKind::Listener, registration.name.as_str(), &registration.reference));
+        let commands = self
+            .commands
+            .iter()
+            .map(|registration| (RegistrationKind::Command, registration.name.as_str(), &registration.reference));
+        let services = self
+            .services
+            .iter()
+            .map(|registration| (RegistrationKind::Service, registration.id.as_str(), &registration.reference));
+        let methods = self
+            .gateway_methods
+            .iter()
+            .map(|registration| (RegistrationKind::Method, registration.name.as_str(), &registration.reference));
+        let routes = self
+            .http_routes
+            .iter()
+            .map(|registration| (RegistrationKind::Route, registration.path.as_str(), &registration.reference));
         tools.chain(hooks).chain(listeners).chain(commands).chain(services).chain(methods).chain(routes)
     }
 
@@ -223,16 +239,20 @@ impl Registrations {
     pub(crate) fn without_handles(&self) -> Value {
         let mut bare = serde_json::to_value(self).unwrap_or_default();
         let lists = bare.as_object_mut().into_iter().flat_map(|lists| lists.values_mut());
-        for offer in lists.filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut) {
-            offer.remove("ref");
+        for registration in lists.filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut) {
+            registration.remove("ref");
         }
         bare
     }
 }
 
 /// Returns the name that identifies a tool.
-pub(crate) fn tool_key(offer: &ToolRegistration) -> &str {
-    if offer.name.is_empty() { offer.names.first().map_or("", String::as_str) } else { &offer.name }
+pub(crate) fn tool_key(registration: &ToolRegistration) -> &str {
+    if registration.name.is_empty() {
+        registration.names.first().map_or("", String::as_str)
+    } else {
+        &registration.name
+    }
 }
 
 #[cfg(test)]
@@ -242,13 +262,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn to_compare_it_does_not_matter_what_a_process_calls_things() {
-        let offers = |reference: u8| -> Registrations {
+    fn comparison_ignores_the_handles_of_a_process() {
+        let registrations = |reference: u8| -> Registrations {
             let hook = json!({"ref": reference, "name": "agent_end", "priority": 2.5, "guard": null});
             serde_json::from_value(json!({"hooks": [hook]})).unwrap()
         };
-        assert_ne!(offers(1), offers(2));
-        assert_eq!(offers(1).without_handles(), offers(2).without_handles());
-        assert_eq!(offers(1).hooks[0].priority, 2);
+        assert_ne!(registrations(1), registrations(2));
+        assert_eq!(registrations(1).without_handles(), registrations(2).without_handles());
+        assert_eq!(registrations(1).hooks[0].priority, 2);
     }
 }

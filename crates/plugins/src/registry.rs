@@ -68,17 +68,17 @@ impl EnabledPlugin {
 
     /// Checks whether it may be started; an error says what to do.
     pub(crate) async fn check_start(&self) -> Result<(), String> {
-        if let Some(trouble) = &self.start_error {
-            return Err(trouble.clone());
+        if let Some(start_error) = &self.start_error {
+            return Err(start_error.clone());
         }
-        let Some(pin) = &self.installed_hash else { return Ok(()) };
+        let Some(expected) = &self.installed_hash else { return Ok(()) };
         let root = self.candidate.root.clone();
-        let is = match spawn_blocking(move || fingerprint::fingerprint(&root)).await {
-            Ok(is) => is.map_err(|error| format!("the plugin's files cannot be read: {error}"))?,
+        let actual = match spawn_blocking(move || fingerprint::fingerprint(&root)).await {
+            Ok(actual) => actual.map_err(|error| format!("the plugin's files cannot be read: {error}"))?,
             Err(error) => return Err(format!("the plugin's files cannot be read: {error}")),
         };
         let root = self.candidate.root.display();
-        if is == *pin {
+        if actual == *expected {
             Ok(())
         } else {
             Err(format!(
@@ -98,13 +98,13 @@ struct CachedRegistrations {
 impl PluginRegistry {
     /// Collects what is known of these plugins without running them.
     pub(crate) fn open(plugins: Vec<EnabledPlugin>, reserved: ReservedNames, file: PathBuf) -> Self {
-        let remembered = read_cache(&file);
+        let cached = read_cache(&file);
         let register = Self { known: Mutex::default(), reserved, file, edition: watch::Sender::new(0) };
-        for EnabledPlugin { candidate, entry, start_error: trouble, .. } in plugins {
+        for EnabledPlugin { candidate, entry, start_error, .. } in plugins {
             let id = candidate.manifest.id.clone();
             let key = key(&candidate, &entry.config);
             let declared = candidate.manifest.declared();
-            let last = remembered.get(&id).filter(|last| last.key == key).map(|last| last.offers.clone());
+            let last = cached.get(&id).filter(|last| last.key == key).map(|last| last.offers.clone());
             let is_declared = declared.is_some();
             let mut known = KnownPlugin {
                 candidate,
@@ -115,10 +115,10 @@ impl PluginRegistry {
                 rejected: Vec::new(),
                 error: None,
             };
-            if let Some(offers) = declared.or(last) {
-                register.accept(&mut known, offers);
+            if let Some(registrations) = declared.or(last) {
+                register.accept(&mut known, registrations);
             }
-            known.error = trouble;
+            known.error = start_error;
             register.lock().insert(id, known);
         }
         register
@@ -139,40 +139,41 @@ impl PluginRegistry {
         known.iter().filter(|(_, known)| known.registrations.is_none()).map(|(id, _)| id.clone()).collect()
     }
 
-    fn accept(&self, known: &mut KnownPlugin, offers: Registrations) {
-        let (mut admitted, mut denied) = authorise(offers, &known.candidate.manifest, &self.reserved);
+    fn accept(&self, known: &mut KnownPlugin, registrations: Registrations) {
+        let (mut admitted, mut denied) = authorise(registrations, &known.candidate.manifest, &self.reserved);
         admitted.hooks.retain(|hook| {
-            let (name, is_let_in) = (&hook.name, known.entry.hooks.allows(&hook.name));
-            if !is_let_in {
+            let (name, is_allowed) = (&hook.name, known.entry.hooks.allows(&hook.name));
+            if !is_allowed {
                 denied.push(format!("hook {name}: the config's hooks.allowPromptInjection is false for this plugin"));
             }
-            is_let_in
+            is_allowed
         });
         (known.registrations, known.rejected, known.error) = (Some(admitted), denied, None);
     }
 
     /// Updates the registrations from the running plugin, or records why it cannot be loaded.
-    pub(crate) fn update(&self, plugin: &str, offers: Result<Registrations, String>) {
+    pub(crate) fn update(&self, plugin: &str, result: Result<Registrations, String>) {
         let mut all = self.lock();
         let Some(known) = all.get_mut(plugin) else { return };
         let before = (known.registrations.as_ref().map(Registrations::without_handles), known.error.clone());
-        match offers {
-            Ok(offers) => self.accept(known, offers),
-            Err(why) => known.error = Some(why),
+        match result {
+            Ok(result) => self.accept(known, result),
+            Err(reason) => known.error = Some(reason),
         }
         for denied in &known.rejected {
             tracing::warn!(plugin, "registration rejected: {denied}");
         }
-        let is_news = before != (known.registrations.as_ref().map(Registrations::without_handles), known.error.clone());
-        if !is_news {
+        let has_changed =
+            before != (known.registrations.as_ref().map(Registrations::without_handles), known.error.clone());
+        if !has_changed {
             return;
         }
-        let remembered = all.iter().filter(|(_, known)| !known.is_declared).filter_map(|(id, known)| {
+        let cached = all.iter().filter(|(_, known)| !known.is_declared).filter_map(|(id, known)| {
             Some((id.clone(), CachedRegistrations { key: known.key.clone(), offers: known.registrations.clone()? }))
         });
-        let remembered = remembered.collect();
+        let cached = cached.collect();
         drop(all);
-        if let Err(error) = write_cache(&self.file, &remembered) {
+        if let Err(error) = write_cache(&self.file, &cached) {
             tracing::warn!(%error, file = %self.file.display(), "failed to write the cache of plugin registrations");
         }
         self.edition.send_modify(|edition| *edition += 1);

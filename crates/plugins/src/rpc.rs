@@ -36,17 +36,17 @@ pub(crate) struct LineDecoder {
 impl LineDecoder {
     /// Takes bytes and returns the messages that are complete.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<RpcMessage> {
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            said.extend(self.buffer(&bytes[..end]));
+            messages.extend(self.buffer(&bytes[..end]));
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.partial);
             if !std::mem::take(&mut self.is_skipping) {
-                said.extend(read(&line));
+                messages.extend(read(&line));
             }
         }
-        said.extend(self.buffer(bytes));
-        said
+        messages.extend(self.buffer(bytes));
+        messages
     }
 
     /// Buffers part of a line; returns a message when the line becomes too long.
@@ -100,13 +100,13 @@ fn error_text(error: &Value) -> String {
 }
 
 /// Puts a text on one line and truncates it.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
+pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let joined = words.collect::<Vec<_>>().join(" ");
-    if joined.chars().count() <= most {
+    if joined.chars().count() <= max_chars {
         return joined;
     }
-    joined.chars().take(most).chain(['…']).collect()
+    joined.chars().take(max_chars).chain(['…']).collect()
 }
 
 /// Formats a request.
@@ -140,12 +140,12 @@ mod tests {
 
     use super::*;
 
-    fn told(text: &str) -> Vec<RpcMessage> {
+    fn decode(text: &str) -> Vec<RpcMessage> {
         LineDecoder::default().push(text.as_bytes())
     }
 
     #[test]
-    fn each_kind_of_message_is_known_by_its_fields() {
+    fn each_kind_of_message_is_recognised_by_its_fields() {
         let text = r#"{"id":"a","method":"config.get"}
 {"method":"log","params":{"level":"info"}}
 
@@ -161,20 +161,20 @@ mod tests {
             answer(8, Err("no such thing".to_owned())),
             answer(9, Ok(json!([1]))),
         ];
-        assert_eq!(told(text), expected);
+        assert_eq!(decode(text), expected);
     }
 
     #[test]
-    fn what_is_no_message_is_counted() {
+    fn malformed_lines_are_counted() {
         let lines = ["hello", "[1]", "{}", r#"{"id":1}"#, r#"{"method":5}"#, r#"{"id":"x","result":1}"#, "\u{0}"];
         for line in lines {
-            assert_eq!(told(&format!("{line}\n")), [RpcMessage::Malformed(line.len())], "{line}");
+            assert_eq!(decode(&format!("{line}\n")), [RpcMessage::Malformed(line.len())], "{line}");
         }
         assert_eq!(LineDecoder::default().push(b"\xff\xfe\n"), [RpcMessage::Malformed(2)]);
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_not_kept_and_the_next_is_read() {
+    fn an_oversized_line_is_discarded_and_the_next_is_read() {
         let mut lines = LineDecoder::default();
         let part = vec![b'x'; MAX_LINE_BYTES / 4];
         for count in 1..=40 {
@@ -182,21 +182,21 @@ mod tests {
             assert_eq!(lines.push(&part), expected);
             assert!(lines.partial.len() <= MAX_LINE_BYTES);
         }
-        let notice = RpcMessage::Notification { method: "m".to_owned(), params: Value::Null };
-        assert_eq!(lines.push(b"\n{\"method\":\"m\"}\n"), [notice]);
+        let notification = RpcMessage::Notification { method: "m".to_owned(), params: Value::Null };
+        assert_eq!(lines.push(b"\n{\"method\":\"m\"}\n"), [notification]);
     }
 
     proptest! {
         #[test]
-        fn it_does_not_matter_how_the_bytes_are_cut(
-            bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200), cut in 0_usize..200,
+        fn decoding_does_not_depend_on_how_bytes_are_split(
+            bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200), split_at in 0_usize..200,
         ) {
-            let whole = LineDecoder::default().push(&bytes);
-            let (one, other) = bytes.split_at(cut.min(bytes.len()));
+            let expected = LineDecoder::default().push(&bytes);
+            let (first, second) = bytes.split_at(split_at.min(bytes.len()));
             let mut lines = LineDecoder::default();
-            let mut parts = lines.push(one);
-            parts.extend(lines.push(other));
-            prop_assert_eq!(whole, parts);
+            let mut parts = lines.push(first);
+            parts.extend(lines.push(second));
+            prop_assert_eq!(expected, parts);
         }
     }
 }

@@ -109,26 +109,26 @@ impl SessionState {
 
 /// A pending call; dropping it before the response cancels it.
 struct CallGuard<'a> {
-    talk: &'a SessionState,
+    state: &'a SessionState,
     id: u64,
 }
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        if self.talk.lock_pending().remove(&self.id).is_some() {
+        if self.state.lock_pending().remove(&self.id).is_some() {
             // Best effort: a process that does not read its input needs no cancellation.
-            self.talk.lines.try_send(rpc::notification("$/cancel", &json!({"id": self.id})).into()).ok();
+            self.state.lines.try_send(rpc::notification("$/cancel", &json!({"id": self.id})).into()).ok();
         }
     }
 }
 
 impl RpcSession {
-    /// Starts a process and its session. Its requests go to the host API. Waiting for the tasks of `house` includes its
+    /// Starts a process and its session. Its requests go to the host API. Waiting for the tasks of `tracker` includes its
     /// end.
-    pub(crate) fn open(recipe: &ProcessSpec, door: HostApi, house: &TaskTracker) -> io::Result<Self> {
-        let (process, stdout, stdin) = Process::start(recipe)?;
+    pub(crate) fn open(spec: &ProcessSpec, host_api: HostApi, tracker: &TaskTracker) -> io::Result<Self> {
+        let (process, stdout, stdin) = Process::start(spec)?;
         let (outbox, lines) = mpsc::channel(MAX_QUEUED_LINES);
-        let talk = Arc::new(SessionState {
+        let state = Arc::new(SessionState {
             lines: outbox,
             pending: Mutex::default(),
             last: AtomicU64::new(0),
@@ -137,11 +137,11 @@ impl RpcSession {
             reason: OnceLock::new(),
         });
         let (stop, tasks, pid) = (CancellationToken::new(), TaskTracker::new(), process.pid());
-        task::spawn("plugin stdin", tasks.track_future(write(stdin, lines, talk.ended.clone())));
-        let attended = read_output(process, stdout, talk.clone(), door, stop.clone());
-        task::spawn("plugin stdout", house.track_future(tasks.track_future(attended)));
+        task::spawn("plugin stdin", tasks.track_future(write(stdin, lines, state.ended.clone())));
+        let reading = read_output(process, stdout, state.clone(), host_api, stop.clone());
+        task::spawn("plugin stdout", tracker.track_future(tasks.track_future(reading)));
         tasks.close();
-        Ok(Self { state: talk, stop, tasks, pid })
+        Ok(Self { state, stop, tasks, pid })
     }
 
     /// Calls a method and waits for the response, with a timeout.
@@ -149,10 +149,10 @@ impl RpcSession {
         &self,
         method: &str,
         params: &RawValue,
-        within: Duration,
+        time_limit: Duration,
         on_progress: Option<OnProgress>,
     ) -> Result<Value, Error> {
-        self.call_once(method, params, within, on_progress).await.0
+        self.call_once(method, params, time_limit, on_progress).await.0
     }
 
     /// Like [`call`](Self::call). Also returns whether the process may have read the request: if not, it can be sent to
@@ -161,29 +161,29 @@ impl RpcSession {
         &self,
         method: &str,
         params: &RawValue,
-        within: Duration,
+        time_limit: Duration,
         on_progress: Option<OnProgress>,
     ) -> (Result<Value, Error>, bool) {
         let id = self.state.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         self.state.lock_pending().insert(id, PendingCall { answer, on_progress });
-        let asked = CallGuard { talk: &self.state, id };
+        let guard = CallGuard { state: &self.state, id };
         if self.state.ended.is_cancelled() {
             return (Err(Error::Unavailable(self.state.reason())), false);
         }
         let outgoing = OutgoingLine::from(rpc::request(id, method, params));
         let is_sent = outgoing.is_sent.clone();
-        let answered = timeout(within, async {
+        let receiver = timeout(time_limit, async {
             self.state.send(outgoing).await;
-            answered.await
+            receiver.await
         });
-        let outcome = match answered.await {
-            Err(_) => Err(Error::Timeout(within)),
+        let outcome = match receiver.await {
+            Err(_) => Err(Error::Timeout(time_limit)),
             Ok(Err(_)) => Err(Error::Unavailable(self.state.reason())),
-            Ok(Ok(Err(why))) => Err(Error::Failed(why)),
+            Ok(Ok(Err(reason))) => Err(Error::Failed(reason)),
             Ok(Ok(Ok(value))) => Ok(value),
         };
-        drop(asked);
+        drop(guard);
         (outcome, is_sent.load(Ordering::Acquire))
     }
 
@@ -219,9 +219,9 @@ impl RpcSession {
     }
 
     /// Ends the process and waits until all of it is gone. Pending calls fail with the reason.
-    pub(crate) async fn end(&self, why: &str) {
+    pub(crate) async fn end(&self, reason: &str) {
         // The first reason is kept.
-        self.state.reason.set(why.to_owned()).ok();
+        self.state.reason.set(reason.to_owned()).ok();
         self.stop.cancel();
         self.tasks.wait().await;
     }
@@ -233,7 +233,7 @@ impl Drop for RpcSession {
     }
 }
 
-async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<OutgoingLine>, over: CancellationToken) {
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<OutgoingLine>, ended: CancellationToken) {
     let writing = async {
         while let Some(OutgoingLine { line, is_sent }) = lines.recv().await {
             is_sent.store(true, Ordering::Release);
@@ -244,15 +244,15 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<OutgoingLine>, o
             }
         }
     };
-    over.run_until_cancelled(writing).await;
+    ended.run_until_cancelled(writing).await;
 }
 
 /// Processes the output of the process until it ends or has to be killed.
 async fn read_output(
     mut process: Process,
     mut stdout: ChildStdout,
-    talk: Arc<SessionState>,
-    mut door: HostApi,
+    state: Arc<SessionState>,
+    mut host_api: HostApi,
     stop: CancellationToken,
 ) {
     let mut lines = LineDecoder::default();
@@ -260,20 +260,20 @@ async fn read_output(
     // At most those of one buffer: nothing is read while they wait, so a process that does not read its input is not
     // read either, and the ping decides.
     let mut refusals = VecDeque::new();
-    let (why, is_gentle) = loop {
+    let (reason, is_gentle) = loop {
         // The exit is checked last, so that earlier output is processed first.
         tokio::select! {
             biased;
             () = stop.cancelled() => break ("the plugin process was stopped".to_owned(), true),
-            place = talk.lines.reserve(), if !refusals.is_empty() => match place {
-                Ok(place) => if let Some(line) = refusals.pop_front() { place.send(OutgoingLine::from(line)) },
+            permit = state.lines.reserve(), if !refusals.is_empty() => match permit {
+                Ok(permit) => if let Some(line) = refusals.pop_front() { permit.send(OutgoingLine::from(line)) },
                 // It closed its input, so the responses are dropped.
                 Err(_) => refusals.clear(),
             },
             read = stdout.read(&mut buffer), if refusals.is_empty() => match read {
-                Ok(count @ 1..) => match handle_messages(lines.push(&buffer[..count]), &talk, &mut door) {
+                Ok(count @ 1..) => match handle_messages(lines.push(&buffer[..count]), &state, &mut host_api) {
                     Ok(refused) => refusals.extend(refused),
-                    Err(why) => break (why, false),
+                    Err(reason) => break (reason, false),
                 },
                 Ok(0) | Err(_) => match timeout(EXIT_TIMEOUT, process.wait()).await {
                     Ok(status) => break (process.describe_exit(&status).await, false),
@@ -283,49 +283,53 @@ async fn read_output(
             status = process.wait() => break (process.describe_exit(&status).await, false),
         }
     };
-    talk.reason.set(why).ok();
-    talk.ended.cancel();
+    state.reason.set(reason).ok();
+    state.ended.cancel();
     // Pending calls fail.
-    talk.lock_pending().clear();
-    door.close();
+    state.lock_pending().clear();
+    host_api.close();
     process.end(is_gentle).await;
 }
 
 /// Processes messages and returns the lines that reject requests; an error is the reason to end the process.
-fn handle_messages(all: Vec<RpcMessage>, talk: &Arc<SessionState>, door: &mut HostApi) -> Result<Vec<String>, String> {
+fn handle_messages(
+    messages: Vec<RpcMessage>,
+    state: &Arc<SessionState>,
+    host_api: &mut HostApi,
+) -> Result<Vec<String>, String> {
     let mut refusals = Vec::new();
-    for said in all {
-        match said {
+    for message in messages {
+        match message {
             RpcMessage::Response { id, result } => {
-                let open = talk.lock_pending().remove(&id);
-                match open {
+                let call = state.lock_pending().remove(&id);
+                match call {
                     // The caller may have gone.
-                    Some(open) => drop(open.answer.send(result)),
+                    Some(call) => drop(call.answer.send(result)),
                     // Late, or never requested.
-                    None => door.unsolicited()?,
+                    None => host_api.unsolicited()?,
                 }
             }
             RpcMessage::Notification { method, params } if method == "$/progress" => {
                 let id = params.get("id").and_then(Value::as_u64);
                 let value = params.get("value").cloned().unwrap_or_default();
-                door.unsolicited()?;
-                let open = talk.lock_pending();
+                host_api.unsolicited()?;
+                let call = state.lock_pending();
                 // The call may have ended.
-                if let Some(on_progress) = id.and_then(|id| open.get(&id)).and_then(|open| open.on_progress.as_ref()) {
+                if let Some(on_progress) = id.and_then(|id| call.get(&id)).and_then(|call| call.on_progress.as_ref()) {
                     on_progress(value);
                 }
             }
-            RpcMessage::Notification { method, params } => door.handle_notification(&method, &params)?,
+            RpcMessage::Notification { method, params } => host_api.handle_notification(&method, &params)?,
             RpcMessage::Request { id, method, params } => {
-                refusals.extend(door.handle_request(id, &method, params, talk)?)
+                refusals.extend(host_api.handle_request(id, &method, params, state)?)
             }
-            RpcMessage::Malformed(bytes) => door.malformed(bytes)?,
+            RpcMessage::Malformed(bytes) => host_api.malformed(bytes)?,
             RpcMessage::TooLong => {
-                door.malformed(rpc::MAX_LINE_BYTES)?;
+                host_api.malformed(rpc::MAX_LINE_BYTES)?;
                 // It is unknown which call the response belongs to, so all pending calls fail rather than wait in vain.
-                let open: Vec<PendingCall> = talk.lock_pending().drain().map(|(_, open)| open).collect();
-                for open in open {
-                    drop(open.answer.send(Err(TOO_LONG_ERROR.to_owned())));
+                let call: Vec<PendingCall> = state.lock_pending().drain().map(|(_, call)| call).collect();
+                for call in call {
+                    drop(call.answer.send(Err(TOO_LONG_ERROR.to_owned())));
                 }
             }
         }

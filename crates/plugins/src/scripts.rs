@@ -37,17 +37,17 @@ impl NodeScripts {
         module: &str,
         export: Option<&str>,
         ctx: Value,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Value, Error> {
         let params = json!({"module": module, "export": export, "ctx": ctx});
-        let question = PluginCall {
+        let call = PluginCall {
             plugin: SCRIPTS_NAME,
             method: "transform.run",
-            timeout: within,
+            timeout,
             delivery: Delivery::AtMostOnce,
             on_progress: None,
         };
-        let mut answer = self.0.call(question, |_| CallParams::plain(&params)).await?;
+        let mut answer = self.0.call(call, |_| CallParams::plain(&params)).await?;
         Ok(answer.get_mut("result").map(Value::take).unwrap_or_default())
     }
 }
@@ -60,7 +60,11 @@ fn hook_name(script: &str) -> String {
 
 #[async_trait]
 impl ScriptRunner for NodeScripts {
-    async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
+    async fn load(
+        &self,
+        scripts: &[Script],
+        timeout: Duration,
+    ) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
         let entries: Vec<Value> = scripts
             .iter()
             .map(|script| {
@@ -73,21 +77,21 @@ impl ScriptRunner for NodeScripts {
             [script] => hook_name(&script.name),
             _ => SCRIPTS_NAME.to_owned(),
         };
-        let question = PluginCall {
+        let call = PluginCall {
             plugin: &name,
             method: "internalHook.load",
-            timeout: within,
+            timeout,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write = |up: &RunningProcess| {
-            loading.store(up.start, Ordering::Relaxed);
+        let write = |process: &RunningProcess| {
+            loading.store(process.start, Ordering::Relaxed);
             CallParams::plain(&json!({"entries": entries}))
         };
-        let answer = self.0.call(question, write).await?;
+        let answer = self.0.call(call, write).await?;
         let start = loading.load(Ordering::Relaxed);
-        let told = answer.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
-        let read = |at: usize| match told.get(at) {
+        let reported = answer.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
+        let read = |at: usize| match reported.get(at) {
             Some(entry) if entry["status"] == "loaded" => {
                 let name = scripts[at].name.clone();
                 Ok(LoadedScript { start, name, reference: entry["ref"].clone() })
@@ -101,26 +105,26 @@ impl ScriptRunner for NodeScripts {
     async fn emit(
         &self,
         script: &LoadedScript,
-        signal: &InternalEvent,
-        within: Duration,
+        event: &InternalEvent,
+        timeout: Duration,
     ) -> Result<Option<ListenerResult>, HookError> {
         let name = hook_name(&script.name);
         let is_elsewhere = AtomicBool::default();
-        let question = PluginCall {
+        let call = PluginCall {
             plugin: &name,
             method: "internalHook.emit",
-            timeout: within,
+            timeout,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write = |up: &RunningProcess| {
-            if up.start != script.start {
+        let write = |process: &RunningProcess| {
+            if process.start != script.start {
                 is_elsewhere.store(true, Ordering::Relaxed);
                 return Err(Error::Failed("the script is not loaded in this process".to_owned()));
             }
-            CallParams::plain(&json!({"ref": script.reference, "event": signal}))
+            CallParams::plain(&json!({"ref": script.reference, "event": event}))
         };
-        match self.0.call(question, write).await {
+        match self.0.call(call, write).await {
             Ok(answer) => parse_listener_result(&answer).map(Some),
             Err(_) if is_elsewhere.load(Ordering::Relaxed) => Ok(None),
             Err(error) => Err(error.into()),

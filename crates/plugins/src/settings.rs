@@ -91,7 +91,7 @@ impl GuardPolicy {
     /// Returns true if the hook at this point, or for this event, is a guard.
     pub fn covers(&self, name: &str) -> bool {
         match self {
-            Self::All(is_so) => *is_so,
+            Self::All(is_guard) => *is_guard,
             Self::At(names) => names.iter().any(|listed| listed == name),
         }
     }
@@ -99,7 +99,7 @@ impl GuardPolicy {
     /// Returns true if anything is guarded.
     pub fn is_set(&self) -> bool {
         match self {
-            Self::All(is_so) => *is_so,
+            Self::All(is_guard) => *is_guard,
             Self::At(names) => !names.is_empty(),
         }
     }
@@ -155,9 +155,9 @@ impl HookSettings {
     }
 
     /// Deadline of a hook: the owner's setting for this hook, then for the plugin, then the author's.
-    pub(crate) fn deadline(&self, hook: &str, author: Option<u64>) -> Option<Duration> {
-        let said = self.timeouts.get(hook).copied().or(self.timeout_ms).or(author).filter(|ms| *ms > 0);
-        said.map(|ms| Duration::from_millis(ms).min(MAX_DEADLINE))
+    pub(crate) fn deadline(&self, hook: &str, plugin_default: Option<u64>) -> Option<Duration> {
+        let configured = self.timeouts.get(hook).copied().or(self.timeout_ms).or(plugin_default).filter(|ms| *ms > 0);
+        configured.map(|ms| Duration::from_millis(ms).min(MAX_DEADLINE))
     }
 }
 
@@ -174,27 +174,30 @@ mod tests {
 
     #[test]
     fn a_guard_is_declared_for_all_hooks_or_by_name() {
-        let read = |said: &str| serde_json::from_str::<GuardPolicy>(said).unwrap();
+        let read = |json: &str| serde_json::from_str::<GuardPolicy>(json).unwrap();
         assert!(!read("false").is_set() && !read("[]").is_set());
         assert!(read("true").covers("before_tool_call") && read("true").points().len() == 9);
-        let some = read(r#"["message_sending", "agent:bootstrap"]"#);
-        assert!(some.covers("message_sending") && some.covers("agent:bootstrap"));
-        assert!(!some.covers("before_tool_call") && !some.covers("agent_end"));
-        assert_eq!(some.points(), [HookPoint::MessageSending]);
+        let listed = read(r#"["message_sending", "agent:bootstrap"]"#);
+        assert!(listed.covers("message_sending") && listed.covers("agent:bootstrap"));
+        assert!(!listed.covers("before_tool_call") && !listed.covers("agent_end"));
+        assert_eq!(listed.points(), [HookPoint::MessageSending]);
     }
 
     #[test]
-    fn a_guard_where_nothing_can_be_refused_is_reported() {
+    fn a_guard_at_a_point_that_cannot_block_is_reported() {
         let guard = |names: &[&str]| GuardPolicy::At(names.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(guard(&["before_tool_call", "agent:bootstrap"]).problems("x"), Vec::<String>::new());
-        for wrong in ["llm_input", "before_reset", "befor_tool_call", "message:sent", "agent"] {
-            let told = guard(&[wrong]).problems("plugins.entries.a.guard");
-            assert!(told.len() == 1 && told[0].contains(wrong) && told[0].contains("message_sending"), "{told:?}");
+        for invalid in ["llm_input", "before_reset", "befor_tool_call", "message:sent", "agent"] {
+            let problems = guard(&[invalid]).problems("plugins.entries.a.guard");
+            assert!(
+                problems.len() == 1 && problems[0].contains(invalid) && problems[0].contains("message_sending"),
+                "{problems:?}"
+            );
         }
     }
 
     #[test]
-    fn the_owner_decides_how_long_a_hook_may_take_before_its_author_does() {
+    fn the_configured_hook_timeout_overrides_the_plugins() {
         let timeouts = BTreeMap::from([("agent_end".to_owned(), 900_000)]);
         let owner = HookSettings { timeout_ms: Some(100), timeouts, ..HookSettings::default() };
         let ms = |number| Some(Duration::from_millis(number));

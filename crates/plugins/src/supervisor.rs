@@ -83,7 +83,7 @@ pub(crate) trait Launcher: Send + Sync {
     async fn process_spec(&self) -> Result<ProcessSpec, String>;
 
     /// Initialises the process and returns its registrations.
-    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError>;
+    async fn initialise(&self, session: &RpcSession, timeout: Duration) -> Result<LoadedPlugins, InitError>;
 
     /// Stores the registrations of a process that was initialised.
     fn initialised(&self, loaded: &LoadedPlugins);
@@ -134,32 +134,32 @@ pub(crate) struct RunningProcess {
 }
 
 impl RunningProcess {
-    fn new(link: RpcSession, start: u64, loaded: &LoadedPlugins) -> Self {
-        let (mut references, mut absent) = (HashMap::new(), HashMap::new());
-        for (plugin, offers) in loaded {
-            match offers {
-                Ok(offers) => references.extend(addresses(plugin, offers)),
-                Err(why) => drop(absent.insert(plugin.clone(), why.clone())),
+    fn new(session: RpcSession, start: u64, loaded: &LoadedPlugins) -> Self {
+        let (mut references, mut missing) = (HashMap::new(), HashMap::new());
+        for (plugin, registrations) in loaded {
+            match registrations {
+                Ok(registrations) => references.extend(addresses(plugin, registrations)),
+                Err(reason) => drop(missing.insert(plugin.clone(), reason.clone())),
             }
         }
-        Self { session: link, start, references, missing: absent }
+        Self { session, start, references, missing }
     }
 
     /// Returns the process's handle of a registration.
     pub(crate) fn reference(&self, address: &RegistrationAddress) -> Result<&Value, Error> {
         let RegistrationAddress { plugin, name, .. } = address;
         self.references.get(address).ok_or_else(|| match self.missing.get(plugin) {
-            Some(why) => Error::Unavailable(why.clone()),
+            Some(reason) => Error::Unavailable(reason.clone()),
             None => Error::Failed(format!("the plugin {plugin} did not register {name:?} at its last start")),
         })
     }
 }
 
 /// Returns all registrations of a plugin with their handles, which default to the names.
-pub(crate) fn addresses(plugin: &str, offers: &Registrations) -> Vec<(RegistrationAddress, Value)> {
+pub(crate) fn addresses(plugin: &str, registrations: &Registrations) -> Vec<(RegistrationAddress, Value)> {
     let mut counts: HashMap<(RegistrationKind, &str), usize> = HashMap::new();
     let mut all = Vec::new();
-    for (kind, name, reference) in offers.references() {
+    for (kind, name, reference) in registrations.references() {
         let count = counts.entry((kind, name)).or_default();
         let address = RegistrationAddress { plugin: plugin.to_owned(), kind, name: name.to_owned(), nth: *count };
         *count += 1;
@@ -258,7 +258,7 @@ impl ProcessSupervisor {
 
     /// Time until a plugin's circuit breaker closes, if it is open.
     pub(crate) fn breaker_open_for(&self, plugin: &str) -> Option<Duration> {
-        self.lock_breakers().get(plugin).and_then(|strikes| strikes.open_for(Instant::now()))
+        self.lock_breakers().get(plugin).and_then(|breaker| breaker.open_for(Instant::now()))
     }
 
     fn lock_breakers(&self) -> MutexGuard<'_, HashMap<String, PluginBreaker>> {
@@ -271,40 +271,46 @@ impl ProcessSupervisor {
     }
 
     /// Returns the process, starting it on first use. While it is being restarted, callers wait, unless the restart is
-    /// later than `by`: then the error is returned at once, because waiting would be pointless.
-    async fn up_before(&self, by: Instant) -> Result<Arc<RunningProcess>, Error> {
-        let mut life = self.state.subscribe();
+    /// later than `deadline`: then the error is returned at once, because waiting would be pointless.
+    async fn up_before(&self, deadline: Instant) -> Result<Arc<RunningProcess>, Error> {
+        let mut state_changes = self.state.subscribe();
         loop {
-            match &*life.borrow_and_update() {
-                ProcessLife::Up(up) if !up.session.has_ended() => return Ok(up.clone()),
+            match &*state_changes.borrow_and_update() {
+                ProcessLife::Up(process) if !process.session.has_ended() => return Ok(process.clone()),
                 ProcessLife::Off => self.wanted.notify_one(),
                 // A process that has ended is about to be marked as down.
                 ProcessLife::Starting | ProcessLife::Up(_) => {}
-                ProcessLife::Down { restarts: true, until, .. } if *until < by => {}
+                ProcessLife::Down { restarts: true, until, .. } if *until < deadline => {}
                 ProcessLife::Down { why, until, .. } => {
-                    let rest = until.saturating_duration_since(Instant::now()).as_secs() + 1;
-                    return Err(Error::Unavailable(format!("{why}; next start in {rest} s")));
+                    let remaining = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+                    return Err(Error::Unavailable(format!("{why}; next start in {remaining} s")));
                 }
                 ProcessLife::Over => return Err(Error::Unavailable("the gateway is shutting down".to_owned())),
             }
-            if life.changed().await.is_err() {
+            if state_changes.changed().await.is_err() {
                 return Err(Error::Unavailable("the gateway is shutting down".to_owned()));
             }
         }
     }
 
     /// Returns the process if it is up within the deadline of a call.
-    async fn up_in_time(&self, plugin: &str, begun: Instant, within: Duration) -> Result<Arc<RunningProcess>, Error> {
-        let by = begun + within;
-        match timeout_at(by, self.up_before(by)).await {
+    async fn up_in_time(
+        &self,
+        plugin: &str,
+        started_at: Instant,
+        time_limit: Duration,
+    ) -> Result<Arc<RunningProcess>, Error> {
+        let deadline = started_at + time_limit;
+        match timeout_at(deadline, self.up_before(deadline)).await {
             Ok(up) => up,
             // The plugin is not blamed for a process that had been up and takes long to restart.
-            Err(_) if self.starts.load(Ordering::Relaxed) > 0 => {
-                Err(Error::Unavailable(format!("the plugin process was not ready within {} ms", within.as_millis())))
-            }
+            Err(_) if self.starts.load(Ordering::Relaxed) > 0 => Err(Error::Unavailable(format!(
+                "the plugin process was not ready within {} ms",
+                time_limit.as_millis()
+            ))),
             Err(_) => {
-                self.record_failure(plugin, &Error::Timeout(within), 0);
-                Err(Error::Timeout(within))
+                self.record_failure(plugin, &Error::Timeout(time_limit), 0);
+                Err(Error::Timeout(time_limit))
             }
         }
     }
@@ -314,30 +320,32 @@ impl ProcessSupervisor {
     /// circuit breaker opens.
     pub(crate) async fn call(
         &self,
-        question: PluginCall<'_>,
+        plugin_call: PluginCall<'_>,
         mut write: impl FnMut(&RunningProcess) -> Result<CallParams, Error>,
     ) -> Result<Value, Error> {
-        let PluginCall { plugin, method, timeout: within, delivery, on_progress } = question;
-        let (begun, mut on_progress) = (Instant::now(), on_progress);
-        let (up, answer) = loop {
-            if let Some(rest) = self.breaker_open_for(plugin) {
+        let PluginCall { plugin, method, timeout: time_limit, delivery, on_progress } = plugin_call;
+        let (started_at, mut on_progress) = (Instant::now(), on_progress);
+        let (process, answer) = loop {
+            if let Some(remaining) = self.breaker_open_for(plugin) {
                 return Err(Error::Unavailable(format!(
                     "the plugin failed too often and is suspended for {} s",
-                    rest.as_secs() + 1
+                    remaining.as_secs() + 1
                 )));
             }
-            let up = self.up_in_time(plugin, begun, within).await?;
-            let CallParams { params, blobs: lent } = write(&up)?;
-            let (left, is_followed) = (within.saturating_sub(begun.elapsed()), on_progress.is_some());
-            let (answer, is_sent) = up.session.call_once(method, &params, left, on_progress.take()).await;
-            drop(lent);
+            let process = self.up_in_time(plugin, started_at, time_limit).await?;
+            let CallParams { params, blobs } = write(&process)?;
+            let (remaining_time, has_progress) =
+                (time_limit.saturating_sub(started_at.elapsed()), on_progress.is_some());
+            let (answer, is_sent) =
+                process.session.call_once(method, &params, remaining_time, on_progress.take()).await;
+            drop(blobs);
             match &answer {
                 // The process ended before the request was sent, so it had no effect and is sent to the next process.
-                Err(Error::Unavailable(_)) if !is_sent && !is_followed => {}
+                Err(Error::Unavailable(_)) if !is_sent && !has_progress => {}
                 Err(error @ Error::Unavailable(_)) if delivery == Delivery::AtLeastOnce => {
-                    self.record_failure(plugin, error, up.start);
+                    self.record_failure(plugin, error, process.start);
                 }
-                _ => break (up, answer),
+                _ => break (process, answer),
             }
         };
         match answer {
@@ -346,9 +354,9 @@ impl ProcessSupervisor {
                 Ok(answer)
             }
             Err(error) => {
-                let error = if let Error::Timeout(_) = error { Error::Timeout(within) } else { error };
+                let error = if let Error::Timeout(_) = error { Error::Timeout(time_limit) } else { error };
                 if error.trips_breaker() {
-                    self.record_failure(plugin, &error, up.start);
+                    self.record_failure(plugin, &error, process.start);
                 }
                 Err(error)
             }
@@ -357,15 +365,15 @@ impl ProcessSupervisor {
 
     /// Records a failure of a plugin, and in which start of its process.
     fn record_failure(&self, plugin: &str, error: &Error, start: u64) {
-        let is_enough = {
-            let mut all = self.lock_breakers();
-            let strikes = all.entry(plugin.to_owned()).or_default();
+        let is_tripped = {
+            let mut breakers = self.lock_breakers();
+            let breaker = breakers.entry(plugin.to_owned()).or_default();
             match error {
-                Error::Unavailable(_) => strikes.record_exit(start, Instant::now()),
-                Error::Timeout(_) | Error::Failed(_) => strikes.record_failure(Instant::now()),
+                Error::Unavailable(_) => breaker.record_exit(start, Instant::now()),
+                Error::Timeout(_) | Error::Failed(_) => breaker.record_failure(Instant::now()),
             }
         };
-        if is_enough {
+        if is_tripped {
             tracing::warn!(plugin, %error, "plugin failed three times within a minute; suspending it for a minute");
         }
         self.ping_requested.notify_one();
@@ -378,38 +386,38 @@ impl ProcessSupervisor {
         let up = self.up().await;
         self.services.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), context.clone());
         up?;
-        let question = PluginCall {
+        let call = PluginCall {
             plugin: &service.plugin,
             method: "service.start",
             timeout: self.timing.start,
             delivery: Delivery::AtMostOnce,
             on_progress: None,
         };
-        self.call(question, |up| CallParams::plain(&json!({"ref": up.reference(service)?, "ctx": context}))).await?;
+        self.call(call, |up| CallParams::plain(&json!({"ref": up.reference(service)?, "ctx": context}))).await?;
         Ok(())
     }
 
     /// Stops a service, if its process runs.
     pub(crate) async fn stop_service(&self, service: &RegistrationAddress) {
         self.services.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
-        let ProcessLife::Up(up) = self.state.borrow().clone() else { return };
-        let Ok(paper) = up.reference(service).and_then(|reference| CallParams::plain(&json!({"ref": reference})))
+        let ProcessLife::Up(process) = self.state.borrow().clone() else { return };
+        let Ok(call) = process.reference(service).and_then(|reference| CallParams::plain(&json!({"ref": reference})))
         else {
             return;
         };
-        if let Err(error) = up.session.call("service.stop", &paper.params, self.timing.grace, None).await {
+        if let Err(error) = process.session.call("service.stop", &call.params, self.timing.grace, None).await {
             tracing::warn!(plugin = service.plugin, service = service.name, %error, "failed to stop a plugin service");
         }
     }
 
     /// Sends a notification to the process, if it runs.
     pub(crate) async fn notify(&self, method: &str, params: &Value) {
-        let ProcessLife::Up(up) = self.state.borrow().clone() else { return };
-        up.session.notify(method, params).await;
+        let ProcessLife::Up(process) = self.state.borrow().clone() else { return };
+        process.session.notify(method, params).await;
     }
 
-    fn set(&self, life: ProcessLife) {
-        self.state.send_replace(life);
+    fn set(&self, state: ProcessLife) {
+        self.state.send_replace(state);
     }
 
     /// Supervises the process from its first use until shutdown.
@@ -418,16 +426,16 @@ impl ProcessSupervisor {
         let mut is_wanted = false;
         while is_wanted || self.stop.run_until_cancelled(self.wanted.notified()).await.is_some() {
             self.set(ProcessLife::Starting);
-            let Some(started) = self.stop.run_until_cancelled(self.start()).await else { break };
-            let (why, was_up, link) = match started {
-                Ok(up) => {
+            let Some(result) = self.stop.run_until_cancelled(self.start()).await else { break };
+            let (why, was_up, ended_process) = match result {
+                Ok(process) => {
                     let since = Instant::now();
-                    self.set(ProcessLife::Up(up.clone()));
-                    let Some(why) = self.watch(&up).await else {
-                        self.end(&up).await;
+                    self.set(ProcessLife::Up(process.clone()));
+                    let Some(why) = self.watch(&process).await else {
+                        self.end(&process).await;
                         break;
                     };
-                    (why, Some(since.elapsed()), Some(up))
+                    (why, Some(since.elapsed()), Some(process))
                 }
                 Err(InitError::SkipPlugin(why)) => {
                     tracing::warn!(worker = self.name(), why, "plugin host continues without a plugin");
@@ -441,8 +449,8 @@ impl ProcessSupervisor {
             let until = Instant::now() + wait;
             // Published before the process is ended, which takes a while.
             self.set(ProcessLife::Down { why: why.clone(), until, restarts: was_up.is_some() });
-            if let Some(up) = link {
-                up.session.end(&why).await;
+            if let Some(process) = ended_process {
+                process.session.end(&why).await;
             }
             if self.stop.run_until_cancelled(sleep_until(until)).await.is_none() {
                 break;
@@ -458,71 +466,71 @@ impl ProcessSupervisor {
 
     /// Starts and initialises the process, and restarts its services.
     async fn start(&self) -> Result<Arc<RunningProcess>, InitError> {
-        let recipe = self.launch.process_spec().await.map_err(InitError::Retry)?;
-        let link = RpcSession::open(&recipe, HostApi::new(self.launch.process_info()), &self.tasks)
+        let spec = self.launch.process_spec().await.map_err(InitError::Retry)?;
+        let session = RpcSession::open(&spec, HostApi::new(self.launch.process_info()), &self.tasks)
             .map_err(|error| InitError::Retry(format!("failed to start the plugin process: {error}")))?;
-        let loaded = match self.launch.initialise(&link, self.timing.start).await {
+        let loaded = match self.launch.initialise(&session, self.timing.start).await {
             Ok(loaded) => loaded,
-            Err(unwelcome) => {
-                link.end("initialization failed").await;
-                return Err(unwelcome);
+            Err(init_error) => {
+                session.end("initialization failed").await;
+                return Err(init_error);
             }
         };
         self.launch.initialised(&loaded);
-        let up = Arc::new(RunningProcess::new(link, self.starts.fetch_add(1, Ordering::Relaxed) + 1, &loaded));
+        let process = Arc::new(RunningProcess::new(session, self.starts.fetch_add(1, Ordering::Relaxed) + 1, &loaded));
         let services = self.services.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (service, context) in services {
-            let Ok(paper) = up
+            let Ok(call) = process
                 .reference(&service)
                 .and_then(|reference| CallParams::plain(&json!({"ref": reference, "ctx": context})))
             else {
                 continue;
             };
-            if let Err(error) = up.session.call("service.start", &paper.params, self.timing.start, None).await {
+            if let Err(error) = process.session.call("service.start", &call.params, self.timing.start, None).await {
                 tracing::warn!(plugin = service.plugin, service = service.name, %error, "failed to restart a plugin service");
             }
         }
-        Ok(up)
+        Ok(process)
     }
 
     /// Waits until the process is gone or hangs, and returns the reason; `None` at shutdown.
-    async fn watch(&self, up: &RunningProcess) -> Option<String> {
+    async fn watch(&self, process: &RunningProcess) -> Option<String> {
         // A process with a single plugin may do one thing at a time: being busy does not mean that it hangs.
         let is_shared = self.launch.process_info().is_shared;
         loop {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                why = up.session.ended() => return Some(why),
+                reason = process.session.ended() => return Some(reason),
                 () = self.ping_requested.notified() => {}
                 () = sleep(self.timing.ping_every) => {}
             }
-            if !is_shared && !up.session.is_idle() {
+            if !is_shared && !process.session.is_idle() {
                 continue;
             }
             let nothing = to_raw_value(&json!({})).unwrap_or_default();
-            let pinged = up.session.call("ping", &nothing, self.timing.ping_within, None);
-            match self.stop.run_until_cancelled(pinged).await? {
+            let ping = process.session.call("ping", &nothing, self.timing.ping_within, None);
+            match self.stop.run_until_cancelled(ping).await? {
                 // An error response shows that it is alive, too.
                 Ok(_) | Err(Error::Failed(_)) => {}
-                Err(Error::Timeout(within)) => {
-                    return Some(format!("the plugin process did not answer a ping within {} ms", within.as_millis()));
+                Err(Error::Timeout(timeout)) => {
+                    return Some(format!("the plugin process did not answer a ping within {} ms", timeout.as_millis()));
                 }
-                Err(Error::Unavailable(why)) => return Some(why),
+                Err(Error::Unavailable(reason)) => return Some(reason),
             }
         }
     }
 
     /// Ends the process gracefully.
-    async fn end(&self, up: &RunningProcess) {
+    async fn end(&self, process: &RunningProcess) {
         let grace = self.timing.grace;
-        if let Ok(paper) = CallParams::plain(&json!({"graceMs": grace.as_millis() as u64}))
-            && up.session.call("shutdown", &paper.params, grace, None).await.is_ok()
+        if let Ok(call) = CallParams::plain(&json!({"graceMs": grace.as_millis() as u64}))
+            && process.session.call("shutdown", &call.params, grace, None).await.is_ok()
         {
             // It confirmed the shutdown; wait for its exit.
-            timeout(grace, up.session.ended()).await.ok();
+            timeout(grace, process.session.ended()).await.ok();
         }
-        up.session.end("the gateway is shutting down").await;
+        process.session.end("the gateway is shutting down").await;
     }
 }
 

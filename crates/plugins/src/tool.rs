@@ -35,7 +35,7 @@ const MAX_RESULT_BYTES: usize = 256 * 1024;
 pub struct PluginTool {
     worker: Arc<ProcessSupervisor>,
     address: RegistrationAddress,
-    offer: ToolRegistration,
+    registration: ToolRegistration,
 }
 
 /// A call of a plugin's tool.
@@ -58,13 +58,17 @@ impl std::fmt::Debug for PluginToolCall {
 }
 
 impl PluginTool {
-    pub(crate) fn new(worker: Arc<ProcessSupervisor>, address: RegistrationAddress, offer: ToolRegistration) -> Self {
-        Self { worker, address, offer }
+    pub(crate) fn new(
+        worker: Arc<ProcessSupervisor>,
+        address: RegistrationAddress,
+        registration: ToolRegistration,
+    ) -> Self {
+        Self { worker, address, registration }
     }
 
     /// Returns its name.
     pub fn name(&self) -> &str {
-        &self.offer.name
+        &self.registration.name
     }
 
     /// Returns the plugin id.
@@ -74,44 +78,44 @@ impl PluginTool {
 
     /// Returns true if an agent gets it only if the owner allows it: by its name, its plugin, or `group:plugins`.
     pub fn is_optional(&self) -> bool {
-        self.offer.optional
+        self.registration.optional
     }
 
     /// Calls the tool. Dropping the future cancels the call.
     pub async fn execute(&self, call: PluginToolCall) -> Result<ToolResult, Error> {
         let plugin = self.address.plugin.as_str();
         let PluginToolCall { id, params, context, on_progress } = call;
-        let made = if self.offer.is_factory { Some(self.materialise(&context).await?) } else { None };
-        let question = PluginCall {
+        let created = if self.registration.is_factory { Some(self.materialise(&context).await?) } else { None };
+        let plugin_call = PluginCall {
             plugin,
             method: "tools.execute",
             timeout: MAX_DURATION,
             delivery: Delivery::AtMostOnce,
             on_progress,
         };
-        let write = |up: &RunningProcess| {
-            let reference = match &made {
-                Some(made) => made,
-                None => up.reference(&self.address)?,
+        let write = |process: &RunningProcess| {
+            let reference = match &created {
+                Some(created) => created,
+                None => process.reference(&self.address)?,
             };
             CallParams::plain(&json!({"ref": reference, "name": self.name(), "toolCallId": id, "params": params}))
         };
-        Ok(read(&self.worker.call(question, write).await?))
+        Ok(read(&self.worker.call(plugin_call, write).await?))
     }
 
     /// Creates the tool for this run, and returns its handle.
     async fn materialise(&self, context: &Value) -> Result<Value, Error> {
         let plugin = self.address.plugin.as_str();
-        let question = PluginCall {
+        let call = PluginCall {
             plugin,
             method: "tools.materialize",
             timeout: MATERIALISE_TIMEOUT,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let answer = self.worker.call(question, |_| CallParams::plain(&json!({"ctx": context}))).await?;
-        let is_it = |tool: &&Value| tool["name"] == self.name() && tool["pluginId"] == plugin;
-        let tool = answer.get("tools").and_then(Value::as_array).into_iter().flatten().find(is_it);
+        let answer = self.worker.call(call, |_| CallParams::plain(&json!({"ctx": context}))).await?;
+        let matches = |tool: &&Value| tool["name"] == self.name() && tool["pluginId"] == plugin;
+        let tool = answer.get("tools").and_then(Value::as_array).into_iter().flatten().find(matches);
         let missing = || Error::Failed(format!("the plugin {plugin} has no {} for this session", self.name()));
         tool.and_then(|tool| tool.get("ref")).cloned().ok_or_else(missing)
     }
@@ -124,8 +128,8 @@ fn read(answer: &Value) -> ToolResult {
         return ToolResult::text(truncate(&text, MAX_RESULT_BYTES));
     };
     let is_error = answer.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    let mut left = MAX_RESULT_BYTES;
-    let mut blocks: Vec<Block> = content.iter().filter_map(|block| readable_block(block, &mut left)).collect();
+    let mut remaining = MAX_RESULT_BYTES;
+    let mut blocks: Vec<Block> = content.iter().filter_map(|block| readable_block(block, &mut remaining)).collect();
     if blocks.is_empty() {
         blocks.push(Block::text("(no output)"));
     }
@@ -134,12 +138,12 @@ fn read(answer: &Value) -> ToolResult {
 }
 
 /// Returns a block that models can read; other kinds are described in text.
-fn readable_block(block: &Value, left: &mut usize) -> Option<Block> {
+fn readable_block(block: &Value, remaining: &mut usize) -> Option<Block> {
     match Block::deserialize(block) {
         Ok(Block::Text(text)) => {
-            let said = truncate(&text.text, *left);
-            *left = left.saturating_sub(said.len());
-            (!said.is_empty()).then(|| Block::text(said))
+            let truncated = truncate(&text.text, *remaining);
+            *remaining = remaining.saturating_sub(truncated.len());
+            (!truncated.is_empty()).then(|| Block::text(truncated))
         }
         Ok(image @ Block::Image(_)) => Some(image),
         Ok(Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_)) | Err(_) => {
@@ -149,22 +153,26 @@ fn readable_block(block: &Value, left: &mut usize) -> Option<Block> {
     }
 }
 
-fn truncate(text: &str, most: usize) -> String {
-    if text.len() <= most {
+fn truncate(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(most);
+    let end = text.floor_char_boundary(max_bytes);
     format!("{}\n[{} more bytes omitted]", &text[..end], text.len() - end)
 }
 
 #[async_trait]
 impl Tool for PluginTool {
     fn spec(&self) -> ToolSpec {
-        let mut description: String = self.offer.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
+        let mut description: String = self.registration.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
         if description.trim().is_empty() {
             description = format!("{} of the plugin {}", self.name(), self.plugin());
         }
-        ToolSpec { name: self.name().to_owned(), description, parameters: parameters(self.offer.parameters.as_ref()) }
+        ToolSpec {
+            name: self.name().to_owned(),
+            description,
+            parameters: parameters(self.registration.parameters.as_ref()),
+        }
     }
 
     /// Its effects are unknown.
@@ -186,13 +194,14 @@ impl Tool for PluginTool {
             }),
             on_progress: Some(Box::new(move |value| progress.report(read(&value)))),
         };
-        let Some(answered) = cx.cancel.run_until_cancelled(self.execute(call)).await else {
+        let Some(result) = cx.cancel.run_until_cancelled(self.execute(call)).await else {
             return ToolResult::error(format!("{}: the run was aborted before the plugin answered", self.name()));
         };
-        answered.unwrap_or_else(|error| {
-            let doubt = if error.trips_breaker() { ". It is unknown whether the call took effect" } else { "" };
+        result.unwrap_or_else(|error| {
+            let unknown_effect =
+                if error.trips_breaker() { ". It is unknown whether the call took effect" } else { "" };
             let (tool, plugin) = (self.name(), self.plugin());
-            ToolResult::error(format!("{tool}: the plugin {plugin} failed: {error}{doubt}"))
+            ToolResult::error(format!("{tool}: the plugin {plugin} failed: {error}{unknown_effect}"))
                 .with_details(json!({"status": "error", "tool": tool, "error": error.to_string()}))
         })
     }
@@ -204,8 +213,8 @@ fn agent_of(session: &str) -> &str {
 }
 
 /// Returns the schema of the arguments; one that is too large is omitted, since the plugin validates them anyway.
-fn parameters(offered: Option<&Value>) -> Value {
-    let mut schema: Map<String, Value> = offered.and_then(Value::as_object).cloned().unwrap_or_default();
+fn parameters(registered: Option<&Value>) -> Value {
+    let mut schema: Map<String, Value> = registered.and_then(Value::as_object).cloned().unwrap_or_default();
     schema.insert("type".to_owned(), json!("object"));
     schema.entry("properties").or_insert_with(|| json!({}));
     let schema = Value::Object(schema);
@@ -217,28 +226,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_its_content_or_else_text() {
-        let told = read(&json!({"content": [{"type": "text", "text": "a"}, {"type": "audio"}], "details": {"x": 1}}));
+    fn a_tool_result_is_its_content_or_text() {
+        let result = read(&json!({"content": [{"type": "text", "text": "a"}, {"type": "audio"}], "details": {"x": 1}}));
         let expected = ToolResult {
             content: vec![Block::text("a"), Block::text("[content of type audio omitted]")],
             details: Some(json!({"x": 1})),
             is_error: false,
         };
-        assert_eq!(told, expected);
+        assert_eq!(result, expected);
         assert_eq!(read(&json!("plain")), ToolResult::text("plain"));
         assert_eq!(read(&json!({"content": [], "isError": true})), ToolResult::error("(no output)"));
     }
 
     #[test]
-    fn what_a_model_reads_of_an_answer_has_an_end() {
+    fn a_tool_result_is_truncated_for_the_model() {
         let long = "é".repeat(MAX_RESULT_BYTES);
-        let told = read(&json!({"content": [{"type": "text", "text": long}, {"type": "text", "text": "more"}]}));
-        let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
+        let result = read(&json!({"content": [{"type": "text", "text": long}, {"type": "text", "text": "more"}]}));
+        let Block::Text(text) = &result.content[0] else { panic!("{result:?}") };
         assert!(text.text.ends_with("more bytes omitted]") && text.text.len() < MAX_RESULT_BYTES + 100);
     }
 
     #[test]
-    fn a_schema_is_one_of_an_object_and_not_too_large() {
+    fn a_parameter_schema_is_an_object_of_limited_size() {
         assert_eq!(parameters(None), json!({"type": "object", "properties": {}}));
         let huge = json!({"description": "x".repeat(MAX_SCHEMA_BYTES)});
         assert_eq!(parameters(Some(&huge)), json!({"type": "object", "properties": {}}));

@@ -121,9 +121,9 @@ static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Parses a client's frame. Infallible: every outcome is an [`Inbound`].
 pub fn read(bytes: &[u8]) -> Inbound {
-    let refuse = |why: String| Inbound::NotJson(invalid(request_id::find(bytes), &why));
+    let reject = |why: String| Inbound::NotJson(invalid(request_id::find(bytes), &why));
     if nests_too_deep(bytes) {
-        return refuse(format!("nested more than {MAX_DEPTH} levels deep"));
+        return reject(format!("nested more than {MAX_DEPTH} levels deep"));
     }
     let value = match json::from_slice(bytes) {
         Ok(value) => value,
@@ -131,7 +131,7 @@ pub fn read(bytes: &[u8]) -> Inbound {
         Err(error) if error.is_data() => {
             return Inbound::Malformed(invalid(request_id::find(bytes), &error.to_string()));
         }
-        Err(error) => return refuse(format!("not valid JSON: {error}")),
+        Err(error) => return reject(format!("not valid JSON: {error}")),
     };
     let problems = REQUEST.check(&value);
     let id = value.get("id").cloned();
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    fn complaint(text: &str) -> (Value, String) {
+    fn error_of(text: &str) -> (Value, String) {
         match read(text.as_bytes()) {
             Inbound::Malformed(response) => (response.id, response.error.unwrap().message),
             other @ (Inbound::Request(_) | Inbound::NotJson(_)) => panic!("{text} was read as {other:?}"),
@@ -194,31 +194,37 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_get_the_answers_that_clients_know() {
-        let told = |text: &str| {
-            let (id, message) = complaint(text);
+    fn malformed_frames_get_the_errors_that_clients_expect() {
+        let error_text = |text: &str| {
+            let (id, message) = error_of(text);
             (id, message.strip_prefix("invalid request frame: ").unwrap().to_owned())
         };
-        assert_eq!(told("[1,2]"), ("invalid".into(), "must be object".to_owned()));
+        assert_eq!(error_text("[1,2]"), ("invalid".into(), "must be object".to_owned()));
         assert_eq!(
-            told(r#"{"type":"req","id":"x1"}"#),
+            error_text(r#"{"type":"req","id":"x1"}"#),
             ("x1".into(), "must have required property 'method'".to_owned())
         );
-        assert_eq!(told(r#"{"type":"req","id":7,"method":"m"}"#), (7.into(), "at /id: must be string".to_owned()));
         assert_eq!(
-            told(r#"{"type":"req","id":"","method":"m"}"#),
+            error_text(r#"{"type":"req","id":7,"method":"m"}"#),
+            (7.into(), "at /id: must be string".to_owned())
+        );
+        assert_eq!(
+            error_text(r#"{"type":"req","id":"","method":"m"}"#),
             ("".into(), "at /id: must NOT have fewer than 1 characters".to_owned())
         );
-        assert_eq!(told(r#"{"id":"x2","method":"m"}"#), ("x2".into(), "must have required property 'type'".to_owned()));
         assert_eq!(
-            told(r#"{"type":"req","id":"x4","method":"m","foo":1}"#),
+            error_text(r#"{"id":"x2","method":"m"}"#),
+            ("x2".into(), "must have required property 'type'".to_owned())
+        );
+        assert_eq!(
+            error_text(r#"{"type":"req","id":"x4","method":"m","foo":1}"#),
             ("x4".into(), "at root: unexpected property 'foo'".to_owned())
         );
-        assert_eq!(told(r#"{"type":"event","event":"foo"}"#).0, Value::from("invalid"));
+        assert_eq!(error_text(r#"{"type":"event","event":"foo"}"#).0, Value::from("invalid"));
     }
 
     #[test]
-    fn what_is_not_json_is_refused_under_its_id() {
+    fn invalid_json_is_rejected_under_its_request_id() {
         for (text, id, why) in [
             (
                 r#"{"type":"req","id":"s","method":"m","params":"\ud800"}"#,
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn l11_a_key_that_is_there_twice_is_refused_at_any_depth() {
+    fn l11_a_duplicate_key_is_rejected_at_any_depth() {
         for (text, id, key) in [
             (r#"{"type":"req","id":"a","method":"health","method":"config.get"}"#, "a", "method"),
             (r#"{"type":"req","id":"b","method":"m","params":{"a":[{"k":1,"x":{},"k":1}]}}"#, "b", "k"),
@@ -259,13 +265,13 @@ mod tests {
         let deep = format!(r#"{{"type":"req","id":"1","method":"m","params":{}{}}}"#, "[".repeat(64), "]".repeat(64));
         let error = ErrorShape::invalid("invalid request frame: nested more than 64 levels deep");
         assert_eq!(read(deep.as_bytes()), Inbound::NotJson(Response::error("1", error)));
-        let quoted = format!(r#"{{"type":"req","id":"1","method":"m","params":"\"{}"}}"#, "[".repeat(500));
-        assert!(matches!(read(quoted.as_bytes()), Inbound::Request(_)));
+        let in_string = format!(r#"{{"type":"req","id":"1","method":"m","params":"\"{}"}}"#, "[".repeat(500));
+        assert!(matches!(read(in_string.as_bytes()), Inbound::Request(_)));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             read(&bytes);
         }
     }

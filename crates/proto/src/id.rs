@@ -177,7 +177,7 @@ impl SessionKey {
         if lower == "global" || lower == "unknown" {
             return Ok(Self { agent: None, text: lower.into() });
         }
-        let (agent, rest) = match lower.strip_prefix("agent:").and_then(|tail| tail.split_once(':')) {
+        let (agent, rest) = match lower.strip_prefix("agent:").and_then(|after_prefix| after_prefix.split_once(':')) {
             Some((agent, rest)) if !agent.trim().is_empty() && !rest.trim().is_empty() => {
                 (AgentId::normalize(agent), rest)
             }
@@ -297,8 +297,11 @@ mod tests {
 
     #[test]
     fn kinds_and_parts() {
-        let sub = SessionKey::parse("agent:ops:subagent:u1", &AgentId::main()).unwrap();
-        assert_eq!((sub.agent().unwrap().as_str(), sub.rest(), sub.is_subagent()), ("ops", "subagent:u1", true));
+        let subagent = SessionKey::parse("agent:ops:subagent:u1", &AgentId::main()).unwrap();
+        assert_eq!(
+            (subagent.agent().unwrap().as_str(), subagent.rest(), subagent.is_subagent()),
+            ("ops", "subagent:u1", true)
+        );
         assert_eq!(SessionKey::parse("telegram:group:9", &AgentId::main()).unwrap().kind(), "group");
     }
 

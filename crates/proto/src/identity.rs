@@ -127,10 +127,10 @@ impl SenderPattern {
             return Self::Anyone;
         }
         let bare = || Self::One { channel: None, account: None, id: text.to_owned() };
-        let Some((place, id)) = text.split_once(':') else { return bare() };
-        let (channel, account) = match place.split_once('/') {
+        let Some((prefix, id)) = text.split_once(':') else { return bare() };
+        let (channel, account) = match prefix.split_once('/') {
             Some((channel, account)) => (channel, Some(account.trim().to_lowercase())),
-            None => (place, None),
+            None => (prefix, None),
         };
         let is_name = channel.starts_with(|c: char| c.is_ascii_alphabetic())
             && channel.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
@@ -138,30 +138,31 @@ impl SenderPattern {
             return bare();
         }
         let channel = channel.to_lowercase();
-        let long = SHORT_NAMES.iter().find(|(short, _)| *short == channel).map(|(_, long)| (*long).to_owned());
-        Self::One { channel: Some(long.unwrap_or(channel)), account, id: id.trim().to_owned() }
+        let full_name =
+            SHORT_NAMES.iter().find(|(short, _)| *short == channel).map(|(_, full_name)| (*full_name).to_owned());
+        Self::One { channel: Some(full_name.unwrap_or(channel)), account, id: id.trim().to_owned() }
     }
 
     /// Resolves an entry of an account's own list, such as `channels.telegram.allowFrom`: an id without a channel
     /// belongs to this account. `None` for `*` and for an entry of another channel or account.
-    pub fn in_own_list(&self, at: &ChannelAccount) -> Option<Identity> {
+    pub fn in_own_list(&self, receiver: &ChannelAccount) -> Option<Identity> {
         let Self::One { channel, account, id } = self else { return None };
-        let is_here = channel.as_ref().is_none_or(|channel| *channel == at.channel)
-            && account.as_ref().is_none_or(|account| *account == at.account);
-        (is_here && !id.is_empty()).then(|| at.sender(id))
+        let matches_account = channel.as_ref().is_none_or(|channel| *channel == receiver.channel)
+            && account.as_ref().is_none_or(|account| *account == receiver.account);
+        (matches_account && !id.is_empty()).then(|| receiver.sender(id))
     }
 
     /// Resolves an entry of a list for all channels, such as `commands.ownerAllowFrom`, for one account. An entry
     /// without a channel applies only if the platform issues the ids. An entry with a channel and without an account
     /// applies if [`ChannelAccount::matches_without_account`] is true.
-    pub fn in_global_list(&self, at: &ChannelAccount) -> Option<Identity> {
+    pub fn in_global_list(&self, receiver: &ChannelAccount) -> Option<Identity> {
         let Self::One { channel, account, .. } = self else { return None };
-        let is_meant = match (channel, account) {
-            (None, _) => at.issuer == IdIssuer::Platform,
-            (Some(_), None) => at.matches_without_account(),
+        let is_allowed = match (channel, account) {
+            (None, _) => receiver.issuer == IdIssuer::Platform,
+            (Some(_), None) => receiver.matches_without_account(),
             (Some(_), Some(_)) => true,
         };
-        self.in_own_list(at).filter(|_| is_meant)
+        self.in_own_list(receiver).filter(|_| is_allowed)
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_entry_of_another_channel_means_nobody() {
+    fn c1_an_entry_of_another_channel_matches_no_sender() {
         let (tg, hook) = (telegram("default"), webhook("default", true));
         for entry in ["telegram:1", "tg:1", "Telegram:1", "telegram/default:1", "discord:1", "shop:ann"] {
             assert_eq!((own(entry, &hook), global(entry, &hook)), (None, None), "{entry}");
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_bare_entry_is_of_its_own_channel_and_in_a_global_list_of_platforms_only() {
+    fn c1_a_bare_entry_matches_its_own_channel_and_globally_only_platform_ids() {
         for entry in ["7", " 7 ", "@ann:example.org", "+49:1"] {
             let id = Some(entry.trim().to_owned());
             assert_eq!((own(entry, &telegram("work")), global(entry, &telegram("work"))), (id.clone(), id.clone()));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_entry_without_an_account_means_one_account_of_a_program() {
+    fn c1_an_entry_without_an_account_matches_one_account_of_a_program() {
         let ann = Some("ann".to_owned());
         assert_eq!(global("webhook:ann", &webhook("default", false)), ann);
         assert_eq!(global("webhook:ann", &webhook("door", true)), ann);
@@ -227,24 +228,24 @@ mod tests {
     proptest! {
         /// The entry that `pairing approve` writes into the config matches the approved sender and no other.
         #[test]
-        fn c1_what_an_identity_is_called_means_it_and_no_other(
-            account in "[a-z0-9_-]{1,8}", other in "[a-z0-9_-]{1,8}", id in "[!-~]{1,12}", its in "\\PC{0,12}",
+        fn c1_the_name_of_an_identity_matches_only_that_identity(
+            account in "[a-z0-9_-]{1,8}", other in "[a-z0-9_-]{1,8}", id in "[!-~]{1,12}", other_id in "\\PC{0,12}",
         ) {
-            let here = webhook(&account, false);
-            let identity = here.sender(&id);
+            let account_ref = webhook(&account, false);
+            let identity = account_ref.sender(&id);
             let pattern = SenderPattern::parse(&identity.to_string());
-            prop_assert_eq!(pattern.in_global_list(&here), Some(identity));
-            prop_assert_eq!(pattern.in_global_list(&here) == Some(here.sender(&its)), id == its);
-            let there = webhook(&other, false);
-            prop_assert_eq!(pattern.in_global_list(&there).is_some(), account == other);
+            prop_assert_eq!(pattern.in_global_list(&account_ref), Some(identity));
+            prop_assert_eq!(pattern.in_global_list(&account_ref) == Some(account_ref.sender(&other_id)), id == other_id);
+            let other_account = webhook(&other, false);
+            prop_assert_eq!(pattern.in_global_list(&other_account).is_some(), account == other);
             prop_assert_eq!(pattern.in_global_list(&telegram(&account)), None);
         }
 
         #[test]
-        fn no_entry_can_hurt(entry in "\\PC{0,30}") {
+        fn arbitrary_entries_match_only_their_account(entry in "\\PC{0,30}") {
             for at in [telegram("default"), webhook("shop", false)] {
-                let meant = SenderPattern::parse(&entry).in_global_list(&at);
-                prop_assert!(meant.is_none_or(|identity| identity.channel == at.channel && identity.account == at.account));
+                let matched = SenderPattern::parse(&entry).in_global_list(&at);
+                prop_assert!(matched.is_none_or(|identity| identity.channel == at.channel && identity.account == at.account));
             }
         }
     }

@@ -71,18 +71,18 @@ impl<'de> Visitor<'de> for Values {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut all = Map::new();
+        let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match all.entry(key) {
-                Entry::Vacant(place) => {
-                    place.insert(members.next_value::<Strict>()?.0);
+            match map.entry(key) {
+                Entry::Vacant(slot) => {
+                    slot.insert(members.next_value::<Strict>()?.0);
                 }
-                Entry::Occupied(place) => {
-                    let key: String = place.key().chars().take(SHOWN).collect();
+                Entry::Occupied(slot) => {
+                    let key: String = slot.key().chars().take(SHOWN).collect();
                     return Err(A::Error::custom(format!("duplicate key \"{key}\"")));
                 }
             }
         }
-        Ok(all.into())
+        Ok(map.into())
     }
 }

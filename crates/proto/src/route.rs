@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A place on a channel that messages come from and replies go to; empty for a client of the gateway itself.
+/// Address on a channel that messages come from and replies go to; empty for a client of the gateway itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Route {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_leads_to_somebody_or_is_empty() {
+    fn a_route_is_complete_or_empty() {
         let route = Route::new(Some(" Slack "), Some("C1"), Some(" "), Some("1.5"));
         let expected = Route {
             channel: Some("slack".to_owned()),

@@ -32,11 +32,11 @@ const MAX_REPORTED: usize = 20;
 
 /// Formats the errors in one line, as in error responses. Only the first ones are listed.
 pub fn summary(problems: &[SchemaViolation]) -> String {
-    let mut told: Vec<_> = problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+    let mut messages: Vec<_> = problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
     if problems.len() > MAX_REPORTED {
-        told.push(format!("and {} more", problems.len() - MAX_REPORTED));
+        messages.push(format!("and {} more", problems.len() - MAX_REPORTED));
     }
-    told.join("; ")
+    messages.join("; ")
 }
 
 /// A compiled schema.
@@ -65,9 +65,9 @@ impl Schema {
         self.closed
     }
 
-    /// Returns a valid value: for an object, the required members and `more`.
+    /// Returns a valid value: for an object, the required members and the member named `optional`.
     #[cfg(test)]
-    pub(crate) fn example(&self, more: Option<&str>) -> Value {
+    pub(crate) fn example(&self, optional: Option<&str>) -> Value {
         if let Some(constant) = &self.constant {
             return constant.clone();
         }
@@ -79,12 +79,14 @@ impl Schema {
         }
         match self.types.first() {
             Some(Type::Object) => {
-                let is_given = |name: &str| self.required.iter().any(|one| one == name) || more == Some(name);
-                let members = self.properties.iter().filter(|(name, _)| is_given(name));
+                let is_included = |name: &str| {
+                    self.required.iter().any(|required_name| required_name == name) || optional == Some(name)
+                };
+                let members = self.properties.iter().filter(|(name, _)| is_included(name));
                 Value::Object(members.map(|(name, schema)| (name.clone(), schema.example(None))).collect())
             }
             Some(Type::Array) => Value::Array(self.items.iter().map(|items| items.example(None)).collect()),
-            Some(Type::Number | Type::Integer) => self.range.0.map_or(1, |least| least.max(1.0) as u64).into(),
+            Some(Type::Number | Type::Integer) => self.range.0.map_or(1, |min| min.max(1.0) as u64).into(),
             Some(Type::Boolean) => true.into(),
             Some(Type::Null) => Value::Null,
             Some(Type::String) | None => "a1b2c3d4".into(),
@@ -195,9 +197,9 @@ impl Schema {
     pub fn coerce(&self, value: &Value) -> Value {
         if !self.types.is_empty()
             && !self.types.iter().any(|kind| kind.fits(value))
-            && let Some(mended) = self.types.iter().find_map(|kind| kind.coerce(value))
+            && let Some(coerced) = self.types.iter().find_map(|kind| kind.coerce(value))
         {
-            return mended;
+            return coerced;
         }
         match value {
             Value::Object(fields) => Value::Object(
@@ -218,37 +220,37 @@ impl Schema {
     }
 
     fn visit(&self, value: &Value, path: &str, problems: &mut Vec<SchemaViolation>) {
-        let mut say = |what: String| problems.push(SchemaViolation { path: path.to_owned(), message: what });
+        let mut report = |message: String| problems.push(SchemaViolation { path: path.to_owned(), message });
         if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
             let names: Vec<_> = self.types.iter().map(|kind| kind.name()).collect();
-            return say(format!("must be {}", names.join(",")));
+            return report(format!("must be {}", names.join(",")));
         }
         if self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(value)) {
-            say("must be equal to one of the allowed values".to_owned());
+            report("must be equal to one of the allowed values".to_owned());
         }
         if self.constant.as_ref().is_some_and(|constant| constant != value) {
-            say("must be equal to constant".to_owned());
+            report("must be equal to constant".to_owned());
         }
         if !self.any_of.is_empty() && !self.any_of.iter().any(|schema| schema.check(value).is_empty()) {
-            say("must match a schema in anyOf".to_owned());
+            report("must match a schema in anyOf".to_owned());
         }
         match value {
             Value::String(text) => {
                 let length = text.chars().count() as u64;
                 if let Some(min) = self.length.0.filter(|&min| length < min) {
-                    say(format!("must NOT have fewer than {min} characters"));
+                    report(format!("must NOT have fewer than {min} characters"));
                 }
                 if let Some(max) = self.length.1.filter(|&max| length > max) {
-                    say(format!("must NOT have more than {max} characters"));
+                    report(format!("must NOT have more than {max} characters"));
                 }
             }
             Value::Number(number) => {
                 let number = number.as_f64().unwrap_or(f64::NAN);
                 if let Some(min) = self.range.0.filter(|&min| number < min) {
-                    say(format!("must be >= {min}"));
+                    report(format!("must be >= {min}"));
                 }
                 if let Some(max) = self.range.1.filter(|&max| number > max) {
-                    say(format!("must be <= {max}"));
+                    report(format!("must be <= {max}"));
                 }
             }
             Value::Array(items) => {
@@ -264,16 +266,17 @@ impl Schema {
     }
 
     fn visit_fields(&self, fields: &Map<String, Value>, path: &str, problems: &mut Vec<SchemaViolation>) {
-        let mut say = |what: String| problems.push(SchemaViolation { path: path.to_owned(), message: what });
+        let mut report = |message: String| problems.push(SchemaViolation { path: path.to_owned(), message });
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
-            say(format!("must have required property '{name}'"));
+            report(format!("must have required property '{name}'"));
         }
-        let known = |name: &str| self.properties.iter().find(|(known, _)| known == name).map(|(_, schema)| schema);
-        for name in fields.keys().filter(|name| self.closed && known(name).is_none()) {
-            say(format!("unexpected property '{name}'"));
+        let schema_of =
+            |name: &str| self.properties.iter().find(|(schema_of, _)| schema_of == name).map(|(_, schema)| schema);
+        for name in fields.keys().filter(|name| self.closed && schema_of(name).is_none()) {
+            report(format!("unexpected property '{name}'"));
         }
         for (name, field) in fields {
-            if let Some(schema) = known(name) {
+            if let Some(schema) = schema_of(name) {
                 schema.visit(field, &format!("{path}/{name}"), problems);
             }
         }
@@ -299,22 +302,25 @@ mod tests {
     }
 
     #[test]
-    fn problems_read_as_clients_know_them() {
-        let told = |value: Value| summary(&schema().check(&value));
-        assert_eq!(told(json!({"message": "x", "limit": 3, "mode": "b", "list": [1]})), "");
-        assert_eq!(told(json!("str")), "must be object");
-        assert_eq!(told(json!({})), "must have required property 'message'");
-        assert_eq!(told(json!({"message": "x", "foo": 1})), "at root: unexpected property 'foo'");
-        assert_eq!(told(json!({"message": "x", "limit": 1001})), "at /limit: must be <= 1000");
-        assert_eq!(told(json!({"message": "x", "limit": 1.5})), "at /limit: must be integer");
-        assert_eq!(told(json!({"message": ""})), "at /message: must NOT have fewer than 1 characters");
-        assert_eq!(told(json!({"message": "x", "mode": "c"})), "at /mode: must be equal to one of the allowed values");
-        assert_eq!(told(json!({"message": "x", "list": [1, "y"]})), "at /list/1: must be number");
+    fn violations_are_worded_as_clients_expect() {
+        let summary_of = |value: Value| summary(&schema().check(&value));
+        assert_eq!(summary_of(json!({"message": "x", "limit": 3, "mode": "b", "list": [1]})), "");
+        assert_eq!(summary_of(json!("str")), "must be object");
+        assert_eq!(summary_of(json!({})), "must have required property 'message'");
+        assert_eq!(summary_of(json!({"message": "x", "foo": 1})), "at root: unexpected property 'foo'");
+        assert_eq!(summary_of(json!({"message": "x", "limit": 1001})), "at /limit: must be <= 1000");
+        assert_eq!(summary_of(json!({"message": "x", "limit": 1.5})), "at /limit: must be integer");
+        assert_eq!(summary_of(json!({"message": ""})), "at /message: must NOT have fewer than 1 characters");
+        assert_eq!(
+            summary_of(json!({"message": "x", "mode": "c"})),
+            "at /mode: must be equal to one of the allowed values"
+        );
+        assert_eq!(summary_of(json!({"message": "x", "list": [1, "y"]})), "at /list/1: must be number");
     }
 
     #[test]
-    fn plain_mistakes_of_type_are_mended() {
-        let mended = schema().coerce(&json!({"message": 5, "limit": "7", "list": ["1.5", "x"]}));
-        assert_eq!(mended, json!({"message": "5", "limit": 7, "list": [1.5, "x"]}));
+    fn simple_type_mistakes_are_coerced() {
+        let coerced = schema().coerce(&json!({"message": 5, "limit": "7", "list": ["1.5", "x"]}));
+        assert_eq!(coerced, json!({"message": "5", "limit": 7, "list": [1.5, "x"]}));
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_fields_blocks_and_kinds_survive() {
+    fn unknown_fields_blocks_and_kinds_are_preserved() {
         for line in [
             json!({"type":"session","version":3,"id":"s1","timestamp":"t","cwd":"/w","novel":1}),
             json!({"type":"label","id":"a1","parentId":null,"timestamp":"t","targetId":"x","label":"l"}),

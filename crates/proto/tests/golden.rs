@@ -66,33 +66,33 @@ impl Tally {
 }
 
 #[test]
-fn golden_frames_survive() {
-    let tally = check_wire(&golden().join("wire"));
-    assert_eq!(tally.kinds(), WIRE);
+fn golden_frames_round_trip() {
+    let counts = check_wire(&golden().join("wire"));
+    assert_eq!(counts.kinds(), WIRE);
 }
 
 #[test]
-fn golden_transcripts_and_records_survive() {
-    let tally = check_state(&golden().join("transcripts"));
-    assert_eq!(tally.kinds(), STATE);
+fn golden_transcripts_and_records_round_trip() {
+    let counts = check_state(&golden().join("transcripts"));
+    assert_eq!(counts.kinds(), STATE);
 }
 
 #[test]
-fn every_recorded_frame_survives() {
+fn every_recorded_frame_round_trips() {
     let Some(samples) = samples("every recorded frame") else { return };
-    let tally = check_wire(&samples.join("wire"));
-    println!("{tally:#?}");
+    let counts = check_wire(&samples.join("wire"));
+    println!("{counts:#?}");
     // Every recorded `sessions.list` was invalid, so only a golden file contains a valid one.
     let recorded: Vec<&str> = WIRE.iter().copied().filter(|kind| *kind != "sessions.list params").collect();
-    assert_eq!(tally.kinds(), recorded);
+    assert_eq!(counts.kinds(), recorded);
 }
 
 #[test]
-fn every_recorded_transcript_and_record_survives() {
+fn every_recorded_transcript_and_record_round_trips() {
     let Some(samples) = samples("every recorded transcript") else { return };
-    let tally = check_state(&samples.join("state"));
-    println!("{tally:#?}");
-    assert_eq!(tally.kinds(), STATE);
+    let counts = check_state(&samples.join("state"));
+    println!("{counts:#?}");
+    assert_eq!(counts.kinds(), STATE);
 }
 
 fn golden() -> PathBuf {
@@ -112,15 +112,15 @@ fn samples(check: &str) -> Option<PathBuf> {
 }
 
 /// Returns the files under a folder with this suffix, in a fixed order.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let listing = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        for path in listing.flatten().map(|item| item.path()) {
+    let mut pending = vec![dir.to_owned()];
+    while let Some(dir) = pending.pop() {
+        let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        for path in entries.flatten().map(|item| item.path()) {
             if path.is_dir() {
-                folders.push(path);
-            } else if path.to_string_lossy().ends_with(ending) {
+                pending.push(path);
+            } else if path.to_string_lossy().ends_with(suffix) {
                 found.push(path);
             }
         }
@@ -133,50 +133,51 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn json(text: &str, whence: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{whence}: {error}\n{text}"))
+fn json(text: &str, location: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{location}: {error}\n{text}"))
 }
 
 /// Returns the lines of a JSONL file, each with a name for error messages.
 fn lines(path: &Path) -> Vec<(String, Value)> {
-    let named = |(at, line): (usize, &str)| {
-        let whence = format!("{}:{}", path.display(), at + 1);
-        let value = json(line, &whence);
-        (whence, value)
+    let parse_line = |(at, line): (usize, &str)| {
+        let location = format!("{}:{}", path.display(), at + 1);
+        let value = json(line, &location);
+        (location, value)
     };
-    text(path).lines().enumerate().map(named).collect()
+    text(path).lines().enumerate().map(parse_line).collect()
 }
 
 /// Decodes a value and checks that it encodes to the same JSON.
-fn survive<T: DeserializeOwned + Serialize>(value: &Value, whence: &str) -> T {
-    let decoded: T = serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{whence}: {error}\n{value}"));
-    assert_eq!(&encode(&decoded, whence), value, "{whence}");
+fn round_trip<T: DeserializeOwned + Serialize>(value: &Value, location: &str) -> T {
+    let decoded: T =
+        serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{location}: {error}\n{value}"));
+    assert_eq!(&encode(&decoded, location), value, "{location}");
     decoded
 }
 
-fn encode<T: Serialize>(decoded: &T, whence: &str) -> Value {
-    serde_json::to_value(decoded).unwrap_or_else(|error| panic!("{whence}: {error}"))
+fn encode<T: Serialize>(decoded: &T, location: &str) -> Value {
+    serde_json::to_value(decoded).unwrap_or_else(|error| panic!("{location}: {error}"))
 }
 
-fn check_wire(folder: &Path) -> Tally {
-    let mut tally = Tally::default();
-    for path in files(folder, ".jsonl") {
+fn check_wire(dir: &Path) -> Tally {
+    let mut counts = Tally::default();
+    for path in files(dir, ".jsonl") {
         let generation = match path.parent().and_then(Path::file_name).and_then(|name| name.to_str()) {
             Some("2026.2.9") => Generation::Three,
             Some("2026.9.6") => Generation::Four,
             other => panic!("{} lies under {other:?}, which is not a version", path.display()),
         };
         let recording = Recording { generation, frames: lines(&path) };
-        for (at, (whence, line)) in recording.frames.iter().enumerate() {
+        for (at, (location, line)) in recording.frames.iter().enumerate() {
             let Some(frame) = line.get("frame") else { continue };
             if line["dir"] == "c>s" {
-                recording.check_inbound(at, frame, whence, &mut tally);
+                recording.check_inbound(at, frame, location, &mut counts);
             } else {
-                check_outbound(frame, whence, &mut tally);
+                check_outbound(frame, location, &mut counts);
             }
         }
     }
-    tally
+    counts
 }
 
 /// One file: the frames on the wire, in order.
@@ -186,35 +187,37 @@ struct Recording {
 }
 
 impl Recording {
-    fn check_inbound(&self, at: usize, frame: &Value, whence: &str, tally: &mut Tally) {
+    fn check_inbound(&self, at: usize, frame: &Value, location: &str, counts: &mut Tally) {
         match frame::read(frame.to_string().as_bytes()) {
             Inbound::Request(request) => {
-                tally.count("request");
-                assert_eq!(encode(&request, whence), without_nulls(frame), "{whence}");
+                counts.count("request");
+                assert_eq!(encode(&request, location), without_nulls(frame), "{location}");
                 if self.answer(at, &frame["id"]).is_some_and(|answer| answer["ok"] == true) {
-                    check_params(self.generation, request, whence, tally);
+                    check_params(self.generation, request, location, counts);
                 }
             }
-            Inbound::Malformed(complaint) => {
-                if !self.greeted(at) {
+            Inbound::Malformed(error_response) => {
+                if !self.is_connected(at) {
                     // Before `connect`, OpenClaw sends no useful error and closes; that is up to the gateway.
                     return;
                 }
-                tally.count("malformed request");
-                let complaint = encode(&complaint, whence);
-                let Some(recorded) = self.answer(at, &complaint["id"]) else { panic!("{whence}: not answered") };
+                counts.count("malformed request");
+                let error_response = encode(&error_response, location);
+                let Some(recorded) = self.answer(at, &error_response["id"]) else { panic!("{location}: not answered") };
                 match self.generation {
-                    Generation::Three => assert_eq!(&complaint, recorded, "{whence}"),
+                    Generation::Three => assert_eq!(&error_response, recorded, "{location}"),
                     // Newer versions of OpenClaw use other messages; clients read the code.
-                    Generation::Four => assert_eq!(complaint["error"]["code"], recorded["error"]["code"], "{whence}"),
+                    Generation::Four => {
+                        assert_eq!(error_response["error"]["code"], recorded["error"]["code"], "{location}")
+                    }
                 }
             }
-            Inbound::NotJson(_) => panic!("{whence}: a recorded frame is JSON"),
+            Inbound::NotJson(_) => panic!("{location}: a recorded frame is JSON"),
         }
     }
 
     /// True if the connection of a frame had received its `hello-ok` by then.
-    fn greeted(&self, at: usize) -> bool {
+    fn is_connected(&self, at: usize) -> bool {
         let conn = &self.frames[at].1["conn"];
         self.frames[..at]
             .iter()
@@ -238,41 +241,42 @@ fn without_nulls(frame: &Value) -> Value {
     members.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn check_outbound(frame: &Value, whence: &str, tally: &mut Tally) {
+fn check_outbound(frame: &Value, location: &str, counts: &mut Tally) {
     if frame["type"] == "res" {
-        tally.count("response");
-        let response: frame::Response = survive(frame, whence);
+        counts.count("response");
+        let response: frame::Response = round_trip(frame, location);
         if let Some(payload) = response.payload.filter(|payload| payload["type"] == "hello-ok") {
-            tally.count("hello-ok");
-            survive::<HelloOk>(&payload, whence);
+            counts.count("hello-ok");
+            round_trip::<HelloOk>(&payload, location);
         }
         return;
     }
-    tally.count("event");
-    let event: frame::Event = survive(frame, whence);
+    counts.count("event");
+    let event: frame::Event = round_trip(frame, location);
     let payload = event.payload.unwrap_or_default();
     match event.event.as_str() {
         "agent" => {
-            tally.count("agent event");
-            let agent: event::AgentEvent = survive(&payload, whence);
-            let own = ["lifecycle", "assistant", "tool", "thinking"];
-            let taken_for_foreign = matches!(&agent.stream, event::Stream::Other(name) if own.contains(&name.as_str()));
-            assert!(!taken_for_foreign, "{whence}: {:?} is a stream of ours", agent.stream);
+            counts.count("agent event");
+            let agent: event::AgentEvent = round_trip(&payload, location);
+            let known_streams = ["lifecycle", "assistant", "tool", "thinking"];
+            let is_unrecognized =
+                matches!(&agent.stream, event::Stream::Other(name) if known_streams.contains(&name.as_str()));
+            assert!(!is_unrecognized, "{location}: {:?} is a stream of ours", agent.stream);
         }
         "connect.challenge" => {
-            tally.count("challenge event");
-            survive::<event::Challenge>(&payload, whence);
+            counts.count("challenge event");
+            round_trip::<event::Challenge>(&payload, location);
         }
         "tick" => {
-            tally.count("tick event");
-            survive::<event::Tick>(&payload, whence);
+            counts.count("tick event");
+            round_trip::<event::Tick>(&payload, location);
         }
         _ => {}
     }
 }
 
 /// Checks that parameters accepted by OpenClaw are accepted here.
-fn check_params(generation: Generation, request: frame::Request, whence: &str, tally: &mut Tally) {
+fn check_params(generation: Generation, request: frame::Request, location: &str, counts: &mut Tally) {
     type Check = fn(Generation, Option<Value>, &str);
     let checks: HashMap<&str, (&'static str, Check)> = HashMap::from([
         (ConnectParams::METHOD, ("connect params", accept::<ConnectParams> as Check)),
@@ -285,58 +289,58 @@ fn check_params(generation: Generation, request: frame::Request, whence: &str, t
         (StatusParams::METHOD, ("status params", accept::<StatusParams>)),
     ]);
     if let Some((kind, check)) = checks.get(request.method.as_str()) {
-        tally.count(kind);
-        check(generation, request.params, whence);
+        counts.count(kind);
+        check(generation, request.params, location);
     }
 }
 
 /// Members without a field are ignored by design, so the result may have fewer; but nothing may be changed or added,
 /// and the other side must be able to read it.
-fn accept<T: Params + Serialize + PartialEq + Debug>(generation: Generation, params: Option<Value>, whence: &str) {
-    let decode = |params| T::decode(generation, params).unwrap_or_else(|error| panic!("{whence}: {}", error.message));
+fn accept<T: Params + Serialize + PartialEq + Debug>(generation: Generation, params: Option<Value>, location: &str) {
+    let decode = |params| T::decode(generation, params).unwrap_or_else(|error| panic!("{location}: {}", error.message));
     let decoded = decode(params.clone());
-    let encoded = encode(&decoded, whence);
+    let encoded = encode(&decoded, location);
     let sent = params.unwrap_or_default();
     for (name, value) in encoded.as_object().into_iter().flatten() {
-        assert_eq!(sent.get(name), Some(value), "{whence}: {name}");
+        assert_eq!(sent.get(name), Some(value), "{location}: {name}");
     }
-    assert_eq!(decode(Some(encoded)), decoded, "{whence}");
+    assert_eq!(decode(Some(encoded)), decoded, "{location}");
 }
 
-fn check_state(folder: &Path) -> Tally {
-    let mut tally = Tally::default();
-    for path in files(folder, ".jsonl") {
-        for (whence, line) in lines(&path) {
-            tally.count(check_line(&line, &whence));
+fn check_state(dir: &Path) -> Tally {
+    let mut counts = Tally::default();
+    for path in files(dir, ".jsonl") {
+        for (location, line) in lines(&path) {
+            counts.count(check_line(&line, &location));
         }
     }
-    for path in files(folder, "sessions.json") {
-        let whence = path.display().to_string();
-        for (key, record) in json(&text(&path), &whence).as_object().into_iter().flatten() {
-            tally.count("session record");
-            survive::<session::Record>(record, &format!("{whence}: {key}"));
+    for path in files(dir, "sessions.json") {
+        let location = path.display().to_string();
+        for (key, record) in json(&text(&path), &location).as_object().into_iter().flatten() {
+            counts.count("session record");
+            round_trip::<session::Record>(record, &format!("{location}: {key}"));
         }
     }
-    tally
+    counts
 }
 
 /// Checks that a line survives, and that our own lines are not parsed as foreign ones.
-fn check_line(line: &Value, whence: &str) -> &'static str {
-    let kind = match survive(line, whence) {
+fn check_line(line: &Value, location: &str) -> &'static str {
+    let kind = match round_trip(line, location) {
         Line::Header(_) => "header",
         Line::Entry(entry) => match entry.kind {
-            Kind::Message(said) => check_message(&said.message, whence),
+            Kind::Message(entry_message) => check_message(&entry_message.message, location),
             Kind::ModelChange(_) => "model change",
             Kind::Other(_) => "entry of another kind",
         },
     };
-    let foreign = ["thinking_level_change", "custom", "compaction"];
-    let is_foreign = line["type"].as_str().is_some_and(|name| foreign.contains(&name));
-    assert_eq!(kind == "entry of another kind", is_foreign, "{whence}: {}", line["type"]);
+    let other_kinds = ["thinking_level_change", "custom", "compaction"];
+    let is_other_kind = line["type"].as_str().is_some_and(|name| other_kinds.contains(&name));
+    assert_eq!(kind == "entry of another kind", is_other_kind, "{location}: {}", line["type"]);
     kind
 }
 
-fn check_message(message: &Message, whence: &str) -> &'static str {
+fn check_message(message: &Message, location: &str) -> &'static str {
     let (kind, blocks) = match message {
         Message::User(user) => match &user.content {
             Content::Text(_) => ("user", [].as_slice()),
@@ -344,9 +348,9 @@ fn check_message(message: &Message, whence: &str) -> &'static str {
         },
         Message::Assistant(assistant) => ("assistant", assistant.content.as_slice()),
         Message::ToolResult(result) => ("tool result", result.content.as_slice()),
-        Message::Other(fields) => panic!("{whence}: no recorded message is foreign: {fields:?}"),
+        Message::Other(fields) => panic!("{location}: no recorded message is foreign: {fields:?}"),
     };
-    let foreign: Vec<&Block> = blocks.iter().filter(|block| matches!(block, Block::Other(_))).collect();
-    assert!(foreign.is_empty(), "{whence}: no recorded block is foreign: {foreign:?}");
+    let unknown: Vec<&Block> = blocks.iter().filter(|block| matches!(block, Block::Other(_))).collect();
+    assert!(unknown.is_empty(), "{location}: no recorded block is foreign: {unknown:?}");
     kind
 }

@@ -22,8 +22,8 @@ type Cost = (Duration, Duration);
 fn main() {
     let base_url = std::env::args().nth(1).unwrap_or_else(|| "http://127.0.0.1:8080/v1".to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let told: Vec<_> = SIZES.map(|size| runtime.block_on(compare(&base_url, size))).into();
-    println!("{}", json!(told));
+    let results: Vec<_> = SIZES.map(|size| runtime.block_on(compare(&base_url, size))).into();
+    println!("{}", json!(results));
 }
 
 async fn compare(base_url: &str, size: usize) -> serde_json::Value {
@@ -33,16 +33,16 @@ async fn compare(base_url: &str, size: usize) -> serde_json::Value {
     through_wire(&model, size).await;
     let bare = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
     without_wire(&bare, base_url, size).await;
-    let (mut wire, mut straight) = (Vec::new(), Vec::new());
+    let (mut wire_costs, mut bare_costs) = (Vec::new(), Vec::new());
     for _ in 0..STREAMED / size {
-        wire.push(through_wire(&model, size).await);
-        straight.push(without_wire(&bare, base_url, size).await);
+        wire_costs.push(through_wire(&model, size).await);
+        bare_costs.push(without_wire(&bare, base_url, size).await);
     }
-    json!({"chunks": size, "wire": told(&wire), "bare": told(&straight)})
+    json!({"chunks": size, "wire": summary(&wire_costs), "bare": summary(&bare_costs)})
 }
 
 /// Returns the processor time per stream and the median time to the first text, in microseconds.
-fn told(costs: &[Cost]) -> serde_json::Value {
+fn summary(costs: &[Cost]) -> serde_json::Value {
     let used: Duration = costs.iter().map(|(used, _)| *used).sum();
     let mut waits: Vec<_> = costs.iter().map(|(_, wait)| *wait).collect();
     waits.sort_unstable();
@@ -54,20 +54,20 @@ fn micros(duration: Duration) -> f64 {
 }
 
 async fn through_wire(model: &RemoteModel, size: usize) -> Cost {
-    let question = Message::User(User::text(format!("chunks={size}"), 1));
-    let request = Request { messages: vec![question.into()], ..Request::default() };
+    let message = Message::User(User::text(format!("chunks={size}"), 1));
+    let request = Request { messages: vec![message.into()], ..Request::default() };
     let (used, start) = (processor_time(), Instant::now());
-    let (mut words, mut first) = (0, Duration::ZERO);
+    let (mut texts, mut first) = (0, Duration::ZERO);
     let mut stream = model.stream(request);
     while let Some(event) = stream.next().await {
         if let ModelEvent::Text(_) = event {
-            words += 1;
-            if words == 1 {
+            texts += 1;
+            if texts == 1 {
                 first = start.elapsed();
             }
         }
     }
-    assert_eq!(words, size, "the server should stream as many chunks as it is asked for");
+    assert_eq!(texts, size, "the server should stream as many chunks as it is asked for");
     (processor_time() - used, first)
 }
 
@@ -92,6 +92,6 @@ fn processor_time() -> Duration {
     // The system updates the counter when a thread yields; otherwise a part of this time would be attributed to the
     // next measurement.
     std::thread::yield_now();
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())
+    let stats = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stats.split(' ').next().unwrap().parse().unwrap())
 }

@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    fn let_in(auth: Option<Credentials>) -> Vec<(&'static str, String)> {
+    fn auth_headers(auth: Option<Credentials>) -> Vec<(&'static str, String)> {
         let target = ModelTarget { auth, ..ModelTarget::new(ModelSpec::default(), "https://api.anthropic.com") };
         headers(&target).split_off(2)
     }
@@ -58,14 +58,17 @@ mod tests {
     #[test]
     fn keys_and_tokens_have_their_own_headers() {
         let header = |name, value: &str| vec![(name, value.to_owned())];
-        assert_eq!(let_in(Some(Credentials::Key("sk-ant-api1\n".into()))), header("x-api-key", "sk-ant-api1"));
-        assert_eq!(let_in(Some(Credentials::Key("sk-ant-oat1".into()))), header("authorization", "Bearer sk-ant-oat1"));
-        assert_eq!(let_in(Some(Credentials::Token("t".into()))), header("authorization", "Bearer t"));
-        assert_eq!(let_in(None), []);
+        assert_eq!(auth_headers(Some(Credentials::Key("sk-ant-api1\n".into()))), header("x-api-key", "sk-ant-api1"));
+        assert_eq!(
+            auth_headers(Some(Credentials::Key("sk-ant-oat1".into()))),
+            header("authorization", "Bearer sk-ant-oat1")
+        );
+        assert_eq!(auth_headers(Some(Credentials::Token("t".into()))), header("authorization", "Bearer t"));
+        assert_eq!(auth_headers(None), []);
     }
 
     #[test]
-    fn only_a_token_asks_for_the_beta_of_tokens() {
+    fn only_tokens_add_the_oauth_beta() {
         let betas = |auth| {
             let target =
                 ModelTarget { auth: Some(auth), ..ModelTarget::new(ModelSpec::default(), "https://api.anthropic.com") };

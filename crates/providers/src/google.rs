@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_models_age_is_in_its_name() {
+    fn old_models_are_recognized_by_name() {
         let old = ["gemini-2.5-pro", "models/gemini-2.0-flash", "Gemini-1.5-flash"];
         let new =
             ["gemini-3-pro-preview", "gemini-3.8-flash", "gemini-10", "gemini-flash-latest", "gemma-4-31b-it", ""];

@@ -94,7 +94,7 @@ impl Endpoint {
     pub(crate) fn new(
         client: &HttpClient,
         target: &ModelTarget,
-        place: &RequestPath,
+        request_path: &RequestPath,
         headers: &[(&'static str, String)],
     ) -> Result<Self, Error> {
         let provider = &target.spec.provider;
@@ -107,15 +107,15 @@ impl Endpoint {
             return Err(bad_url("is neither http nor https"));
         }
         match url.path_segments_mut() {
-            Ok(mut segments) => segments.pop_if_empty().extend(place.path.split('/')),
+            Ok(mut segments) => segments.pop_if_empty().extend(request_path.path.split('/')),
             Err(()) => return Err(bad_url("has no path")),
         };
-        if let Some(query) = place.query {
+        if let Some(query) = request_path.query {
             url.set_query(Some(query));
         }
-        let road = client.client_for(&url).clone();
+        let shared_client = client.client_for(&url).clone();
         let headers = header_map(target, headers)?;
-        Ok(Self { client: road, url, headers, target: Arc::new(target.clone()) })
+        Ok(Self { client: shared_client, url, headers, target: Arc::new(target.clone()) })
     }
 
     /// Sends a request and waits for the stream.
@@ -129,13 +129,13 @@ impl Endpoint {
         };
         let status = response.status().as_u16();
         tracing::debug!(provider = self.target.spec.provider, status, "provider answered");
-        let headers = readable(response.headers());
+        let headers = header_pairs(response.headers());
         if !response.status().is_success() {
             let body = self.body(&mut response).await;
-            let refusal = classify(Some(status), &headers, &body);
-            let is_about_place = matches!(status, 300..=399 | 404 | 405 | 410 | 501);
-            let message = if is_about_place { self.answered(&refusal.message) } else { refusal.message.clone() };
-            return Err(self.with_context(Error { message, ..refusal }));
+            let error = classify(Some(status), &headers, &body);
+            let is_about_url = matches!(status, 300..=399 | 404 | 405 | 410 | 501);
+            let message = if is_about_url { self.answered(&error.message) } else { error.message.clone() };
+            return Err(self.with_context(Error { message, ..error }));
         }
         let kind =
             response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("no content type");
@@ -144,17 +144,17 @@ impl Endpoint {
         }
         let message = self.answered(&format!("HTTP {status} with {kind}, which is not an event stream"));
         let body = self.body(&mut response).await;
-        let refusal = classify(None, &headers, &body);
+        let error = classify(None, &headers, &body);
         // An error object is an error even with a success status.
         if serde_json::from_str::<serde_json::Value>(&body).is_ok_and(|body| body.get("error").is_some()) {
-            return Err(self.with_context(refusal));
+            return Err(self.with_context(error));
         }
-        Err(self.with_context(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..refusal }))
+        Err(self.with_context(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..error }))
     }
 
     /// Formats what the endpoint returned.
-    fn answered(&self, what: &str) -> String {
-        format!("POST {} answered {what}", self.url_without_secrets())
+    fn answered(&self, outcome: &str) -> String {
+        format!("POST {} answered {outcome}", self.url_without_secrets())
     }
 
     /// Returns the URL without possible secrets: user info and query.
@@ -209,7 +209,7 @@ impl Endpoint {
             let auth = target.auth.iter().map(Credentials::secret);
             auth.chain(target.headers.iter().map(|(_, value)| value))
         };
-        let said = excerpt(&error.message, secrets());
+        let text = excerpt(&error.message, secrets());
         let ModelSpec { provider, model, api, .. } = &target.spec;
         let advice = match (error.kind == ErrorKind::Misconfigured, api.is_empty()) {
             (false, _) => error.kind.advice().to_owned(),
@@ -223,11 +223,11 @@ impl Endpoint {
                  model's name, {model}"
             ),
         };
-        let name = match said.contains(&self.url_without_secrets()) {
+        let name = match text.contains(&self.url_without_secrets()) {
             true => provider.clone(),
             false => format!("{provider} ({})", self.host()),
         };
-        let message = format!("{name}: {said}; {advice}");
+        let message = format!("{name}: {text}; {advice}");
         Error { message, excerpt: redacted(&error.excerpt, secrets()), ..error }
     }
 
@@ -267,36 +267,36 @@ impl Endpoint {
     }
 }
 
-fn header_map(target: &ModelTarget, needed: &[(&'static str, String)]) -> Result<HeaderMap, Error> {
+fn header_map(target: &ModelTarget, required: &[(&'static str, String)]) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let unfit = |what: &str| {
+    let invalid = |what: &str| {
         let message = format!(
             "{what} of provider {} has characters that are not allowed in an HTTP header",
             target.spec.provider
         );
         Error::new(ErrorKind::Auth, message)
     };
-    let sealed = |text: &str, what: &str| {
-        let mut value = HeaderValue::from_str(text).map_err(|_invalid| unfit(what))?;
+    let sensitive = |text: &str, what: &str| {
+        let mut value = HeaderValue::from_str(text).map_err(|_invalid| invalid(what))?;
         value.set_sensitive(true);
         Ok::<_, Error>(value)
     };
-    for (name, value) in needed {
-        headers.insert(HeaderName::from_static(name), sealed(value, "the API key")?);
+    for (name, value) in required {
+        headers.insert(HeaderName::from_static(name), sensitive(value, "the API key")?);
     }
     for (name, value) in &target.headers {
         let what = format!("the header {name}");
-        let name = HeaderName::try_from(name).map_err(|_invalid| unfit(&what))?;
-        headers.insert(name, sealed(value.expose(), &what)?);
+        let name = HeaderName::try_from(name).map_err(|_invalid| invalid(&what))?;
+        headers.insert(name, sensitive(value.expose(), &what)?);
     }
     Ok(headers)
 }
 
-fn readable(headers: &HeaderMap) -> Vec<(String, String)> {
-    let readable = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-    readable.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+fn header_pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+    let header_pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    header_pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Returns the idle timeout of a server: longer if it is self-hosted.
@@ -335,12 +335,12 @@ fn cause(error: &reqwest::Error) -> String {
 /// Sends a request to a provider. Dropping the stream closes the connection.
 pub(crate) fn send(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: AnswerReader) -> EventStream {
     let opening = async move {
-        let unwritten = |error| {
+        let encode_error = |error| {
             endpoint
                 .with_context(Error::new(ErrorKind::Rejected, format!("cannot serialize the request as JSON: {error}")))
         };
-        let response = endpoint.open(body.map_err(unwritten)?).await?;
-        Ok(ResponseReading { endpoint, response, reader, unread: Bytes::new(), over: false })
+        let response = endpoint.open(body.map_err(encode_error)?).await?;
+        Ok(ResponseReading { endpoint, response, reader, unread: Bytes::new(), ended: false })
     };
     Box::pin(stream::once(opening).flat_map(|opened| match opened {
         Ok(reading) => reading.events().left_stream(),
@@ -358,20 +358,20 @@ struct ResponseReading {
     reader: AnswerReader,
     /// Received bytes that are not processed yet.
     unread: Bytes,
-    over: bool,
+    ended: bool,
 }
 
 impl ResponseReading {
     fn events(self) -> impl stream::Stream<Item = ModelEvent> + Send {
         let steps = stream::unfold(self, |mut reading| async move {
-            if reading.over {
+            if reading.ended {
                 return None;
             }
             let mut events = reading.step().await;
             if events.is_empty() {
                 events.push(ModelEvent::Heartbeat);
             }
-            reading.over = matches!(events.last(), Some(ModelEvent::Done(_) | ModelEvent::Failed(_)));
+            reading.ended = matches!(events.last(), Some(ModelEvent::Done(_) | ModelEvent::Failed(_)));
             Some((stream::iter(events), reading))
         });
         steps.flatten()
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_known_by_all_its_names() {
+    fn loopback_names_are_recognized() {
         let is_local = |host: &str| is_loopback(&Url::parse(&format!("http://{host}:8080/v1")).unwrap());
         assert!(
             ["localhost", "LOCALHOST", "ollama.localhost", "127.0.0.1", "127.9.9.9", "[::1]"].into_iter().all(is_local)
@@ -415,15 +415,15 @@ mod tests {
     }
 
     #[test]
-    fn a_road_is_built_even_if_nobody_chose_a_tls_library() {
+    fn clients_are_built_without_a_default_crypto_provider() {
         assert_eq!((local().err(), remote().err()), (None, None));
     }
 
     #[test]
-    fn a_machine_of_ones_own_is_known_by_its_address() {
-        let own =
+    fn self_hosted_servers_are_recognized_by_address() {
+        let self_hosted =
             ["http://localhost:1/v1", "http://127.0.0.1/v1", "http://[::1]:1", "http://192.168.1.2/v1", "http://box:1"];
-        assert_eq!(own.map(is_self_hosted), [true; 5]);
+        assert_eq!(self_hosted.map(is_self_hosted), [true; 5]);
         assert_eq!(["https://api.openai.com/v1", "https://8.8.8.8", "none"].map(is_self_hosted), [false; 3]);
     }
 }

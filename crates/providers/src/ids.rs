@@ -29,40 +29,40 @@ pub(crate) enum OwnIds {
 pub(crate) struct CallIds<'a> {
     rule: CallIdRule,
     /// Assigned ids, with the last numeric suffix of each.
-    taken: HashMap<Cow<'a, str>, u64>,
+    assigned: HashMap<Cow<'a, str>, u64>,
 }
 
 impl<'a> CallIds<'a> {
     pub(crate) fn new(rule: CallIdRule) -> Self {
-        Self { rule, taken: HashMap::new() }
+        Self { rule, assigned: HashMap::new() }
     }
 
     /// Returns the id of the next call. Assigned ids never change, so that a longer conversation starts with the same
     /// bytes as a shorter one.
     pub(crate) fn assign(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
-        let longest = self.rule.max_length;
+        let max_length = self.rule.max_length;
         let first = match (is_own, self.rule.own) {
             (true, OwnIds::Kept) => Cow::Borrowed(id),
-            (true, OwnIds::BeforeBar) => unless_too_long(before_bar(id), longest),
-            (false, _) => make_valid(before_bar(id), longest),
+            (true, OwnIds::BeforeBar) => unless_too_long(before_bar(id), max_length),
+            (false, _) => make_valid(before_bar(id), max_length),
         };
-        let Some(last) = self.taken.get_mut(&first) else {
-            self.taken.insert(first.clone(), 1);
+        let Some(last) = self.assigned.get_mut(&first) else {
+            self.assigned.insert(first.clone(), 1);
             return first;
         };
         // A generated id is no longer the model's own and has to be valid.
-        let stem = make_valid(&first, longest).into_owned();
+        let stem = make_valid(&first, max_length).into_owned();
         let mut number = *last;
         let name = loop {
             number += 1;
             let end = format!("_{number}");
-            let name: Cow<'a, str> = format!("{}{end}", &stem[..stem.len().min(longest - end.len())]).into();
-            if !self.taken.contains_key(&name) {
+            let name: Cow<'a, str> = format!("{}{end}", &stem[..stem.len().min(max_length - end.len())]).into();
+            if !self.assigned.contains_key(&name) {
                 break name;
             }
         };
-        self.taken.insert(first, number);
-        self.taken.insert(name.clone(), 1);
+        self.assigned.insert(first, number);
+        self.assigned.insert(name.clone(), 1);
         name
     }
 }
@@ -73,24 +73,24 @@ fn before_bar(id: &str) -> &str {
 }
 
 /// True for letters, digits, `_` and `-` up to the maximum length, which every wire accepts.
-pub(crate) fn is_valid(id: &str, longest: usize) -> bool {
-    (1..=longest).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
+pub(crate) fn is_valid(id: &str, max_length: usize) -> bool {
+    (1..=max_length).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
 }
 
 /// Returns the text unchanged, unless it is too long or empty.
-pub(crate) fn unless_too_long(text: &str, longest: usize) -> Cow<'_, str> {
-    if (1..=longest).contains(&text.len()) { text.into() } else { make_valid(text, longest) }
+pub(crate) fn unless_too_long(text: &str, max_length: usize) -> Cow<'_, str> {
+    if (1..=max_length).contains(&text.len()) { text.into() } else { make_valid(text, max_length) }
 }
 
 /// Returns a valid id: the same for equal texts, different for different ones (FNV-1a).
-fn make_valid(text: &str, longest: usize) -> Cow<'_, str> {
-    if is_valid(text, longest) {
+fn make_valid(text: &str, max_length: usize) -> Cow<'_, str> {
+    if is_valid(text, max_length) {
         return text.into();
     }
     let hash = text
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let readable: String = text.chars().filter(char::is_ascii_alphanumeric).take(longest - 17).collect();
+    let readable: String = text.chars().filter(char::is_ascii_alphanumeric).take(max_length - 17).collect();
     format!("{readable}_{hash:016x}").into()
 }
 
@@ -98,30 +98,37 @@ fn make_valid(text: &str, longest: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn given(own: OwnIds, ids: &[(&'static str, bool)]) -> Vec<String> {
-        let mut names = CallIds::new(CallIdRule { max_length: 20, own });
-        ids.iter().map(|(id, is_own)| names.assign(id, *is_own).into_owned()).collect()
+    fn assigned_ids(own: OwnIds, ids: &[(&'static str, bool)]) -> Vec<String> {
+        let mut assigner = CallIds::new(CallIdRule { max_length: 20, own });
+        ids.iter().map(|(id, is_own)| assigner.assign(id, *is_own).into_owned()).collect()
     }
 
     #[test]
-    fn of_two_joined_ids_others_get_the_first() {
-        assert_eq!(given(OwnIds::Kept, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b|fc_2"]);
-        assert_eq!(given(OwnIds::BeforeBar, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b"]);
+    fn other_models_get_the_first_of_two_joined_ids() {
+        assert_eq!(
+            assigned_ids(OwnIds::Kept, &[("call_a|fc_1", false), ("call_b|fc_2", true)]),
+            ["call_a", "call_b|fc_2"]
+        );
+        assert_eq!(
+            assigned_ids(OwnIds::BeforeBar, &[("call_a|fc_1", false), ("call_b|fc_2", true)]),
+            ["call_a", "call_b"]
+        );
     }
 
     #[test]
-    fn no_id_is_given_twice() {
+    fn no_id_is_assigned_twice() {
         let twice = [("call_0", true), ("call_0", true), ("call_0|x", false), ("call_0_2", true)];
-        assert_eq!(given(OwnIds::Kept, &twice), ["call_0", "call_0_2", "call_0_3", "call_0_2_2"]);
+        assert_eq!(assigned_ids(OwnIds::Kept, &twice), ["call_0", "call_0_2", "call_0_3", "call_0_2_2"]);
         let long = [("a-name-of-20-letters", false); 2];
-        assert_eq!(given(OwnIds::Kept, &long), ["a-name-of-20-letters", "a-name-of-20-lette_2"]);
-        let odd = given(OwnIds::Kept, &[("fn.x:0", true); 2]);
+        assert_eq!(assigned_ids(OwnIds::Kept, &long), ["a-name-of-20-letters", "a-name-of-20-lette_2"]);
+        let odd = assigned_ids(OwnIds::Kept, &[("fn.x:0", true); 2]);
         assert!(odd[0] == "fn.x:0" && is_valid(&odd[1], 20), "{odd:?}");
     }
 
     #[test]
-    fn what_does_not_fit_becomes_something_that_does() {
-        let ids = given(OwnIds::Kept, &[("", false), ("a b c d e f", false), ("much longer than twenty", false)]);
+    fn invalid_ids_become_valid() {
+        let ids =
+            assigned_ids(OwnIds::Kept, &[("", false), ("a b c d e f", false), ("much longer than twenty", false)]);
         assert_eq!(ids, ["_cbf29ce484222325", "abc_416486189856f2c6", "muc_7e68eefeaebc6e9d"]);
         assert!(ids.iter().all(|id| is_valid(id, 20)));
     }

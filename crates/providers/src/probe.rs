@@ -43,24 +43,24 @@ pub async fn probe(target: &ModelTarget, client: &HttpClient) -> Result<Wire, Er
     for wire in Wire::PROBED {
         endpoints.push(Endpoint::new(client, target, &wire.request_path(target), &wire.headers(target))?);
     }
-    let until = Instant::now() + PROBE_TIMEOUT;
-    let mut asked: FuturesUnordered<_> = Wire::PROBED
+    let deadline = Instant::now() + PROBE_TIMEOUT;
+    let mut requests: FuturesUnordered<_> = Wire::PROBED
         .into_iter()
         .zip(&endpoints)
         .enumerate()
-        .map(|(place, (wire, endpoint))| async move {
+        .map(|(index, (wire, endpoint))| async move {
             let body = probe_request(wire, &target.spec.model).to_string().into_bytes();
-            let reply = match timeout_at(until, endpoint.ask_once(body)).await {
+            let reply = match timeout_at(deadline, endpoint.ask_once(body)).await {
                 Ok(Ok((status, kind, text))) => read(wire, status, &kind, &text),
                 Ok(Err(why)) => ProbeReply::Unreached(why),
                 Err(_) => ProbeReply::Silent,
             };
-            (place, reply)
+            (index, reply)
         })
         .collect();
     let mut replies: [Option<ProbeReply>; 3] = [None, None, None];
-    while let Some((place, reply)) = asked.next().await {
-        replies[place] = Some(reply);
+    while let Some((index, reply)) = requests.next().await {
+        replies[index] = Some(reply);
         // The first API with a response is the result, once those before it have responded as well.
         let first = replies.iter().position(|reply| reply.is_none() || *reply == Some(ProbeReply::Answered));
         if let Some(first) = first.filter(|first| replies[*first].is_some()) {
@@ -69,14 +69,15 @@ pub async fn probe(target: &ModelTarget, client: &HttpClient) -> Result<Wire, Er
     }
     let replies = replies.map(|reply| reply.unwrap_or(ProbeReply::Silent));
     detect(&replies).map_err(|kind| {
-        let told: Vec<_> = endpoints.iter().zip(&replies).map(|(endpoint, reply)| describe(endpoint, reply)).collect();
+        let descriptions: Vec<_> =
+            endpoints.iter().zip(&replies).map(|(endpoint, reply)| describe(endpoint, reply)).collect();
         let slash =
             if target.base_url.contains("/v1") { "" } else { " (many servers require /v1 at the end of baseUrl)" };
         let status = replies.iter().find_map(|reply| match reply {
             ProbeReply::Refused(status) | ProbeReply::Absent(status) => Some(*status),
             ProbeReply::Answered | ProbeReply::Silent | ProbeReply::Unreached(_) => None,
         });
-        let message = format!("no known API was found: {}{slash}", told.join(", "));
+        let message = format!("no known API was found: {}{slash}", descriptions.join(", "));
         let error = Error { status, ..Error::new(kind, message) };
         endpoints.first().map_or_else(|| error.clone(), |endpoint| endpoint.with_context(error.clone()))
     })
@@ -166,7 +167,7 @@ mod tests {
     const MESSAGES: Wire = Wire::AnthropicMessages;
 
     #[test]
-    fn an_answer_is_known_by_its_form() {
+    fn an_answer_is_recognized_by_its_format() {
         let json = "application/json";
         assert_eq!(read(CHAT, 200, json, r#"{"choices": []}"#), ProbeReply::Answered);
         assert_eq!(read(CHAT, 200, "text/event-stream; charset=utf-8", ""), ProbeReply::Answered);
@@ -184,10 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_not_guessed() {
+    fn ambiguous_replies_are_not_guessed() {
         use ProbeReply::{Absent, Answered, Refused, Silent};
         let unreached = || ProbeReply::Unreached("refused".to_owned());
-        for (replies, finding) in [
+        for (replies, expected) in [
             ([Answered, Answered, Answered], Ok(CHAT)),
             ([Absent(404), Absent(404), Answered], Ok(MESSAGES)),
             ([Refused(400), Answered, Absent(404)], Ok(Wire::OpenAiResponses)),
@@ -201,7 +202,7 @@ mod tests {
             ([Absent(404), Absent(404), Absent(404)], Err(ErrorKind::Misconfigured)),
             ([unreached(), unreached(), unreached()], Err(ErrorKind::Misconfigured)),
         ] {
-            assert_eq!(detect(&replies), finding, "{replies:?}");
+            assert_eq!(detect(&replies), expected, "{replies:?}");
         }
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     use crate::{Wire, is_self_hosted};
 
     #[test]
-    fn a_server_is_known_by_its_host_and_then_by_its_name() {
+    fn quirks_are_found_by_host_then_by_name() {
         let limit = |id: &str, base_url: &str| of(id, base_url).limit;
         assert_eq!(limit("mine", "https://api.openai.com/v1"), LimitField::MaxCompletionTokens);
         assert_eq!(limit("openai", "http://127.0.0.1:9/v1"), LimitField::MaxCompletionTokens);
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_in_any_spelling() {
+    fn provider_names_match_in_any_spelling() {
         assert_eq!(provider("llama.cpp").map(|provider| provider.id), Some("llamacpp"));
         assert_eq!(provider("LM-Studio").map(|provider| provider.id), Some("lmstudio"));
         assert_eq!(provider("nobody"), None);
     }
 
     #[test]
-    fn every_provider_can_be_asked() {
+    fn every_provider_has_a_wire_and_a_key_variable() {
         for provider in PROVIDERS {
             assert!(Wire::from_api(provider.api).is_some(), "{provider:?}");
             assert_eq!(is_self_hosted(provider.base_url), provider.is_local, "{provider:?}");

@@ -30,8 +30,8 @@ pub struct Parser {
     event: String,
     /// True if the last byte was a carriage return, so that a line feed now ends nothing.
     after_return: bool,
-    /// True until the first line was read: a byte order mark may come.
-    fresh: bool,
+    /// True until the first line was read, which may start with a byte order mark.
+    at_start: bool,
     limit: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Parser {
             data: String::new(),
             event: String::new(),
             after_return: false,
-            fresh: true,
+            at_start: true,
             limit: LIMIT,
         }
     }
@@ -77,7 +77,7 @@ impl Parser {
 
     fn end_line(&mut self) -> Option<Frame> {
         let mut line = self.line.as_slice();
-        if std::mem::take(&mut self.fresh) {
+        if std::mem::take(&mut self.at_start) {
             line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         }
         let frame = if line.is_empty() { end_event(&mut self.event, &mut self.data) } else { None };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_comments_and_line_ends_are_read_as_the_standard_says() {
+    fn fields_comments_and_line_ends_follow_the_standard() {
         let cases: &[(&str, &[Frame])] = &[
             ("data: a\n\n", &[frame("", "a")]),
             ("data:a\r\rdata:b\r\n\r\n", &[frame("", "a"), frame("", "b")]),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_end_is_refused() {
+    fn an_event_over_the_size_limit_is_rejected() {
         let parser = || Parser { limit: 10, ..Parser::default() };
         assert_eq!(parser().push(b"data: 12345"), Err(TooLarge));
         assert_eq!(parser().push(b"data:1234\ndata:1234\n"), Err(TooLarge));

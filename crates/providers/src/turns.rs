@@ -25,7 +25,7 @@ pub(crate) enum ConversationStep<'a> {
 /// An assistant message, with the results of its calls.
 pub(crate) struct AssistantExchange<'a> {
     pub(crate) message: &'a Assistant,
-    /// True if the requested model wrote it: only then does it accept its reasoning and signatures back.
+    /// True if the requested model wrote it. A model accepts only its own reasoning and signatures back.
     pub(crate) is_own: bool,
     /// Calls in order.
     pub(crate) calls: Vec<CallWithResult<'a>>,
@@ -43,8 +43,8 @@ pub(crate) struct CallWithResult<'a> {
 impl<'a> AssistantExchange<'a> {
     /// Returns the id under which a call of this message is sent.
     pub(crate) fn id_of(&self, call: &ToolCall) -> Cow<'a, str> {
-        let known = self.calls.iter().find(|called| std::ptr::eq(called.call, call));
-        known.map(|called| called.id.clone()).unwrap_or_default()
+        let found = self.calls.iter().find(|entry| std::ptr::eq(entry.call, call));
+        found.map(|entry| entry.id.clone()).unwrap_or_default()
     }
 }
 
@@ -83,31 +83,31 @@ pub(crate) fn conversation_steps<'a>(
 ) -> Vec<ConversationStep<'a>> {
     let messages = &request.messages;
     let mut ids = CallIds::new(rule);
-    let turn = |(at, message): (usize, &'a Arc<Message>)| match &**message {
+    let step = |(at, message): (usize, &'a Arc<Message>)| match &**message {
         Message::User(user) => Some(ConversationStep::User(user)),
-        Message::Assistant(said) => match said.stop_reason {
+        Message::Assistant(assistant) => match assistant.stop_reason {
             StopReason::Error | StopReason::Aborted => None,
             StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
-                let is_own = spec.wrote(said);
-                let called = |(call, result): (&'a ToolCall, _)| CallWithResult {
+                let is_own = spec.wrote(assistant);
+                let with_id = |(call, result): (&'a ToolCall, _)| CallWithResult {
                     call,
                     id: ids.assign(&call.id, is_own),
                     result,
                 };
-                let calls = paired(said, &messages[at + 1..]).into_iter().map(called).collect();
-                Some(ConversationStep::Answer(AssistantExchange { message: said, is_own, calls }))
+                let calls = paired(assistant, &messages[at + 1..]).into_iter().map(with_id).collect();
+                Some(ConversationStep::Answer(AssistantExchange { message: assistant, is_own, calls }))
             }
         },
         Message::ToolResult(_) | Message::Other(_) => None,
     };
-    messages.iter().enumerate().filter_map(turn).collect()
+    messages.iter().enumerate().filter_map(step).collect()
 }
 
 /// Pairs calls with results. Only results before the next assistant message can belong to these calls, because ids may
 /// be reused.
-fn paired<'a>(said: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCall, Option<&'a ToolResult>)> {
-    let until_model = later.iter().take_while(|message| !matches!(***message, Message::Assistant(_)));
-    let mut results: Vec<_> = until_model
+fn paired<'a>(assistant: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCall, Option<&'a ToolResult>)> {
+    let before_next_answer = later.iter().take_while(|message| !matches!(***message, Message::Assistant(_)));
+    let mut results: Vec<_> = before_next_answer
         .filter_map(|message| match &**message {
             Message::ToolResult(result) => Some(result),
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
@@ -117,7 +117,7 @@ fn paired<'a>(said: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCa
         let found = results.iter().position(|result| result.tool_call_id == call.id);
         (call, found.map(|at| results.remove(at)))
     };
-    said.tool_calls().map(result).collect()
+    assistant.tool_calls().map(result).collect()
 }
 
 /// Returns the parts of a user message: non-empty texts, and images.
@@ -131,20 +131,20 @@ pub(crate) fn user_parts<'a>(user: &'a User, spec: &ModelSpec) -> Vec<ContentPar
 
 /// Returns the parts of blocks: non-empty texts, and images, or a placeholder if the model does not accept images.
 pub(crate) fn content_parts<'a>(blocks: &'a [Block], spec: &ModelSpec) -> Vec<ContentPart<'a>> {
-    let piece = |block: &'a Block| match block {
+    let part = |block: &'a Block| match block {
         Block::Text(block) => (!block.text.is_empty()).then_some(ContentPart::Text(&block.text)),
         Block::Image(image) if spec.accepts_images => Some(ContentPart::Image(image)),
         Block::Image(_) => Some(ContentPart::Text(IMAGE_PLACEHOLDER)),
         Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
     };
-    blocks.iter().filter_map(piece).collect()
+    blocks.iter().filter_map(part).collect()
 }
 
 /// Returns the content of a tool result; never empty, because no wire accepts an empty one.
 pub(crate) fn result_parts<'a>(result: Option<&'a ToolResult>, spec: &ModelSpec) -> Vec<ContentPart<'a>> {
     let Some(result) = result else { return vec![ContentPart::Text("(no result: the call was interrupted)")] };
-    let pieces = content_parts(&result.content, spec);
-    if pieces.is_empty() { vec![ContentPart::Text("(no output)")] } else { pieces }
+    let parts = content_parts(&result.content, spec);
+    if parts.is_empty() { vec![ContentPart::Text("(no output)")] } else { parts }
 }
 
 /// Returns a call's arguments. Servers require an object, so anything else is replaced by an empty one.

@@ -119,8 +119,8 @@ impl RemoteModel {
     pub fn new(target: ModelTarget, client: &HttpClient) -> Result<Self, Error> {
         let Some(wire) = Wire::from_api(&target.spec.api) else {
             let ModelSpec { provider, api, .. } = &target.spec;
-            let known = Wire::ALL.map(Wire::api).join(", ");
-            let message = format!("provider {provider} has the unsupported api \"{api}\"; supported are {known}");
+            let supported = Wire::ALL.map(Wire::api).join(", ");
+            let message = format!("provider {provider} has the unsupported api \"{api}\"; supported are {supported}");
             return Err(Error::new(ErrorKind::Rejected, message));
         };
         let endpoint = Endpoint::new(client, &target, &wire.request_path(&target), &wire.headers(&target))?;

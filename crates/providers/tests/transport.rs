@@ -81,14 +81,14 @@ fn model(address: &str) -> RemoteModel {
     RemoteModel::new(target(address), &HttpClient::default()).unwrap()
 }
 
-fn question() -> Request {
+fn hello_request() -> Request {
     let message = Message::User(User::text("Hi", 1));
     Request { messages: vec![message.into()], ..Request::default() }
 }
 
 /// Returns the events without heartbeats, whose number depends on how the network splits packets.
 async fn answer(model: &RemoteModel) -> Vec<ModelEvent> {
-    let events: Vec<_> = model.stream(question()).collect().await;
+    let events: Vec<_> = model.stream(hello_request()).collect().await;
     events.into_iter().filter(|event| *event != ModelEvent::Heartbeat).collect()
 }
 
@@ -97,13 +97,13 @@ async fn answer(model: &RemoteModel) -> Vec<ModelEvent> {
 async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<ModelEvent>, String) {
     let (listener, address) = bind().await;
     let model = model(&address);
-    let (mut events, asked) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
+    let (mut events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
     for event in &mut events {
         if let ModelEvent::Failed(error) = event {
             error.message = error.message.replace(&address, "HOST");
         }
     }
-    (events, asked)
+    (events, request)
 }
 
 async fn failure(response: &str) -> Error {
@@ -119,7 +119,7 @@ fn done() -> ModelEvent {
 }
 
 #[tokio::test]
-async fn an_answer_in_small_pieces_is_put_together() {
+async fn an_answer_in_small_packets_is_assembled() {
     let all = format!("{STREAM}: heartbeat\n\n{HELLO}{END}");
     let (events, request) = exchange(all.as_bytes().chunks(37).map(<[u8]>::to_vec).collect()).await;
     assert_eq!(events, [ModelEvent::Text("Hello wörld 🦞".to_owned()), done()]);
@@ -130,9 +130,9 @@ async fn an_answer_in_small_pieces_is_put_together() {
 }
 
 #[tokio::test]
-async fn gemini_gets_a_key_in_a_header_of_its_own_and_a_token_as_a_bearer() {
+async fn gemini_gets_a_key_header_or_a_bearer_token() {
     let chunk = r#"{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}"#;
-    for (auth, let_in) in [
+    for (auth, auth_header) in [
         (Credentials::Key(Secret::from(KEY)), "\r\nx-goog-api-key: sk-very-secret\r\n"),
         (Credentials::Token(Secret::from(KEY)), "\r\nauthorization: bearer sk-very-secret\r\n"),
     ] {
@@ -146,13 +146,13 @@ async fn gemini_gets_a_key_in_a_header_of_its_own_and_a_token_as_a_bearer() {
         assert_eq!(events, [ModelEvent::Text("Hi".to_owned()), done()]);
         let line = "post /v1/models/gemini-3.8-flash:streamgeneratecontent?alt=sse http/1.1\r\n";
         assert!(request.starts_with(line), "{request}");
-        assert!(request.contains(let_in), "{request}");
+        assert!(request.contains(auth_header), "{request}");
         assert_eq!(request.matches(KEY).count(), 1, "{request}");
     }
 }
 
 #[tokio::test]
-async fn responses_are_asked_below_the_base_url_and_have_their_price() {
+async fn responses_requests_use_the_base_url_and_have_a_cost() {
     let (listener, address) = bind().await;
     let mut target = target(&address);
     target.spec.api = "openai-responses".to_owned();
@@ -165,10 +165,10 @@ async fn responses_are_asked_below_the_base_url_and_have_their_price() {
     let (events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
     let cost = Cost { output: 2.0, total: 2.0, ..Cost::default() };
     let usage = Usage { output: 2, total_tokens: 2, cost, ..Usage::default() };
-    let seal = ModelEvent::Signature(Signature::Text("msg_1".to_owned()));
+    let signature = ModelEvent::Signature(Signature::Text("msg_1".to_owned()));
     assert_eq!(
         events,
-        [ModelEvent::Text("Hi".to_owned()), seal, ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]
+        [ModelEvent::Text("Hi".to_owned()), signature, ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]
     );
     assert!(request.starts_with("post /v1/responses http/1.1\r\n"), "{request}");
     assert!(request.contains("\r\nauthorization: bearer sk-very-secret\r\n"), "{request}");
@@ -176,22 +176,22 @@ async fn responses_are_asked_below_the_base_url_and_have_their_price() {
 }
 
 #[tokio::test]
-async fn words_arrive_before_the_answer_is_over() {
+async fn text_arrives_before_the_answer_ends() {
     let (listener, address) = bind().await;
     let model = model(&address);
-    let first_words = async {
-        let mut stream = model.stream(question());
+    let first_event = async {
+        let mut stream = model.stream(hello_request());
         stream.next().await
         // The stream is dropped here, and the server waits for exactly that.
     };
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
-    let both = async { tokio::join!(first_words, server) };
+    let both = async { tokio::join!(first_event, server) };
     let (first, _) = timeout(Duration::from_secs(20), both).await.expect("the connection stayed open");
     assert_eq!(first, Some(ModelEvent::Text("Hello wörld 🦞".to_owned())));
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_status_wait_and_words() {
+async fn an_error_response_keeps_status_delay_and_message() {
     let body = r#"{"error":{"message":"Slow\ndown, sk-very-secret of tenant-secret","type":"requests"}}"#;
     let error = failure(&format!(
         "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-Request-Id: req_1\r\nConnection: close\r\n\r\n{body}"
@@ -209,7 +209,7 @@ async fn a_refusal_keeps_status_wait_and_words() {
 }
 
 #[tokio::test]
-async fn a_status_says_what_can_be_done() {
+async fn statuses_map_to_error_kinds() {
     let kinds = [
         (302, ErrorKind::Misconfigured),
         (400, ErrorKind::Rejected),
@@ -244,7 +244,7 @@ async fn a_status_says_what_can_be_done() {
 }
 
 #[tokio::test]
-async fn a_page_is_not_an_answer() {
+async fn an_html_page_is_an_error() {
     let error =
         failure("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<h1>Hotel\nlogin</h1>").await;
     let expected = Error {
@@ -253,12 +253,12 @@ async fn a_page_is_not_an_answer() {
         ..Error::new(ErrorKind::Misconfigured, error.message.clone())
     };
     assert_eq!(error, expected);
-    let told = "/v1/chat/completions answered HTTP 200 with text/html, which is not an event stream; check ";
-    assert!(error.message.starts_with("local: POST http://HOST") && error.message.contains(told), "{error}");
+    let fragment = "/v1/chat/completions answered HTTP 200 with text/html, which is not an event stream; check ";
+    assert!(error.message.starts_with("local: POST http://HOST") && error.message.contains(fragment), "{error}");
 }
 
 #[tokio::test]
-async fn an_error_is_one_whatever_its_status_and_form() {
+async fn an_error_object_is_an_error_in_any_format() {
     let body = r#"{"error":{"type":"overloaded_error","message":"Busy"}}"#;
     let json = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{body}");
     let event = format!("{STREAM}data: {body}\n\n");
@@ -271,7 +271,7 @@ async fn an_error_is_one_whatever_its_status_and_form() {
 }
 
 #[tokio::test]
-async fn tokens_have_their_price() {
+async fn tokens_have_a_cost() {
     let (listener, address) = bind().await;
     let mut target = target(&address);
     target.spec.prices = Prices { input: 2.0, output: 8.0, cache_read: 1.0, cache_write: 0.0 };
@@ -292,16 +292,16 @@ async fn tokens_have_their_price() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_is_told() {
+async fn a_heartbeat_is_emitted() {
     let (listener, address) = bind().await;
     let model = model(&address);
-    let first = async { model.stream(question()).next().await };
+    let first = async { model.stream(hello_request()).next().await };
     let server = serve(listener, vec![format!("{STREAM}: heartbeat\n\n").into_bytes()], Then::Wait);
     assert_eq!(tokio::join!(first, server).0, Some(ModelEvent::Heartbeat));
 }
 
 #[tokio::test]
-async fn a_cut_is_not_an_end() {
+async fn a_truncated_stream_is_an_error() {
     let chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let cut = format!("{chunked}{:x}\r\n{HELLO}\r\n", HELLO.len());
     let closed = format!("{STREAM}{HELLO}");
@@ -315,7 +315,7 @@ async fn a_cut_is_not_an_end() {
 }
 
 #[tokio::test]
-async fn silence_is_given_up() {
+async fn a_silent_stream_times_out() {
     let (listener, address) = bind().await;
     let mut target = target(&address);
     target.spec.idle_timeout = Duration::from_millis(50);
@@ -331,7 +331,7 @@ async fn silence_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn an_unreachable_server_is_named() {
     let (listener, address) = bind().await;
     drop(listener);
     let events = answer(&model(&address)).await;
@@ -343,20 +343,20 @@ async fn a_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_refused_at_once() {
+async fn invalid_targets_are_rejected_at_once() {
     let target = target("127.0.0.1:1");
-    let refused = |target: ModelTarget| RemoteModel::new(target, &HttpClient::default()).unwrap_err().message;
+    let error_message = |target: ModelTarget| RemoteModel::new(target, &HttpClient::default()).unwrap_err().message;
     assert_eq!(
-        refused(ModelTarget { base_url: "localhost:8080/v1".to_owned(), ..target.clone() }),
+        error_message(ModelTarget { base_url: "localhost:8080/v1".to_owned(), ..target.clone() }),
         "the baseUrl of provider local is neither http nor https; expected a URL such as https://host/v1"
     );
     assert_eq!(
-        refused(ModelTarget { auth: Some(Credentials::Key(Secret::from("line\nbreak"))), ..target.clone() }),
+        error_message(ModelTarget { auth: Some(Credentials::Key(Secret::from("line\nbreak"))), ..target.clone() }),
         "the API key of provider local has characters that are not allowed in an HTTP header"
     );
     let spec = ModelSpec { api: "smoke-signals".to_owned(), ..target.spec.clone() };
     assert_eq!(
-        refused(ModelTarget { spec, ..target }),
+        error_message(ModelTarget { spec, ..target }),
         "provider local has the unsupported api \"smoke-signals\"; supported are anthropic-messages, \
          openai-completions, openai-responses, google-generative-ai"
     );
@@ -364,9 +364,9 @@ async fn what_cannot_be_asked_is_refused_at_once() {
 
 #[test]
 fn debug_output_shows_no_secret() {
-    let shown = format!("{:?}", model("127.0.0.1:1"));
+    let debug = format!("{:?}", model("127.0.0.1:1"));
     assert_eq!(
-        (shown.contains("sk-very"), shown.contains("tenant-"), shown.contains("127.0.0.1")),
+        (debug.contains("sk-very"), debug.contains("tenant-"), debug.contains("127.0.0.1")),
         (false, false, true)
     );
 }

@@ -103,18 +103,18 @@ impl BlockStream {
 
     /// Returns the time at which [`tick`](Self::tick) must be called if nothing arrives.
     pub fn due(&self) -> Option<u64> {
-        let complete = self.last_text_at.zip(self.idle_ms).map(|(said_at, idle_ms)| said_at.saturating_add(idle_ms));
+        let complete = self.last_text_at.zip(self.idle_ms).map(|(text_at, idle_ms)| text_at.saturating_add(idle_ms));
         complete.into_iter().chain(self.coalescer.as_ref().and_then(Coalescer::due)).min()
     }
 
     /// Sends what is due. `trailing` is the whitespace after the text so far.
     pub fn tick(&mut self, trailing: &str, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         let mut sent = Vec::new();
-        let is_due = |said_at: &mut u64| self.idle_ms.is_some_and(|idle_ms| said_at.saturating_add(idle_ms) <= now_ms);
-        if let Some(said_at) = self.last_text_at.take_if(is_due) {
+        let is_due = |text_at: &mut u64| self.idle_ms.is_some_and(|idle_ms| text_at.saturating_add(idle_ms) <= now_ms);
+        if let Some(text_at) = self.last_text_at.take_if(is_due) {
             let complete = self.chunker.release(trailing);
             // They have waited since they arrived.
-            sent = self.send(complete, found, said_at);
+            sent = self.send(complete, found, text_at);
         }
         sent.extend(self.coalescer.as_mut().and_then(|coalescer| coalescer.tick(now_ms)));
         self.has_sent |= !sent.is_empty();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_go_while_the_words_come() {
+    fn blocks_are_sent_while_text_arrives() {
         let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
         let found = MessageDirectives { reply_to: Some(ReplyTo::Current), ..MessageDirectives::default() };
         let first = blocks.push_text("One and two.\n\nThree", &found, 0);
@@ -177,7 +177,7 @@ mod tests {
 
     // Case 129.
     #[test]
-    fn nothing_goes_before_the_end_of_the_message_where_that_is_wanted() {
+    fn with_message_end_nothing_is_sent_before_the_end() {
         let mut blocks = BlockStream::new(rules(BlockBreak::MessageEnd));
         let found = MessageDirectives::default();
         assert_eq!(blocks.push_text("One and two.\n\nThree and four.", &found, 0), []);
@@ -187,7 +187,7 @@ mod tests {
 
     // Case 134.
     #[test]
-    fn small_blocks_become_one_message_when_nothing_comes() {
+    fn small_blocks_are_merged_when_idle() {
         let settings = coalesce::Settings { min: 10, max: 100, idle_ms: 1000, joiner: "\n\n" };
         let mut blocks = BlockStream::new(BlockRules { coalesce: Some(settings), ..rules(BlockBreak::TextEnd) });
         let found = MessageDirectives::default();
@@ -199,7 +199,7 @@ mod tests {
 
     /// Acceptance D15: whitespace after the last text is held back by the stream parser.
     #[test]
-    fn a_complete_paragraph_goes_when_nothing_comes() {
+    fn a_complete_paragraph_is_sent_when_idle() {
         let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
         let found = MessageDirectives::default();
         for prefer in [CutPreference::Paragraph, CutPreference::Newline, CutPreference::Sentence] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_waits() {
+    fn incomplete_text_waits() {
         let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
         let found = MessageDirectives::default();
         for (text, trailing) in
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn media_goes_with_the_next_block_and_alone_if_there_is_none() {
+    fn media_is_sent_with_the_next_block_or_alone() {
         let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
         let found = MessageDirectives { media: vec!["./a.png".to_owned()], ..MessageDirectives::default() };
         blocks.push_text("Look", &found, 0);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_void_leaves_nothing() {
+    fn a_discarded_message_leaves_nothing() {
         let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
         blocks.push_text("Wrong", &MessageDirectives::default(), 0);
         blocks.discard_message();

@@ -85,15 +85,15 @@ impl Chunker {
     /// Called after an idle period: returns the text up to its last preferred position, or all of it if it ends with a
     /// complete line. `trailing` is whitespace that follows and has not been pushed.
     pub fn release(&mut self, trailing: &str) -> Vec<String> {
-        let mut ahead = self.clone();
-        let mut blocks = ahead.push(trailing);
-        if let Some(mark) = ahead.block.complete(&ahead.text) {
-            blocks.extend(ahead.cut(BlockCut::Outside(mark)));
-            blocks.extend(ahead.drain(CutSearch::Soon));
+        let mut lookahead = self.clone();
+        let mut blocks = lookahead.push(trailing);
+        if let Some(mark) = lookahead.block.complete(&lookahead.text) {
+            blocks.extend(lookahead.cut(BlockCut::Outside(mark)));
+            blocks.extend(lookahead.drain(CutSearch::Soon));
         }
         // The trailing whitespace will be pushed again with the next text; at the start of a block it is dropped.
         if !blocks.is_empty() {
-            *self = ahead;
+            *self = lookahead;
         }
         blocks
     }
@@ -139,8 +139,8 @@ impl Chunker {
         match cut {
             BlockCut::Outside(mark) => {
                 let opening = std::mem::take(&mut self.opening);
-                let words = text[..mark.end].trim_end();
-                let block = (!words.is_empty()).then(|| opening + words);
+                let body = text[..mark.end].trim_end();
+                let block = (!body.is_empty()).then(|| opening + body);
                 self.block = ChunkBlock::after(&mark, start(&mark));
                 self.start += mark.next;
                 block
@@ -149,9 +149,9 @@ impl Chunker {
                 let opening = std::mem::replace(&mut self.opening, fence.opening.clone());
                 // An empty fence is omitted; it is reopened before its first text.
                 let is_added = !fence.closing.is_empty();
-                let words = if is_added { &text[..mark.end] } else { text[..mark.end].trim_end() };
-                let content = if is_added { words.get(fence.content..).unwrap_or_default() } else { words };
-                let block = (!content.trim().is_empty()).then(|| opening + words + &fence.closing);
+                let body = if is_added { &text[..mark.end] } else { text[..mark.end].trim_end() };
+                let content = if is_added { body.get(fence.content..).unwrap_or_default() } else { body };
+                let block = (!content.trim().is_empty()).then(|| opening + body + &fence.closing);
                 self.block = ChunkBlock::reopened(&mark, start(&mark), *fence);
                 self.start += mark.next;
                 block
@@ -161,22 +161,22 @@ impl Chunker {
 
     /// Returns the text that has not been cut, if it is worth a block.
     fn remainder(&self) -> Option<String> {
-        let words = self.text[self.start..].trim_end();
-        (!words.trim_start().is_empty() && !self.block.is_only_closing(words)).then(|| self.opening.clone() + words)
+        let text = self.text[self.start..].trim_end();
+        (!text.trim_start().is_empty() && !self.block.is_only_closing(text)).then(|| self.opening.clone() + text)
     }
 }
 
 /// Cuts the end of a long text, which fits into one block, once more: at blank lines, the last of these parts at line
 /// ends, and the last of these after its last complete sentence.
 fn tail(rest: String, bounds: ChunkBounds) -> Vec<String> {
-    let (places, has_sentences): (&[CutPreference], bool) = match bounds.prefer {
+    let (preferences, has_sentences): (&[CutPreference], bool) = match bounds.prefer {
         CutPreference::Paragraph => (&[CutPreference::Paragraph, CutPreference::Newline], true),
         CutPreference::Newline => (&[CutPreference::Newline], false),
         CutPreference::Sentence => (&[], true),
     };
     let mut blocks = Vec::new();
     let mut rest = Some(rest);
-    for prefer in places {
+    for prefer in preferences {
         let Some(text) = rest.take() else { break };
         let mut parts = Chunker::at(BlockStart::Line, ChunkBounds { min: 1, prefer: *prefer, ..bounds });
         blocks.extend(parts.push(&text));

@@ -79,13 +79,13 @@ impl Coalescer {
 
     /// Returns what has waited long enough. Messages below the minimum keep waiting.
     pub fn tick(&mut self, now_ms: u64) -> Option<Payload> {
-        let again = self.due_after(now_ms);
+        let next_due = self.due_after(now_ms);
         let waiting = self.waiting.as_mut()?;
         if waiting.due? > now_ms {
             return None;
         }
         if waiting.chars < self.settings.min {
-            waiting.due = again;
+            waiting.due = next_due;
             return None;
         }
         self.flush()
@@ -99,8 +99,8 @@ impl Coalescer {
     /// Returns everything that is left: the text, then audio, as voice messages if any block had the voice tag.
     pub fn finish(&mut self) -> Vec<Payload> {
         let is_voice = std::mem::take(&mut self.is_voice);
-        let sounds = std::mem::take(&mut self.audio).into_iter().map(|sound| Payload { is_voice, ..sound });
-        self.flush().into_iter().chain(sounds).collect()
+        let audio = std::mem::take(&mut self.audio).into_iter().map(|payload| Payload { is_voice, ..payload });
+        self.flush().into_iter().chain(audio).collect()
     }
 
     fn due_after(&self, now_ms: u64) -> Option<u64> {
@@ -111,8 +111,8 @@ impl Coalescer {
 impl PendingMessage {
     /// True if a block belongs to the same message and fits into it.
     fn takes(&self, block: &Payload, chars: usize, settings: &Settings) -> bool {
-        let of = |payload: &Payload| (payload.kind, payload.is_voice);
-        of(&self.payload) == of(block)
+        let attributes = |payload: &Payload| (payload.kind, payload.is_voice);
+        attributes(&self.payload) == attributes(block)
             && self.payload.reply_to == block.reply_to
             && self.chars + settings.joiner.chars().count() + chars <= settings.max
     }
@@ -127,10 +127,10 @@ impl PendingMessage {
 /// True if a path or URL has an audio file extension.
 fn is_audio(source: &str) -> bool {
     let path = source.split(['?', '#']).next().unwrap_or(source);
-    let Some((_, ending)) = path.rsplit_once('.') else { return false };
+    let Some((_, extension)) = path.rsplit_once('.') else { return false };
     ["aac", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "wav"]
         .iter()
-        .any(|sound| ending.eq_ignore_ascii_case(sound))
+        .any(|known| extension.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
 
     /// Conformance case 134.
     #[test]
-    fn small_blocks_become_one_message_once_nothing_comes_for_a_while() {
+    fn small_blocks_are_merged_after_an_idle_period() {
         let mut blocks = coalescer(5, 100);
         assert_eq!(blocks.due(), None);
         assert_eq!(blocks.add(text("one"), 0), []);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_waits_again_until_it_is_asked_for() {
+    fn short_text_keeps_waiting_until_a_flush() {
         let mut blocks = coalescer(5, 100);
         assert_eq!(blocks.add(text("one"), 0), []);
         assert_eq!(blocks.tick(1000), None);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_idle_time_words_wait_for_the_flush() {
+    fn without_an_idle_time_text_waits_for_a_flush() {
         let mut blocks = Coalescer::new(Settings { min: 1, max: 100, idle_ms: 0, joiner: " " });
         assert_eq!(blocks.add(text("one"), 0), []);
         assert_eq!((blocks.due(), blocks.tick(u64::MAX)), (None, None));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_overflow_sends_what_waits_first() {
+    fn a_block_that_does_not_fit_flushes_the_pending_message() {
         let mut blocks = coalescer(1, 10);
         assert_eq!(blocks.add(text("12345"), 0), []);
         assert_eq!(blocks.add(text("6789"), 0), [text("12345")]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn media_goes_at_once_after_what_waits_and_nothing_is_not_sent() {
+    fn media_is_sent_at_once_after_pending_text_and_blank_blocks_are_dropped() {
         let mut blocks = coalescer(1, 100);
         assert_eq!(blocks.add(text(" \n"), 0), []);
         assert_eq!(blocks.add(text("see"), 0), []);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sounds_wait_for_the_end_so_that_a_late_voice_tag_holds_for_all() {
+    fn audio_waits_for_the_end_so_that_a_late_voice_tag_applies() {
         let tag = Payload { is_voice: true, ..Payload::default() };
         let mut blocks = coalescer(1, 100);
         assert_eq!(blocks.add(media("./a.MP3"), 0), []);

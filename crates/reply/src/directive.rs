@@ -23,7 +23,7 @@ const TO: &str = "reply_to";
 pub(crate) fn match_directive(candidate: &str) -> TagMatch<Directive> {
     let Some(inner) = candidate.strip_prefix("[[") else { return TagMatch::NoMatch };
     match inner.strip_suffix("]]") {
-        Some(whole) => parse(whole.trim()).map_or(TagMatch::NoMatch, TagMatch::Match),
+        Some(content) => parse(content.trim()).map_or(TagMatch::NoMatch, TagMatch::Match),
         None if inner.ends_with(['[', '\n']) => TagMatch::NoMatch,
         None => could_be(inner),
     }
@@ -46,12 +46,12 @@ fn could_be(inner: &str) -> TagMatch<Directive> {
     let word = inner.trim_start();
     let is_start =
         |name| starts_with_ignore_case(name, word) || (word.trim_end().len() < word.len() && is_name(name, word));
-    let fits = match after_colon(word) {
+    let is_possible = match after_colon(word) {
         Some(id) => !id.contains(']'),
         None if is_closing => is_name(CURRENT, word) || is_name(VOICE, word),
         None => is_start(CURRENT) || is_start(VOICE) || is_start(TO),
     };
-    if fits { TagMatch::Partial } else { TagMatch::NoMatch }
+    if is_possible { TagMatch::Partial } else { TagMatch::NoMatch }
 }
 
 fn is_name(name: &str, word: &str) -> bool {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directives_are_known_in_any_case_with_inner_spaces() {
+    fn directives_match_in_any_case_with_inner_spaces() {
         let to = |id: &str| TagMatch::Match(Directive::ReplyTo(ReplyTo::Id(id.to_owned())));
         for current in ["[[reply_to_current]]", "[[ Reply_To_Current\t]]"] {
             assert_eq!(match_directive(current), TagMatch::Match(Directive::ReplyTo(ReplyTo::Current)), "{current}");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_brackets_are_told_at_the_first_letter_that_differs() {
+    fn other_brackets_are_rejected_at_the_first_different_character() {
         for maybe in
             ["[[", "[[ ", "[[re", "[[reply_to", "[[reply_to ", "[[reply_to: 4", "[[reply_to:4]", "[[audio_as_voice ]"]
         {

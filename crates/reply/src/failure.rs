@@ -43,8 +43,8 @@ pub fn user_message(error: &str) -> String {
 pub fn explain(error: &str) -> String {
     let error = error.trim();
     let lower = error.to_lowercase();
-    let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    if says(&["unknown tool", "tool not found"]) {
+    let mentions = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+    if mentions(&["unknown tool", "tool not found"]) {
         return format!(
             "{}. The tools of an agent are set in the config, under tools; in a sandbox, fewer are available.",
             truncate(error).trim_end_matches('.')
@@ -55,7 +55,7 @@ pub fn explain(error: &str) -> String {
                 /new."
             .to_owned();
     }
-    if says(ORDER) || is_about_roles(&lower) {
+    if mentions(ORDER) || is_about_roles(&lower) {
         return "The model does not accept the order of the messages in this conversation. Try again; if that does not \
                 help, start a new one with /new."
             .to_owned();
@@ -105,15 +105,15 @@ fn is_about_roles(lower: &str) -> bool {
 }
 
 fn is_about_input(lower: &str) -> bool {
-    let places = ["tool_use.input", "tool_use.arguments", "tool_call.input", "tool_call.arguments"];
-    let told = places.iter().find_map(|place| lower.split_once(place));
-    told.is_some_and(|(_, what)| ["required", "missing"].iter().any(|word| what.contains(word)))
+    let fields = ["tool_use.input", "tool_use.arguments", "tool_call.input", "tool_call.arguments"];
+    let found = fields.iter().find_map(|field| lower.split_once(field));
+    found.is_some_and(|(_, rest)| ["required", "missing"].iter().any(|word| rest.contains(word)))
 }
 
 fn is_about_billing(lower: &str) -> bool {
-    let is_billed =
+    let mentions_billing =
         lower.contains("billing") && ["upgrade", "credits", "payment", "plan"].iter().any(|word| lower.contains(word));
-    is_billed || words(lower).any(|word| word == "402") || NO_CREDIT.iter().any(|phrase| lower.contains(phrase))
+    mentions_billing || words(lower).any(|word| word == "402") || NO_CREDIT.iter().any(|phrase| lower.contains(phrase))
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -154,20 +154,20 @@ impl ProviderError {
     /// Parses a status followed by text.
     fn of_status(text: &str) -> Option<Self> {
         let bare = text.get(..4).filter(|head| head.eq_ignore_ascii_case("http")).map_or(text, |_| &text[4..]);
-        let (status, said) = bare.trim_start().split_at_checked(3)?;
-        let is_apart = said.starts_with([' ', ':']);
-        let message = said.trim_start_matches([' ', ':']).to_owned();
-        let status = error_status(status).filter(|_| is_apart && !message.is_empty())?;
+        let (status, rest) = bare.trim_start().split_at_checked(3)?;
+        let is_separated = rest.starts_with([' ', ':']);
+        let message = rest.trim_start_matches([' ', ':']).to_owned();
+        let status = error_status(status).filter(|_| is_separated && !message.is_empty())?;
         Some(Self { status: Some(status), kind: None, message, request: None })
     }
 
     fn explain(&self) -> String {
         let status = self.status.map(|status| format!("HTTP {status}"));
         let request = self.request.as_ref().map(|id| format!("request {id}"));
-        let facts: Vec<_> = [status, self.kind.clone(), request].into_iter().flatten().collect();
-        let said = truncate(&dedup_paragraphs(self.message.trim()));
-        let said = said.trim_end_matches('.');
-        format!("The provider rejected the request: {said} ({}). {}", facts.join(", "), self.advice())
+        let details: Vec<_> = [status, self.kind.clone(), request].into_iter().flatten().collect();
+        let message = truncate(&dedup_paragraphs(self.message.trim()));
+        let message = message.trim_end_matches('.');
+        format!("The provider rejected the request: {message} ({}). {}", details.join(", "), self.advice())
     }
 
     fn advice(&self) -> &'static str {

@@ -114,7 +114,7 @@ impl Lines {
     fn end_marked(&mut self, mark: char, count: usize) {
         match self.open {
             None if count >= MARKS => self.open = Some((mark, count)),
-            Some((opener, least)) if mark == opener && count >= least => self.open = None,
+            Some((opener, opener_count)) if mark == opener && count >= opener_count => self.open = None,
             None | Some(_) => {}
         }
     }

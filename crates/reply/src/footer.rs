@@ -12,7 +12,7 @@ pub enum UsageMode {
     Off,
     /// Tokens and the estimated cost.
     Tokens,
-    /// The same, and the session key.
+    /// Tokens, the estimated cost and the session key.
     Full,
 }
 
@@ -36,8 +36,8 @@ pub fn usage(mode: UsageMode, usage: &Usage, session: &SessionKey) -> Option<Str
     }
     let price = usage.cost.total;
     let price = if price > 0.0 { format!(" · est {}", dollars(price)) } else { String::new() };
-    let whose = if mode == UsageMode::Full { format!(" · session {session}") } else { String::new() };
-    Some(format!("Usage: {} in / {} out{price}{whose}", count(usage.input), count(usage.output)))
+    let session_suffix = if mode == UsageMode::Full { format!(" · session {session}") } else { String::new() };
+    Some(format!("Usage: {} in / {} out{price}{session_suffix}", count(usage.input), count(usage.output)))
 }
 
 /// Returns the warning about a message that was truncated to `kept` of `all` tokens.
@@ -72,13 +72,13 @@ pub fn append(payloads: &mut Vec<Payload>, line: &str) {
 
 /// Returns the notices before the replies of a verbose session: that it is new, and how often it was compacted, if it
 /// just was.
-pub fn opening(began: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
-    let began = began.map(|id| format!("🧭 This is a new session: {id}"));
+pub fn opening(new_session: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
+    let new_session = new_session.map(|id| format!("🧭 This is a new session: {id}"));
     let compacted = compactions.map(|count| match count {
         0 | 1 => "🧹 The older part of this session was summarised to make room.".to_owned(),
         count => format!("🧹 The older part of this session was summarised to make room ({count} times so far)."),
     });
-    began.into_iter().chain(compacted).map(notice).collect()
+    new_session.into_iter().chain(compacted).map(notice).collect()
 }
 
 fn notice(text: String) -> Payload {
@@ -121,11 +121,11 @@ impl ReplyPrefix {
     /// Parses the setting `messages.responsePrefix`. `None` if the prefix is empty.
     ///
     /// `auto` is the agent's name in brackets. Unknown placeholders in braces are left unchanged.
-    pub fn new(setting: &str, facts: PrefixValues<'_>) -> Option<Self> {
+    pub fn new(setting: &str, values: PrefixValues<'_>) -> Option<Self> {
         let setting = setting.trim();
         let text = match setting {
-            "auto" => facts.name.map(|name| format!("[{name}]")).unwrap_or_default(),
-            template => facts.fill(template),
+            "auto" => values.name.map(|name| format!("[{name}]")).unwrap_or_default(),
+            template => values.fill(template),
         };
         (!text.is_empty()).then_some(Self(text))
     }
@@ -182,44 +182,44 @@ mod tests {
 
     use super::*;
 
-    fn took(input: u64, output: u64, total: f64) -> Usage {
+    fn usage_of(input: u64, output: u64, total: f64) -> Usage {
         Usage { input, output, cost: Cost { total, ..Cost::default() }, ..Usage::default() }
     }
 
     #[test]
-    fn the_footer_says_what_a_run_took() {
+    fn the_footer_shows_the_token_usage() {
         let key = SessionKey::parse("agent:main:main", &AgentId::main()).unwrap();
-        let line = |mode, taken: Usage| usage(mode, &taken, &key);
-        assert_eq!(line(UsageMode::Tokens, took(1234, 940, 0.0)).unwrap(), "Usage: 1.2k in / 940 out");
+        let line = |mode, run_usage: Usage| usage(mode, &run_usage, &key);
+        assert_eq!(line(UsageMode::Tokens, usage_of(1234, 940, 0.0)).unwrap(), "Usage: 1.2k in / 940 out");
         assert_eq!(
-            line(UsageMode::Tokens, took(36_400, 9_949, 0.0042)).unwrap(),
+            line(UsageMode::Tokens, usage_of(36_400, 9_949, 0.0042)).unwrap(),
             "Usage: 36k in / 9.9k out · est $0.0042"
         );
         assert_eq!(
-            line(UsageMode::Full, took(999_499, 1_460_000, 1.239)).unwrap(),
+            line(UsageMode::Full, usage_of(999_499, 1_460_000, 1.239)).unwrap(),
             "Usage: 999k in / 1.5m out · est $1.24 · session agent:main:main"
         );
-        assert_eq!(line(UsageMode::Off, took(1, 1, 0.0)), None);
-        assert_eq!(line(UsageMode::Full, took(0, 0, 0.0)), None);
+        assert_eq!(line(UsageMode::Off, usage_of(1, 1, 0.0)), None);
+        assert_eq!(line(UsageMode::Full, usage_of(0, 0, 0.0)), None);
         assert_eq!([9_950, 999_500].map(count), ["10k", "1.0m"]);
     }
 
     #[test]
-    fn the_footer_stands_under_the_last_words() {
-        let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
-        let mut payloads = vec![Payload::answer("One"), Payload::answer("Two\n"), picture.clone()];
+    fn the_footer_follows_the_last_text() {
+        let image = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
+        let mut payloads = vec![Payload::answer("One"), Payload::answer("Two\n"), image.clone()];
         append(&mut payloads, "Usage");
-        assert_eq!(payloads, [Payload::answer("One"), Payload::answer("Two\n\nUsage"), picture.clone()]);
-        let mut pictures = vec![picture.clone()];
-        append(&mut pictures, "Usage");
-        assert_eq!(pictures, [picture, notice("Usage".to_owned())]);
-        let mut silence = Vec::new();
-        append(&mut silence, "Usage");
-        assert_eq!(silence, []);
+        assert_eq!(payloads, [Payload::answer("One"), Payload::answer("Two\n\nUsage"), image.clone()]);
+        let mut images = vec![image.clone()];
+        append(&mut images, "Usage");
+        assert_eq!(images, [image, notice("Usage".to_owned())]);
+        let mut empty = Vec::new();
+        append(&mut empty, "Usage");
+        assert_eq!(empty, []);
     }
 
     #[test]
-    fn a_message_that_was_too_long_is_told_under_the_answer() {
+    fn a_truncation_warning_follows_the_answer() {
         let line = truncated("p/m", (29_500, 1_750_000));
         assert!(
             line.starts_with(
@@ -227,14 +227,14 @@ mod tests {
             ),
             "{line}"
         );
-        let mut said = vec![Payload::answer("One")];
-        warn(&mut said, "Cut", false);
-        assert_eq!(said, [Payload::answer("One\n\nCut")]);
+        let mut payloads = vec![Payload::answer("One")];
+        warn(&mut payloads, "Cut", false);
+        assert_eq!(payloads, [Payload::answer("One\n\nCut")]);
         // The text was already sent in blocks; without any text the warning is dropped.
-        let (mut sent, mut silence) = (Vec::new(), Vec::new());
+        let (mut sent, mut empty) = (Vec::new(), Vec::new());
         warn(&mut sent, "Cut", true);
-        warn(&mut silence, "Cut", false);
-        assert_eq!((sent, silence), (vec![notice("Cut".to_owned())], vec![]));
+        warn(&mut empty, "Cut", false);
+        assert_eq!((sent, empty), (vec![notice("Cut".to_owned())], vec![]));
     }
 
     // Case 151.
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(opening(None, None), []);
     }
 
-    const FACTS: PrefixValues<'_> = PrefixValues {
+    const VALUES: PrefixValues<'_> = PrefixValues {
         provider: Some("anthropic"),
         model: Some("claude-opus-4-5-20251101"),
         thinking: Some("high"),
@@ -257,8 +257,8 @@ mod tests {
     };
 
     #[test]
-    fn a_prefix_speaks_of_the_model_that_answers() {
-        let prefix = |setting: &str| ReplyPrefix::new(setting, FACTS).map(|prefix| prefix.0);
+    fn a_prefix_fills_in_model_and_agent() {
+        let prefix = |setting: &str| ReplyPrefix::new(setting, VALUES).map(|prefix| prefix.0);
         for (setting, expected) in [
             ("auto", "[Pincer]"),
             ("[{model} | {provider} | think:{thinkingLevel}]", "[claude-opus-4-5 | anthropic | think:high]"),
@@ -268,21 +268,21 @@ mod tests {
             assert_eq!(prefix(setting).as_deref(), Some(expected), "{setting}");
         }
         assert_eq!(prefix("  "), None);
-        let nobody = ReplyPrefix::new("auto", PrefixValues::default());
+        let no_name = ReplyPrefix::new("auto", PrefixValues::default());
         assert_eq!(
-            (nobody, ReplyPrefix::new("{model}", PrefixValues::default()).unwrap().0.as_str()),
+            (no_name, ReplyPrefix::new("{model}", PrefixValues::default()).unwrap().0.as_str()),
             (None, "{model}")
         );
         assert_eq!(["openai/gpt-5-latest", "gpt-4o", "model"].map(short), ["gpt-5", "gpt-4o", "model"]);
     }
 
     #[test]
-    fn a_prefix_is_put_before_words_once() {
-        let prefix = ReplyPrefix::new("auto", FACTS).unwrap();
+    fn a_prefix_is_added_once() {
+        let prefix = ReplyPrefix::new("auto", VALUES).unwrap();
         let once = prefix.apply(Payload::answer("Hi"));
         assert_eq!(once, Payload::answer("[Pincer] Hi"));
         assert_eq!(prefix.apply(once.clone()), once);
-        let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
-        assert_eq!(prefix.apply(picture.clone()), picture);
+        let image = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
+        assert_eq!(prefix.apply(image.clone()), image);
     }
 }

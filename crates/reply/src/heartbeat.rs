@@ -21,13 +21,13 @@ pub enum HeartbeatReply {
 
 /// Interprets an answer to a heartbeat. Beside the token, up to `ack_max` characters count as nothing; media always
 /// counts.
-pub fn parse_reply(said: ParsedReply, ack_max: usize) -> HeartbeatReply {
-    let is_short = said.text.chars().count() <= ack_max;
-    match (said.text.is_empty() && said.found.media.is_empty(), said.found.is_heartbeat || said.found.is_silent) {
+pub fn parse_reply(reply: ParsedReply, ack_max: usize) -> HeartbeatReply {
+    let is_short = reply.text.chars().count() <= ack_max;
+    match (reply.text.is_empty() && reply.found.media.is_empty(), reply.found.is_heartbeat || reply.found.is_silent) {
         (true, false) => HeartbeatReply::Empty,
         (true, true) => HeartbeatReply::Nothing,
-        (false, true) if is_short && said.found.media.is_empty() => HeartbeatReply::Nothing,
-        (false, _) => HeartbeatReply::Content(said.text),
+        (false, true) if is_short && reply.found.media.is_empty() => HeartbeatReply::Nothing,
+        (false, _) => HeartbeatReply::Content(reply.text),
     }
 }
 
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     fn stripped(text: &str) -> (String, bool) {
-        let said = parse_message(text, ParseRules::default());
-        (said.text, said.found.is_heartbeat)
+        let reply = parse_message(text, ParseRules::default());
+        (reply.text, reply.found.is_heartbeat)
     }
 
     // Recorded cases of normal runs. Case 142.
     #[test]
-    fn the_word_is_taken_off_either_edge() {
+    fn the_token_is_stripped_at_either_end() {
         let cases = [
             ("HEARTBEAT_OK", "", true),
             ("HEARTBEAT_OK all good", "all good", true),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_beside_the_word_is_kept_as_it_is() {
+    fn the_text_beside_the_token_is_kept_unchanged() {
         let cases = [
             ("HEARTBEAT_OK HEARTBEAT_OK. Two  words\n\n\tx HEARTBEAT_OK", "Two  words\n\n\tx"),
             ("HEARTBEAT_OK **Bold** news", "**Bold** news"),
@@ -97,12 +97,12 @@ mod tests {
 
     // Recorded cases of heartbeat runs. Case 143.
     #[test]
-    fn a_short_rest_counts_as_nothing_to_do() {
-        let with = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));
+    fn a_short_remainder_counts_as_nothing_to_do() {
+        let with_remainder = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));
         assert!(is_ack("all good HEARTBEAT_OK", 300));
-        assert!(is_ack(&with(300), 300));
+        assert!(is_ack(&with_remainder(300), 300));
         assert_eq!(
-            parse_reply(parse_message(&with(301), ParseRules::default()), 300),
+            parse_reply(parse_message(&with_remainder(301), ParseRules::default()), 300),
             HeartbeatReply::Content("x".repeat(301))
         );
         assert_eq!(parse_reply(parse_message(" \n", ParseRules::default()), 300), HeartbeatReply::Empty);

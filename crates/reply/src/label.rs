@@ -28,7 +28,7 @@ pub enum Style {
 pub struct CallSubject {
     /// How a command was run: `elevated`, `pty`.
     flags: Vec<&'static str>,
-    words: String,
+    text: String,
     is_path: bool,
 }
 
@@ -40,38 +40,38 @@ pub fn subjects(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<CallSu
         return patched_files(patch.unwrap_or_default()).map(|path| CallSubject::new(path, true, home)).collect();
     }
     let known = find(tool).unwrap_or(&tools::UNKNOWN);
-    let given = known.key_arguments.iter().find_map(|name| Some((*name, argument_texts(arguments.get(name)?)?)));
-    let (is_path, mut told) = given.map_or((false, Vec::new()), |(name, told)| (PATHS.contains(&name), told));
+    let argument = known.key_arguments.iter().find_map(|name| Some((*name, argument_texts(arguments.get(name)?)?)));
+    let (is_path, mut texts) = argument.map_or((false, Vec::new()), |(name, texts)| (PATHS.contains(&name), texts));
     let action = arguments.get("action").and_then(Value::as_str).map(str::trim).filter(|action| !action.is_empty());
     if let Some(action) = action {
-        told = vec![[&[action.to_owned()], &told[..]].concat().join(" ")];
+        texts = vec![[&[action.to_owned()], &texts[..]].concat().join(" ")];
     }
-    let mut matters: Vec<_> =
-        told.iter().map(|words| CallSubject::new(words, is_path && action.is_none(), home)).collect();
+    let mut subjects: Vec<_> =
+        texts.iter().map(|text| CallSubject::new(text, is_path && action.is_none(), home)).collect();
     if tool == "exec" {
         let is_set = |name: &&str| arguments.get(*name).and_then(Value::as_bool) == Some(true);
         let flags: Vec<_> = ["elevated", "pty"].into_iter().filter(is_set).collect();
-        matters.iter_mut().for_each(|matter| matter.flags.clone_from(&flags));
+        subjects.iter_mut().for_each(|subject| subject.flags.clone_from(&flags));
     }
-    matters
+    subjects
 }
 
 /// Summarizes calls of one tool in one line. Paths in the same folder are grouped.
-pub fn summary(tool: &str, matters: &[CallSubject], style: Style) -> String {
+pub fn summary(tool: &str, subjects: &[CallSubject], style: Style) -> String {
     let title = title(tool);
     let mut parts: Vec<String> = Vec::new();
-    let mut left = 0;
-    for (flags, words) in grouped(matters) {
-        let words = code(&words, style);
-        let part = flags.iter().copied().chain([words.as_str()]).collect::<Vec<_>>().join(" · ");
+    let mut hidden = 0;
+    for (flags, text) in grouped(subjects) {
+        let text = code(&text, style);
+        let part = flags.iter().copied().chain([text.as_str()]).collect::<Vec<_>>().join(" · ");
         if parts.len() == MAX_SUBJECTS {
-            left += 1;
+            hidden += 1;
         } else if !parts.contains(&part) {
             parts.push(part);
         }
     }
-    if left > 0 {
-        parts.push(format!("and {left} more"));
+    if hidden > 0 {
+        parts.push(format!("and {hidden} more"));
     }
     if parts.is_empty() { title } else { format!("{title}: {}", parts.join("; ")) }
 }
@@ -81,9 +81,9 @@ pub fn title(tool: &str) -> String {
     match find(tool) {
         Some(known) => format!("{} {}", known.emoji, known.label),
         None => {
-            let words: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
-            let words = words.join(" ");
-            let mut letters = words.chars();
+            let text: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
+            let text = text.join(" ");
+            let mut letters = text.chars();
             let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
             format!("{} {first}{}", tools::UNKNOWN.emoji, letters.as_str())
         }
@@ -97,14 +97,14 @@ fn find(tool: &str) -> Option<&'static tools::ToolLabel> {
 
 /// Returns the text of an argument, if it has any.
 fn argument_texts(value: &Value) -> Option<Vec<String>> {
-    let words = match value {
-        Value::String(words) => vec![words.clone()],
+    let texts = match value {
+        Value::String(texts) => vec![texts.clone()],
         Value::Number(number) => vec![number.to_string()],
         Value::Array(list) => list.iter().filter_map(argument_texts).flatten().collect(),
         Value::Null | Value::Bool(_) | Value::Object(_) => Vec::new(),
     };
-    let words: Vec<_> = words.into_iter().filter(|words| !words.trim().is_empty()).collect();
-    (!words.is_empty()).then_some(words)
+    let texts: Vec<_> = texts.into_iter().filter(|texts| !texts.trim().is_empty()).collect();
+    (!texts.is_empty()).then_some(texts)
 }
 
 /// Returns the files of a patch.
@@ -114,14 +114,14 @@ fn patched_files(patch: &str) -> impl Iterator<Item = &str> {
 }
 
 impl CallSubject {
-    fn new(words: &str, is_path: bool, home: Option<&str>) -> Self {
-        let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    fn new(text: &str, is_path: bool, home: Option<&str>) -> Self {
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let line = abbreviate_home(&line, home);
-        let words = match line.char_indices().nth(MAX_SUBJECT_CHARS) {
+        let text = match line.char_indices().nth(MAX_SUBJECT_CHARS) {
             Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
             None => line,
         };
-        Self { flags: Vec::new(), words, is_path }
+        Self { flags: Vec::new(), text, is_path }
     }
 }
 
@@ -131,34 +131,34 @@ fn abbreviate_home(text: &str, home: Option<&str>) -> String {
         return text.to_owned();
     };
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-    let mut shown = String::new();
+    let mut result = String::new();
     let mut done = 0;
     for (at, _) in text.match_indices(home) {
         let end = at + home.len();
         let is_start = !text[..at].ends_with(is_name);
         let is_end = text[end..].starts_with('/') || !text[end..].starts_with(is_name);
         if is_start && is_end {
-            shown.push_str(&text[done..at]);
-            shown.push('~');
+            result.push_str(&text[done..at]);
+            result.push('~');
             done = end;
         }
     }
-    shown + &text[done..]
+    result + &text[done..]
 }
 
 /// Returns the subjects in order, with paths of one folder grouped: `src/{a.rs, b.rs}`.
-fn grouped(matters: &[CallSubject]) -> Vec<(&[&'static str], String)> {
+fn grouped(subjects: &[CallSubject]) -> Vec<(&[&'static str], String)> {
     let mut groups: Vec<(&CallSubject, Option<&str>, Vec<&str>)> = Vec::new();
-    for matter in matters {
-        let split = matter.words.rsplit_once('/').filter(|_| matter.is_path);
-        let (folder, name) = split.map_or((None, matter.words.as_str()), |(folder, name)| (Some(folder), name));
+    for subject in subjects {
+        let split = subject.text.rsplit_once('/').filter(|_| subject.is_path);
+        let (folder, name) = split.map_or((None, subject.text.as_str()), |(folder, name)| (Some(folder), name));
         match groups.iter_mut().find(|(_, known, _)| known.is_some() && *known == folder) {
             Some((_, _, names)) if names.contains(&name) => {}
             Some((_, _, names)) => names.push(name),
-            None => groups.push((matter, folder, vec![name])),
+            None => groups.push((subject, folder, vec![name])),
         }
     }
-    let line = |(matter, folder, names): (&CallSubject, Option<&str>, Vec<&str>)| match (
+    let line = |(subject, folder, names): (&CallSubject, Option<&str>, Vec<&str>)| match (
         folder,
         names.split_at_checked(MAX_SUBJECTS),
     ) {
@@ -166,20 +166,20 @@ fn grouped(matters: &[CallSubject]) -> Vec<(&[&'static str], String)> {
             format!("{folder}/{{{}, and {} more}}", first.join(", "), more.len())
         }
         (Some(folder), _) if names.len() > 1 => format!("{folder}/{{{}}}", names.join(", ")),
-        (Some(_) | None, _) => matter.words.clone(),
+        (Some(_) | None, _) => subject.text.clone(),
     };
     groups.into_iter().map(|group| (group.0.flags.as_slice(), line(group))).collect()
 }
 
 /// Formats text as code. Text with backticks gets a longer delimiter.
-fn code(words: &str, style: Style) -> String {
+fn code(text: &str, style: Style) -> String {
     match style {
-        Style::Plain => words.to_owned(),
-        Style::Markdown if !words.contains('`') => format!("`{words}`"),
+        Style::Plain => text.to_owned(),
+        Style::Markdown if !text.contains('`') => format!("`{text}`"),
         Style::Markdown => {
-            let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+            let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
             let marks = "`".repeat(longest + 1);
-            format!("{marks} {words} {marks}")
+            format!("{marks} {text} {marks}")
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_what_it_is_about() {
+    fn a_label_names_the_subject_of_the_call() {
         for (tool, arguments, expected) in [
             ("read", json!({"path": "/home/ada/notes/a.md", "limit": 10}), "📖 Read: ~/notes/a.md"),
             ("write", json!({"path": "a.md", "content": "private"}), "📝 Write: a.md"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn several_calls_stand_in_one_line() {
+    fn several_calls_are_summarized_in_one_line() {
         let paths = ["/home/ada/a/1", "/home/ada/a/2", "x", "/home/ada/b/3", "x"];
         let calls: Vec<_> =
             paths.iter().flat_map(|path| subjects("read", &json!({"path": path}), Some("/home/ada/"))).collect();
@@ -245,15 +245,15 @@ mod tests {
     #[test]
     fn markdown_shows_code() {
         let show = |command: &str| {
-            let matters = subjects("exec", &json!({"command": command, "pty": true}), None);
-            summary("exec", &matters, Style::Markdown)
+            let subjects = subjects("exec", &json!({"command": command, "pty": true}), None);
+            summary("exec", &subjects, Style::Markdown)
         };
         assert_eq!(show("ls -la"), "🛠️ Exec: pty · `ls -la`");
         assert_eq!(show("echo `date`"), "🛠️ Exec: pty · `` echo `date` ``");
     }
 
     #[test]
-    fn only_the_home_itself_is_shortened() {
+    fn only_the_home_directory_itself_is_abbreviated() {
         let text = "/home/ada /home/adam /mnt/home/ada /home/ada/x '/home/ada'";
         assert_eq!(abbreviate_home(text, Some("/home/ada")), "~ /home/adam /mnt/home/ada ~/x '~'");
         assert_eq!([abbreviate_home("/x", Some("/")), abbreviate_home("/x", None)], ["/x", "/x"]);
@@ -261,13 +261,13 @@ mod tests {
 
     #[test]
     fn a_long_command_is_cut() {
-        let words = "é".repeat(MAX_SUBJECT_CHARS + 1);
-        let shown = format!("🛠️ Exec: {}…", "é".repeat(MAX_SUBJECT_CHARS));
-        assert_eq!(line("exec", &json!({"command": words})), shown);
+        let text = "é".repeat(MAX_SUBJECT_CHARS + 1);
+        let expected = format!("🛠️ Exec: {}…", "é".repeat(MAX_SUBJECT_CHARS));
+        assert_eq!(line("exec", &json!({"command": text})), expected);
     }
 
     #[test]
-    fn the_table_is_in_order_and_its_titles_are_clear() {
+    fn the_table_is_sorted_and_its_labels_are_unique() {
         assert!(tools::TOOLS.is_sorted_by(|a, b| a.name < b.name), "or a search does not find all of them");
         let mut labels: Vec<_> = tools::TOOLS.iter().map(|tool| tool.label).collect();
         labels.sort_unstable();

@@ -31,7 +31,7 @@ pub(crate) fn match_marker(candidate: &str) -> TagMatch<LeakMarker> {
 pub(crate) struct LeakRemnant {
     /// Text consumed so far.
     held: String,
-    at: RemnantState,
+    state: RemnantState,
 }
 
 /// Position in a remnant.
@@ -45,7 +45,7 @@ enum RemnantState {
         is_escaped: bool,
     },
     /// The plain text of a result, up to an empty line.
-    Words,
+    PlainText,
     /// Inside `<invoke>`; `is_sure` if the provider is known to leak calls.
     Invoke {
         is_sure: bool,
@@ -77,18 +77,18 @@ const INVOKE: &str = "<invoke";
 impl LeakRemnant {
     /// Creates the remnant after a marker.
     pub(crate) fn after(marker: LeakMarker) -> Self {
-        Self { held: String::new(), at: RemnantState::Gap(marker) }
+        Self { held: String::new(), state: RemnantState::Gap(marker) }
     }
 
     /// Creates the remnant after the given opening `<invoke>` tag.
     pub(crate) fn invoke(tag: String, is_sure: bool) -> Self {
-        Self { held: tag, at: RemnantState::Invoke { is_sure } }
+        Self { held: tag, state: RemnantState::Invoke { is_sure } }
     }
 
     /// Processes the next character.
     pub(crate) fn push(&mut self, c: char) -> RemnantStep {
         self.held.push(c);
-        match &mut self.at {
+        match &mut self.state {
             RemnantState::Gap(marker) => {
                 let marker = *marker;
                 self.gap(marker, c)
@@ -104,7 +104,7 @@ impl LeakRemnant {
                 }
                 if *depth == 0 { RemnantStep::Gone } else { RemnantStep::More }
             }
-            RemnantState::Words => {
+            RemnantState::PlainText => {
                 // An empty line, or a next marker on its own line.
                 let ends = self.held.ends_with("\n\n") || self.held.ends_with("\n[");
                 if ends { RemnantStep::Not(self.held.split_off(self.held.len() - 2)) } else { RemnantStep::More }
@@ -122,8 +122,8 @@ impl LeakRemnant {
 
     /// Ends the text. Returns what is text after all.
     pub(crate) fn finish(self) -> String {
-        match self.at {
-            RemnantState::Words | RemnantState::Invoke { is_sure: true } => String::new(),
+        match self.state {
+            RemnantState::PlainText | RemnantState::Invoke { is_sure: true } => String::new(),
             // Unterminated JSON may be followed by an answer.
             RemnantState::Gap(_)
             | RemnantState::Json { .. }
@@ -137,7 +137,7 @@ impl LeakRemnant {
         let is_label = starts_with_ignore_case("arguments:", word.trim_end());
         match c {
             '{' if word == "{" || (starts_with_ignore_case(word, "arguments:") && word[10..].trim_start() == "{") => {
-                self.at = RemnantState::Json { depth: 1, in_string: false, is_escaped: false };
+                self.state = RemnantState::Json { depth: 1, in_string: false, is_escaped: false };
                 RemnantStep::More
             }
             _ if is_label && self.held.len() <= GAP && !self.held.ends_with("\n\n") => RemnantStep::More,
@@ -147,7 +147,7 @@ impl LeakRemnant {
                 RemnantStep::Not(std::mem::take(&mut self.held))
             }
             _ if marker == LeakMarker::Result => {
-                self.at = RemnantState::Words;
+                self.state = RemnantState::PlainText;
                 RemnantStep::More
             }
             _ => RemnantStep::Not(std::mem::take(&mut self.held)),
@@ -158,7 +158,7 @@ impl LeakRemnant {
         match c {
             '>' if ends_with_ignore_case(&self.held, "</invoke>") && is_sure => RemnantStep::Gone,
             '>' if ends_with_ignore_case(&self.held, "</invoke>") => {
-                self.at = RemnantState::Proof(self.held.len());
+                self.state = RemnantState::Proof(self.held.len());
                 RemnantStep::More
             }
             // A nested call is not a leaked call.
@@ -175,7 +175,7 @@ impl LeakRemnant {
             return RemnantStep::Proved;
         }
         if word.eq_ignore_ascii_case(INVOKE) {
-            self.at = RemnantState::Invoke { is_sure: false };
+            self.state = RemnantState::Invoke { is_sure: false };
             return RemnantStep::More;
         }
         let could_be = starts_with_ignore_case(PROOF, word) || starts_with_ignore_case(INVOKE, word);

@@ -14,7 +14,7 @@ const MAX_LINE: usize = 4 * MAX;
 pub(crate) struct MediaLines {
     fences: Lines,
     held: String,
-    at: LineState,
+    state: LineState,
 }
 
 /// Position in a line.
@@ -53,7 +53,7 @@ impl MediaLines {
     }
 
     fn take(&mut self, c: char, out: &mut String) {
-        let next = match self.at {
+        let next = match self.state {
             LineState::Start(0) if self.fences.is_inside() => LineState::Text,
             LineState::Start(0) if c.is_whitespace() => LineState::Start(0),
             LineState::Start(at) if KEYWORD[at..].starts_with(c) => {
@@ -66,7 +66,7 @@ impl MediaLines {
             LineState::Media if self.held.len() < MAX_LINE => LineState::Media,
             LineState::Start(_) | LineState::Media | LineState::Text => LineState::Text,
         };
-        self.at = next;
+        self.state = next;
         match next {
             LineState::Start(_) | LineState::Media => self.held.push(c),
             LineState::Text => {
@@ -79,8 +79,8 @@ impl MediaLines {
 
     fn end_line(&mut self, end: &str, out: &mut String, media: &mut Vec<String>) {
         let line = std::mem::take(&mut self.held);
-        let found = if matches!(self.at, LineState::Media) { read(&line) } else { None };
-        self.at = LineState::default();
+        let found = if matches!(self.state, LineState::Media) { read(&line) } else { None };
+        self.state = LineState::default();
         match found {
             Some(found) => {
                 media.extend(found.media);
@@ -177,7 +177,7 @@ mod tests {
 
     // Case 150.
     #[test]
-    fn a_line_is_taken_with_its_line_break() {
+    fn a_media_line_is_removed_with_its_line_break() {
         let media = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
         assert_eq!(split("a\n  MEDIA: ./b.png\r\n\nc"), ("a\n\nc".to_owned(), media(&["./b.png"])));
         assert_eq!(split("MEDIA:\"./a b.png\" 'https://x/y'"), (String::new(), media(&["./a b.png", "https://x/y"])));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_sent_stays_as_text() {
+    fn unsafe_sources_stay_as_text() {
         for text in [
             "MEDIA:/etc/passwd",
             "MEDIA:./../x",

@@ -56,26 +56,26 @@ mod tests {
 
     /// Conformance case 137.
     #[test]
-    fn the_first_block_is_sent_at_once_and_later_ones_wait_like_a_person() {
+    fn the_first_block_is_not_delayed_and_later_ones_are() {
         let at = |index, random| BlockDelay::Natural.after(index, random);
         assert_eq!(at(0, 99), Duration::ZERO);
         assert_eq!([at(1, 0), at(2, 1700), at(3, 1701)], [ms(800), ms(2500), ms(800)]);
     }
 
     #[test]
-    fn own_bounds_hold_and_the_lower_one_wins_when_they_are_swapped() {
+    fn custom_bounds_apply_and_swapped_bounds_use_the_minimum() {
         let after = |min, max, random| BlockDelay::Custom { min: ms(min), max: ms(max) }.after(1, random);
         assert_eq!([after(10, 12, 0), after(10, 12, 2), after(10, 12, 3)], [ms(10), ms(12), ms(10)]);
         assert_eq!([after(10, 10, 7), after(10, 3, 7)], [ms(10), ms(10)]);
     }
 
     #[test]
-    fn nothing_waits_when_it_is_off() {
+    fn off_means_no_delay() {
         assert_eq!(BlockDelay::Off.after(5, u64::MAX), Duration::ZERO);
     }
 
     #[test]
-    fn the_longest_of_bounds_does_not_overflow() {
+    fn the_longest_bounds_do_not_overflow() {
         let delay = BlockDelay::Custom { min: Duration::ZERO, max: Duration::MAX };
         assert_eq!(delay.after(1, 17), ms(17));
     }

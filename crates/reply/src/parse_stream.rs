@@ -2,7 +2,7 @@
 //! The result does not depend on how the message is split into deltas.
 //!
 //! The text passes three stages, each of which holds back only what is undecided: `scan` (tags, directives, leaked
-//! calls), `media_line`, and `edge` (whitespace and tokens at the ends).
+//! calls), `media_line`, and `trim` (whitespace and tokens at the ends).
 
 use crate::{media_line::MediaLines, payload::ReplyTo, scan::StreamScanner, trim::Trimmer};
 
@@ -50,12 +50,12 @@ pub struct ParsedReply {
 
 /// Parses a complete message.
 pub fn parse_message(text: &str, rules: ParseRules) -> ParsedReply {
-    let mut spoken = MessageParser::new(rules);
-    let ParsedPart { mut text, mut thinking } = spoken.push(text);
-    let rest = spoken.finish();
+    let mut parser = MessageParser::new(rules);
+    let ParsedPart { mut text, mut thinking } = parser.push(text);
+    let rest = parser.finish();
     text.push_str(&rest.text);
     thinking.push_str(&rest.thinking);
-    ParsedReply { text, thinking, found: spoken.found }
+    ParsedReply { text, thinking, found: parser.found }
 }
 
 /// Parser of one streamed message. The cost per character is constant.
@@ -63,7 +63,7 @@ pub fn parse_message(text: &str, rules: ParseRules) -> ParsedReply {
 pub struct MessageParser {
     scan: StreamScanner,
     lines: MediaLines,
-    edges: Trimmer,
+    trimmer: Trimmer,
     found: MessageDirectives,
 }
 
@@ -71,7 +71,7 @@ impl MessageParser {
     /// Creates a parser.
     pub fn new(rules: ParseRules) -> Self {
         let found = MessageDirectives::default();
-        Self { scan: StreamScanner::new(rules), lines: MediaLines::default(), edges: Trimmer::default(), found }
+        Self { scan: StreamScanner::new(rules), lines: MediaLines::default(), trimmer: Trimmer::default(), found }
     }
 
     /// Processes a delta. Undecided text is held back.
@@ -80,7 +80,7 @@ impl MessageParser {
         let mut lines = String::new();
         self.lines.push(&std::mem::take(&mut self.scan.visible), &mut lines, &mut self.found.media);
         let mut text = String::new();
-        self.edges.push(&lines, &mut text);
+        self.trimmer.push(&lines, &mut text);
         self.note_edges();
         ParsedPart { text, thinking: std::mem::take(&mut self.scan.reasoning) }
     }
@@ -91,15 +91,15 @@ impl MessageParser {
         let ParsedPart { mut text, thinking } = self.push("");
         let mut lines = String::new();
         self.lines.finish(&mut lines, &mut self.found.media);
-        self.edges.push(&lines, &mut text);
-        self.edges.finish(&mut text);
+        self.trimmer.push(&lines, &mut text);
+        self.trimmer.finish(&mut text);
         self.note_edges();
         ParsedPart { text, thinking }
     }
 
     /// Returns the whitespace after the text so far. It shows whether a line or paragraph is complete.
     pub fn trailing(&self) -> &str {
-        self.edges.trailing()
+        self.trimmer.trailing()
     }
 
     /// Returns the directives and tokens found so far.
@@ -108,8 +108,8 @@ impl MessageParser {
     }
 
     fn note_edges(&mut self) {
-        self.found.is_silent = self.edges.is_silent();
-        self.found.is_heartbeat = self.edges.is_heartbeat();
+        self.found.is_silent = self.trimmer.is_silent();
+        self.found.is_heartbeat = self.trimmer.is_heartbeat();
     }
 }
 

@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_stored_as_it_is() {
-        let whole = Payload {
+    fn a_payload_round_trips() {
+        let full = Payload {
             kind: Kind::Error,
             text: "no".to_owned(),
             media: vec!["a.png".to_owned()],
@@ -77,10 +77,7 @@ mod tests {
         };
         let current = Payload { reply_to: Some(ReplyTo::Current), ..Payload::answer("yes") };
         for (payload, stored) in [
-            (
-                whole,
-                json!({"kind": "error", "text": "no", "media": ["a.png"], "replyTo": {"id": "7"}, "isVoice": true}),
-            ),
+            (full, json!({"kind": "error", "text": "no", "media": ["a.png"], "replyTo": {"id": "7"}, "isVoice": true})),
             (current, json!({"kind": "answer", "text": "yes", "replyTo": "current"})),
             (Payload::answer("hi"), json!({"kind": "answer", "text": "hi"})),
         ] {

@@ -3,18 +3,18 @@
 use crate::payload::{Kind, Payload};
 
 /// Formats reasoning: a headline, then each line in italics. `None` if it is empty.
-pub fn message(thoughts: &str) -> Option<Payload> {
-    let thoughts = thoughts.trim();
-    let lines: Vec<_> = thoughts.lines().map(italic).collect();
+pub fn message(reasoning: &str) -> Option<Payload> {
+    let reasoning = reasoning.trim();
+    let lines: Vec<_> = reasoning.lines().map(italic).collect();
     let text = format!("Reasoning:\n{}", lines.join("\n"));
-    (!thoughts.is_empty()).then(|| Payload { kind: Kind::Reasoning, ..Payload::answer(text) })
+    (!reasoning.is_empty()).then(|| Payload { kind: Kind::Reasoning, ..Payload::answer(text) })
 }
 
 /// Formats a line in italics. The marks must be next to the text to be recognized.
 fn italic(line: &str) -> String {
-    let words = line.trim();
+    let text = line.trim();
     let indent = &line[..line.len() - line.trim_start().len()];
-    if words.is_empty() { String::new() } else { format!("{indent}_{words}_") }
+    if text.is_empty() { String::new() } else { format!("{indent}_{text}_") }
 }
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_with_words_is_in_italics() {
+    fn each_nonblank_line_is_in_italics() {
         let expected = Payload {
             kind: Kind::Reasoning,
             ..Payload::answer("Reasoning:\n_They ask for the time._\n\n  _I have a clock._")
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thoughts_are_no_message() {
+    fn empty_reasoning_is_no_message() {
         assert_eq!(message(" \n "), None);
     }
 }

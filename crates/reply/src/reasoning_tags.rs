@@ -6,13 +6,13 @@ use crate::tags::{self, TagMatch, TagName, TagSide};
 /// unchanged text after it.
 pub fn split_reasoning(text: &str) -> Option<(String, &str)> {
     let mut rest = text;
-    let mut thoughts = Vec::new();
-    while let Some((thought, behind)) = first(rest.trim_start()) {
-        thoughts.push(thought.trim());
-        rest = behind;
+    let mut parts = Vec::new();
+    while let Some((part, following)) = first(rest.trim_start()) {
+        parts.push(part.trim());
+        rest = following;
     }
-    let thoughts: Vec<_> = thoughts.into_iter().filter(|thought| !thought.is_empty()).collect();
-    (rest.len() < text.len() && !thoughts.is_empty()).then(|| (thoughts.join("\n"), rest.trim_start()))
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    (rest.len() < text.len() && !parts.is_empty()).then(|| (parts.join("\n"), rest.trim_start()))
 }
 
 /// Returns the reasoning at the start of a text, and the text after it.
@@ -22,7 +22,7 @@ fn first(text: &str) -> Option<(&str, &str)> {
     loop {
         let at = from + inner[from..].find('<')?;
         match after(&inner[at..], TagSide::Close) {
-            Some(behind) => return Some((&inner[..at], behind)),
+            Some(following) => return Some((&inner[..at], following)),
             None => from = at + 1,
         }
     }
@@ -42,13 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thoughts_before_an_answer_are_taken_apart_from_it() {
+    fn reasoning_before_an_answer_is_split_off() {
         assert_eq!(split_reasoning("<think>a < b\n</think>\n\nYes  [[x]]"), Some(("a < b".to_owned(), "Yes  [[x]]")));
         assert_eq!(split_reasoning(" <Thinking>1</thinking> <think>2</think>3"), Some(("1\n2".to_owned(), "3")));
     }
 
     #[test]
-    fn what_is_no_thought_or_has_no_end_stays() {
+    fn other_tags_and_unclosed_reasoning_stay() {
         for text in ["", "Yes <think>a</think>", "<think>a", "<b>a</b>", "<think></think>Yes", "</think>Yes", "< 3"] {
             assert_eq!(split_reasoning(text), None, "{text}");
         }

@@ -11,18 +11,18 @@ use crate::{
     payload::{Kind, Payload},
 };
 
-/// Returns the parts of `said` that no block in `delivered` contains, in order; payloads without remaining content are
+/// Returns the parts of `messages` that no block in `delivered` contains, in order; payloads without remaining content are
 /// dropped.
-pub(crate) fn remaining(said: Vec<Payload>, delivered: &[Payload]) -> Vec<Payload> {
+pub(crate) fn remaining(messages: Vec<Payload>, delivered: &[Payload]) -> Vec<Payload> {
     let blocks: Vec<_> = delivered.iter().filter(|block| block.kind == Kind::Answer).collect();
-    let letters = LetterIndex::of(&said);
+    let letters = LetterIndex::of(&messages);
     let covered = letters.covered(&blocks);
-    let left = said.into_iter().enumerate().map(|(index, payload)| {
+    let payloads = messages.into_iter().enumerate().map(|(index, payload)| {
         let text = letters.remainder(index, &payload.text, &covered);
         let is_new = |media: &String| !blocks.iter().any(|block| block.media.contains(media));
         Payload { text, media: payload.media.into_iter().filter(is_new).collect(), ..payload }
     });
-    left.filter(|payload| !payload.is_empty()).collect()
+    payloads.filter(|payload| !payload.is_empty()).collect()
 }
 
 /// Letters of several texts, concatenated.
@@ -40,9 +40,9 @@ struct Word {
 }
 
 impl LetterIndex {
-    fn of(said: &[Payload]) -> Self {
+    fn of(messages: &[Payload]) -> Self {
         let mut letters = Self { all: String::new(), words: Vec::new(), texts: Vec::new() };
-        for payload in said {
+        for payload in messages {
             let first = letters.all.len();
             for (byte, word) in words(&payload.text) {
                 letters.words.push(Word { letter: letters.all.len(), byte });
@@ -73,8 +73,8 @@ impl LetterIndex {
         let is_whole =
             |range: &Range<usize>| self.is_edge(range.end) && (range.start == at || self.is_edge(range.start));
         // A block may also end in the middle of a word that is too long.
-        let here = self.all[at..].starts_with(block).then(|| at..at + block.len());
-        found.into_iter().find(is_whole).or(here)
+        let direct = self.all[at..].starts_with(block).then(|| at..at + block.len());
+        found.into_iter().find(is_whole).or(direct)
     }
 
     fn is_edge(&self, letter: usize) -> bool {
@@ -89,16 +89,16 @@ impl LetterIndex {
 
     /// Returns the remainder of a text: all of it unchanged, or the pieces around what was sent.
     fn remainder(&self, index: usize, text: &str, covered: &[Range<usize>]) -> String {
-        let Some(own) = self.texts.get(index) else { return text.to_owned() };
-        let brought = covered.iter().map(|range| range.start.max(own.start)..range.end.min(own.end));
-        let mut brought = brought.filter(|range| !range.is_empty()).peekable();
-        if brought.peek().is_none() {
+        let Some(text_range) = self.texts.get(index) else { return text.to_owned() };
+        let sent = covered.iter().map(|range| range.start.max(text_range.start)..range.end.min(text_range.end));
+        let mut sent = sent.filter(|range| !range.is_empty()).peekable();
+        if sent.peek().is_none() {
             return text.to_owned();
         }
         let fences = fence::spans(text);
         let mut pieces = Vec::new();
-        let (mut letter, mut byte) = (own.start, 0);
-        for range in brought {
+        let (mut letter, mut byte) = (text_range.start, 0);
+        for range in sent {
             if letter < range.start {
                 pieces.push(piece(text, byte..self.byte(range.start), &fences));
             }
@@ -106,7 +106,7 @@ impl LetterIndex {
             let last = self.all[..range.end].char_indices().next_back().map_or(0, |(last, _)| last);
             (letter, byte) = (range.end, self.byte(last) + range.end - last);
         }
-        if letter < own.end {
+        if letter < text_range.end {
             pieces.push(piece(text, byte..text.len(), &fences));
         }
         pieces.join("\n\n")
@@ -169,10 +169,10 @@ mod tests {
 
     use super::*;
 
-    fn left(said: &[&str], delivered: &[&str]) -> Vec<String> {
-        let [said, delivered] =
-            [said, delivered].map(|texts| texts.iter().map(|text| Payload::answer(*text)).collect::<Vec<_>>());
-        remaining(said, &delivered).into_iter().map(|payload| payload.text).collect()
+    fn remaining_texts(messages: &[&str], delivered: &[&str]) -> Vec<String> {
+        let [messages, delivered] =
+            [messages, delivered].map(|texts| texts.iter().map(|text| Payload::answer(*text)).collect::<Vec<_>>());
+        remaining(messages, &delivered).into_iter().map(|payload| payload.text).collect()
     }
 
     /// Cuts a text at line ends, closing and reopening fences.
@@ -198,76 +198,82 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_brought_is_not_left() {
-        assert_eq!(left(&["One.\n\nTwo. Three."], &["One.", "Two.", "Three."]), [""; 0]);
-        assert_eq!(left(&["One.", "Two."], &["One.\n\nTwo."]), [""; 0]);
+    fn text_in_blocks_does_not_remain() {
+        assert_eq!(remaining_texts(&["One.\n\nTwo. Three."], &["One.", "Two.", "Three."]), [""; 0]);
+        assert_eq!(remaining_texts(&["One.", "Two."], &["One.\n\nTwo."]), [""; 0]);
     }
 
     #[test]
-    fn text_after_the_last_block_is_left() {
-        assert_eq!(left(&["One.\n\n  Two. Three.", "Four."], &["One."]), ["  Two. Three.", "Four."]);
-        assert_eq!(left(&["One. Two"], &["One."]), ["Two"]);
-        assert_eq!(left(&["abcdef ghi"], &["abc"]), ["def ghi"]);
+    fn text_after_the_last_block_remains() {
+        assert_eq!(remaining_texts(&["One.\n\n  Two. Three.", "Four."], &["One."]), ["  Two. Three.", "Four."]);
+        assert_eq!(remaining_texts(&["One. Two"], &["One."]), ["Two"]);
+        assert_eq!(remaining_texts(&["abcdef ghi"], &["abc"]), ["def ghi"]);
     }
 
     // Case 135, pitfall 58.
     #[test]
-    fn what_failed_between_two_blocks_is_left() {
-        assert_eq!(left(&["One.\n\nTwo.\n\nThree."], &["One.", "Three."]), ["Two."]);
-        assert_eq!(left(&["okay then\n\nok\n\nbye"], &["ok"]), ["okay then\n\nbye"]);
+    fn a_lost_block_between_two_others_remains() {
+        assert_eq!(remaining_texts(&["One.\n\nTwo.\n\nThree."], &["One.", "Three."]), ["Two."]);
+        assert_eq!(remaining_texts(&["okay then\n\nok\n\nbye"], &["ok"]), ["okay then\n\nbye"]);
     }
 
     #[test]
-    fn a_text_that_no_block_brought_is_left_as_it_is() {
+    fn a_text_in_no_block_remains_unchanged() {
         let text = "One\n\n    two\n";
-        assert_eq!(left(&[text], &["Something else"]), [text]);
-        assert_eq!(left(&[text], &[]), [text]);
+        assert_eq!(remaining_texts(&[text], &["Something else"]), [text]);
+        assert_eq!(remaining_texts(&[text], &[]), [text]);
     }
 
     #[test]
-    fn the_same_words_twice_are_said_twice() {
-        assert_eq!(left(&["ok", "ok"], &["ok"]), ["ok"]);
-        assert_eq!(left(&["ok", "ok"], &["ok", "ok"]), [""; 0]);
+    fn equal_texts_are_sent_as_often_as_written() {
+        assert_eq!(remaining_texts(&["ok", "ok"], &["ok"]), ["ok"]);
+        assert_eq!(remaining_texts(&["ok", "ok"], &["ok", "ok"]), [""; 0]);
     }
 
     #[test]
-    fn fences_that_blocks_closed_are_opened_again() {
+    fn closed_fences_are_reopened_in_the_remainder() {
         let text = "Look:\n```rust\nlet a = 1;\n    let b = 2;\n```\nDone.";
-        assert_eq!(left(&[text], &["Look:\n```rust\nlet a = 1;\n```"]), ["```rust\n    let b = 2;\n```\nDone."]);
+        assert_eq!(
+            remaining_texts(&[text], &["Look:\n```rust\nlet a = 1;\n```"]),
+            ["```rust\n    let b = 2;\n```\nDone."]
+        );
         let all = ["Look:\n```rust\nlet a = 1;\n```\n\n```rust\n    let b = 2;\n```"];
-        assert_eq!(left(&[text], &all), ["Done."]);
-        assert_eq!(left(&[text], &["```rust\n    let b = 2;\n```"]), ["Look:\n```rust\nlet a = 1;\n```\n\nDone."]);
+        assert_eq!(remaining_texts(&[text], &all), ["Done."]);
+        assert_eq!(
+            remaining_texts(&[text], &["```rust\n    let b = 2;\n```"]),
+            ["Look:\n```rust\nlet a = 1;\n```\n\nDone."]
+        );
         let code = "```rust\nlet a = 1;\n    let b = 2;\n```";
-        assert_eq!(left(&[text], &[code]), ["Look:\n\nDone."]);
+        assert_eq!(remaining_texts(&[text], &[code]), ["Look:\n\nDone."]);
     }
 
     #[test]
-    fn only_media_that_no_block_brought_are_left() {
-        let shown = |text: &str, media: &[&str]| Payload {
+    fn only_unsent_media_remain() {
+        let payload = |text: &str, media: &[&str]| Payload {
             media: media.iter().map(|&media| media.to_owned()).collect(),
             ..Payload::answer(text)
         };
-        let said = vec![shown("Look", &["./a.png", "./b.png"])];
-        assert_eq!(remaining(said, &[shown("Look", &["./a.png"])]), [shown("", &["./b.png"])]);
+        let messages = vec![payload("Look", &["./a.png", "./b.png"])];
+        assert_eq!(remaining(messages, &[payload("Look", &["./a.png"])]), [payload("", &["./b.png"])]);
     }
 
     proptest! {
         /// However a text is cut into words and whichever of them arrive: those and the remainder are the text.
         #[test]
-        fn nothing_is_lost_and_nothing_is_said_twice(
+        fn blocks_and_remainder_are_the_text(
             words in prop::collection::vec("[a-c]{1,3}", 1..12),
             until in 0usize..12,
             gap in prop::sample::select(vec![" ", "\n", "\n\n"]),
         ) {
             let text = words.join(gap);
-            let (brought, rest) = words.split_at(until.min(words.len()));
-            let blocks: Vec<_> = brought.iter().map(String::as_str).collect();
-            prop_assert_eq!(left(&[&text], &blocks).concat(), rest.join(gap));
+            let (sent, rest) = words.split_at(until.min(words.len()));
+            let blocks: Vec<_> = sent.iter().map(String::as_str).collect();
+            prop_assert_eq!(remaining_texts(&[&text], &blocks).concat(), rest.join(gap));
         }
 
         /// The same with code, whose fences are closed and reopened at cuts.
         #[test]
-        fn fences_do_not_hide_what_was_brought(
+        fn added_fences_do_not_affect_the_remainder(
             lines in prop::collection::vec(
                 prop::sample::select(vec!["one two.", "three", "", "```rs", "```", "~~~", "    let x;", "é `a` b"]),
                 0..16,
@@ -281,8 +287,8 @@ mod tests {
             let letters = |texts: &[&str]| {
                 texts.iter().flat_map(|text| words(text)).map(|(_, word)| word).collect::<String>()
             };
-            let left = left(&[&text], &blocks).concat();
-            prop_assert_eq!(letters(&blocks) + &letters(&[&left]), letters(&[&text]), "{:?} {:?}", blocks, left);
+            let remaining_texts = remaining_texts(&[&text], &blocks).concat();
+            prop_assert_eq!(letters(&blocks) + &letters(&[&remaining_texts]), letters(&[&text]), "{:?} {:?}", blocks, remaining_texts);
         }
     }
 }

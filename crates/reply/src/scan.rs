@@ -32,7 +32,7 @@ pub(crate) struct StreamScanner {
     candidate: String,
     remnant: Option<LeakRemnant>,
     leaks: LeakState,
-    joint: DirectiveGap,
+    gap: DirectiveGap,
 }
 
 /// Code state of a text.
@@ -105,7 +105,7 @@ impl StreamScanner {
                 break;
             }
         }
-        if std::mem::take(&mut self.joint.has_space) {
+        if std::mem::take(&mut self.gap.has_space) {
             self.visible.push(' ');
         }
     }
@@ -186,7 +186,7 @@ impl StreamScanner {
     /// Examines what may become a tag or directive.
     fn examine(&mut self, found: &mut MessageDirectives) {
         let candidate = &self.candidate;
-        let look = if candidate.len() > MAX_CONSTRUCT {
+        let result = if candidate.len() > MAX_CONSTRUCT {
             TagMatch::NoMatch
         } else if candidate.starts_with('<') {
             tags::match_tag(candidate).map(Construct::Tag)
@@ -195,13 +195,13 @@ impl StreamScanner {
         } else {
             leaked_calls::match_marker(candidate).map(Construct::Leak)
         };
-        match look {
+        match result {
             TagMatch::Partial => {}
             TagMatch::NoMatch => self.treat_as_text(found),
             TagMatch::Match(Construct::Tag(tag)) => self.meet_tag(tag, found),
             TagMatch::Match(Construct::Directive(directive)) => {
                 self.candidate.clear();
-                self.joint.is_fresh = true;
+                self.gap.is_fresh = true;
                 found.note(directive);
             }
             TagMatch::Match(Construct::Leak(marker)) => {
@@ -259,14 +259,14 @@ impl StreamScanner {
             self.reasoning.push(c);
             self.has_reasoning = true;
         } else if self.is_final || !self.rules.enforce_final {
-            if std::mem::take(&mut self.joint.is_fresh) && self.joint.swallows(c, self.code.last) {
+            if std::mem::take(&mut self.gap.is_fresh) && self.gap.swallows(c, self.code.last) {
                 return;
             }
-            if std::mem::take(&mut self.joint.has_space) {
+            if std::mem::take(&mut self.gap.has_space) {
                 self.visible.push(' ');
             }
             if c == ' ' {
-                self.joint.has_space = true;
+                self.gap.has_space = true;
             } else {
                 self.visible.push(c);
             }
@@ -292,7 +292,7 @@ impl<T> TagMatch<T> {
         match self {
             Self::NoMatch => TagMatch::NoMatch,
             Self::Partial => TagMatch::Partial,
-            Self::Match(it) => TagMatch::Match(f(it)),
+            Self::Match(construct) => TagMatch::Match(f(construct)),
         }
     }
 }

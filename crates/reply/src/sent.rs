@@ -60,11 +60,11 @@ pub struct WithheldText {
 /// How an answer repeats a text that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repetition {
-    /// The same words.
+    /// It has the same words.
     Same,
-    /// Whole sentences of it.
+    /// It consists of whole sentences of the text that was sent.
     Part,
-    /// All of it after a short introduction.
+    /// It has a short introduction, followed by the whole text that was sent.
     Introduced,
 }
 
@@ -82,21 +82,25 @@ impl Repetition {
 impl SentTexts {
     /// Records the start of a call. `origin` is the conversation that the run answers, and the default target.
     pub fn begin(&mut self, call: &CallId, tool: &str, arguments: &Value, origin: &Route) {
-        if let Some(piece) = SentContent::of(tool, arguments, origin) {
-            self.pending.insert(call.clone(), piece);
+        if let Some(content) = SentContent::of(tool, arguments, origin) {
+            self.pending.insert(call.clone(), content);
         }
     }
 
     /// Records the end of a call; one that failed sent nothing.
     pub fn end(&mut self, call: &CallId, is_error: bool) {
-        let Some(piece) = self.pending.remove(call).filter(|_| !is_error) else { return };
+        let Some(content) = self.pending.remove(call).filter(|_| !is_error) else { return };
         self.is_answered = true;
-        self.texts.push_back(SentText { call: call.clone(), input: self.input, text: ComparableText::of(&piece.text) });
+        self.texts.push_back(SentText {
+            call: call.clone(),
+            input: self.input,
+            text: ComparableText::of(&content.text),
+        });
         if self.texts.len() > MAX_STORED {
             self.texts.pop_front();
         }
         if self.media.len() < MAX_STORED {
-            self.media.extend(piece.media);
+            self.media.extend(content.media);
         }
     }
 
@@ -118,55 +122,58 @@ impl SentTexts {
     /// Returns how a text, written after `input` user messages, repeats what was sent, and by which call.
     pub fn repetition(&self, text: &str, input: u32) -> Option<(&CallId, Repetition)> {
         let text = ComparableText::of(text);
-        let known = self.texts.iter().filter(|sent| sent.input == input);
-        known.filter_map(|sent| Some((&sent.call, text.repeats(&sent.text)?))).next()
+        let same_input = self.texts.iter().filter(|sent| sent.input == input);
+        same_input.filter_map(|sent| Some((&sent.call, text.repeats(&sent.text)?))).next()
     }
 
     /// True if an incomplete text is a repetition so far, or may become one.
     pub fn may_repeat(&self, text: &str) -> bool {
-        let plain = ComparableText::of(text);
-        let mut known = self.texts.iter().filter(|sent| sent.input == self.input);
-        known.any(|sent| plain.may_become_part_of(&sent.text) || plain.repeats(&sent.text).is_some())
+        let comparable = ComparableText::of(text);
+        let mut same_input = self.texts.iter().filter(|sent| sent.input == self.input);
+        same_input.any(|sent| comparable.may_become_part_of(&sent.text) || comparable.repeats(&sent.text).is_some())
     }
 
     /// Returns what remains to be sent of a model's message, written after `input` user messages: all of it, or only
     /// the media that were not sent.
-    pub fn withhold(&self, said: Payload, input: u32) -> (Option<Payload>, Option<WithheldText>) {
-        let Some((call, repetition)) = self.repetition(&said.text, input) else { return (Some(said), None) };
-        let Payload { text, media, .. } = said;
+    pub fn withhold(&self, reply: Payload, input: u32) -> (Option<Payload>, Option<WithheldText>) {
+        let Some((call, repetition)) = self.repetition(&reply.text, input) else { return (Some(reply), None) };
+        let Payload { text, media, .. } = reply;
         let withheld = (!text.trim().is_empty()).then(|| WithheldText { text, call: call.clone(), repetition });
         let media: Vec<_> = media.into_iter().filter(|media| !self.media.contains(media)).collect();
-        let (kind, reply_to, is_voice) = (said.kind, said.reply_to, said.is_voice);
-        let left = Payload { kind, text: String::new(), media, reply_to, is_voice };
-        (Some(left).filter(|left| !left.is_empty()), withheld)
+        let (kind, reply_to, is_voice) = (reply.kind, reply.reply_to, reply.is_voice);
+        let remaining = Payload { kind, text: String::new(), media, reply_to, is_voice };
+        (Some(remaining).filter(|remaining| !remaining.is_empty()), withheld)
     }
 }
 
 impl SentContent {
     /// Returns what a call sends to the conversation that the run answers, if anything.
     fn of(tool: &str, arguments: &Value, origin: &Route) -> Option<Self> {
-        let given =
+        let argument =
             |name: &str| arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
-        let sends = matches!(given("action"), Some("send" | "broadcast" | "reply" | "thread-reply"));
-        let is_dry = arguments.get("dryRun").and_then(Value::as_bool) == Some(true);
-        if tool != "message" || !sends || is_dry || origin.channel.is_none() {
+        let sends = matches!(argument("action"), Some("send" | "broadcast" | "reply" | "thread-reply"));
+        let is_dry_run = arguments.get("dryRun").and_then(Value::as_bool) == Some(true);
+        if tool != "message" || !sends || is_dry_run || origin.channel.is_none() {
             return None;
         }
-        let text = given("message").or_else(|| given("content")).or_else(|| given("caption")).unwrap_or_default();
-        let named = arguments.get("targets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        let targets: Vec<_> = given("target").or_else(|| given("to")).into_iter().chain(named).collect();
-        let channel = given("provider").or_else(|| given("channel"));
-        let is_here = |to: &str| {
-            let place = Route::new(channel, Some(to), given("accountId"), given("threadId"));
-            is_same_conversation(&Route { channel: place.channel.or_else(|| origin.channel.clone()), ..place }, origin)
+        let text =
+            argument("message").or_else(|| argument("content")).or_else(|| argument("caption")).unwrap_or_default();
+        let listed = arguments.get("targets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let targets: Vec<_> = argument("target").or_else(|| argument("to")).into_iter().chain(listed).collect();
+        let channel = argument("provider").or_else(|| argument("channel"));
+        let is_origin = |to: &str| {
+            let route = Route::new(channel, Some(to), argument("accountId"), argument("threadId"));
+            is_same_conversation(&Route { channel: route.channel.or_else(|| origin.channel.clone()), ..route }, origin)
         };
-        let is_same_thread =
-            || given("threadId").is_none_or(|thread| origin.thread.as_deref().is_none_or(|own| own == thread));
-        let goes_here = if targets.is_empty() { is_same_thread() } else { targets.into_iter().any(is_here) };
-        if !goes_here {
+        let is_same_thread = || {
+            argument("threadId")
+                .is_none_or(|thread| origin.thread.as_deref().is_none_or(|origin_thread| origin_thread == thread))
+        };
+        let reaches_origin = if targets.is_empty() { is_same_thread() } else { targets.into_iter().any(is_origin) };
+        if !reaches_origin {
             return None;
         }
-        let media = ["media", "path", "filePath"].into_iter().filter_map(given).map(str::to_owned).collect();
+        let media = ["media", "path", "filePath"].into_iter().filter_map(argument).map(str::to_owned).collect();
         Some(Self { text: text.to_owned(), media })
     }
 }
@@ -177,9 +184,9 @@ pub fn is_same_conversation(one: &Route, other: &Route) -> bool {
         (Some(one), Some(other)) => one == other,
         (None, _) | (_, None) => true,
     };
-    let (Some(to), Some(there)) = (&one.to, &other.to) else { return false };
+    let (Some(to), Some(other_to)) = (&one.to, &other.to) else { return false };
     one.channel == other.channel
-        && address(to, one.channel.as_deref()) == address(there, other.channel.as_deref())
+        && address(to, one.channel.as_deref()) == address(other_to, other.channel.as_deref())
         && agrees(&one.account, &other.account)
         && agrees(&one.thread, &other.thread)
 }
@@ -246,20 +253,20 @@ impl ComparableText {
         if self.bare.is_some() || sent.bare.is_some() {
             return (self.bare == sent.bare).then_some(Repetition::Same);
         }
-        let (own, other) = (self.words.len(), sent.words.len());
-        if own == other {
+        let (length, sent_length) = (self.words.len(), sent.words.len());
+        if length == sent_length {
             return is_equal(&self.words, &sent.words).then_some(Repetition::Same);
         }
         let (chars, sent_chars) = (self.chars(), sent.chars());
         if chars.min(sent_chars) < MIN_CHARS {
             return None;
         }
-        if own < other {
+        if length < sent_length {
             let is_whole =
-                |part: &[ComparableWord]| part[0].begins && part[own - 1].ends && is_equal(&self.words, part);
-            return sent.words.windows(own).any(is_whole).then_some(Repetition::Part);
+                |part: &[ComparableWord]| part[0].begins && part[length - 1].ends && is_equal(&self.words, part);
+            return sent.words.windows(length).any(is_whole).then_some(Repetition::Part);
         }
-        let is_last = is_equal(&self.words[own - other..], &sent.words);
+        let is_last = is_equal(&self.words[length - sent_length..], &sent.words);
         (is_last && sent_chars * 100 >= chars * MIN_OVERLAP_PERCENT).then_some(Repetition::Introduced)
     }
 
@@ -267,14 +274,14 @@ impl ComparableText {
     fn may_become_part_of(&self, sent: &Self) -> bool {
         let count = self.words.len();
         // The last word may be incomplete.
-        let is_begun = |from: &[ComparableWord]| {
+        let is_prefix = |from: &[ComparableWord]| {
             from.len() >= count && from[0].begins && {
                 let last = count.saturating_sub(1);
                 is_equal(&self.words[..last], &from[..last])
                     && self.words.get(last).is_none_or(|word| from[last].text.starts_with(&word.text))
             }
         };
-        (0..sent.words.len()).any(|at| is_begun(&sent.words[at..]))
+        (0..sent.words.len()).any(|at| is_prefix(&sent.words[at..]))
     }
 }
 

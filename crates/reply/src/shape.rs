@@ -50,12 +50,12 @@ pub struct ToolFailure {
 /// How a model ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModelEnding {
-    /// With its text, which may be empty.
+    /// It wrote a text, which may be empty.
     #[default]
     Words,
     /// It asked not to reply.
     Silence,
-    /// With calls that the caller executes and answers later.
+    /// It made calls that the caller executes and answers later.
     Calls,
 }
 
@@ -101,25 +101,26 @@ impl From<ParsedReply> for Payload {
 }
 
 /// Shapes the payloads that remain to be sent at the end of a run.
-pub fn shape(turn: RunReplies<'_>) -> ShapedReplies {
-    let is_voice = turn.messages.iter().chain(turn.delivered).any(|payload| payload.is_voice);
+pub fn shape(run: RunReplies<'_>) -> ShapedReplies {
+    let is_voice = run.messages.iter().chain(run.delivered).any(|payload| payload.is_voice);
     let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
-    let was_answered = has_answer(turn.delivered) || turn.is_answered;
-    let error = turn.error.as_deref().map(failure::user_message);
-    let texts = answers(remaining::remaining(turn.messages, turn.delivered), turn.error.as_deref());
+    let was_answered = has_answer(run.delivered) || run.is_answered;
+    let error = run.error.as_deref().map(failure::user_message);
+    let texts = answers(remaining::remaining(run.messages, run.delivered), run.error.as_deref());
 
     let errors = error.map(|text| Payload { kind: Kind::Error, ..Payload::answer(text) });
-    let tools = turn.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
-    let thoughts = turn.reasoning.as_deref().and_then(reasoning::message);
-    let whole = errors.into_iter().chain(tools).chain(thoughts).filter(|payload| !turn.delivered.contains(payload));
-    let mut payloads: Vec<_> = whole.chain(texts).filter(|payload| !payload.is_empty()).collect();
+    let tools = run.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
+    let reasoning_payload = run.reasoning.as_deref().and_then(reasoning::message);
+    let complete =
+        errors.into_iter().chain(tools).chain(reasoning_payload).filter(|payload| !run.delivered.contains(payload));
+    let mut payloads: Vec<_> = complete.chain(texts).filter(|payload| !payload.is_empty()).collect();
     for payload in payloads.iter_mut().filter(|payload| !payload.media.is_empty()) {
         payload.is_voice |= is_voice;
     }
     if was_answered || has_answer(&payloads) {
         return ShapedReplies { payloads, verdict: ReplyStatus::Answered };
     }
-    let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.expectation);
+    let (fallback, verdict) = fall_back(run.failure.as_ref(), run.ending, run.expectation);
     // Without an answer, its reasoning is not sent either.
     payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != ReplyStatus::Silent);
     payloads.extend(fallback);
@@ -127,9 +128,13 @@ pub fn shape(turn: RunReplies<'_>) -> ShapedReplies {
 }
 
 /// Returns the fallback for a user who has nothing to read.
-fn fall_back(failure: Option<&ToolFailure>, ending: ModelEnding, duty: Expectation) -> (Option<Payload>, ReplyStatus) {
+fn fall_back(
+    failure: Option<&ToolFailure>,
+    ending: ModelEnding,
+    expectation: Expectation,
+) -> (Option<Payload>, ReplyStatus) {
     let serious = failure.filter(|failure| !failure.is_recoverable());
-    let told = match (ending, duty) {
+    let message = match (ending, expectation) {
         (ModelEnding::Calls, _) | (ModelEnding::Silence, Expectation::Free) => return (None, ReplyStatus::Silent),
         (ModelEnding::Words, Expectation::Free) if serious.is_none() => return (None, ReplyStatus::Silent),
         (ModelEnding::Silence, Expectation::Answer) => None,
@@ -139,7 +144,7 @@ fn fall_back(failure: Option<&ToolFailure>, ending: ModelEnding, duty: Expectati
             ToolFailure::text,
         )),
     };
-    match told {
+    match message {
         Some(text) => (Some(Payload { kind: Kind::Error, ..Payload::answer(text) }), ReplyStatus::Answered),
         None => (None, ReplyStatus::Missing),
     }
@@ -157,18 +162,18 @@ impl ToolFailure {
 }
 
 fn is_answer(payload: &Payload) -> bool {
-    let counts = match payload.kind {
+    let is_answer_kind = match payload.kind {
         Kind::Answer | Kind::Error => true,
         Kind::Reasoning | Kind::Tool | Kind::Notice => false,
     };
-    counts && !payload.is_empty()
+    is_answer_kind && !payload.is_empty()
 }
 
 /// Removes texts that only repeat the error, and explains texts that are errors themselves.
 fn answers(texts: Vec<Payload>, error: Option<&str>) -> Vec<Payload> {
     let explained = error.map(failure::user_message);
     let repeats = |text: &str| {
-        let is_same = |known: &str| known.trim() == text.trim();
+        let is_same = |other: &str| other.trim() == text.trim();
         error.is_some_and(|error| is_same(error) || failure::is_error_text(text))
             || explained.as_deref().is_some_and(is_same)
     };

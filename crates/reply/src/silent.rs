@@ -7,9 +7,9 @@ pub const TOKEN: &str = "NO_REPLY";
 
 /// True if a text is the token, ignoring case, possibly with quotes, emphasis or punctuation.
 pub fn is_silent(text: &str) -> bool {
-    let mut edges = Trimmer::default();
-    edges.push(text, &mut String::new());
-    edges.is_silent()
+    let mut trimmer = Trimmer::default();
+    trimmer.push(text, &mut String::new());
+    trimmer.is_silent()
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
 
     // Case 139, case 140, pitfall 52.
     #[test]
-    fn recorded_texts_are_judged_alike() {
+    fn recorded_texts_match_openclaw() {
         // Fixed: a text with more than the token is delivered, and the token is case-insensitive.
         let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
         for (text, was_silent) in RECORDED {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_may_be_dressed() {
+    fn the_token_may_be_decorated() {
         for text in ["\"No_Reply\".", "<b>NO_REPLY</b>", "_NO_REPLY_", "(NO_REPLY)", "“NO_REPLY”…", "NO_REPLY NO_REPLY"]
         {
             assert!(is_silent(text), "{text}");

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_known_in_any_case_with_spaces_and_attributes() {
+    fn tags_match_in_any_case_with_spaces_and_attributes() {
         for open in ["<think>", "< THINK >", "<thinking>", "<Thought mood=\"calm\">", "<\tantthinking\n>"] {
             assert_eq!(match_tag(open), is(TagName::Think, TagSide::Open), "{open}");
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tags_are_told_at_the_first_letter_that_differs() {
+    fn other_tags_are_rejected_at_the_first_different_character() {
         for maybe in ["<", "< ", "</", "<th", "<think", "<thinki", "<final a=1", "<minimax:"] {
             assert_eq!(match_tag(maybe), TagMatch::Partial, "{maybe}");
         }

@@ -106,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_an_id_is_not_answered() {
-        let nobody = Threading::new(ThreadMode::All, None);
-        assert_eq!(ids(nobody, [None, Some(ReplyTo::Current), id("m0")]), [None, None, id("m0")]);
+    fn without_a_message_id_only_named_ids_are_used() {
+        let no_id = Threading::new(ThreadMode::All, None);
+        assert_eq!(ids(no_id, [None, Some(ReplyTo::Current), id("m0")]), [None, None, id("m0")]);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_read_as_they_are_written_in_the_config() {
+    fn modes_are_parsed_from_config_values() {
         let read = ["off", " First", "ALL", "some"].map(ThreadMode::parse);
         assert_eq!(read, [Some(ThreadMode::Off), Some(ThreadMode::First), Some(ThreadMode::All), None]);
     }

@@ -8,9 +8,9 @@ use crate::{heartbeat, silent, tags::starts_with_ignore_case};
 pub(crate) struct Trimmer {
     /// Text that may turn out to be the end.
     held: String,
-    at: TrimState,
+    state: TrimState,
     /// Tokens in `held`.
-    words: TrimTokens,
+    tokens: TrimTokens,
     /// Last character that was passed on; `None` before the text starts.
     last: Option<char>,
     has_heartbeat: bool,
@@ -30,7 +30,7 @@ enum TrimState {
     #[default]
     Text,
     /// Before a token: whitespace, then possibly decoration.
-    Before { is_dressed: bool },
+    Before { is_decorated: bool },
     /// This far into a token.
     Word(&'static str, usize),
     /// In a simple HTML tag around a token; its offset in `held`.
@@ -54,12 +54,12 @@ impl Trimmer {
 
     /// True if the text, should it end here, is `NO_REPLY` and nothing else.
     pub(crate) fn is_silent(&self) -> bool {
-        self.is_end() && self.last.is_none() && self.words.silent
+        self.is_end() && self.last.is_none() && self.tokens.silent
     }
 
     /// True if the text, should it end here, has `HEARTBEAT_OK` at one of its ends.
     pub(crate) fn is_heartbeat(&self) -> bool {
-        self.has_heartbeat || (self.is_end() && self.words.heartbeat)
+        self.has_heartbeat || (self.is_end() && self.tokens.heartbeat)
     }
 
     /// Ends the text. The held text is dropped if it is an end to be removed; otherwise it is appended to `out`,
@@ -76,12 +76,12 @@ impl Trimmer {
 
     /// True if `held` is an end to be removed: only tokens, decoration and whitespace.
     fn is_end(&self) -> bool {
-        let is_whole = match self.at {
+        let is_complete = match self.state {
             TrimState::Word(word, at) => at == word.len(),
             TrimState::After => true,
             TrimState::Text | TrimState::Before { .. } | TrimState::Tag(_) => false,
         };
-        is_whole && (self.words.silent || self.words.heartbeat)
+        is_complete && (self.tokens.silent || self.tokens.heartbeat)
     }
 
     fn take(&mut self, c: char, out: &mut String) {
@@ -90,19 +90,19 @@ impl Trimmer {
         }
         let Some(next) = self.step(c) else { return self.release(c, out) };
         self.held.push(c);
-        self.at = next;
+        self.state = next;
         if let TrimState::Word(word, at) = next
             && at == word.len()
         {
-            self.words.silent |= word == silent::TOKEN;
-            self.words.heartbeat |= word == heartbeat::TOKEN;
+            self.tokens.silent |= word == silent::TOKEN;
+            self.tokens.heartbeat |= word == heartbeat::TOKEN;
         }
     }
 
     /// Releases `held`, which was not the end.
     fn release(&mut self, c: char, out: &mut String) {
         let mut held = std::mem::take(&mut self.held);
-        (self.at, self.words) = (TrimState::Text, TrimTokens::default());
+        (self.state, self.tokens) = (TrimState::Text, TrimTokens::default());
         if self.last.is_none() && !held.is_empty() {
             held.push(c);
             if let Some(rest) = heartbeat::strip_start(&held) {
@@ -114,9 +114,9 @@ impl Trimmer {
         out.push_str(&held);
         self.last = held.chars().next_back().or(self.last);
         match self.step(c) {
-            Some(at) => {
+            Some(next) => {
                 self.held.push(c);
-                self.at = at;
+                self.state = next;
             }
             None => {
                 out.push(c);
@@ -127,14 +127,14 @@ impl Trimmer {
 
     /// Returns the next state; `None` if `held` and this character cannot be an end.
     fn step(&self, c: char) -> Option<TrimState> {
-        match self.at {
-            TrimState::Text if c.is_whitespace() => Some(TrimState::Before { is_dressed: false }),
+        match self.state {
+            TrimState::Text if c.is_whitespace() => Some(TrimState::Before { is_decorated: false }),
             TrimState::Text if self.last.is_some_and(is_joined) => None,
             TrimState::Text | TrimState::Before { .. } if is_decoration(c) && !is_closing(c) => {
-                Some(TrimState::Before { is_dressed: true })
+                Some(TrimState::Before { is_decorated: true })
             }
             TrimState::Text => self.begin(c),
-            TrimState::Before { is_dressed } if c.is_whitespace() => (!is_dressed).then_some(self.at),
+            TrimState::Before { is_decorated } if c.is_whitespace() => (!is_decorated).then_some(self.state),
             TrimState::Before { .. } => self.begin(c),
             TrimState::Word(word, at) if at < word.len() => {
                 self.fits(word, at, c).then_some(TrimState::Word(word, at + 1))
@@ -144,12 +144,12 @@ impl Trimmer {
             TrimState::After => self.after(c),
             TrimState::Tag(start) => {
                 let tag = &self.held[start..];
-                let is_after = self.words.silent || self.words.heartbeat;
+                let is_after = self.tokens.silent || self.tokens.heartbeat;
                 match c {
                     '>' if is_tag(tag) && is_after => Some(TrimState::After),
-                    '>' if is_tag(tag) => Some(TrimState::Before { is_dressed: true }),
-                    '/' if tag == "<" => Some(self.at),
-                    _ => could_be_tag(tag, c).then_some(self.at),
+                    '>' if is_tag(tag) => Some(TrimState::Before { is_decorated: true }),
+                    '/' if tag == "<" => Some(self.state),
+                    _ => could_be_tag(tag, c).then_some(self.state),
                 }
             }
         }
@@ -161,11 +161,11 @@ impl Trimmer {
 
     /// Returns the state at the start of a token or tag.
     fn begin(&self, c: char) -> Option<TrimState> {
-        let words = [silent::TOKEN, heartbeat::TOKEN];
+        let tokens = [silent::TOKEN, heartbeat::TOKEN];
         if c == '<' {
             return Some(TrimState::Tag(self.held.len()));
         }
-        words.into_iter().find(|word| self.fits(word, 0, c)).map(|word| TrimState::Word(word, 1))
+        tokens.into_iter().find(|word| self.fits(word, 0, c)).map(|word| TrimState::Word(word, 1))
     }
 
     /// True if a token continues with this character. As the whole text, `NO_REPLY` is case-insensitive.

@@ -48,13 +48,13 @@ pub struct Invocation {
 }
 
 /// Returns the commands of the skills that a run may use; none gets a reserved name.
-pub fn commands(book: &SkillSet, reserved: &[&str]) -> Vec<SlashCommand> {
-    let mut taken: BTreeSet<String> = reserved.iter().map(|name| name.to_lowercase()).collect();
-    taken.insert(BY_NAME.to_owned());
+pub fn commands(skills: &SkillSet, reserved: &[&str]) -> Vec<SlashCommand> {
+    let mut used_names: BTreeSet<String> = reserved.iter().map(|name| name.to_lowercase()).collect();
+    used_names.insert(BY_NAME.to_owned());
     let mut commands = Vec::new();
-    for skill in book.usable().filter(|skill| skill.is_user_invocable) {
-        let name = unique_name(&plain(&skill.name), &taken);
-        taken.insert(name.clone());
+    for skill in skills.usable().filter(|skill| skill.is_user_invocable) {
+        let name = unique_name(&command_name(&skill.name), &used_names);
+        used_names.insert(name.clone());
         commands.push(SlashCommand {
             name,
             skill: skill.name.clone(),
@@ -90,8 +90,8 @@ pub fn invoke(commands: &[SlashCommand], text: &str) -> Option<Invocation> {
 /// model's list may be invoked.
 pub fn rewrite(invocation: &Invocation) -> String {
     let Invocation { skill, file, args, .. } = invocation;
-    let ask = format!("Read the skill \"{skill}\" ({}) and follow it for this request.", file.display());
-    if args.is_empty() { ask } else { format!("{ask}\n\nThe user wrote:\n{args}") }
+    let instruction = format!("Read the skill \"{skill}\" ({}) and follow it for this request.", file.display());
+    if args.is_empty() { instruction } else { format!("{instruction}\n\nThe user wrote:\n{args}") }
 }
 
 fn first_word(text: &str) -> (&str, &str) {
@@ -105,20 +105,20 @@ fn normalize_name(name: &str) -> String {
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-fn plain(name: &str) -> String {
+fn command_name(name: &str) -> String {
     let name = name.to_lowercase();
     let words = name.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit()).filter(|word| !word.is_empty());
-    let plain: String = words.collect::<Vec<_>>().join("_").chars().take(NAME_CHARS).collect();
-    let plain = plain.trim_end_matches('_');
-    if plain.is_empty() { BY_NAME.to_owned() } else { plain.to_owned() }
+    let command_name: String = words.collect::<Vec<_>>().join("_").chars().take(NAME_CHARS).collect();
+    let command_name = command_name.trim_end_matches('_');
+    if command_name.is_empty() { BY_NAME.to_owned() } else { command_name.to_owned() }
 }
 
 /// Returns the name itself, or with the first numeric suffix that makes it unique.
-fn unique_name(name: &str, taken: &BTreeSet<String>) -> String {
+fn unique_name(name: &str, used_names: &BTreeSet<String>) -> String {
     let numbered = (2..).map(|number: u64| {
         let end = format!("_{number}");
         format!("{}{end}", &name[..name.len().min(NAME_CHARS - end.len())])
     });
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    names.find(|name| !taken.contains(name)).unwrap_or_default()
+    names.find(|name| !used_names.contains(name)).unwrap_or_default()
 }

@@ -43,7 +43,7 @@ impl SkillRoots {
         }
     }
 
-    /// Returns every folder with its kind, in increasing precedence; also the folders to watch.
+    /// Returns every folder with its kind, in increasing precedence. These are also the folders to watch for changes.
     pub fn folders(&self) -> Vec<(SkillSource, &Path)> {
         let extra = self.extra.iter().map(|root| (SkillSource::Extra, root));
         let plugins = self.plugins.iter().map(|root| (SkillSource::Plugin, root));
@@ -137,7 +137,7 @@ pub fn discover_allowed(
         for candidate in walk.found {
             let real = candidate.real.clone();
             let (skill, notes) = match load(candidate, source, limits, allows) {
-                Ok(read) => read,
+                Ok(loaded) => loaded,
                 Err(problem) => {
                     problems.extend(problem);
                     continue;
@@ -146,11 +146,12 @@ pub fn discover_allowed(
             problems.extend(notes.into_iter().map(|note| warning(&skill.file, note)));
             let (name, file) = (skill.name.clone(), skill.file.clone());
             // Two roots may be the same folder: a home that is also a workspace.
-            if let Some((hidden, its_real)) = chosen.insert(name, (skill, real.clone()))
-                && its_real != real
+            if let Some((overridden, overridden_real)) = chosen.insert(name, (skill, real.clone()))
+                && overridden_real != real
             {
-                let what = format!("defines the skill \"{}\", which is overridden by {}", hidden.name, file.display());
-                problems.push(SkillProblem { path: hidden.file, message: what, level: ProblemLevel::Info });
+                let message =
+                    format!("defines the skill \"{}\", which is overridden by {}", overridden.name, file.display());
+                problems.push(SkillProblem { path: overridden.file, message, level: ProblemLevel::Info });
             }
         }
     }
@@ -159,8 +160,8 @@ pub fn discover_allowed(
     DiscoveredSkills { skills: chosen.into_values().map(|(skill, _)| skill).collect(), problems }
 }
 
-pub(crate) fn warning(path: &Path, what: impl Into<String>) -> SkillProblem {
-    SkillProblem { path: path.to_owned(), message: what.into(), level: ProblemLevel::Warning }
+pub(crate) fn warning(path: &Path, message: impl Into<String>) -> SkillProblem {
+    SkillProblem { path: path.to_owned(), message: message.into(), level: ProblemLevel::Warning }
 }
 
 /// Reads a candidate; a note without front matter is neither a skill nor a problem.
@@ -171,7 +172,7 @@ fn load(
     allows: &dyn Fn(&Path, &str) -> bool,
 ) -> Result<(Skill, Vec<String>), Option<SkillProblem>> {
     let SkillCandidate { file, real, kind } = candidate;
-    let text = text(&real, limits.file_bytes).map_err(|what| Some(warning(&file, what)))?;
+    let text = text(&real, limits.file_bytes).map_err(|message| Some(warning(&file, message)))?;
     if !allows(&file, &text) || !allows(&real, &text) {
         return Err(Some(warning(&file, "is ignored while a command that may have created it is running")));
     }
@@ -189,16 +190,16 @@ fn load(
 }
 
 /// Reads the text of a file, or returns what is wrong with it.
-fn text(file: &Path, most: u64) -> Result<String, String> {
+fn text(file: &Path, max_bytes: u64) -> Result<String, String> {
     // Checked before opening: opening a pipe would wait for a writer.
     let meta = fs::metadata(file).map_err(unreadable)?;
     if !meta.is_file() {
         return Err("is not a file".to_owned());
     }
     let mut bytes = Vec::new();
-    fs::File::open(file).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
-    if bytes.len() as u64 > most {
-        return Err(format!("is larger than {most} bytes, the limit for skill files"));
+    fs::File::open(file).and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(format!("is larger than {max_bytes} bytes, the limit for skill files"));
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     text.ok_or_else(|| "is not UTF-8 text".to_owned())

@@ -133,8 +133,8 @@ pub fn check_eligibility(skill: &Skill, host: &HostEnvironment, rules: &SkillRul
         skill.source == SkillSource::Bundled && !rules.allow_bundled.is_empty() && !is_named(&rules.allow_bundled);
     let is_filtered_out = rules.only.as_ref().is_some_and(|only| !only.contains(&skill.name));
     let Skill { os, always, requires, .. } = skill;
-    let needs = Requirements { os, always: *always, requires, primary_env: skill.primary_env.as_deref() };
-    let missing = missing(&needs, host, entry);
+    let requirements = Requirements { os, always: *always, requires, primary_env: skill.primary_env.as_deref() };
+    let missing = missing(&requirements, host, entry);
     let is_eligible = !is_disabled && !is_blocked_by_allowlist && missing == MissingRequirements::default();
     Eligibility { is_eligible, is_disabled, is_blocked_by_allowlist, is_filtered_out, missing }
 }
@@ -153,31 +153,35 @@ pub struct Requirements<'a> {
 }
 
 /// Returns the missing requirements.
-pub fn missing(needs: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> MissingRequirements {
-    let is_at_home = needs.os.is_empty() || needs.os.contains(&host.os);
+pub fn missing(
+    requirements: &Requirements<'_>,
+    host: &HostEnvironment,
+    entry: Option<&SkillEntry>,
+) -> MissingRequirements {
+    let is_supported_os = requirements.os.is_empty() || requirements.os.contains(&host.os);
     MissingRequirements {
-        os: if is_at_home { Vec::new() } else { needs.os.to_vec() },
-        requires: if needs.always { SkillRequirements::default() } else { lacking(needs, host, entry) },
+        os: if is_supported_os { Vec::new() } else { requirements.os.to_vec() },
+        requires: if requirements.always { SkillRequirements::default() } else { unmet(requirements, host, entry) },
         fault: entry.and_then(|entry| entry.fault.clone()),
     }
 }
 
-fn lacking(needs: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> SkillRequirements {
-    let SkillRequirements { bins, any_bins, env, config } = needs.requires;
-    let without = |names: &[String], is_there: &dyn Fn(&str) -> bool| {
-        names.iter().filter(|name| !is_there(name)).cloned().collect::<Vec<_>>()
+fn unmet(requirements: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> SkillRequirements {
+    let SkillRequirements { bins, any_bins, env, config } = requirements.requires;
+    let absent = |names: &[String], is_present: &dyn Fn(&str) -> bool| {
+        names.iter().filter(|name| !is_present(name)).cloned().collect::<Vec<_>>()
     };
     let has_key = entry.and_then(|entry| entry.api_key.as_ref()).is_some_and(|key| !key.is_empty());
     let is_set = |name: &str| {
         host.env.contains_key(name)
             || entry.and_then(|entry| entry.env.get(name)).is_some_and(|value| !value.is_empty())
-            || has_key && needs.primary_env == Some(name)
+            || has_key && requirements.primary_env == Some(name)
     };
     let has_any = any_bins.iter().any(|name| host.has_program(name));
     SkillRequirements {
-        bins: without(bins, &|name| host.has_program(name)),
+        bins: absent(bins, &|name| host.has_program(name)),
         any_bins: if has_any { Vec::new() } else { any_bins.clone() },
-        env: without(env, &is_set),
-        config: without(config, &|path| host.has_config(path)),
+        env: absent(env, &is_set),
+        config: absent(config, &|path| host.has_config(path)),
     }
 }

@@ -107,11 +107,11 @@ fn yaml(text: &str) -> Result<Map<String, Value>, String> {
         serde_saphyr::from_str_with_options::<Value>(text, options)
     };
     // YAML forbids tabs for indentation, but editors insert them.
-    let read = attempt(text).or_else(|error| match without_tabs(text) {
+    let parsed = attempt(text).or_else(|error| match without_tabs(text) {
         Cow::Borrowed(_) => Err(error),
         Cow::Owned(text) => attempt(&text),
     });
-    match read {
+    match parsed {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err("not a mapping".to_owned()),
@@ -125,8 +125,8 @@ fn without_tabs(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let lines = text.split_inclusive('\n').map(|line| {
-        let words = line.trim_start_matches([' ', '\t']);
-        line[..line.len() - words.len()].replace('\t', "  ") + words
+        let content = line.trim_start_matches([' ', '\t']);
+        line[..line.len() - content.len()].replace('\t', "  ") + content
     });
     Cow::Owned(lines.collect())
 }
@@ -154,17 +154,17 @@ fn key_of(line: &str) -> Option<&str> {
 /// Returns the value of the first chunk; the others follow it in the file and may turn out to be part of it.
 fn value(chunks: &[KeyChunk]) -> Option<Value> {
     let first = chunks.first()?;
-    let read = alone(&first.text).or_else(|| literal(chunks)).or_else(|| alone(&indented(&first.text)));
-    Some(read.unwrap_or_else(|| Value::String(plain(&first.text))))
+    let parsed = parse_alone(&first.text).or_else(|| literal(chunks)).or_else(|| parse_alone(&indented(&first.text)));
+    Some(parsed.unwrap_or_else(|| Value::String(plain(&first.text))))
 }
 
 /// Returns the value if the lines are valid YAML on their own.
-fn alone(text: &str) -> Option<Value> {
+fn parse_alone(text: &str) -> Option<Value> {
     let fields = yaml(text).ok()?;
     fields.into_iter().next().map(|(_, value)| value)
 }
 
-/// Parses a literal whose inner keys are at the start of their lines.
+/// Parses a JSON5 literal that spans several chunks, because its inner keys are at the start of their lines.
 fn literal(chunks: &[KeyChunk]) -> Option<Value> {
     let (first, rest) = chunks.split_first()?;
     let mut text = after_key(&first.text).to_owned();
@@ -185,16 +185,16 @@ fn after_key(text: &str) -> &str {
 fn indented(text: &str) -> String {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
-    let below = lines.take_while(|line| line.starts_with([' ', '\t']) || line.trim().is_empty());
-    first.to_owned() + &below.collect::<String>()
+    let continuation = lines.take_while(|line| line.starts_with([' ', '\t']) || line.trim().is_empty());
+    first.to_owned() + &continuation.collect::<String>()
 }
 
 /// Returns the text of a value on one line, without surrounding quotes.
 fn plain(text: &str) -> String {
     let text = indented(text);
-    let words = after_key(&text).split_whitespace().collect::<Vec<_>>().join(" ");
-    let quoted = ['"', '\''].iter().find_map(|quote| words.strip_prefix(*quote)?.strip_suffix(*quote));
-    quoted.map_or_else(|| words.clone(), ToOwned::to_owned)
+    let line = after_key(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let quoted = ['"', '\''].iter().find_map(|quote| line.strip_prefix(*quote)?.strip_suffix(*quote));
+    quoted.map_or_else(|| line.clone(), ToOwned::to_owned)
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn got(text: &str, key: &str) -> Option<Value> {
+    fn value_of(text: &str, key: &str) -> Option<Value> {
         FrontMatter::read(text).and_then(|matter| matter.get(key))
     }
 
@@ -216,39 +216,39 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_yaml_spoils_itself_only() {
+    fn an_invalid_yaml_line_affects_only_itself() {
         let text = "---\nname: x\ndescription: Use when: it rains\nmetadata:\n  openclaw:\n    os: [linux]\n---\n";
-        assert_eq!(got(text, "description"), Some(json!("Use when: it rains")));
-        assert_eq!(got(text, "metadata"), Some(json!({"openclaw": {"os": ["linux"]}})));
+        assert_eq!(value_of(text, "description"), Some(json!("Use when: it rains")));
+        assert_eq!(value_of(text, "metadata"), Some(json!({"openclaw": {"os": ["linux"]}})));
     }
 
     #[test]
     fn a_literal_may_have_its_keys_at_the_start_of_a_line() {
         let text = "---\ndescription: a: b\nmetadata: {\nopenclaw: { // ours\nemoji: 'x',\n},\n}\nhomepage: h\n---\n";
-        assert_eq!(got(text, "metadata"), Some(json!({"openclaw": {"emoji": "x"}})));
-        assert_eq!(got(text, "homepage"), Some(json!("h")));
+        assert_eq!(value_of(text, "metadata"), Some(json!({"openclaw": {"emoji": "x"}})));
+        assert_eq!(value_of(text, "homepage"), Some(json!("h")));
     }
 
     #[test]
-    fn a_block_of_text_is_read_beside_a_broken_line() {
+    fn a_block_scalar_is_read_beside_an_invalid_line() {
         let text = "---\nname: [x\ndescription: >\n  one\n  two\nother: |\n  a\n  b\n---\n";
-        assert_eq!(got(text, "description"), Some(json!("one two\n")));
-        assert_eq!(got(text, "other"), Some(json!("a\nb\n")));
-        assert_eq!(got(text, "name"), Some(json!("[x")));
+        assert_eq!(value_of(text, "description"), Some(json!("one two\n")));
+        assert_eq!(value_of(text, "other"), Some(json!("a\nb\n")));
+        assert_eq!(value_of(text, "name"), Some(json!("[x")));
     }
 
     #[test]
     fn an_unclosed_front_matter_ends_at_a_blank_line() {
         let text = "---\nname: x\ndescription: y\n\n# Title\nhomepage: z\n";
-        assert_eq!(got(text, "description"), Some(json!("y")));
-        assert_eq!(got(text, "homepage"), None);
+        assert_eq!(value_of(text, "description"), Some(json!("y")));
+        assert_eq!(value_of(text, "homepage"), None);
     }
 
     #[test]
-    fn deep_nesting_is_refused_without_harm() {
+    fn deep_nesting_does_not_panic() {
         for (open, close) in [("[", "]"), ("{a:", "}"), ("{\"a\":", "}"), ("- ", ""), ("? ", "")] {
             let deep = format!("---\nmetadata: {}1{}\n---\n", open.repeat(20_000), close.repeat(20_000));
-            assert!(got(&deep, "metadata").is_some(), "{open}");
+            assert!(value_of(&deep, "metadata").is_some(), "{open}");
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_reader_panic(text in anything_like_front_matter(), marked in any::<bool>()) {
+        fn no_text_makes_the_parser_panic(text in anything_like_front_matter(), marked in any::<bool>()) {
             let text = if marked { format!("---\n{text}\n---\nbody") } else { text };
             if let Some(matter) = FrontMatter::read(&text) {
                 for key in ["name", "description", "metadata"] {

@@ -33,26 +33,28 @@ impl Default for PromptLimits {
 /// Returns the list of skills for a system prompt; empty if there is nothing to list.
 ///
 /// If it is too long, descriptions are omitted; if it still is, it states how many skills are omitted.
-pub fn block(book: &SkillSet, limits: &PromptLimits, home: Option<&Path>) -> String {
-    let visible: Vec<_> = book.usable().filter(|skill| !skill.is_hidden_from_model).collect();
+pub fn block(skills: &SkillSet, limits: &PromptLimits, home: Option<&Path>) -> String {
+    let visible: Vec<_> = skills.usable().filter(|skill| !skill.is_hidden_from_model).collect();
     let listed = &visible[..visible.len().min(limits.max_skills)];
     if listed.is_empty() {
         return String::new();
     }
     for detail in [Detail::Full, Detail::Short] {
         let items: Vec<_> = listed.iter().map(|skill| item(skill, detail, home)).collect();
-        let whole = framed(&items, visible.len() - listed.len());
-        if length(&whole) <= limits.chars {
-            return whole;
+        let list = framed(&items, visible.len() - listed.len());
+        if length(&list) <= limits.chars {
+            return list;
         }
     }
     // The longest possible last line is assumed, so that the real one fits.
-    let Some(mut room) = limits.chars.checked_sub(length(&framed(&[], visible.len()))) else { return String::new() };
+    let Some(mut remaining) = limits.chars.checked_sub(length(&framed(&[], visible.len()))) else {
+        return String::new();
+    };
     let mut items: Vec<_> = listed.iter().map(|skill| item(skill, Detail::Short, home)).collect();
     items.retain(|item| {
-        let rest = room.checked_sub(length(item));
-        room = rest.unwrap_or(room);
-        rest.is_some()
+        let after = remaining.checked_sub(length(item));
+        remaining = after.unwrap_or(remaining);
+        after.is_some()
     });
     if items.is_empty() { String::new() } else { framed(&items, visible.len() - items.len()) }
 }
@@ -70,15 +72,15 @@ fn item(skill: &Skill, detail: Detail, home: Option<&Path>) -> String {
         item.push_str(&format!("    <description>{}</description>\n", escaped(&description)));
     }
     let location = match home.and_then(|home| skill.file.strip_prefix(home).ok()) {
-        Some(below) => format!("~/{}", below.display()),
+        Some(relative) => format!("~/{}", relative.display()),
         None => skill.file.display().to_string(),
     };
     item + &format!("    <location>{}</location>\n  </skill>\n", escaped(&location))
 }
 
-fn framed(items: &[String], left_out: usize) -> String {
+fn framed(items: &[String], omitted: usize) -> String {
     let list = format!("{INTRO}\n\n<available_skills>\n{}</available_skills>", items.concat());
-    match left_out {
+    match omitted {
         0 => list,
         1 => list + "\n1 more skill is not listed here.",
         more => list + &format!("\n{more} more skills are not listed here."),
@@ -90,11 +92,11 @@ fn length(text: &str) -> usize {
 }
 
 /// Truncates a text to this many characters, with an ellipsis as the last one.
-pub(crate) fn truncate(text: &str, most: usize) -> String {
-    if length(text) <= most {
+pub(crate) fn truncate(text: &str, max_chars: usize) -> String {
+    if length(text) <= max_chars {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['…']).collect()
+    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 fn escaped(text: &str) -> String {

@@ -133,7 +133,7 @@ pub(crate) fn read(text: &str, origin: SkillOrigin) -> Result<(Skill, Vec<String
     let mut notes = Vec::new();
 
     let Some(description) = text_of("description") else {
-        return Err(matter.yaml_error().map_or(Error::NoDescription, |flaw| Error::Broken(flaw.to_owned())));
+        return Err(matter.yaml_error().map_or(Error::NoDescription, |error| Error::Broken(error.to_owned())));
     };
     let name = text_of("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(origin.name);
     let length = name.chars().count();
@@ -141,7 +141,7 @@ pub(crate) fn read(text: &str, origin: SkillOrigin) -> Result<(Skill, Vec<String
         return Err(Error::LongName(length));
     }
     let meta = manifest(matter.get("metadata"), &mut notes);
-    let own = |key: &str| lookup(&meta, key).and_then(as_text);
+    let manifest_text = |key: &str| lookup(&meta, key).and_then(as_text);
     let list = |key: &str| lookup(&meta, key).map(as_list).unwrap_or_default();
     let tool = text_of("command-tool");
     let is_dispatched = text_of("command-dispatch").is_some_and(|kind| kind.eq_ignore_ascii_case("tool"));
@@ -150,10 +150,10 @@ pub(crate) fn read(text: &str, origin: SkillOrigin) -> Result<(Skill, Vec<String
     }
     let skill = Skill {
         description,
-        homepage: own("homepage").or_else(|| ["homepage", "website", "url"].into_iter().find_map(text_of)),
-        key: own("skillKey").unwrap_or_else(|| name.clone()),
-        primary_env: own("primaryEnv"),
-        emoji: own("emoji").or_else(|| text_of("emoji")),
+        homepage: manifest_text("homepage").or_else(|| ["homepage", "website", "url"].into_iter().find_map(text_of)),
+        key: manifest_text("skillKey").unwrap_or_else(|| name.clone()),
+        primary_env: manifest_text("primaryEnv"),
+        emoji: manifest_text("emoji").or_else(|| text_of("emoji")),
         os: list("os"),
         always: lookup(&meta, "always").and_then(as_bool).unwrap_or(false),
         requires: requires(lookup(&meta, "requires")),
@@ -202,8 +202,8 @@ pub fn requires(value: Option<&Value>) -> SkillRequirements {
 
 /// Collapses whitespace and removes control characters.
 pub fn on_one_line(text: &str) -> String {
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    words.chars().filter(|c| !c.is_control()).collect()
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    joined.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// Returns the text of a scalar or of a list's items; `None` if it is empty.

@@ -39,10 +39,10 @@ impl JudgedSkill {
 
 impl SkillSet {
     /// Checks the eligibility of the discovered skills.
-    pub fn new(found: DiscoveredSkills, host: HostEnvironment, rules: SkillRules) -> Self {
+    pub fn new(discovered: DiscoveredSkills, host: HostEnvironment, rules: SkillRules) -> Self {
         let judged = |skill| JudgedSkill { verdict: check_eligibility(&skill, &host, &rules), skill };
-        let skills = found.skills.into_iter().map(judged).collect();
-        Self { skills, problems: found.problems, host, rules }
+        let skills = discovered.skills.into_iter().map(judged).collect();
+        Self { skills, problems: discovered.problems, host, rules }
     }
 
     /// Returns the skills that a run may use, by name.
@@ -55,16 +55,16 @@ impl SkillSet {
 /// child processes only, never for a log.
 ///
 /// The process environment takes precedence over the rules, and the first skill that provides a variable wins.
-pub fn environment(book: &SkillSet) -> BTreeMap<String, String> {
+pub fn environment(skills: &SkillSet) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
-    for skill in book.usable() {
-        let asked = skill.requires.env.iter().chain(&skill.primary_env);
-        let own = asked.filter_map(|name| Some((name, book.host.env.get(name)?)));
-        let entry = book.rules.entries.get(&skill.key);
+    for skill in skills.usable() {
+        let requested = skill.requires.env.iter().chain(&skill.primary_env);
+        let from_host = requested.filter_map(|name| Some((name, skills.host.env.get(name)?)));
+        let entry = skills.rules.entries.get(&skill.key);
         let key = skill.primary_env.as_ref().zip(entry.and_then(|entry| entry.api_key.as_ref()));
-        let given = entry.into_iter().flat_map(|entry| &entry.env).chain(key);
-        let given = given.map(|(name, value)| (name, book.host.env.get(name).unwrap_or(value)));
-        for (name, value) in own.chain(given) {
+        let from_rules = entry.into_iter().flat_map(|entry| &entry.env).chain(key);
+        let from_rules = from_rules.map(|(name, value)| (name, skills.host.env.get(name).unwrap_or(value)));
+        for (name, value) in from_host.chain(from_rules) {
             if is_name(name) && !value.is_empty() && !value.contains('\0') {
                 variables.entry(name.clone()).or_insert_with(|| value.clone());
             }

@@ -17,11 +17,11 @@ const INSTALLERS: [&str; 5] = ["uv", "node", "brew", "go", "download"];
 /// Builds the report about a workspace's skills for clients.
 ///
 /// Config values are not included, only whether they are set: a path may refer to a channel with its token.
-pub fn report(book: &SkillSet, workspace: &Path, managed: &Path) -> Value {
+pub fn report(skills: &SkillSet, workspace: &Path, managed: &Path) -> Value {
     json!({
         "workspaceDir": workspace.to_string_lossy(),
         "managedSkillsDir": managed.to_string_lossy(),
-        "skills": book.skills.iter().map(|judged| state(judged, &book.host)).collect::<Vec<_>>(),
+        "skills": skills.skills.iter().map(|judged| state(judged, &skills.host)).collect::<Vec<_>>(),
     })
 }
 
@@ -43,7 +43,7 @@ fn state(judged: &JudgedSkill, host: &HostEnvironment) -> Value {
         }
     }
     let MissingRequirements { os, requires, fault } = &verdict.missing;
-    let is_checked = |path: &String| json!({"path": path, "satisfied": host.has_config(path)});
+    let config_check = |path: &String| json!({"path": path, "satisfied": host.has_config(path)});
     let rest = json!({
         "always": skill.always,
         "disabled": verdict.is_disabled,
@@ -54,9 +54,9 @@ fn state(judged: &JudgedSkill, host: &HostEnvironment) -> Value {
         "modelVisible": judged.is_usable() && !skill.is_hidden_from_model,
         "userInvocable": skill.is_user_invocable,
         "commandVisible": judged.is_usable() && skill.is_user_invocable,
-        "requirements": needs(&skill.requires, &skill.os),
-        "missing": needs(requires, os),
-        "configChecks": skill.requires.config.iter().map(is_checked).collect::<Vec<_>>(),
+        "requirements": requirements_json(&skill.requires, &skill.os),
+        "missing": requirements_json(requires, os),
+        "configChecks": skill.requires.config.iter().map(config_check).collect::<Vec<_>>(),
         "install": installers(skill, host),
     });
     if let (Value::Object(state), Value::Object(rest)) = (&mut state, rest) {
@@ -68,31 +68,31 @@ fn state(judged: &JudgedSkill, host: &HostEnvironment) -> Value {
     state
 }
 
-fn needs(requires: &SkillRequirements, os: &[String]) -> Value {
+fn requirements_json(requires: &SkillRequirements, os: &[String]) -> Value {
     let SkillRequirements { bins, any_bins, env, config } = requires;
     json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
 }
 
 /// Returns the preferred installer of a skill; all of them if there are only downloads, which belong together.
 fn installers(skill: &Skill, host: &HostEnvironment) -> Vec<Value> {
-    let ways: Vec<Installer<'_>> =
-        skill.install.iter().filter_map(Installer::read).filter(|way| way.is_for(&host.os)).collect();
+    let candidates: Vec<Installer<'_>> =
+        skill.install.iter().filter_map(Installer::read).filter(|installer| installer.is_for(&host.os)).collect();
     if !skill.os.is_empty() && !skill.os.contains(&host.os) {
         return Vec::new();
     }
     let prefs = &host.config["skills"]["install"];
     let manager = prefs["nodeManager"].as_str().unwrap_or("npm");
-    let told = |(at, way): (usize, &Installer<'_>)| way.to_json(at, manager);
-    if ways.iter().all(|way| way.kind == "download") {
-        return ways.iter().enumerate().map(told).collect();
+    let render = |(at, installer): (usize, &Installer<'_>)| installer.to_json(at, manager);
+    if candidates.iter().all(|installer| installer.kind == "download") {
+        return candidates.iter().enumerate().map(render).collect();
     }
     let (has_brew, prefers_brew) = (host.has_program("brew"), prefs["preferBrew"].as_bool().unwrap_or(true));
-    let rank = |way: &Installer<'_>| match way.kind {
+    let rank = |installer: &Installer<'_>| match installer.kind {
         "brew" if has_brew && prefers_brew => 0,
         "brew" if !has_brew => INSTALLERS.len() + 1,
         kind => 1 + INSTALLERS.iter().position(|known| *known == kind).unwrap_or(INSTALLERS.len()),
     };
-    ways.iter().enumerate().min_by_key(|(at, way)| (rank(way), *at)).map(told).into_iter().collect()
+    candidates.iter().enumerate().min_by_key(|(at, installer)| (rank(installer), *at)).map(render).into_iter().collect()
 }
 
 /// One of a skill's `install` entries.
@@ -105,8 +105,8 @@ struct Installer<'a> {
 impl<'a> Installer<'a> {
     fn read(value: &'a Value) -> Option<Self> {
         let fields = value.as_object()?;
-        let written = lookup(fields, "kind").or_else(|| lookup(fields, "type")).and_then(as_text)?.to_lowercase();
-        let kind = INSTALLERS.into_iter().find(|kind| *kind == written)?;
+        let kind_name = lookup(fields, "kind").or_else(|| lookup(fields, "type")).and_then(as_text)?.to_lowercase();
+        let kind = INSTALLERS.into_iter().find(|kind| *kind == kind_name)?;
         Some(Self { kind, fields })
     }
 
@@ -124,16 +124,17 @@ impl<'a> Installer<'a> {
     }
 
     fn to_json(&self, at: usize, manager: &str) -> Value {
-        let with = |what: &str, tool: &str| self.text(what).map(|what| format!("Install {what} ({tool})"));
+        let install_label =
+            |subject: &str, tool: &str| self.text(subject).map(|subject| format!("Install {subject} ({tool})"));
         let last = |url: String| url.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
-        let own = self.text("label");
+        let author_label = self.text("label");
         let label = match self.kind {
             // The package manager is the user's choice, so an author's label would be wrong about it.
-            "node" => with("package", manager).or(own),
-            "brew" => own.or_else(|| with("formula", "brew")),
-            "go" => own.or_else(|| with("module", "go")),
-            "uv" => own.or_else(|| with("package", "uv")),
-            _ => own.or_else(|| self.text("url").map(|url| format!("Download {}", last(url)))),
+            "node" => install_label("package", manager).or(author_label),
+            "brew" => author_label.or_else(|| install_label("formula", "brew")),
+            "go" => author_label.or_else(|| install_label("module", "go")),
+            "uv" => author_label.or_else(|| install_label("package", "uv")),
+            _ => author_label.or_else(|| self.text("url").map(|url| format!("Download {}", last(url)))),
         };
         json!({
             "id": self.text("id").unwrap_or_else(|| format!("{}-{at}", self.kind)),

@@ -71,12 +71,12 @@ impl<'a> RootWalk<'a> {
         }
         if walk.found.len() > limits.candidates {
             walk.found.truncate(limits.candidates);
-            let what = format!("holds more than {} skills; the rest is not read", limits.candidates);
-            walk.problems.push(warning(root, what));
+            let message = format!("holds more than {} skills; the rest is not read", limits.candidates);
+            walk.problems.push(warning(root, message));
         }
         if walk.seen.len() > limits.folders {
-            let what = format!("holds more than {} folders; the rest is not searched for skills", limits.folders);
-            walk.problems.push(warning(root, what));
+            let message = format!("holds more than {} folders; the rest is not searched for skills", limits.folders);
+            walk.problems.push(warning(root, message));
         }
         walk.found.sort_by(|a, b| a.file.cmp(&b.file));
         walk
@@ -84,8 +84,8 @@ impl<'a> RootWalk<'a> {
 
     fn enter(&mut self, path: PathBuf, real: PathBuf, depth: usize) {
         // One more than the limit is stored, to detect that there are more.
-        let is_worth_it = depth <= self.limits.depth && self.seen.len() <= self.limits.folders;
-        if is_worth_it && self.seen.insert(real.clone()) && self.seen.len() <= self.limits.folders {
+        let is_within_limits = depth <= self.limits.depth && self.seen.len() <= self.limits.folders;
+        if is_within_limits && self.seen.insert(real.clone()) && self.seen.len() <= self.limits.folders {
             self.waiting.push_back(QueuedFolder { path, real, depth });
         }
     }
@@ -97,7 +97,7 @@ impl<'a> RootWalk<'a> {
         let file = folder.path.join("SKILL.md");
         if file.symlink_metadata().is_ok() {
             // Everything below belongs to this skill.
-            let real = self.inside(&file, folder.real.join("SKILL.md"));
+            let real = self.resolve_inside(&file, folder.real.join("SKILL.md"));
             self.found.extend(real.map(|real| SkillCandidate { file, real, kind: Kind::Folder }));
             return;
         }
@@ -120,7 +120,7 @@ impl<'a> RootWalk<'a> {
             if !is_note && fs::metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
                 continue;
             }
-            let Some(real) = self.inside(&path, folder.real.join(&name)) else { continue };
+            let Some(real) = self.resolve_inside(&path, folder.real.join(&name)) else { continue };
             if real.is_dir() {
                 self.enter(path, real, folder.depth + 1);
             } else if is_note {
@@ -130,28 +130,28 @@ impl<'a> RootWalk<'a> {
     }
 
     /// Returns the real path of something in the root, unless it is a dangling symlink or leads outside.
-    fn inside(&mut self, path: &Path, plain: PathBuf) -> Option<PathBuf> {
+    fn resolve_inside(&mut self, path: &Path, unresolved: PathBuf) -> Option<PathBuf> {
         if !path.is_symlink() {
-            return Some(plain);
+            return Some(unresolved);
         }
         match fs::canonicalize(path) {
             Ok(real) if real.starts_with(&self.real_root) => Some(real),
             Ok(_) => {
-                let what = format!(
+                let message = format!(
                     "is a symbolic link that leads out of {}, so it is not followed; add its target to \
                      skills.load.extraDirs",
                     self.root.display()
                 );
-                self.problems.push(warning(path, what));
+                self.problems.push(warning(path, message));
                 None
             }
             Err(error) => {
-                let what = if error.kind() == io::ErrorKind::NotFound {
+                let message = if error.kind() == io::ErrorKind::NotFound {
                     "is a broken symbolic link".to_owned()
                 } else {
                     format!("is a symbolic link that cannot be followed: {}", error.kind())
                 };
-                self.problems.push(warning(path, what));
+                self.problems.push(warning(path, message));
                 None
             }
         }

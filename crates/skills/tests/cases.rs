@@ -23,8 +23,8 @@ datatest_stable::harness! { { test = case, root = "tests/cases", pattern = r"exp
 fn case(expected: &Path) -> datatest_stable::Result<()> {
     let folder = expected.parent().unwrap();
     let found = discover(&roots(folder), &LIMITS);
-    let told = told(&found).replace(folder.to_str().unwrap(), "$CASE");
-    assert!(told == fs::read_to_string(expected)?, "{} should hold, if this is right:\n{told}", expected.display());
+    let report = report(&found).replace(folder.to_str().unwrap(), "$CASE");
+    assert!(report == fs::read_to_string(expected)?, "{} should hold, if this is right:\n{report}", expected.display());
     assert_eq!(discover(&roots(folder), &LIMITS), found, "a second look");
     Ok(())
 }
@@ -42,7 +42,7 @@ fn roots(folder: &Path) -> SkillRoots {
     }
 }
 
-fn told(found: &DiscoveredSkills) -> String {
+fn report(found: &DiscoveredSkills) -> String {
     let problems = found.problems.iter().map(|problem| {
         let level = match problem.level {
             ProblemLevel::Info => "info",
@@ -50,13 +50,13 @@ fn told(found: &DiscoveredSkills) -> String {
         };
         format!("{level}: {problem}\n")
     });
-    let parts = found.skills.iter().map(tell).chain([problems.collect()]);
+    let parts = found.skills.iter().map(describe).chain([problems.collect()]);
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-fn tell(skill: &Skill) -> String {
-    let mut told = String::new();
-    let mut line = |key: &str, value: String| writeln!(told, "{key}: {value}").unwrap();
+fn describe(skill: &Skill) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| writeln!(text, "{key}: {value}").unwrap();
     line("name", format!("{:?}", skill.name));
     line("description", format!("{:?}", skill.description));
     line("file", skill.file.display().to_string());
@@ -77,8 +77,8 @@ fn tell(skill: &Skill) -> String {
             line(key, format!("{list:?}"));
         }
     }
-    for way in &skill.install {
-        line("install", way.to_string());
+    for installer in &skill.install {
+        line("install", installer.to_string());
     }
     let flags = [
         ("always", skill.always),
@@ -91,5 +91,5 @@ fn tell(skill: &Skill) -> String {
     if let Some(dispatch) = &skill.dispatch {
         line("dispatch", dispatch.tool.clone());
     }
-    told
+    text
 }

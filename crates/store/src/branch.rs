@@ -27,19 +27,19 @@ use crate::timeline::TruncatedInput;
 /// lost. So is a message without a parent: old versions wrote such messages, and a file with two roots comes from a
 /// program that abandoned an unanswered message, which is kept here.
 pub fn path(entries: &[Entry]) -> Vec<&Entry> {
-    let mut places: HashMap<&EntryId, usize> = HashMap::with_capacity(entries.len());
+    let mut indices: HashMap<&EntryId, usize> = HashMap::with_capacity(entries.len());
     let mut parents = Vec::with_capacity(entries.len());
-    for (at, entry) in entries.iter().enumerate() {
-        let before = at.checked_sub(1);
+    for (index, entry) in entries.iter().enumerate() {
+        let previous = index.checked_sub(1);
         parents.push(match (&entry.parent_id, &entry.kind) {
-            (Some(parent), _) => places.get(parent).copied().or(before),
-            (None, Kind::Message(_)) => before,
+            (Some(parent), _) => indices.get(parent).copied().or(previous),
+            (None, Kind::Message(_)) => previous,
             (None, Kind::ModelChange(_) | Kind::Other(_)) => None,
         });
-        places.insert(&entry.id, at);
+        indices.insert(&entry.id, index);
     }
     let last = entries.len().checked_sub(1);
-    let mut path: Vec<_> = std::iter::successors(last, |&at| parents[at]).map(|at| &entries[at]).collect();
+    let mut path: Vec<_> = std::iter::successors(last, |&index| parents[index]).map(|index| &entries[index]).collect();
     path.reverse();
     path
 }
@@ -53,7 +53,7 @@ pub fn all_messages(entries: &[Entry]) -> Vec<Arc<Message>> {
 /// Like [`all_messages`], with the entry ids.
 pub fn all_message_entries(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
-        Kind::Message(said) => Some((entry.id.clone(), Arc::new(said.message.clone()))),
+        Kind::Message(message) => Some((entry.id.clone(), Arc::new(message.message.clone()))),
         Kind::ModelChange(_) | Kind::Other(_) => None,
     });
     messages.collect()
@@ -97,8 +97,8 @@ pub fn view(entries: &[Entry]) -> ContextView {
     let path = path(entries);
     let left_out = excluded_entries(&path);
     let path: Vec<_> = path.into_iter().filter(|entry| !left_out.contains(entry.id.as_str())).collect();
-    let void = undone_entries(&path);
-    let counts = |entry: &&Entry| !void.contains(entry.id.as_str());
+    let undone = undone_entries(&path);
+    let counts = |entry: &&Entry| !undone.contains(entry.id.as_str());
     let lines = path.iter().enumerate().rev().filter(|(_, entry)| counts(entry));
     let Some((at, compaction)) = lines.filter_map(|(at, entry)| Some((at, Compaction::of(entry)?))).next() else {
         return ContextView { lines: visible_messages(&path).collect(), ..ContextView::default() };
@@ -149,8 +149,8 @@ pub struct CompactionInfo {
 /// Returns the compactions on the path to the last entry, oldest first.
 pub fn compactions(entries: &[Entry]) -> Vec<CompactionInfo> {
     let path = path(entries);
-    let void = undone_entries(&path);
-    let compacted = |entry: &&Entry| {
+    let undone = undone_entries(&path);
+    let info = |entry: &&Entry| {
         let compaction = Compaction::of(entry)?;
         Some(CompactionInfo {
             id: entry.id.clone(),
@@ -160,10 +160,10 @@ pub fn compactions(entries: &[Entry]) -> Vec<CompactionInfo> {
             tokens_after: compaction.details.get("tokensAfter").and_then(Value::as_u64),
             strategy: compaction.details.get("way").and_then(Value::as_str).map(str::to_owned),
             truncated: truncated(compaction.details),
-            is_undone: void.contains(entry.id.as_str()),
+            is_undone: undone.contains(entry.id.as_str()),
         })
     };
-    path.iter().filter_map(compacted).collect()
+    path.iter().filter_map(info).collect()
 }
 
 /// Reads from a compaction's details how much of the newest message was kept; `None` if all of it.
@@ -203,11 +203,11 @@ pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
 fn visible_messages<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = (EntryId, Arc<Message>)> + 'a {
     entries.iter().filter_map(|entry| {
         let message = match &entry.kind {
-            Kind::Message(said) => match &said.message {
-                Message::Other(fields) => foreign::message(fields),
-                spoken @ (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_)) => Some(spoken.clone()),
+            Kind::Message(entry_message) => match &entry_message.message {
+                Message::Other(fields) => foreign::convert_message(fields),
+                visible @ (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_)) => Some(visible.clone()),
             },
-            Kind::Other(fields) => foreign::line(fields),
+            Kind::Other(fields) => foreign::convert_entry(fields),
             Kind::ModelChange(_) => None,
         };
         Some((entry.id.clone(), Arc::new(message?)))
@@ -227,15 +227,15 @@ struct Compaction<'a> {
 impl<'a> Compaction<'a> {
     fn of(entry: &'a Entry) -> Option<Self> {
         let Kind::Other(fields) = &entry.kind else { return None };
-        let is_one = word(fields, "type") == Some("compaction");
-        let summary = word(fields, "summary").filter(|_| is_one)?;
+        let is_one = string_field(fields, "type") == Some("compaction");
+        let summary = string_field(fields, "summary").filter(|_| is_one)?;
         let details = fields.get("details").unwrap_or(&Value::Null);
         let before = fields.get("tokensBefore").and_then(Value::as_u64);
-        Some(Self { summary, first_kept: word(fields, "firstKeptEntryId"), details, before })
+        Some(Self { summary, first_kept: string_field(fields, "firstKeptEntryId"), details, before })
     }
 }
 
-fn word<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+fn string_field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     fields.get(name).and_then(Value::as_str)
 }
 

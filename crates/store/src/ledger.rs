@@ -61,55 +61,56 @@ impl Ledger {
         if let Rec::Accept(accept) = rec {
             return self.accept(accept, refused);
         }
-        let Some(known) = self.runs.get_mut(run) else { return Verdict::Skipped };
-        if matches!(known.row.state, RunState::Ended(_)) {
+        let Some(entry) = self.runs.get_mut(run) else { return Verdict::Skipped };
+        if matches!(entry.row.state, RunState::Ended(_)) {
             return Verdict::Skipped;
         }
-        if let Some(open) = &mut known.open {
-            open.note(rec, (&known.row, self.processes.len()));
+        if let Some(open) = &mut entry.open {
+            open.note(rec, (&entry.row, self.processes.len()));
         }
         match rec {
             Rec::Start(start) => {
-                known.row.session = Some(start.header.id.clone());
-                match known.row.started_at {
-                    Some(_) => known.row.resumed_at.push(start.at),
-                    None => known.row.started_at = Some(start.at),
+                entry.row.session = Some(start.header.id.clone());
+                match entry.row.started_at {
+                    Some(_) => entry.row.resumed_at.push(start.at),
+                    None => entry.row.started_at = Some(start.at),
                 }
-                known.row.state = RunState::Running;
+                entry.row.state = RunState::Running;
             }
             Rec::Input(input) => {
-                known.row.hold.iter_mut().for_each(|hold| hold.is_reentered = hold.released_at.is_some());
-                let waiting =
-                    |guest: &&RunId| self.runs.get(*guest).is_some_and(|guest| guest.row.state == RunState::Accepted);
-                let guests: Vec<_> =
-                    input.absorbs.iter().filter(|guest| *guest != run).filter(waiting).cloned().collect();
+                entry.row.hold.iter_mut().for_each(|hold| hold.is_reentered = hold.released_at.is_some());
+                let waiting = |absorbed: &&RunId| {
+                    self.runs.get(*absorbed).is_some_and(|absorbed| absorbed.row.state == RunState::Accepted)
+                };
+                let absorbed_runs: Vec<_> =
+                    input.absorbs.iter().filter(|absorbed| *absorbed != run).filter(waiting).cloned().collect();
                 let started_at = self.runs.get(run).and_then(|host| host.row.started_at);
-                for guest in &guests {
-                    if let Some(guest) = self.runs.get_mut(guest) {
-                        guest.row.state = RunState::Absorbed(run.clone());
-                        guest.row.session = Some(input.session.clone());
-                        guest.row.started_at = started_at;
-                        guest.row.host = Some(run.clone());
+                for absorbed in &absorbed_runs {
+                    if let Some(absorbed) = self.runs.get_mut(absorbed) {
+                        absorbed.row.state = RunState::Absorbed(run.clone());
+                        absorbed.row.session = Some(input.session.clone());
+                        absorbed.row.started_at = started_at;
+                        absorbed.row.host = Some(run.clone());
                     }
                 }
                 if let Some(host) = self.runs.get_mut(run) {
-                    host.absorbed.extend(guests);
+                    host.absorbed.extend(absorbed_runs);
                 }
             }
-            Rec::Hold { at, .. } if known.row.state == RunState::Running => {
-                known.row.state = RunState::Held;
-                known.row.hold = Some(Hold { held_at: *at, released_at: None, is_reentered: false });
+            Rec::Hold { at, .. } if entry.row.state == RunState::Running => {
+                entry.row.state = RunState::Held;
+                entry.row.hold = Some(Hold { held_at: *at, released_at: None, is_reentered: false });
             }
-            Rec::Release { at, .. } if known.row.state == RunState::Held => {
-                known.row.state = RunState::Accepted;
-                known.row.hold.iter_mut().for_each(|hold| hold.released_at = Some(*at));
+            Rec::Release { at, .. } if entry.row.state == RunState::Held => {
+                entry.row.state = RunState::Accepted;
+                entry.row.hold.iter_mut().for_each(|hold| hold.released_at = Some(*at));
             }
             Rec::Hold { .. } | Rec::Release { .. } => return Verdict::Skipped,
             Rec::Terminal { ended, .. } => {
-                let mut over = std::mem::take(&mut known.absorbed);
-                over.retain(|guest| self.runs.get(guest).is_some_and(|guest| guest.open.is_some()));
-                over.push(run.clone());
-                for run in over {
+                let mut ended_runs = std::mem::take(&mut entry.absorbed);
+                ended_runs.retain(|absorbed| self.runs.get(absorbed).is_some_and(|absorbed| absorbed.open.is_some()));
+                ended_runs.push(run.clone());
+                for run in ended_runs {
                     self.end(run, RunState::Ended(ended.clone()));
                 }
             }
@@ -127,16 +128,16 @@ impl Ledger {
     }
 
     fn accept(&mut self, accept: &Accept, refused: &mut RefusedRuns) -> Verdict {
-        let before = accept.origin.as_ref().and_then(|origin| self.origins.get(origin));
-        if let Some(LedgerRun { row, .. }) = before.and_then(|run| self.runs.get(run)) {
+        let previous = accept.origin.as_ref().and_then(|origin| self.origins.get(origin));
+        if let Some(LedgerRun { row, .. }) = previous.and_then(|run| self.runs.get(run)) {
             refused.0.push(accept.run.clone());
             return Verdict::Duplicate(Box::new(row.clone()));
         }
         if let Some(LedgerRun { row, .. }) = self.runs.get(&accept.run) {
             refused.0.push(accept.run.clone());
-            let same = (&row.principal, &row.method, &row.fingerprint)
+            let is_same_request = (&row.principal, &row.method, &row.fingerprint)
                 == (&accept.principal, &accept.method, &accept.fingerprint);
-            return if same { Verdict::Duplicate(Box::new(row.clone())) } else { Verdict::Conflict };
+            return if is_same_request { Verdict::Duplicate(Box::new(row.clone())) } else { Verdict::Conflict };
         }
         let row = RunRow {
             run: accept.run.clone(),
@@ -163,15 +164,15 @@ impl Ledger {
         };
         let origin = accept.origin.clone();
         self.origins.extend(origin.clone().map(|origin| (origin, accept.run.clone())));
-        let known = LedgerRun { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
-        self.runs.insert(accept.run.clone(), known);
+        let entry = LedgerRun { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
+        self.runs.insert(accept.run.clone(), entry);
         Verdict::Stored
     }
 
     fn end(&mut self, run: RunId, state: RunState) {
-        if let Some(known) = self.runs.get_mut(&run) {
-            known.row.state = state;
-            known.open = None;
+        if let Some(entry) = self.runs.get_mut(&run) {
+            entry.row.state = state;
+            entry.open = None;
             self.ended.push_back(run);
         }
         if self.ended.len() > MAX_ENDED_RUNS
@@ -183,45 +184,47 @@ impl Ledger {
     }
 
     /// Records the end of the process that had the store open.
-    pub fn process_ended(&mut self, how: ProcessEnd) {
-        self.processes.push(how);
+    pub fn process_ended(&mut self, end: ProcessEnd) {
+        self.processes.push(end);
     }
 
     /// Returns the row of a run.
     pub fn row(&self, run: &RunId) -> Option<RunRow> {
-        self.runs.get(run).map(|known| known.row.clone())
+        self.runs.get(run).map(|entry| entry.row.clone())
     }
 
     /// Returns stored runs, newest first.
-    pub fn list(&self, look: &RunQuery) -> Vec<RunRow> {
-        let before = look.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |known| known.order));
-        let is_meant =
-            |known: &&LedgerRun| known.order < before && look.key.as_ref().is_none_or(|key| known.row.key == *key);
-        let mut found: Vec<_> = self.runs.values().filter(is_meant).collect();
-        found.sort_by_key(|known| std::cmp::Reverse(known.order));
-        found.into_iter().take(look.limit).map(|known| known.row.clone()).collect()
+    pub fn list(&self, query: &RunQuery) -> Vec<RunRow> {
+        let before_order =
+            query.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |entry| entry.order));
+        let is_match = |entry: &&LedgerRun| {
+            entry.order < before_order && query.key.as_ref().is_none_or(|key| entry.row.key == *key)
+        };
+        let mut found: Vec<_> = self.runs.values().filter(is_match).collect();
+        found.sort_by_key(|entry| std::cmp::Reverse(entry.order));
+        found.into_iter().take(query.limit).map(|entry| entry.row.clone()).collect()
     }
 
     /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, events are
     /// stored as `<id>#[<chat>]`; `event` may then be the id alone.
     pub fn find_by_event(&self, event: &str) -> Option<RunId> {
-        let is_named =
-            |name: &str| name.strip_prefix(event).is_some_and(|rest| rest.is_empty() || rest.starts_with("#["));
-        self.origins.iter().find(|(origin, _)| is_named(&origin.event)).map(|(_, run)| run.clone())
+        let matches_event =
+            |name: &str| name.strip_prefix(event).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with("#["));
+        self.origins.iter().find(|(origin, _)| matches_event(&origin.event)).map(|(_, run)| run.clone())
     }
 
     /// Returns the unfinished runs in the order of acceptance. `after` returns the transcript entries that follow a
     /// run's message.
     pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<UnfinishedRun> {
         // An absorbed run may have ended on its own.
-        let is_guest = |row: &RunRow| matches!(row.state, RunState::Absorbed(_));
-        let waits = |known: &&LedgerRun| !matches!(known.row.state, RunState::Absorbed(_));
-        let mut open: Vec<_> = self.runs.values().filter(waits).collect();
-        open.sort_by_key(|known| known.order);
-        let unfinished = |known: &LedgerRun| {
-            let open = known.open.as_ref()?;
+        let is_absorbed = |row: &RunRow| matches!(row.state, RunState::Absorbed(_));
+        let is_independent = |entry: &&LedgerRun| !matches!(entry.row.state, RunState::Absorbed(_));
+        let mut open: Vec<_> = self.runs.values().filter(is_independent).collect();
+        open.sort_by_key(|entry| entry.order);
+        let unfinished = |entry: &LedgerRun| {
+            let open = entry.open.as_ref()?;
             Some(UnfinishedRun {
-                row: known.row.clone(),
+                row: entry.row.clone(),
                 accept: open.accept.clone(),
                 attempts: open
                     .attempts
@@ -229,9 +232,9 @@ impl Ledger {
                     .map(|&(started_at, process)| self.attempt(started_at, process))
                     .collect(),
                 aborted: open.aborted,
-                entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
+                entries: open.input.as_ref().map(|input| after(&entry.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
-                absorbed: self.in_order(&known.absorbed).filter(is_guest).collect(),
+                absorbed: self.in_order(&entry.absorbed).filter(is_absorbed).collect(),
                 deliveries: Vec::new(),
             })
         };
@@ -244,9 +247,9 @@ impl Ledger {
 
     /// Returns the rows of these runs in the order of acceptance.
     fn in_order(&self, runs: &[RunId]) -> impl Iterator<Item = RunRow> {
-        let mut known: Vec<_> = runs.iter().filter_map(|run| self.runs.get(run)).collect();
-        known.sort_by_key(|known| known.order);
-        known.into_iter().map(|known| known.row.clone())
+        let mut entries: Vec<_> = runs.iter().filter_map(|run| self.runs.get(run)).collect();
+        entries.sort_by_key(|entry| entry.order);
+        entries.into_iter().map(|entry| entry.row.clone())
     }
 }
 
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_run_takes_its_records_with_it() {
+    fn records_of_a_refused_run_are_skipped() {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.apply(&accept("a", "x"), &mut RefusedRuns::default()), Verdict::Stored);
         let mut batch = RefusedRuns::default();

@@ -90,7 +90,7 @@ pub trait Store: Send + Sync {
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
 
     /// Returns stored runs, newest first.
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error>;
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error>;
 
     /// Finds a run by external id: an inbound channel event, a delivery, or the platform's message id of a delivery.
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error>;

@@ -34,9 +34,9 @@ struct MemoryInner {
 
 impl MemoryStore {
     /// Simulates a restart after a process that ended this way.
-    pub fn restart(&self, how: ProcessEnd) {
+    pub fn restart(&self, end: ProcessEnd) {
         let mut inner = self.lock();
-        inner.ledger.process_ended(how);
+        inner.ledger.process_ended(end);
         inner.outbox.mark_unknown();
     }
 
@@ -89,8 +89,8 @@ impl Store for MemoryStore {
         let inner = self.lock();
         let mut found = inner.ledger.unfinished(|row, input| {
             let entries = row.session.as_ref().and_then(|session| inner.transcripts.get(session));
-            let behind = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
-            behind.cloned().collect()
+            let following = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
+            following.cloned().collect()
         });
         found.iter_mut().for_each(|found| found.deliveries = inner.outbox.of_run(&found.row.run));
         Ok(found)
@@ -100,8 +100,8 @@ impl Store for MemoryStore {
         Ok(self.lock().outbox.undelivered())
     }
 
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
-        Ok(self.lock().ledger.list(look))
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
+        Ok(self.lock().ledger.list(query))
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
@@ -151,8 +151,8 @@ impl MemoryInner {
                 }
                 return Verdict::Archived(None);
             }
-            Rec::Queue(delivery) => return kept(self.outbox.queue(*delivery)),
-            Rec::Deliver { id, state, at } => return kept(self.outbox.mark(&id, &state, at)),
+            Rec::Queue(delivery) => return stored_or_skipped(self.outbox.queue(*delivery)),
+            Rec::Deliver { id, state, at } => return stored_or_skipped(self.outbox.mark(&id, &state, at)),
             Rec::Accept(_)
             | Rec::Start(_)
             | Rec::ToolIntent { .. }
@@ -181,6 +181,6 @@ impl MemoryInner {
     }
 }
 
-fn kept(is_kept: bool) -> Verdict {
-    if is_kept { Verdict::Stored } else { Verdict::Skipped }
+fn stored_or_skipped(is_stored: bool) -> Verdict {
+    if is_stored { Verdict::Stored } else { Verdict::Skipped }
 }

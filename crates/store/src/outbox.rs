@@ -58,7 +58,7 @@ pub struct ReplyDelivery {
 pub struct Delivery {
     /// Delivery id; a known id is not queued again.
     pub id: String,
-    /// Run that sends it. It is queued only while that run has not ended, so before its end in the same batch.
+    /// Run that sends it. The delivery is rejected once that run has ended; a batch must queue it before the run's end.
     pub run: Option<RunId>,
     /// Destination.
     pub target: DeliveryTarget,
@@ -214,14 +214,14 @@ impl Outbox {
 
     /// Changes the state of a delivery; returns `false` if the transition is not allowed.
     pub(crate) fn mark(&mut self, id: &str, wanted: &DeliveryState, at: u64) -> bool {
-        let Some(place) = self.0.iter().position(|row| row.delivery.id == id) else { return false };
-        let (before, row) = (&self.0[..place], &self.0[place]);
-        let mut before = before.iter().filter(|other| other.delivery.target == row.delivery.target);
-        if *wanted == DeliveryState::Sending && before.any(|other| other.blocks_others(at)) {
+        let Some(index) = self.0.iter().position(|row| row.delivery.id == id) else { return false };
+        let (earlier, row) = (&self.0[..index], &self.0[index]);
+        let mut earlier = earlier.iter().filter(|other| other.delivery.target == row.delivery.target);
+        if *wanted == DeliveryState::Sending && earlier.any(|other| other.blocks_others(at)) {
             return false;
         }
         let Some(next) = row.next(wanted, at) else { return false };
-        self.0[place] = next;
+        self.0[index] = next;
         true
     }
 

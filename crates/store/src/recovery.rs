@@ -56,30 +56,32 @@ pub enum RecoveryPlan {
 }
 
 /// Decides about one run.
-pub fn plan(found: &UnfinishedRun, now_ms: u64) -> RecoveryPlan {
-    let own = own_entries(&found.row.run, &found.entries);
+pub fn plan(run: &UnfinishedRun, now_ms: u64) -> RecoveryPlan {
+    let own = own_entries(&run.row.run, &run.entries);
     let last = last_answer(own);
-    let answers = || last.map(|(at, said)| known_results(found, at, said, now_ms)).unwrap_or_default();
-    let interrupted = |why: &str| {
-        let message = format!("INTERRUPTED: {why}");
-        RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers())
+    let results = || last.map(|(at, assistant)| known_results(run, at, assistant, now_ms)).unwrap_or_default();
+    let interrupted = |cause: &str| {
+        let message = format!("INTERRUPTED: {cause}");
+        RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), results())
     };
-    if let Some(reason) = found.aborted {
-        return RecoveryPlan::End(Outcome::Aborted(reason), answers());
+    if let Some(reason) = run.aborted {
+        return RecoveryPlan::End(Outcome::Aborted(reason), results());
     }
     match last {
-        Some((_, said)) if said.stop_reason == StopReason::Error => {
-            let message = said.error_message.clone().unwrap_or_else(|| "the model failed".to_owned());
+        Some((_, assistant)) if assistant.stop_reason == StopReason::Error => {
+            let message = assistant.error_message.clone().unwrap_or_else(|| "the model failed".to_owned());
             return RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Model, message }), Vec::new());
         }
-        Some((_, said)) if said.stop_reason == StopReason::Aborted => {
+        Some((_, assistant)) if assistant.stop_reason == StopReason::Aborted => {
             return RecoveryPlan::End(Outcome::Aborted(AbortReason::User), Vec::new());
         }
-        Some((_, said)) if said.tool_calls().next().is_none() => return RecoveryPlan::End(Outcome::Done, Vec::new()),
+        Some((_, assistant)) if assistant.tool_calls().next().is_none() => {
+            return RecoveryPlan::End(Outcome::Done, Vec::new());
+        }
         Some(_) | None => {}
     }
-    let hold = found.row.hold;
-    match (&found.row.state, hold) {
+    let hold = run.row.hold;
+    match (&run.row.state, hold) {
         (RunState::Held, Some(hold)) if now_ms.saturating_sub(hold.held_at) <= MAX_HOLD_MS => {
             return RecoveryPlan::StayHeld;
         }
@@ -87,20 +89,20 @@ pub fn plan(found: &UnfinishedRun, now_ms: u64) -> RecoveryPlan {
         (RunState::Accepted, Some(hold)) if hold.is_released() => return RecoveryPlan::Reenter,
         (RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Ended(_), _) => {}
     }
-    if own.len() < found.entries.len() {
+    if own.len() < run.entries.len() {
         return interrupted("the end of the run could not be stored, and the session continued without it");
     }
-    if found.accept.options.on_restart == OnRestart::Interrupt {
+    if run.accept.options.on_restart == OnRestart::Interrupt {
         return interrupted("the program was restarted, and the sender requested an error instead of a resume");
     }
-    if now_ms.saturating_sub(queued_at(&found.row)) > MAX_AGE_MS {
+    if now_ms.saturating_sub(queued_at(&run.row)) > MAX_AGE_MS {
         return interrupted("the program was restarted, and the run was accepted more than an hour ago");
     }
-    match found.row.state {
+    match run.row.state {
         RunState::Accepted => RecoveryPlan::Requeue,
-        RunState::Running if is_crash_loop(found, now_ms) => RecoveryPlan::Hold(answers()),
+        RunState::Running if is_crash_loop(run, now_ms) => RecoveryPlan::Hold(results()),
         RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) | RunState::Held => {
-            RecoveryPlan::Resume(answers())
+            RecoveryPlan::Resume(results())
         }
     }
 }
@@ -111,12 +113,12 @@ fn queued_at(row: &RunRow) -> u64 {
 }
 
 /// True if a run was active at enough crashes to be their likely cause. A crash is dated by the run's next start.
-fn is_crash_loop(found: &UnfinishedRun, now_ms: u64) -> bool {
-    let since = queued_at(&found.row);
-    let attempts: Vec<_> = found.attempts.iter().filter(|attempt| attempt.started_at >= since).collect();
-    let noticed_at = |n: usize| attempts.get(n + 1).map_or(now_ms, |next| next.started_at);
+fn is_crash_loop(run: &UnfinishedRun, now_ms: u64) -> bool {
+    let since = queued_at(&run.row);
+    let attempts: Vec<_> = run.attempts.iter().filter(|attempt| attempt.started_at >= since).collect();
+    let crash_time = |n: usize| attempts.get(n + 1).map_or(now_ms, |next| next.started_at);
     let crashed = |n: &usize| attempts[*n].process == ProcessEnd::Crashed;
-    let in_a_row: Vec<_> = (0..attempts.len()).rev().take_while(crashed).map(noticed_at).collect();
+    let in_a_row: Vec<_> = (0..attempts.len()).rev().take_while(crashed).map(crash_time).collect();
     let is_recent = |at: &u64| now_ms.saturating_sub(*at) <= CRASH_WINDOW_MS;
     in_a_row.len() >= MAX_CRASHES_EVER || in_a_row.get(MAX_CRASHES - 1).is_some_and(is_recent)
 }
@@ -138,36 +140,36 @@ pub fn own_entries<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
 fn last_answer(entries: &[Entry]) -> Option<(usize, &Assistant)> {
     let last =
         entries.iter().rposition(|entry| matches!(message(entry), Some(Message::User(_) | Message::Assistant(_))))?;
-    assistant(&entries[last]).map(|said| (last, said))
+    assistant(&entries[last]).map(|assistant| (last, assistant))
 }
 
 /// Returns the assistant message of an entry, if it is one.
 pub fn assistant(entry: &Entry) -> Option<&Assistant> {
     match message(entry)? {
-        Message::Assistant(said) => Some(said),
+        Message::Assistant(assistant) => Some(assistant),
         Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
     }
 }
 
 fn message(entry: &Entry) -> Option<&Message> {
     match &entry.kind {
-        Kind::Message(said) => Some(&said.message),
+        Kind::Message(entry_message) => Some(&entry_message.message),
         Kind::ModelChange(_) | Kind::Other(_) => None,
     }
 }
 
-/// Returns the known results of calls in `said` that are not in the transcript yet: results of finished tools, and
+/// Returns the known results of calls in `assistant` that are not in the transcript yet: results of finished tools, and
 /// "unknown" for calls with side effects that were active.
-fn known_results(found: &UnfinishedRun, at: usize, said: &Assistant, now_ms: u64) -> Vec<ToolResult> {
+fn known_results(run: &UnfinishedRun, position: usize, assistant: &Assistant, now_ms: u64) -> Vec<ToolResult> {
     let is_written = |id: &str| {
-        let results = found.entries[at..].iter().filter_map(message);
+        let results = run.entries[position..].iter().filter_map(message);
         results.into_iter().any(|message| matches!(message, Message::ToolResult(result) if result.tool_call_id == id))
     };
-    let open = said.tool_calls().filter(|call| !is_written(&call.id));
+    let open = assistant.tool_calls().filter(|call| !is_written(&call.id));
     open.filter_map(|call| {
         let id = CallId::parse(&call.id).ok()?;
         // A model may reuse an id in a later message, so the last row counts.
-        match found.tools.iter().rev().find(|row| row.call == id)? {
+        match run.tools.iter().rev().find(|row| row.call == id)? {
             ToolRow { result: Some(result), .. } => Some(result.clone()),
             ToolRow { class: ToolClass::Effect, .. } => Some(unknown(&call.id, &call.name, now_ms)),
             ToolRow { class: ToolClass::Read | ToolClass::Idempotent, .. } => None,
@@ -176,14 +178,14 @@ fn known_results(found: &UnfinishedRun, at: usize, said: &Assistant, now_ms: u64
     .collect()
 }
 
-fn unknown(call: &str, name: &str, at: u64) -> ToolResult {
+fn unknown(call: &str, name: &str, timestamp: u64) -> ToolResult {
     ToolResult {
         tool_call_id: call.to_owned(),
         tool_name: name.to_owned(),
         content: vec![Block::text(UNKNOWN_RESULT)],
         details: None,
         is_error: true,
-        timestamp: at,
+        timestamp,
         extra: serde_json::Map::new(),
     }
 }
@@ -200,7 +202,7 @@ mod tests {
 
     const NOW: u64 = 10_000_000;
 
-    fn found(state: RunState) -> UnfinishedRun {
+    fn unfinished_run(state: RunState) -> UnfinishedRun {
         let (run, key) = (RunId::parse("r").unwrap(), AgentId::main().main_session());
         UnfinishedRun {
             row: RunRow {
@@ -247,13 +249,13 @@ mod tests {
         Entry { kind: Kind::message(message), id, parent_id: None, timestamp }
     }
 
-    fn says(calls: &[&str], stop_reason: StopReason) -> Entry {
+    fn assistant_entry(calls: &[&str], stop_reason: StopReason) -> Entry {
         let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "t".to_owned(), ..ToolCall::default() };
         let content = calls.iter().map(|id| Block::ToolCall(call(id))).collect();
         entry(Message::Assistant(Assistant { content, stop_reason, ..Assistant::default() }))
     }
 
-    fn answer(id: &str) -> ToolResult {
+    fn tool_result(id: &str) -> ToolResult {
         ToolResult { content: vec![Block::text("done")], is_error: false, ..unknown(id, "t", 1) }
     }
 
@@ -262,33 +264,36 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_goes_back_in_line_and_what_was_at_work_goes_on() {
-        assert_eq!(plan(&found(RunState::Accepted), NOW), RecoveryPlan::Requeue);
-        assert_eq!(plan(&found(RunState::Running), NOW), RecoveryPlan::Resume(Vec::new()));
+    fn unstarted_runs_are_requeued_and_active_ones_resume() {
+        assert_eq!(plan(&unfinished_run(RunState::Accepted), NOW), RecoveryPlan::Requeue);
+        assert_eq!(plan(&unfinished_run(RunState::Running), NOW), RecoveryPlan::Resume(Vec::new()));
     }
 
     #[test]
-    fn a_final_answer_is_not_asked_for_again() {
-        let mut done = found(RunState::Running);
-        done.entries = vec![says(&[], StopReason::Stop)];
+    fn a_run_with_a_final_answer_is_not_resumed() {
+        let mut done = unfinished_run(RunState::Running);
+        done.entries = vec![assistant_entry(&[], StopReason::Stop)];
         assert_eq!(plan(&done, NOW), RecoveryPlan::End(Outcome::Done, Vec::new()));
     }
 
     #[test]
-    fn effects_are_not_repeated_reads_are_and_answers_are_kept() {
-        let mut run = found(RunState::Running);
-        run.entries = vec![says(&["a", "b", "c", "d"], StopReason::ToolUse), entry(Message::ToolResult(answer("a")))];
+    fn side_effects_are_not_repeated_and_results_are_kept() {
+        let mut run = unfinished_run(RunState::Running);
+        run.entries = vec![
+            assistant_entry(&["a", "b", "c", "d"], StopReason::ToolUse),
+            entry(Message::ToolResult(tool_result("a"))),
+        ];
         run.tools = vec![
-            row("a", ToolClass::Effect, Some(answer("a"))),
+            row("a", ToolClass::Effect, Some(tool_result("a"))),
             row("b", ToolClass::Effect, None),
-            row("c", ToolClass::Read, Some(answer("c"))),
+            row("c", ToolClass::Read, Some(tool_result("c"))),
             row("d", ToolClass::Idempotent, None),
         ];
-        assert_eq!(plan(&run, NOW), RecoveryPlan::Resume(vec![unknown("b", "t", NOW), answer("c")]));
+        assert_eq!(plan(&run, NOW), RecoveryPlan::Resume(vec![unknown("b", "t", NOW), tool_result("c")]));
     }
 
     #[test]
-    fn a_recorded_stop_an_old_run_a_report_and_a_circle_end() {
+    fn aborted_old_interrupting_and_abandoned_runs_end() {
         let ended = |run: &UnfinishedRun| match plan(run, NOW) {
             RecoveryPlan::End(outcome, _) => outcome.error().unwrap().to_owned(),
             other @ (RecoveryPlan::Requeue
@@ -299,18 +304,18 @@ mod tests {
                 panic!("{other:?}")
             }
         };
-        let mut stopped = found(RunState::Running);
+        let mut stopped = unfinished_run(RunState::Running);
         stopped.aborted = Some(AbortReason::User);
         assert_eq!(ended(&stopped), "aborted");
-        let mut old = found(RunState::Accepted);
+        let mut old = unfinished_run(RunState::Accepted);
         old.row.accepted_at = NOW - MAX_AGE_MS - 1;
         assert!(ended(&old).starts_with("INTERRUPTED"));
-        let mut report = found(RunState::Running);
-        report.accept.options.on_restart = OnRestart::Interrupt;
-        assert!(ended(&report).starts_with("INTERRUPTED"));
-        let mut left = found(RunState::Running);
-        left.entries = vec![entry(Message::User(User::text("next", 0))), says(&[], StopReason::Stop)];
-        assert!(ended(&left).contains("continued without it"));
+        let mut interrupting = unfinished_run(RunState::Running);
+        interrupting.accept.options.on_restart = OnRestart::Interrupt;
+        assert!(ended(&interrupting).starts_with("INTERRUPTED"));
+        let mut abandoned = unfinished_run(RunState::Running);
+        abandoned.entries = vec![entry(Message::User(User::text("next", 0))), assistant_entry(&[], StopReason::Stop)];
+        assert!(ended(&abandoned).contains("continued without it"));
     }
 
     // D72
@@ -318,27 +323,27 @@ mod tests {
     fn only_a_run_that_was_active_at_every_crash_of_a_loop_is_held() {
         use ProcessEnd::{Crashed, Stopped};
         let minute = 60_000;
-        let held = |state, starts: &[(u64, ProcessEnd)]| {
-            let mut run = found(state);
+        let is_held = |state, starts: &[(u64, ProcessEnd)]| {
+            let mut run = unfinished_run(state);
             run.row.accepted_at = NOW - 59 * minute;
             run.attempts = starts.iter().map(|&(ago, process)| attempt(NOW - ago, process)).collect();
             plan(&run, NOW) == RecoveryPlan::Hold(Vec::new())
         };
         let loop_of_three = [(30 * minute, Crashed), (2 * minute, Crashed), (minute, Crashed)];
-        assert!(held(RunState::Running, &loop_of_three), "the first start may be long ago, the crashes are not");
-        assert!(!held(RunState::Accepted, &[]));
-        assert!(!held(RunState::Running, &loop_of_three[1..]), "two crashes");
-        assert!(!held(RunState::Running, &[(3 * minute, Crashed), (2 * minute, Stopped), (minute, Crashed)]));
-        let slow: Vec<_> = (1..=9).rev().map(|n| (n * 6 * minute, Crashed)).collect();
-        assert!(!held(RunState::Running, &slow), "crashes that are far apart");
-        let mut more = slow;
-        more.insert(0, (58 * minute, Crashed));
-        assert!(held(RunState::Running, &more), "ten of them");
+        assert!(is_held(RunState::Running, &loop_of_three), "the first start may be long ago, the crashes are not");
+        assert!(!is_held(RunState::Accepted, &[]));
+        assert!(!is_held(RunState::Running, &loop_of_three[1..]), "two crashes");
+        assert!(!is_held(RunState::Running, &[(3 * minute, Crashed), (2 * minute, Stopped), (minute, Crashed)]));
+        let spread_out: Vec<_> = (1..=9).rev().map(|n| (n * 6 * minute, Crashed)).collect();
+        assert!(!is_held(RunState::Running, &spread_out), "crashes that are far apart");
+        let mut ten = spread_out;
+        ten.insert(0, (58 * minute, Crashed));
+        assert!(is_held(RunState::Running, &ten), "ten of them");
     }
 
     #[test]
     fn a_held_run_waits_a_day_and_a_released_one_starts_over() {
-        let mut run = found(RunState::Held);
+        let mut run = unfinished_run(RunState::Held);
         run.row.accepted_at = 0;
         run.row.hold = Some(Hold { held_at: NOW - 5, released_at: None, is_reentered: false });
         assert_eq!(plan(&run, NOW), RecoveryPlan::StayHeld);

@@ -276,18 +276,18 @@ impl RunTimeline {
     pub const MAX: usize = 200;
 
     /// Stores ordered spans. Those beyond the maximum become one span.
-    pub fn new(mut steps: Vec<TimelineSpan>) -> Self {
-        if steps.len() > Self::MAX {
-            let rest = steps.split_off(Self::MAX - 1);
-            let from = steps.iter().rev().find(|step| !step.what.is_aside()).map_or(0, |step| step.to);
-            let last = rest.iter().rev().find(|step| !step.what.is_aside());
-            steps.extend(last.map(|last| TimelineSpan {
+    pub fn new(mut spans: Vec<TimelineSpan>) -> Self {
+        if spans.len() > Self::MAX {
+            let excess = spans.split_off(Self::MAX - 1);
+            let from = spans.iter().rev().find(|span| !span.what.is_aside()).map_or(0, |span| span.to);
+            let last = excess.iter().rev().find(|span| !span.what.is_aside());
+            spans.extend(last.map(|last| TimelineSpan {
                 from,
                 to: last.to,
-                what: SpanKind::More { steps: rest.len() as u64 },
+                what: SpanKind::More { steps: excess.len() as u64 },
             }));
         }
-        Self(steps)
+        Self(spans)
     }
 
     /// Returns all spans.
@@ -297,30 +297,30 @@ impl RunTimeline {
 
     /// Returns how much of the run's message the model received, if it was truncated.
     pub fn truncated_input(&self) -> Option<TruncatedInput> {
-        let input = |step: &TimelineSpan| if let SpanKind::Compaction { input, .. } = step.what { input } else { None };
+        let input = |span: &TimelineSpan| if let SpanKind::Compaction { input, .. } = span.what { input } else { None };
         self.0.iter().rev().find_map(input)
     }
 
     /// True if a model received a summary of this run's message instead of its text.
     pub fn is_summarized(&self, run: &RunId) -> bool {
-        let has = |step: &TimelineSpan| matches!(&step.what, SpanKind::Summarized { runs } if runs.contains(run));
-        self.0.iter().any(has)
+        let is_match = |span: &TimelineSpan| matches!(&span.what, SpanKind::Summarized { runs } if runs.contains(run));
+        self.0.iter().any(is_match)
     }
 
     /// Returns the number of milliseconds covered by main spans.
     pub fn covered_ms(&self) -> u64 {
-        self.0.iter().filter(|step| !step.what.is_aside()).map(|step| step.to - step.from).sum()
+        self.0.iter().filter(|span| !span.what.is_aside()).map(|span| span.to - span.from).sum()
     }
 
     /// Returns the spans from a time on: those that concern a message absorbed by the run.
     pub fn since(&self, at: u64) -> Self {
-        let after = self.0.iter().filter(|step| step.to > at || (step.to == at && step.what.is_aside()));
-        let after = after.map(|step| TimelineSpan { from: step.from.max(at), ..step.clone() });
+        let later = self.0.iter().filter(|span| span.to > at || (span.to == at && span.what.is_aside()));
+        let later = later.map(|span| TimelineSpan { from: span.from.max(at), ..span.clone() });
         // The message may have waited for the run that absorbed it.
-        let first = self.0.iter().find(|step| !step.what.is_aside()).map_or(at, |step| step.from);
+        let first = self.0.iter().find(|span| !span.what.is_aside()).map_or(at, |span| span.from);
         let waited =
             (first > at).then_some(TimelineSpan { from: at, to: first, what: SpanKind::Queued { slot_ms: 0 } });
-        Self(waited.into_iter().chain(after).collect())
+        Self(waited.into_iter().chain(later).collect())
     }
 }
 
@@ -328,8 +328,8 @@ impl RunTimeline {
 /// timeline.
 impl<'de> Deserialize<'de> for RunTimeline {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let steps = Vec::<serde_json::Value>::deserialize(deserializer)?;
-        Ok(Self(steps.into_iter().filter_map(|step| serde_json::from_value(step).ok()).collect()))
+        let spans = Vec::<serde_json::Value>::deserialize(deserializer)?;
+        Ok(Self(spans.into_iter().filter_map(|span| serde_json::from_value(span).ok()).collect()))
     }
 }
 
@@ -337,54 +337,54 @@ impl<'de> Deserialize<'de> for RunTimeline {
 mod tests {
     use super::*;
 
-    fn step(from: u64, to: u64, what: SpanKind) -> TimelineSpan {
+    fn span(from: u64, to: u64, what: SpanKind) -> TimelineSpan {
         TimelineSpan { from, to, what }
     }
 
     #[test]
-    fn a_long_run_stays_small_and_is_still_accounted_for() {
-        let steps =
-            (0..1_000).map(|at| step(at, at + 1, if at % 2 == 0 { SpanKind::Prepared } else { SpanKind::Tools }));
-        let kept = RunTimeline::new(steps.collect());
-        assert_eq!((kept.all().len(), kept.covered_ms()), (RunTimeline::MAX, 1_000));
-        assert_eq!(kept.all()[199], step(199, 1_000, SpanKind::More { steps: 801 }));
+    fn a_long_timeline_is_truncated_and_covers_all_time() {
+        let steps = (0..1_000)
+            .map(|start| span(start, start + 1, if start % 2 == 0 { SpanKind::Prepared } else { SpanKind::Tools }));
+        let timeline = RunTimeline::new(steps.collect());
+        assert_eq!((timeline.all().len(), timeline.covered_ms()), (RunTimeline::MAX, 1_000));
+        assert_eq!(timeline.all()[199], span(199, 1_000, SpanKind::More { steps: 801 }));
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_over() {
+    fn unknown_spans_are_skipped() {
         let text = r#"[["model",1020],{"from":1,"to":2,"step":"prepared"},{"from":2,"to":3,"step":"novel"}]"#;
-        let steps: RunTimeline = serde_json::from_str(text).unwrap();
-        assert_eq!(steps, RunTimeline(vec![step(1, 2, SpanKind::Prepared)]));
-        assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[{"from":1,"to":2,"step":"prepared"}]"#);
+        let timeline: RunTimeline = serde_json::from_str(text).unwrap();
+        assert_eq!(timeline, RunTimeline(vec![span(1, 2, SpanKind::Prepared)]));
+        assert_eq!(serde_json::to_string(&timeline).unwrap(), r#"[{"from":1,"to":2,"step":"prepared"}]"#);
     }
 
     #[test]
-    fn steps_of_earlier_versions_are_read() {
+    fn spans_of_earlier_versions_are_read() {
         let text = r#"[{"from":1,"to":2,"step":"compaction","tokens":[9,4],"how":"asked"},
             {"from":1,"to":2,"step":"tool","name":"read","call":"c","digest":"ab","isError":false}]"#;
-        let steps: RunTimeline = serde_json::from_str(text).unwrap();
+        let timeline: RunTimeline = serde_json::from_str(text).unwrap();
         let compaction = SpanKind::Compaction { tokens: Some((9, 4)), how: "asked".to_owned(), input: None };
         let (name, call, digest) = ("read".to_owned(), "c".to_owned(), "ab".to_owned());
         let tool = SpanKind::Tool { name, call, digest, is_error: false, cut: None };
-        assert_eq!(steps, RunTimeline(vec![step(1, 2, compaction), step(1, 2, tool)]));
-        assert_eq!(steps.truncated_input(), None);
+        assert_eq!(timeline, RunTimeline(vec![span(1, 2, compaction), span(1, 2, tool)]));
+        assert_eq!(timeline.truncated_input(), None);
     }
 
     #[test]
-    fn who_joins_later_sees_what_came_after() {
+    fn an_absorbed_message_sees_only_later_spans() {
         let steps = RunTimeline(vec![
-            step(0, 5, SpanKind::Queued { slot_ms: 0 }),
-            step(5, 9, SpanKind::Prepared),
-            step(7, 7, SpanKind::Joined),
-            step(9, 20, SpanKind::Tools),
+            span(0, 5, SpanKind::Queued { slot_ms: 0 }),
+            span(5, 9, SpanKind::Prepared),
+            span(7, 7, SpanKind::Joined),
+            span(9, 20, SpanKind::Tools),
         ]);
-        let seen = steps.since(7);
+        let joined = steps.since(7);
         assert_eq!(
-            seen.all(),
-            [step(7, 9, SpanKind::Prepared), step(7, 7, SpanKind::Joined), step(9, 20, SpanKind::Tools)]
+            joined.all(),
+            [span(7, 9, SpanKind::Prepared), span(7, 7, SpanKind::Joined), span(9, 20, SpanKind::Tools)]
         );
-        assert_eq!(seen.covered_ms(), 13);
-        let later = RunTimeline(vec![step(9, 20, SpanKind::Tools)]);
-        assert_eq!(later.since(7).all(), [step(7, 9, SpanKind::Queued { slot_ms: 0 }), step(9, 20, SpanKind::Tools)]);
+        assert_eq!(joined.covered_ms(), 13);
+        let later = RunTimeline(vec![span(9, 20, SpanKind::Tools)]);
+        assert_eq!(later.since(7).all(), [span(7, 9, SpanKind::Queued { slot_ms: 0 }), span(9, 20, SpanKind::Tools)]);
     }
 }

@@ -46,10 +46,10 @@ pub enum UsageQuery {
 
 impl UsageQuery {
     /// True if a sum matches the query.
-    pub fn matches(&self, of: &UsageSubject) -> bool {
+    pub fn matches(&self, subject: &UsageSubject) -> bool {
         match self {
-            Self::Days(from, to) => (*from..=*to).contains(&of.day),
-            Self::Session(session) => of.session == *session,
+            Self::Days(from, to) => (*from..=*to).contains(&subject.day),
+            Self::Session(session) => subject.session == *session,
         }
     }
 }
@@ -68,17 +68,19 @@ impl UsageSums {
     pub fn add(&mut self, key: &SessionKey, session: Option<&SessionId>, ended: &EndRecord) {
         let Some(session) = session.filter(|_| ended.usage != Usage::default()) else { return };
         let (provider, model) = ended.model.clone();
-        let of =
+        let subject =
             UsageSubject { day: day_of(ended.ended_at), key: key.clone(), session: session.clone(), provider, model };
-        let (runs, usage) = self.0.entry(of).or_default();
+        let (runs, usage) = self.0.entry(subject).or_default();
         *runs += 1;
         *usage += &ended.usage;
     }
 
     /// Returns the sums that match a query.
     pub fn query(&self, period: &UsageQuery) -> Vec<UsageSum> {
-        let found = self.0.iter().filter(|(of, _)| period.matches(of));
-        found.map(|(of, (runs, usage))| UsageSum { subject: of.clone(), runs: *runs, usage: usage.clone() }).collect()
+        let matching = self.0.iter().filter(|(subject, _)| period.matches(subject));
+        matching
+            .map(|(subject, (runs, usage))| UsageSum { subject: subject.clone(), runs: *runs, usage: usage.clone() })
+            .collect()
     }
 
     /// Returns all sums.
@@ -88,10 +90,10 @@ impl UsageSums {
 
     /// Adds other sums.
     pub fn merge(&mut self, others: Self) {
-        for (of, (runs, usage)) in others.0 {
-            let (all, sum) = self.0.entry(of).or_default();
-            *all += runs;
-            *sum += &usage;
+        for (subject, (runs, usage)) in others.0 {
+            let (run_count, total) = self.0.entry(subject).or_default();
+            *run_count += runs;
+            *total += &usage;
         }
     }
 

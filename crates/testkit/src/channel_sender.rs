@@ -61,7 +61,7 @@ pub(crate) struct FakePlatforms {
 #[derive(Debug, Default)]
 struct PlatformsInner {
     calls: u64,
-    heard: Vec<AcceptedMessage>,
+    accepted: Vec<AcceptedMessage>,
     refused: Vec<AcceptedMessage>,
     known: BTreeSet<String>,
 }
@@ -69,10 +69,10 @@ struct PlatformsInner {
 impl FakePlatforms {
     pub(crate) fn on(
         clock: TraceClock,
-        manners: BTreeMap<String, ChannelTraits>,
-        conducts: BTreeMap<u64, SenderBehaviour>,
+        capabilities: BTreeMap<String, ChannelTraits>,
+        behaviours: BTreeMap<u64, SenderBehaviour>,
     ) -> Self {
-        Self { capabilities: manners, behaviours: conducts, clock, inner: Mutex::default() }
+        Self { capabilities, behaviours, clock, inner: Mutex::default() }
     }
 
     /// True if there are no platforms.
@@ -82,7 +82,7 @@ impl FakePlatforms {
 
     /// Returns the accepted messages, in order.
     pub(crate) fn accepted(&self) -> Vec<AcceptedMessage> {
-        self.lock().heard.clone()
+        self.lock().accepted.clone()
     }
 
     /// Returns the messages that were refused, in order.
@@ -92,8 +92,8 @@ impl FakePlatforms {
 
     /// Returns the platforms that deduplicate messages.
     pub(crate) fn idempotent(&self) -> BTreeSet<String> {
-        let dropping = self.capabilities.iter().filter(|(_, manner)| manner.is_idempotent);
-        dropping.map(|(channel, _)| channel.clone()).collect()
+        let deduplicating = self.capabilities.iter().filter(|(_, traits)| traits.is_idempotent);
+        deduplicating.map(|(channel, _)| channel.clone()).collect()
     }
 
     /// Reports scripted behaviours whose call never happened.
@@ -109,12 +109,12 @@ impl FakePlatforms {
         (inner.calls, self.behaviours.get(&inner.calls).cloned().unwrap_or_default())
     }
 
-    fn accept(&self, said: OutgoingAction, manner: &ChannelTraits) {
+    fn accept(&self, message: OutgoingAction, traits: &ChannelTraits) {
         let at = self.clock.now();
         let mut inner = self.lock();
-        let is_new = inner.known.insert(said.id.clone());
-        if is_new || !manner.is_idempotent {
-            inner.heard.push(AcceptedMessage { at, message: said });
+        let is_new = inner.known.insert(message.id.clone());
+        if is_new || !traits.is_idempotent {
+            inner.accepted.push(AcceptedMessage { at, message });
         }
     }
 
@@ -127,22 +127,22 @@ impl FakePlatforms {
 impl ChannelSender for FakePlatforms {
     async fn deliver(&self, outgoing: OutgoingAction) -> Result<Receipt, SendError> {
         let channel = outgoing.channel.clone().unwrap_or_default();
-        let Some(manner) = self.capabilities.get(&channel) else { return Err(SendError::NoChannel(channel)) };
-        let (number, SenderBehaviour { delay: takes, response: mut answer }) = self.call();
-        // One that drops what it has heard before does not refuse it.
-        if manner.is_idempotent
+        let Some(traits) = self.capabilities.get(&channel) else { return Err(SendError::NoChannel(channel)) };
+        let (number, SenderBehaviour { delay, response: mut reply }) = self.call();
+        // A platform that deduplicates accepts a repeated message; it does not reject it.
+        if traits.is_idempotent
             && self.lock().known.contains(&outgoing.id)
-            && matches!(answer, SenderResponse::Rejects(_))
+            && matches!(reply, SenderResponse::Rejects(_))
         {
-            answer = SenderResponse::Accepts;
+            reply = SenderResponse::Accepts;
         }
-        match takes {
+        match delay {
             Duration::MAX => pending().await,
-            takes => sleep(takes).await,
+            delay => sleep(delay).await,
         }
-        match answer {
+        match reply {
             SenderResponse::Accepts => {
-                self.accept(outgoing, manner);
+                self.accept(outgoing, traits);
                 Ok(Receipt { message: Some(format!("p{number}")), channel, ..Receipt::default() })
             }
             SenderResponse::Rejects(why) => {
@@ -152,7 +152,7 @@ impl ChannelSender for FakePlatforms {
             }
             SenderResponse::Busy(why, retry_after) => Err(SendError::Unavailable { why, retry_after }),
             SenderResponse::AcceptsSilently(why) => {
-                self.accept(outgoing, manner);
+                self.accept(outgoing, traits);
                 Err(SendError::Unknown(why))
             }
             SenderResponse::DropsSilently(why) => Err(SendError::Unknown(why)),

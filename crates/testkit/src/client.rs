@@ -42,8 +42,8 @@ pub(crate) struct RecordedResponse {
 }
 
 impl RecordedResponse {
-    fn new(at: Duration, tell: impl Fn(Generation) -> String) -> Self {
-        Self { at, three: tell(Generation::Three), four: tell(Generation::Four) }
+    fn new(at: Duration, format: impl Fn(Generation) -> String) -> Self {
+        Self { at, three: format(Generation::Three), four: format(Generation::Four) }
     }
 }
 
@@ -89,36 +89,37 @@ impl ClientCall {
         hub: &Hub,
         slots: &Slots,
         clock: &TraceClock,
-        promised: &SharedAcknowledgements,
+        acknowledgements: &SharedAcknowledgements,
     ) -> Self {
         // Unbounded: an act gets two responses.
-        let (answer, answers) = mpsc::unbounded_channel();
-        let (hub, slots, clock, promised) = (hub.clone(), slots.clone(), clock.clone(), promised.clone());
-        let caller = TraceClient { hub, slots, clock, acknowledgements: promised, answer };
-        let handle = task::spawn("act", caller.act(act.kind.clone()));
-        Self { open: Some((answers, handle)), ..Self::without_responses(act) }
+        let (responses, receiver) = mpsc::unbounded_channel();
+        let (hub, slots, clock, acknowledgements) =
+            (hub.clone(), slots.clone(), clock.clone(), acknowledgements.clone());
+        let client = TraceClient { hub, slots, clock, acknowledgements, responses };
+        let handle = task::spawn("act", client.act(act.kind.clone()));
+        Self { open: Some((receiver, handle)), ..Self::without_responses(act) }
     }
 
     /// Waits for the last response; the error says why there is none.
-    pub(crate) async fn finish(&mut self, patience: Duration) -> Result<(), String> {
-        let Some((answers, handle)) = &mut self.open else { return Ok(()) };
-        let finished = match timeout(patience, &mut *handle).await {
+    pub(crate) async fn finish(&mut self, timeout_after: Duration) -> Result<(), String> {
+        let Some((responses, handle)) = &mut self.open else { return Ok(()) };
+        let finished = match timeout(timeout_after, &mut *handle).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(panic)) => Err(format!("`{}` broke: {panic}", self.act.text)),
             Err(_) => {
                 handle.abort();
-                Err(format!("`{}` still has no last answer after {patience:?}", self.act.text))
+                Err(format!("`{}` still has no last answer after {timeout_after:?}", self.act.text))
             }
         };
-        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        self.frames.extend(std::iter::from_fn(|| responses.try_recv().ok()));
         self.open = None;
         finished
     }
 
     /// Closes the connection when the hub is gone.
     pub(crate) fn disconnect(&mut self, at: Duration) {
-        let Some((mut answers, handle)) = self.open.take() else { return };
-        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        let Some((mut responses, handle)) = self.open.take() else { return };
+        self.frames.extend(std::iter::from_fn(|| responses.try_recv().ok()));
         if !handle.is_finished() {
             self.frames.push(RecordedResponse::new(at, |_| "connection lost".to_owned()));
         }
@@ -131,17 +132,17 @@ struct TraceClient {
     slots: Slots,
     clock: TraceClock,
     acknowledgements: SharedAcknowledgements,
-    answer: mpsc::UnboundedSender<RecordedResponse>,
+    responses: mpsc::UnboundedSender<RecordedResponse>,
 }
 
 impl TraceClient {
-    async fn act(self, deed: ActKind) {
-        match deed {
+    async fn act(self, kind: ActKind) {
+        match kind {
             ActKind::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
             ActKind::Chat { principal, params, blocks, message } => {
                 self.chat(&principal, params, (blocks, message)).await
             }
-            ActKind::PlatformMessage(phone) => self.inbound_message(*phone).await,
+            ActKind::PlatformMessage(inbound) => self.inbound_message(*inbound).await,
             ActKind::Wait { generation, params } => self.wait(generation, params).await,
             ActKind::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
                 Ok(AbortParams { session_key, agent_id: _, run_id }) => {
@@ -171,8 +172,8 @@ impl TraceClient {
         }
     }
 
-    fn decided(&self, word: &str, decided: Result<(), HeldError>) {
-        match decided {
+    fn decided(&self, word: &str, result: Result<(), HeldError>) {
+        match result {
             Ok(()) => self.both(word),
             Err(error) => self.both(&format!("refused {error}")),
         }
@@ -216,8 +217,8 @@ impl TraceClient {
         };
         let inbound = match intake::chat(&self.hub, principal, params).await {
             Ok(mut inbound) => {
-                if let Some(post) = &mut inbound.delivery {
-                    post.reply_to = message;
+                if let Some(delivery) = &mut inbound.delivery {
+                    delivery.reply_to = message;
                 }
                 Inbound { blocks, ..inbound }
             }
@@ -227,23 +228,23 @@ impl TraceClient {
     }
 
     /// Submits a message as a channel does: in an envelope for the model.
-    async fn inbound_message(&self, phone: PlatformMessage) {
-        let Some(key) = self.key(&phone.key) else { return };
-        let PlatformMessage { principal, sender, origin, route, message, text: words, .. } = phone;
-        let told = |text: &str| format!("[{} id:{}] {text}", origin.channel, sender.id);
+    async fn inbound_message(&self, platform_message: PlatformMessage) {
+        let Some(key) = self.key(&platform_message.key) else { return };
+        let PlatformMessage { principal, sender, origin, route, message, text, .. } = platform_message;
+        let with_envelope = |body: &str| format!("[{} id:{}] {body}", origin.channel, sender.id);
         let at = self.hub.ambient().now_ms();
-        let arrived = ChannelMessage {
+        let channel_message = ChannelMessage {
             origin: origin.clone(),
             principal,
             sender: sender.clone(),
             key,
-            text: words,
+            text,
             pictures: Vec::new(),
             route,
             message,
             at,
         };
-        match intake::channel_message(&self.hub, arrived, told) {
+        match intake::channel_message(&self.hub, channel_message, with_envelope) {
             Ok(inbound) => self.submit(inbound).await,
             Err(error) => self.both(&format!("error {error}")),
         }
@@ -297,7 +298,7 @@ impl TraceClient {
     async fn undo(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
         match self.hub.undo_compaction(&key, None).await {
-            Ok(line) => self.both(&format!("undone {line}")),
+            Ok(entry) => self.both(&format!("undone {entry}")),
             Err(error) => self.both(&format!("error {error}")),
         }
     }
@@ -313,22 +314,22 @@ impl TraceClient {
             Ok(params) => params,
             Err(error) => return self.refuse(&error),
         };
-        let patience = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
-        let began = tokio::time::Instant::now();
-        let waited = match self.hub.wait(&params.run_id, patience).await {
+        let wait_timeout = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
+        let started_at = tokio::time::Instant::now();
+        let waited = match self.hub.wait(&params.run_id, wait_timeout).await {
             Ok(waited) => waited,
             Err(error) => return self.both(&format!("error {error}")),
         };
-        let left = patience.saturating_sub(began.elapsed());
-        let arrival = match &waited {
-            WaitResult::Ended(_) => self.hub.delivery_result(&params.run_id, left).await,
+        let remaining = wait_timeout.saturating_sub(started_at.elapsed());
+        let delivery = match &waited {
+            WaitResult::Ended(_) => self.hub.delivery_result(&params.run_id, remaining).await,
             WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_) => Ok(DeliveryResult::Delivered),
         };
-        match arrival {
-            Ok(arrival) => self.each(|generation| {
-                let mut answer = wire::waited(generation, &params.run_id, &waited);
-                wire::add_delivery(&mut answer, &arrival);
-                format!("ok {answer}")
+        match delivery {
+            Ok(delivery) => self.each(|generation| {
+                let mut response = wire::waited(generation, &params.run_id, &waited);
+                wire::add_delivery(&mut response, &delivery);
+                format!("ok {response}")
             }),
             Err(error) => self.both(&format!("error {error}")),
         }
@@ -352,19 +353,19 @@ impl TraceClient {
         self.each(|_| text.to_owned());
     }
 
-    fn each(&self, tell: impl Fn(Generation) -> String) {
+    fn each(&self, format: impl Fn(Generation) -> String) {
         // The receiver may have given up already.
-        self.answer.send(RecordedResponse::new(self.clock.now(), tell)).ok();
+        self.responses.send(RecordedResponse::new(self.clock.now(), format)).ok();
     }
 }
 
 /// Formats what happened to a submitted message.
-fn format_disposition(placed: Disposition) -> String {
-    match placed {
+fn format_disposition(disposition: Disposition) -> String {
+    match disposition {
         Disposition::Started => "started".to_owned(),
         Disposition::Steered => "steered".to_owned(),
-        Disposition::Queued(place) => format!("queued #{place}"),
-        Disposition::Collected(place) => format!("collected #{place}"),
+        Disposition::Queued(position) => format!("queued #{position}"),
+        Disposition::Collected(position) => format!("collected #{position}"),
         Disposition::Interrupted => "interrupts".to_owned(),
         Disposition::Summarized => "summarized".to_owned(),
         Disposition::Rejected => "rejected".to_owned(),

@@ -14,34 +14,34 @@ pub(crate) struct TraceClock(Arc<Mutex<HubLifetime>>);
 /// When the current lifetime began, in trace time and on tokio's clock.
 #[derive(Debug)]
 struct HubLifetime {
-    began: Duration,
+    started_at: Duration,
     origin: Instant,
 }
 
 impl TraceClock {
     /// Creates a clock that starts now.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(HubLifetime { began: Duration::ZERO, origin: Instant::now() })))
+        Self(Arc::new(Mutex::new(HubLifetime { started_at: Duration::ZERO, origin: Instant::now() })))
     }
 
     /// Returns the time since the trace began.
     pub(crate) fn now(&self) -> Duration {
-        let life = self.lock();
-        life.began + life.origin.elapsed()
+        let lifetime = self.lock();
+        lifetime.started_at + lifetime.origin.elapsed()
     }
 
     /// Begins a new lifetime at this trace time, on the clock of the calling runtime.
-    pub(crate) fn restart_at(&self, began: Duration) {
-        *self.lock() = HubLifetime { began, origin: Instant::now() };
+    pub(crate) fn restart_at(&self, started_at: Duration) {
+        *self.lock() = HubLifetime { started_at, origin: Instant::now() };
     }
 
     /// Sleeps until a trace time.
     pub(crate) async fn sleep_until(&self, at: Duration) {
-        let due = {
-            let life = self.lock();
-            life.origin + at.saturating_sub(life.began)
+        let deadline = {
+            let lifetime = self.lock();
+            lifetime.origin + at.saturating_sub(lifetime.started_at)
         };
-        sleep_until(due).await;
+        sleep_until(deadline).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HubLifetime> {

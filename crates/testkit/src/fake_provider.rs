@@ -256,18 +256,21 @@ impl ProviderShared {
         let mut inner = self.lock();
         let number = inner.requests.len();
         let http::ProviderHttpRequest { headers, body, .. } = request;
-        let asked = ReceivedRequest { number, at: Instant::now(), dialect, model, headers, body };
-        let own = inner.issued_ids.entry((dialect, asked.model.clone())).or_default();
-        let wrong = check::violations(dialect, &asked.json(), own);
-        inner.complaints.extend(wrong.into_iter().map(|wrong| format!("request {number} ({dialect:?}): {wrong}")));
-        let prompt = asked.prompt();
-        let same = inner.requests.iter().filter(|earlier| earlier.dialect == dialect && earlier.model == asked.model);
+        let received = ReceivedRequest { number, at: Instant::now(), dialect, model, headers, body };
+        let own_ids = inner.issued_ids.entry((dialect, received.model.clone())).or_default();
+        let violations = check::violations(dialect, &received.json(), own_ids);
+        inner
+            .complaints
+            .extend(violations.into_iter().map(|violation| format!("request {number} ({dialect:?}): {violation}")));
+        let prompt = received.prompt();
+        let same =
+            inner.requests.iter().filter(|earlier| earlier.dialect == dialect && earlier.model == received.model);
         let cached = same.map(|earlier| common_prefix(&earlier.prompt(), &prompt)).max().unwrap_or(0);
-        let reply = (inner.answers)(&asked);
+        let reply = (inner.answers)(&received);
         let ids = reply.answer.calls.iter().map(|call| call.id.clone());
-        inner.issued_ids.entry((dialect, asked.model.clone())).or_default().extend(ids);
+        inner.issued_ids.entry((dialect, received.model.clone())).or_default().extend(ids);
         let tokens = TokenCounts { prompt: estimate_tokens(prompt.len()), cached: estimate_tokens(cached), output: 7 };
-        inner.requests.push(asked);
+        inner.requests.push(received);
         (reply, tokens)
     }
 }

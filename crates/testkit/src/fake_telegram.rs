@@ -98,7 +98,7 @@ impl TelegramShared {
     }
 
     fn notify(&self) {
-        self.changes.send_modify(|news| *news += 1);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 }
 
@@ -106,8 +106,8 @@ impl FakeTelegram {
     /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
         let shared = Arc::new(TelegramShared { bot: Mutex::default(), changes: watch::channel(0).0 });
-        let serving = shared.clone();
-        let server = FakeHttpServer::start(move |request| answer(serving.clone(), request)).await?;
+        let server_shared = shared.clone();
+        let server = FakeHttpServer::start(move |request| answer(server_shared.clone(), request)).await?;
         Ok(Self { server, shared })
     }
 
@@ -162,10 +162,10 @@ impl FakeTelegram {
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let mut news = self.shared.changes.subscribe();
-        while !is_so(self) {
-            if news.changed().await.is_err() {
+    pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
+        let mut changes = self.shared.changes.subscribe();
+        while !condition(self) {
+            if changes.changed().await.is_err() {
                 return;
             }
         }
@@ -218,27 +218,27 @@ async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHt
 
 /// Holds a long poll open until there are updates, it times out, or another poll starts.
 async fn updates(shared: &TelegramShared, call: &TelegramCall, fault: Option<&TelegramFault>) -> FakeHttpReply {
-    let mut news = shared.changes.subscribe();
+    let mut changes = shared.changes.subscribe();
     let poll = match shared.bot().begin_poll(&call.params) {
         Ok(poll) => poll,
         Err(why) => return denied(409, why),
     };
-    let hold = std::time::Duration::from_secs(call.params["timeout"].as_u64().unwrap_or(0));
+    let poll_timeout = std::time::Duration::from_secs(call.params["timeout"].as_u64().unwrap_or(0));
     let waiting = async {
         loop {
             let ready = shared.bot().poll(poll, &call.params, fault);
             if let Some(reply) = ready {
                 return reply;
             }
-            if news.changed().await.is_err() {
+            if changes.changed().await.is_err() {
                 return FakeHttpReply::Cut;
             }
         }
     };
-    tokio::time::timeout(hold, waiting).await.unwrap_or_else(|_over| good(&json!([])))
+    tokio::time::timeout(poll_timeout, waiting).await.unwrap_or_else(|_over| success(&json!([])))
 }
 
-fn good(result: &Value) -> FakeHttpReply {
+fn success(result: &Value) -> FakeHttpReply {
     FakeHttpReply::json(200, &json!({"ok": true, "result": result}))
 }
 

@@ -72,21 +72,21 @@ impl FakeWebhook {
     /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
         let peer = Arc::new(Mutex::new(WebhookPeer::default()));
-        let news = Arc::new(watch::channel(0).0);
-        let (serving, telling) = (peer.clone(), news.clone());
+        let changes = Arc::new(watch::channel(0).0);
+        let (server_peer, server_changes) = (peer.clone(), changes.clone());
         let server = FakeHttpServer::start(move |request| {
-            let reply = lock(&serving).answer(request);
-            telling.send_modify(|news| *news += 1);
+            let reply = lock(&server_peer).answer(request);
+            server_changes.send_modify(|changes| *changes += 1);
             async { reply }
         });
-        Ok(Self { server: server.await?, peer, changes: news })
+        Ok(Self { server: server.await?, peer, changes })
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let mut news = self.changes.subscribe();
-        while !is_so(self) {
-            if news.changed().await.is_err() {
+    pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
+        let mut changes = self.changes.subscribe();
+        while !condition(self) {
+            if changes.changed().await.is_err() {
                 return;
             }
         }
@@ -130,21 +130,21 @@ impl WebhookPeer {
             Some(WebhookFault::Cut) => FakeHttpReply::Cut,
             Some(WebhookFault::Silence) => FakeHttpReply::Silence,
             Some(WebhookFault::AcceptThenDrop) => {
-                self.take(&delivery);
+                self.accept(&delivery);
                 FakeHttpReply::Cut
             }
             Some(WebhookFault::InvalidResponse) => {
-                self.take(&delivery);
+                self.accept(&delivery);
                 FakeHttpReply::page(200)
             }
             None => {
-                let number = self.take(&delivery);
+                let number = self.accept(&delivery);
                 FakeHttpReply::json(200, &json!({ "messageId": format!("m{number}") }))
             }
         }
     }
 
-    fn take(&mut self, delivery: &WebhookDelivery) -> usize {
+    fn accept(&mut self, delivery: &WebhookDelivery) -> usize {
         let next = self.accepted_keys.len() + 1;
         let number = *self.accepted_keys.entry(delivery.header("idempotency-key").to_owned()).or_insert(next);
         if number == next {

@@ -108,42 +108,42 @@ impl<S> FaultyStore<S> {
 
 impl<S: Store> FaultyStore<S> {
     async fn commit_batch(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
-        let facts: Vec<_> = batch.iter().map(RememberedRecord::of).collect();
-        let waiting = self.absorbable(&facts).await?;
+        let records: Vec<_> = batch.iter().map(RememberedRecord::of).collect();
+        let waiting = self.absorbable(&records).await?;
         let verdicts = self.inner.commit(fence, batch).await?;
-        let mut taken = self.lock();
-        for (fact, _) in facts.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
-            match fact {
-                RememberedRecord::Accepted(run, key, said, is_posting) => {
-                    taken.accepted.push((run.clone(), key));
-                    taken.delivering.extend(is_posting.then(|| run.clone()));
-                    taken.messages.insert(run, said);
+        let mut accepted = self.lock();
+        for (record, _) in records.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
+            match record {
+                RememberedRecord::Accepted(run, key, text, is_delivered) => {
+                    accepted.accepted.push((run.clone(), key));
+                    accepted.delivering.extend(is_delivered.then(|| run.clone()));
+                    accepted.messages.insert(run, text);
                 }
-                RememberedRecord::Absorbed(guests, host) => {
-                    for guest in guests.into_iter().filter(|guest| waiting.contains(guest)) {
-                        taken.hosts.entry(guest).or_default().push(host.clone());
+                RememberedRecord::Absorbed(absorbed, host) => {
+                    for run_id in absorbed.into_iter().filter(|run_id| waiting.contains(run_id)) {
+                        accepted.hosts.entry(run_id).or_default().push(host.clone());
                     }
                 }
-                RememberedRecord::Queued(delivery) => taken.deliveries.push(*delivery),
-                RememberedRecord::Ended(run) => *taken.ends.entry(run).or_default() += 1,
+                RememberedRecord::Queued(delivery) => accepted.deliveries.push(*delivery),
+                RememberedRecord::Ended(run) => *accepted.ends.entry(run).or_default() += 1,
                 RememberedRecord::Other => {}
             }
         }
-        drop(taken);
+        drop(accepted);
         Ok(verdicts)
     }
 
     /// Returns the runs that a batch would mark as absorbed and that have not started yet.
-    async fn absorbable(&self, facts: &[RememberedRecord]) -> Result<Vec<RunId>, Error> {
+    async fn absorbable(&self, records: &[RememberedRecord]) -> Result<Vec<RunId>, Error> {
         let mut waiting = Vec::new();
-        for fact in facts {
-            let RememberedRecord::Absorbed(guests, _) = fact else { continue };
-            for guest in guests {
-                let row = self.inner.run(guest).await?;
+        for record in records {
+            let RememberedRecord::Absorbed(absorbed, _) = record else { continue };
+            for run_id in absorbed {
+                let row = self.inner.run(run_id).await?;
                 let is_new =
-                    facts.iter().any(|fact| matches!(fact, RememberedRecord::Accepted(run, ..) if run == guest));
+                    records.iter().any(|record| matches!(record, RememberedRecord::Accepted(run, ..) if run == run_id));
                 if row.map_or(is_new, |row| row.state == RunState::Accepted) {
-                    waiting.push(guest.clone());
+                    waiting.push(run_id.clone());
                 }
             }
         }
@@ -166,12 +166,12 @@ impl RememberedRecord {
     fn of(rec: &Rec) -> Self {
         match rec {
             Rec::Accept(accept) => {
-                let said = match &accept.message {
+                let text = match &accept.message {
                     Message::User(user) => user.content.text(),
                     Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
                 };
-                let is_posting = accept.options.post.as_ref().is_some_and(|post| post.trouble.is_none());
-                Self::Accepted(accept.run.clone(), accept.key.clone(), said, is_posting)
+                let is_delivered = accept.options.post.as_ref().is_some_and(|post| post.trouble.is_none());
+                Self::Accepted(accept.run.clone(), accept.key.clone(), text, is_delivered)
             }
             Rec::Input(input) => Self::Absorbed(input.absorbs.clone(), input.run.clone()),
             Rec::Terminal { run, .. } => Self::Ended(run.clone()),
@@ -194,18 +194,18 @@ impl RememberedRecord {
 impl<S: Store> Store for FaultyStore<S> {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        let StoreFault { delay, error, crash: death } = self.faults.get(&number).cloned().unwrap_or_default();
+        let StoreFault { delay, error, crash } = self.faults.get(&number).cloned().unwrap_or_default();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        if death == Some(CrashPoint::BeforeCommit) {
+        if crash == Some(CrashPoint::BeforeCommit) {
             return self.crash().await;
         }
         if let Some(why) = error {
             return Err(Error::Disk(why));
         }
         let verdicts = self.commit_batch(fence, batch).await?;
-        match death {
+        match crash {
             Some(CrashPoint::AfterCommit) => self.crash().await,
             Some(CrashPoint::BeforeCommit) | None => Ok(verdicts),
         }
@@ -247,8 +247,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.outbox().await
     }
 
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
-        self.inner.runs(look).await
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
+        self.inner.runs(query).await
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
@@ -259,7 +259,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.deliveries_of(run).await
     }
 
-    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
-        self.inner.usage(period).await
+    async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
+        self.inner.usage(query).await
     }
 }

@@ -65,14 +65,14 @@ pub struct HookInvocation {
 /// All scripted participants of a trace.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptedHooks {
-    parts: Vec<ScriptedParticipant>,
+    participants: Vec<ScriptedParticipant>,
     clock: TraceClock,
     invocations: Arc<Mutex<Vec<HookInvocation>>>,
 }
 
 impl ScriptedHooks {
-    pub(crate) fn new(parts: Vec<ScriptedParticipant>, clock: TraceClock) -> Self {
-        Self { parts, clock, invocations: Arc::default() }
+    pub(crate) fn new(participants: Vec<ScriptedParticipant>, clock: TraceClock) -> Self {
+        Self { participants, clock, invocations: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<HookInvocation>> {
@@ -86,38 +86,45 @@ impl ScriptedHooks {
 
     /// Builds the hooks of a hub. Called for each lifetime, because pending notifications are lost with the process.
     pub(crate) fn hooks(&self) -> Hooks {
-        let scripted = |part: &ScriptedParticipant| {
-            Arc::new(ScriptedHook { part: part.clone(), bell: self.clone(), events: events(part) })
+        let scripted = |participant: &ScriptedParticipant| {
+            Arc::new(ScriptedHook {
+                participant: participant.clone(),
+                scripted: self.clone(),
+                events: events(participant),
+            })
         };
-        let of =
-            |is_wanted: fn(&HookPlace) -> bool| self.parts.iter().filter(move |part| is_wanted(&part.at)).map(scripted);
-        let hooks = of(|place| matches!(place, HookPlace::Point(_))).map(|it| it as Arc<dyn Hook>);
-        let listeners = of(|place| matches!(place, HookPlace::Signal(..))).map(|it| it as Arc<dyn Listener>);
-        let commands = of(|place| matches!(place, HookPlace::Command)).map(|it| it as Arc<dyn SlashCommand>);
+        let participants_at = |is_wanted: fn(&HookPlace) -> bool| {
+            self.participants.iter().filter(move |participant| is_wanted(&participant.at)).map(scripted)
+        };
+        let hooks = participants_at(|place| matches!(place, HookPlace::Point(_))).map(|it| it as Arc<dyn Hook>);
+        let listeners =
+            participants_at(|place| matches!(place, HookPlace::Signal(..))).map(|it| it as Arc<dyn Listener>);
+        let commands =
+            participants_at(|place| matches!(place, HookPlace::Command)).map(|it| it as Arc<dyn SlashCommand>);
         Hooks::new(hooks.collect(), listeners.collect()).with_commands(commands.collect())
     }
 }
 
-fn events(part: &ScriptedParticipant) -> Vec<String> {
-    match &part.at {
+fn events(participant: &ScriptedParticipant) -> Vec<String> {
+    match &participant.at {
         HookPlace::Signal(event, _) => vec![event.clone()],
         HookPlace::Point(_) | HookPlace::Command => Vec::new(),
     }
 }
 
 struct ScriptedHook {
-    part: ScriptedParticipant,
-    bell: ScriptedHooks,
+    participant: ScriptedParticipant,
+    scripted: ScriptedHooks,
     events: Vec<String>,
 }
 
 impl ScriptedHook {
     /// Records an invocation and behaves as scripted.
     async fn invoke(&self, what: String) -> Result<Value, HookError> {
-        let (at, name) = (self.bell.clock.now(), self.part.name.clone());
-        self.bell.lock().push(HookInvocation { at, name, what });
-        sleep(self.part.delay).await;
-        match &self.part.behaviour {
+        let (at, name) = (self.scripted.clock.now(), self.participant.name.clone());
+        self.scripted.lock().push(HookInvocation { at, name, what });
+        sleep(self.participant.delay).await;
+        match &self.participant.behaviour {
             HookBehaviour::Answers(value) => Ok(value.clone()),
             HookBehaviour::Fails(why) => Err(HookError::Failed(why.clone())),
             HookBehaviour::Hangs => pending().await,
@@ -128,19 +135,19 @@ impl ScriptedHook {
 #[async_trait]
 impl Hook for ScriptedHook {
     fn name(&self) -> &str {
-        &self.part.name
+        &self.participant.name
     }
 
     fn registrations(&self) -> Vec<Registration> {
-        match &self.part.at {
+        match &self.participant.at {
             HookPlace::Point(registration) => vec![registration.clone()],
             HookPlace::Signal(..) | HookPlace::Command => Vec::new(),
         }
     }
 
     async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError> {
-        let told = format_invocation(event.point(), &json!(event), &json!(context));
-        let answer = self.invoke(told).await?;
+        let invocation = format_invocation(event.point(), &json!(event), &json!(context));
+        let answer = self.invoke(invocation).await?;
         serde_json::from_value(answer).map_err(|error| HookError::Failed(error.to_string()))
     }
 }
@@ -148,7 +155,7 @@ impl Hook for ScriptedHook {
 #[async_trait]
 impl Listener for ScriptedHook {
     fn name(&self) -> &str {
-        &self.part.name
+        &self.participant.name
     }
 
     fn events(&self) -> &[String] {
@@ -156,7 +163,7 @@ impl Listener for ScriptedHook {
     }
 
     fn is_guard(&self, event: &str) -> bool {
-        matches!(&self.part.at, HookPlace::Signal(own, true) if own == event)
+        matches!(&self.participant.at, HookPlace::Signal(own, true) if own == event)
     }
 
     async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
@@ -179,7 +186,7 @@ impl Listener for ScriptedHook {
 #[async_trait]
 impl SlashCommand for ScriptedHook {
     fn name(&self) -> &str {
-        &self.part.name
+        &self.participant.name
     }
 
     fn description(&self) -> &str {
@@ -190,8 +197,8 @@ impl SlashCommand for ScriptedHook {
         true
     }
 
-    async fn run(&self, asked: SlashCommandCall) -> Result<String, HookError> {
-        let answer = self.invoke(format!("command {}", json!(asked))).await?;
+    async fn run(&self, call: SlashCommandCall) -> Result<String, HookError> {
+        let answer = self.invoke(format!("command {}", json!(call))).await?;
         Ok(answer.as_str().map_or_else(|| answer.to_string(), str::to_owned))
     }
 }

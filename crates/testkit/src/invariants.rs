@@ -1,6 +1,6 @@
 //! Invariants that hold for every trace, whatever its snapshot says.
 //!
-//! This file has the invariants within one hub lifetime; those across lifetimes are in `lives`.
+//! This file has the invariants within one hub lifetime; those across lifetimes are in `restarts`.
 
 mod delivery;
 mod messages;
@@ -24,139 +24,144 @@ use crate::{
 };
 
 /// Returns all violations; empty if there are none.
-pub fn violations(played: &TraceResult) -> Vec<String> {
-    let mut broken = played.complaints.clone();
-    for (place, heard) in played.log.runs.iter().enumerate() {
-        let told: Vec<_> = played.log.payloads.iter().filter(|told| told.run == place).collect();
-        let mut say = |wrong: String| broken.push(format!("run {}: {wrong}", heard.tape.run()));
-        ends_once(played, place).into_iter().for_each(&mut say);
-        sequence(heard, &told).into_iter().for_each(&mut say);
-        streamed_text(played, heard, &told).into_iter().for_each(&mut say);
-        published_is_stored(played, heard).into_iter().for_each(&mut say);
+pub fn violations(result: &TraceResult) -> Vec<String> {
+    let mut problems = result.complaints.clone();
+    for (index, recorded_run) in result.log.runs.iter().enumerate() {
+        let payloads: Vec<_> = result.log.payloads.iter().filter(|recorded| recorded.run == index).collect();
+        let mut report = |problem: String| problems.push(format!("run {}: {problem}", recorded_run.tape.run()));
+        ends_once(result, index).into_iter().for_each(&mut report);
+        sequence(recorded_run, &payloads).into_iter().for_each(&mut report);
+        streamed_text(result, recorded_run, &payloads).into_iter().for_each(&mut report);
+        published_is_stored(result, recorded_run).into_iter().for_each(&mut report);
     }
-    broken.extend(timeline::violations(played));
-    broken.extend(no_overlap(played));
-    for (key, session) in &played.sessions {
-        let mut say = |wrong: String| broken.push(format!("transcript of {key}: {wrong}"));
-        parents_are_linked(&session.entries).into_iter().for_each(&mut say);
+    problems.extend(timeline::violations(result));
+    problems.extend(no_overlap(result));
+    for (key, session) in &result.sessions {
+        let mut report = |problem: String| problems.push(format!("transcript of {key}: {problem}"));
+        parents_are_linked(&session.entries).into_iter().for_each(&mut report);
         let messages: Vec<_> = session.entries.iter().filter_map(message).collect();
-        let (wrong, open) = calls_have_results(&messages);
+        let (call_problems, open) = calls_have_results(&messages);
         // A disk that failed during a run may have stored its tool calls without their results.
-        let wrong = wrong.into_iter().filter(|wrong| !played.disk_failed || wrong.starts_with(STRAY));
-        let is_at_work = |row: &RunRow| row.key == *key && !matches!(row.state, RunState::Ended(_));
-        let open = open.into_iter().filter(|_| !played.disk_failed && !played.rows.values().any(is_at_work));
-        wrong.chain(open).for_each(&mut say);
+        let call_problems =
+            call_problems.into_iter().filter(|problem| !result.disk_failed || problem.starts_with(STRAY));
+        let is_active = |row: &RunRow| row.key == *key && !matches!(row.state, RunState::Ended(_));
+        let open = open.into_iter().filter(|_| !result.disk_failed && !result.rows.values().any(is_active));
+        call_problems.chain(open).for_each(&mut report);
     }
-    for (number, seen) in (1..).zip(&played.seen) {
-        let messages: Vec<_> = seen.request.messages.iter().map(AsRef::as_ref).collect();
-        let (wrong, open) = calls_have_results(&messages);
-        broken.extend(wrong.into_iter().chain(open).map(|wrong| format!("model call {number}: {wrong}")));
+    for (number, recorded) in (1..).zip(&result.requests) {
+        let messages: Vec<_> = recorded.request.messages.iter().map(AsRef::as_ref).collect();
+        let (call_problems, open) = calls_have_results(&messages);
+        problems.extend(call_problems.into_iter().chain(open).map(|problem| format!("model call {number}: {problem}")));
     }
-    broken.extend(restarts::violations(played));
-    broken.extend(delivery::broken(played));
-    broken
+    problems.extend(restarts::violations(result));
+    problems.extend(delivery::broken(result));
+    problems
 }
 
 /// True if the process crashed or stopped before the end of this run could be published.
-pub(crate) fn is_interrupted(played: &TraceResult, heard: &RecordedRun) -> bool {
-    let is_over = heard.lifetime < played.log.restarts.len();
-    match heard.tape.state() {
+pub(crate) fn is_interrupted(result: &TraceResult, recorded_run: &RecordedRun) -> bool {
+    let is_over = recorded_run.lifetime < result.log.restarts.len();
+    match recorded_run.tape.state() {
         TapeState::Ended(_) | TapeState::Rejected => false,
-        TapeState::Broken(_) => is_over || played.stopped,
+        TapeState::Broken(_) => is_over || result.stopped,
         TapeState::Queued | TapeState::Running => is_over,
     }
 }
 
 /// A run ends exactly once, and last; the store has the same end, and the replies that it refers to.
-fn ends_once(played: &TraceResult, place: usize) -> Vec<String> {
-    let heard = &played.log.runs[place];
-    let mut wrong = Vec::new();
-    let ends: Vec<_> = (0..).zip(&heard.events).filter(|(_, event)| matches!(event.kind, RunEvent::Ended(_))).collect();
-    let state = heard.tape.state();
+fn ends_once(result: &TraceResult, index: usize) -> Vec<String> {
+    let recorded_run = &result.log.runs[index];
+    let mut problems = Vec::new();
+    let ends: Vec<_> =
+        (0..).zip(&recorded_run.events).filter(|(_, event)| matches!(event.kind, RunEvent::Ended(_))).collect();
+    let state = recorded_run.tape.state();
     match (&ends[..], &state) {
-        ([(last, _)], TapeState::Ended(_)) if last + 1 == heard.events.len() => {}
-        ([], TapeState::Broken(_) | TapeState::Rejected) if played.disk_failed => {}
-        ([], _) if is_interrupted(played, heard) => {}
-        _ => wrong.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
+        ([(last, _)], TapeState::Ended(_)) if last + 1 == recorded_run.events.len() => {}
+        ([], TapeState::Broken(_) | TapeState::Rejected) if result.disk_failed => {}
+        ([], _) if is_interrupted(result, recorded_run) => {}
+        _ => problems.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
     }
-    let stored = match played.rows.get(heard.tape.run()).map(|row| &row.state) {
+    let stored = match result.rows.get(recorded_run.tape.run()).map(|row| &row.state) {
         Some(RunState::Ended(ended)) => Some(ended),
         Some(RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held) | None => None,
     };
     match (stored, &state) {
-        (None, TapeState::Ended(_)) => wrong.push("told to be over, but the store does not know that".to_owned()),
+        (None, TapeState::Ended(_)) => problems.push("told to be over, but the store does not know that".to_owned()),
         (Some(ended), _) => {
             let known: BTreeSet<_> =
-                played.transcripts().flat_map(|(_, entries)| entries).map(|entry| &entry.id).collect();
+                result.transcripts().flat_map(|(_, entries)| entries).map(|entry| &entry.id).collect();
             let lost = ended.replies.iter().filter(|reply| !known.contains(reply));
-            wrong.extend(lost.map(|reply| format!("its stored reply {reply} is not in the transcript")));
+            problems.extend(lost.map(|reply| format!("its stored reply {reply} is not in the transcript")));
         }
         (None, TapeState::Queued | TapeState::Running | TapeState::Broken(_) | TapeState::Rejected) => {}
     }
-    wrong
+    problems
 }
 
 /// Payloads are numbered from 1 without gaps, name their session, and conclude with the terminal event, if there is
 /// one.
-fn sequence(heard: &RecordedRun, told: &[&RecordedPayload]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let key = heard.tape.key();
-    let owner = (heard.tape.run().as_str(), Some(key.as_str()), key.agent().map(AgentId::as_str));
-    for (number, RecordedPayload { payload, .. }) in (1..).zip(told) {
+fn sequence(recorded_run: &RecordedRun, payloads: &[&RecordedPayload]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let key = recorded_run.tape.key();
+    let owner = (recorded_run.tape.run().as_str(), Some(key.as_str()), key.agent().map(AgentId::as_str));
+    for (number, RecordedPayload { payload, .. }) in (1..).zip(payloads) {
         if payload.seq != Some(number) {
-            wrong.push(format!("payload {number} has seq {:?}", payload.seq));
+            problems.push(format!("payload {number} has seq {:?}", payload.seq));
         }
         let named = (&*payload.run_id, payload.session_key.as_deref(), payload.agent_id.as_deref());
         if named != owner {
-            wrong.push(format!("payload {number} belongs to {named:?}"));
+            problems.push(format!("payload {number} belongs to {named:?}"));
         }
     }
-    let phases: Vec<_> = told.iter().map(|told| phase(told)).collect();
+    let phases: Vec<_> = payloads.iter().map(|payload| phase(payload)).collect();
     let ends: Vec<_> = (0..phases.len()).filter(|&at| matches!(phases[at], Some("end" | "error"))).collect();
-    let has_ended = matches!(heard.tape.state(), TapeState::Ended(_));
+    let has_ended = matches!(recorded_run.tape.state(), TapeState::Ended(_));
     let expected: Vec<_> = phases.len().checked_sub(1).filter(|_| has_ended).into_iter().collect();
     if ends != expected {
-        wrong.push(format!("payloads tell the phases {phases:?}: there must be one end, last"));
+        problems.push(format!("payloads tell the phases {phases:?}: there must be one end, last"));
     }
     let starts = phases.iter().filter(|phase| **phase == Some("start")).count();
     if starts > 1 {
-        wrong.push(format!("payloads tell {starts} beginnings"));
+        problems.push(format!("payloads tell {starts} beginnings"));
     }
-    wrong
+    problems
 }
 
 /// Returns the lifecycle phase of a payload, if it has one.
-pub(crate) fn phase(told: &RecordedPayload) -> Option<&str> {
-    match told.payload.stream {
-        Stream::Lifecycle => told.payload.data["phase"].as_str(),
+pub(crate) fn phase(recorded: &RecordedPayload) -> Option<&str> {
+    match recorded.payload.stream {
+        Stream::Lifecycle => recorded.payload.data["phase"].as_str(),
         Stream::Assistant | Stream::Tool | Stream::Thinking | Stream::Compaction | Stream::Other(_) => None,
     }
 }
 
 /// What was published as stored is stored.
-fn published_is_stored(played: &TraceResult, heard: &RecordedRun) -> Vec<String> {
+fn published_is_stored(result: &TraceResult, recorded_run: &RecordedRun) -> Vec<String> {
     // A session under another key of the agent may have continued the transcript.
-    let agent = heard.tape.key().agent();
-    let lines = played.transcripts().filter(|(key, _)| key.agent() == agent).flat_map(|(_, entries)| entries);
-    let lines: Vec<_> = lines.collect();
+    let agent = recorded_run.tape.key().agent();
+    let entries = result.transcripts().filter(|(key, _)| key.agent() == agent).flat_map(|(_, all)| all);
+    let entries: Vec<_> = entries.collect();
     // An answer that waited for its transcript entry got none if neither the end of its run nor, later, the entry could
     // be stored.
-    let stored = played.rows.get(heard.tape.run()).map(|row| &row.state);
+    let stored = result.rows.get(recorded_run.tape.run()).map(|row| &row.state);
     let is_lost =
-        played.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
-    let is_kept = |event: &RunEvent| match event {
-        RunEvent::Assistant { entry, said } => lines.iter().any(|line| {
-            line.id == *entry && message(line).is_some_and(|message| *message == Message::Assistant((**said).clone()))
+        result.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
+    let is_stored = |event: &RunEvent| match event {
+        RunEvent::Assistant { entry: entry_id, said: answer } => entries.iter().any(|entry| {
+            entry.id == *entry_id
+                && message(entry).is_some_and(|message| *message == Message::Assistant((**answer).clone()))
         }),
         // A result that waited for its entry across a restart has the timestamp of the entry.
         RunEvent::ToolEnded { .. } if is_lost => true,
-        RunEvent::ToolEnded { result, .. } => {
-            lines.iter().filter_map(|line| message(line)).any(|message| match message {
-                Message::ToolResult(line) => ToolResult { timestamp: line.timestamp, ..(**result).clone() } == *line,
+        RunEvent::ToolEnded { result: tool_result, .. } => {
+            entries.iter().filter_map(|entry| message(entry)).any(|message| match message {
+                Message::ToolResult(stored_result) => {
+                    ToolResult { timestamp: stored_result.timestamp, ..(**tool_result).clone() } == *stored_result
+                }
                 Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
             })
         }
-        RunEvent::Input(input) => lines.iter().filter_map(|line| message(line)).any(|message| *message == **input),
+        RunEvent::Input(input) => entries.iter().filter_map(|entry| message(entry)).any(|message| *message == **input),
         RunEvent::Started { .. }
         | RunEvent::SlotWaited(_)
         | RunEvent::DispositionChanged(_)
@@ -182,73 +187,76 @@ fn published_is_stored(played: &TraceResult, heard: &RecordedRun) -> Vec<String>
         | RunEvent::Withheld(_)
         | RunEvent::Ended(_) => true,
     };
-    let lost = heard.events.iter().filter(|event| !is_kept(&event.kind));
+    let lost = recorded_run.events.iter().filter(|event| !is_stored(&event.kind));
     lost.map(|event| format!("shown as kept, but not in the transcript: {:?}", event.kind)).collect()
 }
 
 /// The streamed text equals the user-visible text of the message, byte for byte.
-fn streamed_text(played: &TraceResult, heard: &RecordedRun, told: &[&RecordedPayload]) -> Vec<String> {
-    if !matches!(heard.tape.state(), TapeState::Ended(_)) {
+fn streamed_text(result: &TraceResult, recorded_run: &RecordedRun, payloads: &[&RecordedPayload]) -> Vec<String> {
+    if !matches!(recorded_run.tape.state(), TapeState::Ended(_)) {
         return Vec::new();
     }
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     // Text of each message, and whether it was cut off, in which case the end of its text may have been held back.
-    let mut said: Vec<(String, bool)> = Vec::new();
+    let mut texts: Vec<(String, bool)> = Vec::new();
     let mut pieces: BTreeMap<u32, String> = BTreeMap::new();
-    for event in &heard.events {
+    for event in &recorded_run.events {
         if let RunEvent::Text { message, delta } = &event.kind {
             pieces.entry(*message).or_default().push_str(delta);
         } else if let RunEvent::MessageReset { message } = &event.kind {
             pieces.remove(message);
         } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
-            said.push((payload_of(message).text, message.stop_reason == StopReason::Error));
+            texts.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }
     // Replies to commands are in no transcript. A fallback reply for a model that said nothing is not streamed. An
     // absorbed run streams nothing, because its host does.
-    let row = played.rows.get(heard.tape.run()).filter(|row| row.host.is_none());
-    if said.is_empty()
+    let row = result.rows.get(recorded_run.tape.run()).filter(|row| row.host.is_none());
+    if texts.is_empty()
         && let Some(RunState::Ended(ended)) = row.map(|row| &row.state)
         && let Some(answer) = &ended.words
     {
-        said.push((answer.clone(), false));
+        texts.push((answer.clone(), false));
     }
-    let before = messages_before_restart(heard);
-    let mut whole = String::new();
-    for (number, (text, is_cut)) in (0..).zip(&said).skip(before) {
+    let before = messages_before_restart(recorded_run);
+    let mut expected_text = String::new();
+    for (number, (text, is_cut)) in (0..).zip(&texts).skip(before) {
         let pieces = pieces.remove(&number).unwrap_or_default();
-        let is_told =
-            pieces == *text || *is_cut && text.starts_with(&pieces) || played.asked_hooks("before_message_write");
-        if !is_told {
-            wrong.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
+        let is_complete =
+            pieces == *text || *is_cut && text.starts_with(&pieces) || result.hooks_received("before_message_write");
+        if !is_complete {
+            problems.push(format!("message {number} was told as {pieces:?} and is {text:?}"));
         }
-        whole.push_str(&pieces);
+        expected_text.push_str(&pieces);
     }
-    wrong.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
-    let member = |told: &RecordedPayload, name: &str| told.payload.data[name].as_str().unwrap_or_default().to_owned();
-    let assistant = || told.iter().filter(|told| told.payload.stream == Stream::Assistant);
+    problems.extend(pieces.keys().map(|number| format!("message {number} was begun and is not there")));
+    let member =
+        |recorded: &RecordedPayload, name: &str| recorded.payload.data[name].as_str().unwrap_or_default().to_owned();
+    let assistant = || payloads.iter().filter(|recorded| recorded.payload.stream == Stream::Assistant);
     // A replacement, after a discarded attempt, replaces what was streamed for that message.
     let (mut before, mut now) = (String::new(), String::new());
-    for told in assistant() {
-        let (text, delta) = (member(told, "text"), member(told, "delta"));
-        if told.payload.data["replace"] != true && text != format!("{now}{delta}") {
+    for recorded in assistant() {
+        let (text, delta) = (member(recorded, "text"), member(recorded, "delta"));
+        if recorded.payload.data["replace"] != true && text != format!("{now}{delta}") {
             before.push_str(&now);
         }
         now = text;
     }
-    let heard = before + &now;
-    if heard != whole {
-        wrong.push(format!("clients were told {heard:?}, and it is {whole:?}"));
+    let received = before + &now;
+    if received != expected_text {
+        problems.push(format!("clients were told {received:?}, and it is {expected_text:?}"));
     }
-    let cut = assistant().find(|told| !member(told, "text").ends_with(&member(told, "delta")));
-    wrong.extend(cut.map(|told| format!("the text so far does not end with what is new: {}", told.payload.data)));
-    wrong
+    let cut = assistant().find(|recorded| !member(recorded, "text").ends_with(&member(recorded, "delta")));
+    problems.extend(
+        cut.map(|recorded| format!("the text so far does not end with what is new: {}", recorded.payload.data)),
+    );
+    problems
 }
 
 /// Returns the number of messages from before a restart: a resumed run publishes them first, as a whole.
-fn messages_before_restart(heard: &RecordedRun) -> usize {
-    let kinds = heard.events.iter().map(|event| &event.kind);
-    let told = kinds.skip_while(|kind| {
+fn messages_before_restart(recorded_run: &RecordedRun) -> usize {
+    let kinds = recorded_run.events.iter().map(|event| &event.kind);
+    let after_start = kinds.skip_while(|kind| {
         matches!(
             kind,
             RunEvent::Started { .. }
@@ -259,46 +267,46 @@ fn messages_before_restart(heard: &RecordedRun) -> usize {
         )
     });
     // New messages come after a model request.
-    let is_line =
+    let is_entry =
         |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. } | RunEvent::Input(_));
-    let is_short = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
-    let before = told.take_while(|kind| is_line(kind) || is_short(kind));
+    let is_compaction = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    let before = after_start.take_while(|kind| is_entry(kind) || is_compaction(kind));
     before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()
 }
 
 /// Runs of one session do not overlap.
-fn no_overlap(played: &TraceResult) -> Vec<String> {
-    let mut wrong = Vec::new();
+fn no_overlap(result: &TraceResult) -> Vec<String> {
+    let mut problems = Vec::new();
     let mut active = BTreeMap::new();
-    for told in &played.log.payloads {
-        let RecordedRun { tape, lifetime: life, .. } = &played.log.runs[told.run];
-        let place = (life, tape.key());
-        match phase(told) {
+    for recorded in &result.log.payloads {
+        let RecordedRun { tape, lifetime, .. } = &result.log.runs[recorded.run];
+        let lane = (lifetime, tape.key());
+        match phase(recorded) {
             Some("start") => {
-                if let Some(other) = active.insert(place, tape.run()) {
-                    wrong.push(format!("run {} began in {} before {other} had ended", tape.run(), tape.key()));
+                if let Some(other) = active.insert(lane, tape.run()) {
+                    problems.push(format!("run {} began in {} before {other} had ended", tape.run(), tape.key()));
                 }
             }
-            Some("end" | "error") if active.get(&place) == Some(&tape.run()) => {
-                active.remove(&place);
+            Some("end" | "error") if active.get(&lane) == Some(&tape.run()) => {
+                active.remove(&lane);
             }
             _ => {}
         }
     }
-    if played.disk_failed { Vec::new() } else { wrong }
+    if result.disk_failed { Vec::new() } else { problems }
 }
 
 /// Every entry names its predecessor as parent.
 fn parents_are_linked(entries: &[Entry]) -> Vec<String> {
     let mut before = None;
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     for entry in entries {
         if entry.parent_id.as_ref() != before {
-            wrong.push(format!("line {} follows {before:?} and says {:?}", entry.id, entry.parent_id));
+            problems.push(format!("line {} follows {before:?} and says {:?}", entry.id, entry.parent_id));
         }
         before = Some(&entry.id);
     }
-    wrong
+    problems
 }
 
 /// Beginning of the complaint about a result without a call.
@@ -307,30 +315,30 @@ const STRAY: &str = "a result for";
 /// Every tool call of a message has one result, right after it, in the order of the calls; there are no other results.
 /// Returns the violations, and those that count only if no run is active for the last message.
 fn calls_have_results(messages: &[&Message]) -> (Vec<String>, Vec<String>) {
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     let mut open: VecDeque<&str> = VecDeque::new();
     for message in messages {
         match message {
             Message::ToolResult(result) => {
                 let expected = open.pop_front();
                 if expected != Some(&result.tool_call_id) {
-                    wrong.push(format!("{STRAY} {} where {expected:?} is next", result.tool_call_id));
+                    problems.push(format!("{STRAY} {} where {expected:?} is next", result.tool_call_id));
                 }
             }
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => {
-                wrong.extend(open.drain(..).map(|call| format!("call {call} has no result")));
+                problems.extend(open.drain(..).map(|call| format!("call {call} has no result")));
             }
         }
         if let Message::Assistant(assistant) = message {
             open = assistant.tool_calls().map(|call| call.id.as_str()).collect();
         }
     }
-    (wrong, open.iter().map(|call| format!("call {call} has no result")).collect())
+    (problems, open.iter().map(|call| format!("call {call} has no result")).collect())
 }
 
 fn message(entry: &Entry) -> Option<&Message> {
     match &entry.kind {
-        Kind::Message(said) => Some(&said.message),
+        Kind::Message(entry_message) => Some(&entry_message.message),
         Kind::ModelChange(_) | Kind::Other(_) => None,
     }
 }
@@ -347,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_strict() {
+    fn deviations_from_the_script_are_reported() {
         let fine = "at 0ms say \"hi\"\nmodel text \"Hello.\"\n";
         assert_eq!(complaints(fine), Vec::<String>::new());
         let complaint = |more: &str| complaints(&format!("{fine}{more}"));
@@ -363,11 +371,11 @@ mod tests {
 
     #[test]
     fn every_call_is_answered_once_and_in_order() {
-        let asked = |calls: &[&str]| {
+        let answer_with_calls = |calls: &[&str]| {
             let call = |id: &&str| Block::ToolCall(ToolCall { id: (*id).to_owned(), ..ToolCall::default() });
             Message::Assistant(Assistant { content: calls.iter().map(call).collect(), ..Assistant::default() })
         };
-        let answered = |call: &str| {
+        let tool_result = |call: &str| {
             Message::ToolResult(ToolResult {
                 tool_call_id: call.to_owned(),
                 tool_name: String::new(),
@@ -378,19 +386,25 @@ mod tests {
                 extra: serde_json::Map::new(),
             })
         };
-        let found = |messages: &[Message]| {
-            let (wrong, open) = calls_have_results(&messages.iter().collect::<Vec<_>>());
-            [wrong, open].concat()
+        let problems_of = |messages: &[Message]| {
+            let (problems, open) = calls_have_results(&messages.iter().collect::<Vec<_>>());
+            [problems, open].concat()
         };
         let user = || Message::User(User::text("hi", 0));
-        assert_eq!(found(&[user(), asked(&["a", "b"]), answered("a"), answered("b"), user()]), Vec::<String>::new());
         assert_eq!(
-            found(&[asked(&["a"]), user(), answered("a")]),
+            problems_of(&[user(), answer_with_calls(&["a", "b"]), tool_result("a"), tool_result("b"), user()]),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            problems_of(&[answer_with_calls(&["a"]), user(), tool_result("a")]),
             ["call a has no result", "a result for a where None is next"]
         );
-        assert_eq!(found(&[asked(&["a"]), answered("a"), answered("a")]), ["a result for a where None is next"]);
         assert_eq!(
-            found(&[asked(&["a", "b"]), answered("b")]),
+            problems_of(&[answer_with_calls(&["a"]), tool_result("a"), tool_result("a")]),
+            ["a result for a where None is next"]
+        );
+        assert_eq!(
+            problems_of(&[answer_with_calls(&["a", "b"]), tool_result("b")]),
             ["a result for b where Some(\"a\") is next", "call b has no result"]
         );
     }

@@ -1,6 +1,6 @@
 //! Test support: the scripted model, scripted tools, a store with faults, and the runner of golden traces.
 //!
-//! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model answers, what tools
+//! A behaviour is one file, `tests/traces/<topic>/<behaviour>.trace`: what arrives, what the model answers, what tools
 //! do. The runner executes it against the real [`Hub`](homard_agent::Hub) with a paused clock, checks the invariants
 //! that hold for every trace, and compares the events with the snapshot beside the file. This crate does not use the
 //! machine's clock, nor the disk except for [`workspace`], the workspace of a trace; only the fakes use sockets and know

@@ -40,10 +40,10 @@ enum DiskEvent {
     File(usize, FileOp),
     /// Names in a directory change atomically.
     Names(usize, NameChanges),
-    /// A sync completed: everything before event `begun` is on the disk.
+    /// A sync completed: everything before event `start` is on the disk.
     Synced {
         node: DiskNode,
-        begun: usize,
+        start: usize,
     },
     /// A frame was sent to a client.
     FrameSent(Value),
@@ -69,36 +69,39 @@ impl DiskRecording {
         for path in folders.iter().map(Path::new) {
             let node = recording.live.new_folder();
             recording.rename(path, None, Some(node))?;
-            let above = path.parent().and_then(|above| recording.live.find(above)).context("no folder above")?;
-            let begun = recording.events.len();
-            recording.push(DiskEvent::Synced { node: above, begun });
+            let parent = path.parent().and_then(|parent| recording.live.find(parent)).context("no folder above")?;
+            let start = recording.events.len();
+            recording.push(DiskEvent::Synced { node: parent, start });
         }
         Ok(recording)
     }
 
     /// Adds the lifetime of a process in the directory `root`, as reported by `strace -f -s <enough> -e trace=<CALLS>`.
-    /// The files and directories `passed_by` are ignored.
-    pub fn add(&mut self, trace: &str, root: &Path, passed_by: &[&str]) -> Result<()> {
-        let mut life =
-            RecordedProcess { recording: self, root, ignored: passed_by, open: HashMap::new(), syncs: HashMap::new() };
+    /// The files and directories `ignored` are left out.
+    pub fn add(&mut self, trace: &str, root: &Path, ignored: &[&str]) -> Result<()> {
+        let mut process =
+            RecordedProcess { recording: self, root, ignored, open: HashMap::new(), syncs: HashMap::new() };
         for call in strace::calls(trace) {
-            let (call, moment) = call?;
-            life.handle_call(&call, moment).with_context(|| format!("in {}({})", call.name, call.start()))?;
+            let (call, phase) = call?;
+            process.handle_call(&call, phase).with_context(|| format!("in {}({})", call.name, call.start()))?;
         }
         Ok(())
     }
 
     /// Returns the same recording without syncs: what a program that forgot them would leave.
     pub fn without_syncs(&self) -> Self {
-        let is_kept = |event: &DiskEvent| !matches!(event, DiskEvent::Synced { .. });
-        Self { events: self.events.iter().filter(|event| is_kept(event)).cloned().collect(), live: self.live.clone() }
+        let is_no_sync = |event: &DiskEvent| !matches!(event, DiskEvent::Synced { .. });
+        Self {
+            events: self.events.iter().filter(|event| is_no_sync(event)).cloned().collect(),
+            live: self.live.clone(),
+        }
     }
 
     /// Returns the files as the process saw them last, which shows whether the recording is complete.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut disk = SimulatedDisk::default();
         for (at, event) in self.events.iter().enumerate() {
-            disk.take(at, event);
+            disk.apply_event(at, event);
         }
         disk.everything()
     }
@@ -111,29 +114,30 @@ impl DiskRecording {
     /// Cuts the power once for every seed. Half of the cuts come right after a frame was sent. They are returned in the
     /// order of their moments, which is not that of the seeds.
     pub fn cuts(&self, seeds: impl IntoIterator<Item = u64>) -> impl Iterator<Item = PowerFailure> {
-        let is_told = |(_, event): &(usize, &DiskEvent)| matches!(event, DiskEvent::FrameSent(_));
-        let told: Vec<usize> = self.events.iter().enumerate().filter(is_told).map(|(at, _)| at + 1).collect();
-        let mut moments: Vec<_> = seeds
+        let is_frame = |(_, event): &(usize, &DiskEvent)| matches!(event, DiskEvent::FrameSent(_));
+        let frame_positions: Vec<usize> =
+            self.events.iter().enumerate().filter(is_frame).map(|(at, _)| at + 1).collect();
+        let mut cut_points: Vec<_> = seeds
             .into_iter()
             .map(|seed| {
-                let mut dice = SeededRng::new(seed);
-                let after_words = dice.percent(50) && !told.is_empty();
-                let any = dice.below(self.events.len() as u64 + 1) as usize;
-                (if after_words { *dice.pick(&told) } else { any }, seed, dice)
+                let mut rng = SeededRng::new(seed);
+                let is_after_frame = rng.percent(50) && !frame_positions.is_empty();
+                let any = rng.below(self.events.len() as u64 + 1) as usize;
+                (if is_after_frame { *rng.pick(&frame_positions) } else { any }, seed, rng)
             })
             .collect();
-        moments.sort_unstable_by_key(|(at, seed, _)| (*at, *seed));
-        let (mut disk, mut done, mut words) = (SimulatedDisk::default(), 0, Vec::new());
-        moments.into_iter().map(move |(at, seed, mut dice)| {
-            for (number, event) in self.events.iter().enumerate().take(at).skip(done) {
-                disk.take(number, event);
+        cut_points.sort_unstable_by_key(|(at, seed, _)| (*at, *seed));
+        let (mut disk, mut applied, mut frames) = (SimulatedDisk::default(), 0, Vec::new());
+        cut_points.into_iter().map(move |(at, seed, mut rng)| {
+            for (number, event) in self.events.iter().enumerate().take(at).skip(applied) {
+                disk.apply_event(number, event);
                 if let DiskEvent::FrameSent(frame) = event {
-                    words.push(frame.clone());
+                    frames.push(frame.clone());
                 }
             }
-            done = at;
-            let (files, folders) = disk.cut(&mut dice);
-            PowerFailure { seed, files, folders, sent_frames: words.clone() }
+            applied = at;
+            let (files, folders) = disk.cut(&mut rng);
+            PowerFailure { seed, files, folders, sent_frames: frames.clone() }
         })
     }
 }
@@ -157,7 +161,7 @@ enum FilePosition {
 
 /// True if a call opens something read-only.
 fn is_read_only(call: &SystemCall<'_>) -> Result<bool> {
-    let is_reading = |word: &CallArgument| match word {
+    let is_reading = |argument: &CallArgument| match argument {
         CallArgument::Plain(flags) => flags.contains("flags=O_RDONLY") && !flags.contains("O_CREAT"),
         CallArgument::Text(_) => false,
     };
@@ -165,8 +169,8 @@ fn is_read_only(call: &SystemCall<'_>) -> Result<bool> {
 }
 
 impl RecordedProcess<'_> {
-    fn handle_call(&mut self, call: &SystemCall<'_>, moment: CallPhase) -> Result<()> {
-        if moment == CallPhase::Begin {
+    fn handle_call(&mut self, call: &SystemCall<'_>, phase: CallPhase) -> Result<()> {
+        if phase == CallPhase::Begin {
             match call.name {
                 "fsync" | "fdatasync" => {
                     self.syncs.insert(call.thread, self.recording.events.len());
@@ -178,38 +182,38 @@ impl RecordedProcess<'_> {
             }
             return Ok(());
         }
-        let begun = self.syncs.remove(&call.thread).unwrap_or(self.recording.events.len());
+        let start = self.syncs.remove(&call.thread).unwrap_or(self.recording.events.len());
         if call.result < 0 {
             return Ok(());
         }
         match call.name {
             "openat" => self.open(call)?,
-            "close" | "sendto" if moment == CallPhase::End => {}
+            "close" | "sendto" if phase == CallPhase::End => {}
             "close" => self.close(call)?,
             "sendto" => self.record_frames(call)?,
             "lseek" => {
-                if let Some((_, place)) = self.open.get_mut(&call.number(0)?) {
-                    *place = FilePosition::At(call.result.unsigned_abs());
+                if let Some((_, position)) = self.open.get_mut(&call.number(0)?) {
+                    *position = FilePosition::At(call.result.unsigned_abs());
                 }
             }
             "write" | "pwrite64" => self.write(call)?,
             "ftruncate" => {
                 if let Some((DiskNode::File(file), _)) = self.open.get(&call.number(0)?) {
-                    let cut = FileOp::Truncate(call.number(1)?.unsigned_abs());
-                    self.recording.push(DiskEvent::File(*file, cut));
+                    let truncation = FileOp::Truncate(call.number(1)?.unsigned_abs());
+                    self.recording.push(DiskEvent::File(*file, truncation));
                 }
             }
             "fsync" | "fdatasync" => {
                 if let Some((node, _)) = self.open.get(&call.number(0)?) {
                     let node = *node;
-                    self.recording.push(DiskEvent::Synced { node, begun });
+                    self.recording.push(DiskEvent::Synced { node, start });
                 }
             }
             // Reading changes nothing; the descriptor refers to nothing that is tracked.
             "openat2" if is_read_only(call)? => drop(self.open.remove(&call.result)),
             "mkdir" | "linkat" | "link" | "rename" | "renameat" | "unlink" => self.name(call)?,
             other => {
-                let is_ours = call.arguments()?.iter().any(|word| match word {
+                let is_ours = call.arguments()?.iter().any(|argument| match argument {
                     CallArgument::Text(path) => self.relative_path(path).is_some(),
                     CallArgument::Plain(number) => number.parse().is_ok_and(|number| self.open.contains_key(&number)),
                 });
@@ -224,15 +228,16 @@ impl RecordedProcess<'_> {
     /// Returns the path below the directory; `None` if it is ignored.
     fn relative_path(&self, path: &[u8]) -> Option<PathBuf> {
         let path = Path::new(std::str::from_utf8(path).ok()?).strip_prefix(self.root).ok()?;
-        (!self.ignored.iter().any(|one| path.starts_with(one))).then(|| path.to_owned())
+        (!self.ignored.iter().any(|prefix| path.starts_with(prefix))).then(|| path.to_owned())
     }
 
     fn open(&mut self, call: &SystemCall<'_>) -> Result<()> {
-        let words = call.arguments()?;
-        let (Some(CallArgument::Text(path)), Some(CallArgument::Plain(flags))) = (words.get(1), words.get(2)) else {
+        let arguments = call.arguments()?;
+        let (Some(CallArgument::Text(path)), Some(CallArgument::Plain(flags))) = (arguments.get(1), arguments.get(2))
+        else {
             return Ok(());
         };
-        let has = |flag: &str| flags.split('|').any(|one| one == flag);
+        let has = |flag: &str| flags.split('|').any(|name| name == flag);
         // The previous file of this descriptor was closed by an unrecorded call, such as an exec.
         self.open.remove(&call.result);
         let Some(path) = self.relative_path(path) else { return Ok(()) };
@@ -259,14 +264,14 @@ impl RecordedProcess<'_> {
     }
 
     fn write(&mut self, call: &SystemCall<'_>) -> Result<()> {
-        let Some((DiskNode::File(file), place)) = self.open.get_mut(&call.number(0)?) else { return Ok(()) };
-        let words = call.arguments()?;
-        let Some(CallArgument::Text(bytes)) = words.get(1) else { bail!("no bytes") };
+        let Some((DiskNode::File(file), position)) = self.open.get_mut(&call.number(0)?) else { return Ok(()) };
+        let arguments = call.arguments()?;
+        let Some(CallArgument::Text(bytes)) = arguments.get(1) else { bail!("no bytes") };
         let length = call.result.unsigned_abs();
-        let at = match (call.name, *place) {
+        let at = match (call.name, *position) {
             ("pwrite64", _) => call.number(3)?.unsigned_abs(),
             (_, FilePosition::At(at)) => {
-                *place = FilePosition::At(at + length);
+                *position = FilePosition::At(at + length);
                 at
             }
             (_, FilePosition::End) => self.recording.live.length(*file),
@@ -278,9 +283,10 @@ impl RecordedProcess<'_> {
 
     /// Handles a call that adds, changes or removes a name.
     fn name(&mut self, call: &SystemCall<'_>) -> Result<()> {
-        let words = call.arguments()?;
-        let mut paths =
-            words.iter().filter_map(|word| if let CallArgument::Text(path) = word { Some(path) } else { None });
+        let arguments = call.arguments()?;
+        let mut paths = arguments
+            .iter()
+            .filter_map(|argument| if let CallArgument::Text(path) = argument { Some(path) } else { None });
         let first = paths.next().and_then(|path| self.relative_path(path));
         let second = paths.next().and_then(|path| self.relative_path(path));
         let recording = &mut *self.recording;
@@ -306,8 +312,8 @@ impl RecordedProcess<'_> {
 
     /// Extracts the frames from data sent to a client.
     fn record_frames(&mut self, call: &SystemCall<'_>) -> Result<()> {
-        let words = call.arguments()?;
-        let Some(CallArgument::Text(bytes)) = words.get(1) else { return Ok(()) };
+        let arguments = call.arguments()?;
+        let Some(CallArgument::Text(bytes)) = arguments.get(1) else { return Ok(()) };
         let begin = b"{\"type\":\"";
         let mut rest = &bytes[..];
         while let Some(at) = rest.windows(begin.len()).position(|window| window == begin) {
@@ -322,18 +328,18 @@ impl RecordedProcess<'_> {
 
 impl DiskRecording {
     fn push(&mut self, event: DiskEvent) {
-        self.live.take(&event);
+        self.live.apply_event(&event);
         self.events.push(event);
     }
 
     /// Gives a node the name `to` and removes the name `from`, both in one directory.
     fn rename(&mut self, to: &Path, from: Option<&Path>, node: Option<DiskNode>) -> Result<()> {
-        let above = to.parent().context("the directory itself has no name")?;
-        let Some(DiskNode::Folder(folder)) = self.live.find(above) else { bail!("nobody made {}", above.display()) };
+        let parent = to.parent().context("the directory itself has no name")?;
+        let Some(DiskNode::Folder(folder)) = self.live.find(parent) else { bail!("nobody made {}", parent.display()) };
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut changes = vec![(name(to), node)];
         if let Some(from) = from {
-            if from.parent() != Some(above) {
+            if from.parent() != Some(parent) {
                 bail!("nobody has taught a power cut what happens between two folders");
             }
             changes.insert(0, (name(from), None));

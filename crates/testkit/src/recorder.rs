@@ -53,57 +53,54 @@ pub(crate) struct RunLog {
 
 impl RunLog {
     fn record(&mut self, at: Duration, tape: Arc<Tape>) {
-        let life = self.restarts.len();
-        let known = self.runs.iter().position(|heard| Arc::ptr_eq(&heard.tape, &tape));
+        let lifetime = self.restarts.len();
+        let known = self.runs.iter().position(|recorded_run| Arc::ptr_eq(&recorded_run.tape, &tape));
         let run = known.unwrap_or_else(|| {
             let (cursor, projection) = (Cursor::default(), Projection::new(&tape));
-            self.runs.push(RecordedRun {
-                tape,
-                lifetime: life,
-                events: Vec::new(),
-                cursor,
-                projection,
-                text_since: None,
-            });
+            self.runs.push(RecordedRun { tape, lifetime, events: Vec::new(), cursor, projection, text_since: None });
             self.runs.len() - 1
         });
-        let heard = &mut self.runs[run];
-        for event in heard.tape.read(&mut heard.cursor) {
-            heard.events.push(event.clone());
+        let recorded_run = &mut self.runs[run];
+        for event in recorded_run.tape.read(&mut recorded_run.cursor) {
+            recorded_run.events.push(event.clone());
             if let Some(text) = format_tape_only(&event.kind) {
                 self.tape_only.push((at, self.payloads.len(), run, text));
             }
-            let payloads = heard.projection.push(event);
+            let payloads = recorded_run.projection.push(event);
             // Buffered text goes first, with its own time.
-            let mut time = heard.text_since.filter(|_| !payloads.is_empty()).unwrap_or(at);
+            let mut time = recorded_run.text_since.filter(|_| !payloads.is_empty()).unwrap_or(at);
             for payload in payloads {
                 self.payloads.push(RecordedPayload { at: time, run, payload });
                 time = at;
             }
-            heard.text_since = heard.projection.has_text().then(|| heard.text_since.unwrap_or(at));
+            recorded_run.text_since = recorded_run.projection.has_text().then(|| recorded_run.text_since.unwrap_or(at));
         }
     }
 
     /// The hub is gone: reads the remaining events of its runs.
     pub(crate) fn restart(&mut self, at: Duration) {
-        let life = self.restarts.len();
-        let last: Vec<_> =
-            self.runs.iter().filter(|heard| heard.lifetime == life).map(|heard| heard.tape.clone()).collect();
+        let lifetime = self.restarts.len();
+        let last: Vec<_> = self
+            .runs
+            .iter()
+            .filter(|recorded_run| recorded_run.lifetime == lifetime)
+            .map(|recorded_run| recorded_run.tape.clone())
+            .collect();
         last.into_iter().for_each(|tape| self.record(at, tape));
         self.flush();
         self.restarts.push((at, self.payloads.len()));
     }
 
     fn flush(&mut self) {
-        for (run, heard) in self.runs.iter_mut().enumerate() {
-            if let (Some(at), Some(payload)) = (heard.text_since.take(), heard.projection.flush()) {
+        for (run, recorded_run) in self.runs.iter_mut().enumerate() {
+            if let (Some(at), Some(payload)) = (recorded_run.text_since.take(), recorded_run.projection.flush()) {
                 self.payloads.push(RecordedPayload { at, run, payload });
             }
         }
     }
 
     fn has_text(&self) -> bool {
-        self.runs.iter().any(|heard| heard.text_since.is_some())
+        self.runs.iter().any(|recorded_run| recorded_run.text_since.is_some())
     }
 }
 
@@ -167,7 +164,7 @@ impl SharedRunLog {
                 biased;
                 Some(event) = feed.recv() => match event {
                     HubEvent::Run(tape) => self.lock().record(clock.now(), tape),
-                    HubEvent::Delivery(told) => self.lock().delivered.push((clock.now(), *told)),
+                    HubEvent::Delivery(report) => self.lock().delivered.push((clock.now(), *report)),
                 },
                 () = sleep(Duration::from_millis(1)), if has_text => self.lock().flush(),
                 // A dropped sender also means that it is over.

@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Time limit for stopping a hub without active runs.
 const STOP: Duration = Duration::from_secs(10);
 
-/// Maximum number of processes of a trace; more mean an endless restart.
+/// Maximum number of hub lifetimes of a trace; more mean an endless restart.
 const LIVES: usize = 40;
 
 /// Everything that was recorded while a trace ran.
@@ -63,24 +63,25 @@ const LIVES: usize = 40;
 pub struct TraceResult {
     pub(crate) calls: Vec<ClientCall>,
     pub(crate) log: RunLog,
-    pub(crate) seen: Vec<RecordedRequest>,
+    pub(crate) requests: Vec<RecordedRequest>,
     /// Number of model requests before the last process.
-    pub(crate) seen_before: usize,
+    pub(crate) requests_before: usize,
     pub(crate) launches: Vec<ToolLaunch>,
     pub(crate) sessions: Vec<(SessionKey, Session)>,
     /// Former transcripts: runs used them, but their sessions have newer ones.
-    pub(crate) past: Vec<(SessionKey, SessionId, Vec<Entry>)>,
-    /// Commits of the store, and the number of commits requested.
-    pub(crate) taken: AcceptedRecords,
+    pub(crate) past_transcripts: Vec<(SessionKey, SessionId, Vec<Entry>)>,
+    /// Records that the store accepted.
+    pub(crate) committed: AcceptedRecords,
+    /// Number of commits that were requested.
     pub(crate) commits: u64,
     /// Stored state of each run that was stored or had events.
     pub(crate) rows: BTreeMap<RunId, RunRow>,
-    /// Promises made to clients.
-    pub(crate) promises: Acknowledgements,
+    /// Acknowledgements that clients received, and may rely on.
+    pub(crate) acknowledged: Acknowledgements,
     /// Result of `agent.wait` for each run after the end, if requested.
-    pub(crate) waited: Vec<(RunId, WaitResult)>,
+    pub(crate) wait_results: Vec<(RunId, WaitResult)>,
     /// Messages that channels accepted, and the channels that deduplicate.
-    pub(crate) heard: Vec<AcceptedMessage>,
+    pub(crate) accepted_messages: Vec<AcceptedMessage>,
     /// Messages that channels refused.
     pub(crate) refused: Vec<AcceptedMessage>,
     pub(crate) idempotent: BTreeSet<String>,
@@ -99,42 +100,42 @@ pub struct TraceResult {
     /// True if the trace ran until every run had ended.
     pub(crate) is_played_out: bool,
     /// Downtime of each restart.
-    pub(crate) down: Duration,
-    /// Events that hooks received.
-    pub(crate) rung: Vec<HookInvocation>,
-    /// What was on disk besides.
+    pub(crate) downtime: Duration,
+    /// Invocations of hooks, listeners and commands.
+    pub(crate) hook_invocations: Vec<HookInvocation>,
+    /// The folder with the workspace, if the trace has files.
     pub(crate) folder: Option<TraceFolder>,
-    /// Where the person is.
+    /// The user's time zone.
     pub(crate) zone: Option<TimeZone>,
 }
 
 impl TraceResult {
-    /// All transcripts, with the session that each is or was of.
+    /// Returns all transcripts, current and former, with the key of their session.
     pub(crate) fn transcripts(&self) -> impl Iterator<Item = (&SessionKey, &[Entry])> {
-        let past = self.past.iter().map(|(key, _, entries)| (key, entries.as_slice()));
+        let past = self.past_transcripts.iter().map(|(key, _, entries)| (key, entries.as_slice()));
         past.chain(self.sessions.iter().map(|(key, session)| (key, session.entries.as_slice())))
     }
 
-    /// When each run began that clients heard of, in the order in which they did.
-    pub fn beginnings(&self) -> impl Iterator<Item = (&RunId, Duration)> {
-        let began = self.log.payloads.iter().filter(|told| invariants::phase(told) == Some("start"));
-        began.map(|told| (self.log.runs[told.run].tape.run(), told.at))
+    /// Returns the runs whose start was published, with the time, in the order of publication.
+    pub fn run_starts(&self) -> impl Iterator<Item = (&RunId, Duration)> {
+        let starts = self.log.payloads.iter().filter(|recorded| invariants::phase(recorded) == Some("start"));
+        starts.map(|recorded| (self.log.runs[recorded.run].tape.run(), recorded.at))
     }
 
-    /// How many runs were in the model's hands at once, at most.
-    pub fn busiest(&self) -> usize {
+    /// Returns the maximum number of runs that were active at the same time.
+    pub fn max_concurrent_runs(&self) -> usize {
         let ends: BTreeMap<_, _> = self
             .log
             .payloads
             .iter()
-            .filter(|told| matches!(invariants::phase(told), Some("end" | "error")))
-            .map(|told| (told.run, told.at))
+            .filter(|recorded| matches!(invariants::phase(recorded), Some("end" | "error")))
+            .map(|recorded| (recorded.run, recorded.at))
             .collect();
-        // Each comes and goes; who goes makes room for who comes at the same moment.
-        let began = self.log.payloads.iter().filter(|told| invariants::phase(told) == Some("start"));
-        let stays = began.map(|told| (told.at, ends.get(&told.run).copied().unwrap_or(Duration::MAX)));
-        let stays = stays.filter(|(came, went)| went > came);
-        let mut steps: Vec<_> = stays.flat_map(|(came, went)| [(came, 1_isize), (went, -1)]).collect();
+        // A run that ends makes room for one that starts at the same moment, because -1 sorts before 1.
+        let starts = self.log.payloads.iter().filter(|recorded| invariants::phase(recorded) == Some("start"));
+        let intervals = starts.map(|recorded| (recorded.at, ends.get(&recorded.run).copied().unwrap_or(Duration::MAX)));
+        let intervals = intervals.filter(|(start, end)| end > start);
+        let mut steps: Vec<_> = intervals.flat_map(|(start, end)| [(start, 1_isize), (end, -1)]).collect();
         steps.sort_unstable();
         let counts = steps.iter().scan(0_isize, |count, (_, step)| {
             *count += step;
@@ -143,83 +144,83 @@ impl TraceResult {
         counts.max().unwrap_or_default().unsigned_abs()
     }
 
-    /// Each run that was heard of, and what is on its tape. One that a restart took up again is heard of twice.
+    /// Returns the tape and the events of each run. A run that was resumed after a restart is listed twice.
     pub fn runs(&self) -> impl Iterator<Item = (&Tape, &[TapeEvent])> {
-        self.log.runs.iter().map(|heard| (&*heard.tape, heard.events.as_slice()))
+        self.log.runs.iter().map(|recorded_run| (&*recorded_run.tape, recorded_run.events.as_slice()))
     }
 
-    /// What the store knows of each run.
+    /// Returns the stored state of each run.
     pub fn rows(&self) -> impl Iterator<Item = &RunRow> {
         self.rows.values()
     }
 
-    /// How often the hub died or stopped and began again.
+    /// Returns the number of restarts of the hub, after a crash or a shutdown.
     pub fn restarts(&self) -> usize {
         self.log.restarts.len()
     }
 
     /// True if the script has a fault of the store.
-    pub fn has_bad_disk(&self) -> bool {
+    pub fn has_store_fault(&self) -> bool {
         self.disk_failed
     }
 
-    /// What models were asked, in order.
-    pub fn asked(&self) -> &[RecordedRequest] {
-        &self.seen
+    /// Returns the model requests, in order.
+    pub fn requests(&self) -> &[RecordedRequest] {
+        &self.requests
     }
 
     /// Returns true if hooks received an event that begins with this word.
-    pub(crate) fn asked_hooks(&self, word: &str) -> bool {
-        self.rung.iter().any(|rung| rung.what.split(' ').next() == Some(word))
+    pub(crate) fn hooks_received(&self, word: &str) -> bool {
+        self.hook_invocations.iter().any(|invocation| invocation.what.split(' ').next() == Some(word))
     }
 
-    /// What was answered to the message of a run, if that went well; names of folders are as in a snapshot.
+    /// Returns the reply of a run that ended, with the workspace path replaced as in a snapshot.
     pub fn reply(&self, run: &str) -> Option<String> {
-        let heard = self.log.runs.iter().rev().find(|heard| heard.tape.run().as_str() == run)?;
-        let TapeState::Ended(end) = heard.tape.state() else { return None };
-        Some(self.unnamed(&end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n")))
+        let recorded_run = self.log.runs.iter().rev().find(|recorded_run| recorded_run.tape.run().as_str() == run)?;
+        let TapeState::Ended(end) = recorded_run.tape.state() else { return None };
+        Some(self.replace_path(&end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n")))
     }
 
-    /// A text in which the folder of the workspace has the same name every time.
-    pub fn unnamed(&self, text: &str) -> String {
+    /// Replaces the path of the workspace, which differs every time, by a constant.
+    pub fn replace_path(&self, text: &str) -> String {
         self.folder.as_ref().map_or_else(|| text.to_owned(), |folder| folder.replace_path(text))
     }
 
-    /// What was said in each session as the store has it.
+    /// Returns the sessions as the store has them.
     pub fn sessions(&self) -> &[(SessionKey, Session)] {
         &self.sessions
     }
 }
 
-/// Plays a trace by its script. The same trace always gives the same.
+/// Plays a trace by its script. Deterministic: the same trace gives the same result.
 pub fn play(trace: &Trace) -> anyhow::Result<TraceResult> {
     TestEnvironment::new(trace, ScriptedModel::new(trace.turns.iter().cloned()), Rigour::Script)?.play()
 }
 
-/// Plays a trace to the end of every run, with a model that may say anything, and then sends one more message to each
-/// session.
+/// Plays a trace until every run has ended, with a model that may answer anything, and then sends a final message to
+/// each session.
 pub(crate) fn play_out(trace: &Trace, answers: AnswerFn) -> anyhow::Result<TraceResult> {
     TestEnvironment::new(trace, ScriptedModel::free(answers), Rigour::EveryRunEnds)?.play()
 }
 
-/// What is asked of a play.
+/// How strictly a trace is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rigour {
-    /// It goes by the script, to the letter.
+    /// Every deviation from the script is reported.
     Script,
     /// Runs until no run is unfinished and every session has processed one more message.
     EveryRunEnds,
 }
 
-/// How a life of the hub ends.
+/// How a lifetime of the hub ends.
 enum End {
-    /// The hub is needed no more.
+    /// The trace is over.
     Over,
-    /// Another one begins.
+    /// The hub is restarted.
     Again,
 }
 
-/// What outlives the hub.
+/// Everything that survives a restart of the hub: store, clock, script and recorders.
 struct TestEnvironment {
     rigour: Rigour,
     folder: Option<TraceFolder>,
@@ -229,24 +230,24 @@ struct TestEnvironment {
     slots: Slots,
     store: Arc<FaultyStore<MemoryStore>>,
     script: Arc<ScriptedModel>,
-    bench: Arc<ScriptedTools>,
+    tools: Arc<ScriptedTools>,
     platforms: Arc<FakePlatforms>,
-    bell: ScriptedHooks,
+    hooks: ScriptedHooks,
     clock: TraceClock,
-    logbook: SharedRunLog,
-    promised: SharedAcknowledgements,
+    run_log: SharedRunLog,
+    acknowledged: SharedAcknowledgements,
     acts: VecDeque<TraceAct>,
     calls: Vec<ClientCall>,
-    /// When the present life began, and how many ids and answers were given before it.
-    began: Duration,
-    down: Duration,
+    /// Start of the current lifetime, in trace time.
+    started_at: Duration,
+    downtime: Duration,
     ids: u64,
-    seen_before: usize,
+    requests_before: usize,
     stopped: bool,
-    /// What the process at hand is for.
+    /// Kind of the current process.
     process: ProcessKind,
-    encored: bool,
-    waited: Vec<(RunId, WaitResult)>,
+    sent_final_messages: bool,
+    wait_results: Vec<(RunId, WaitResult)>,
     complaints: Vec<String>,
     disk_failed: bool,
     commit_time: Duration,
@@ -263,41 +264,41 @@ impl TestEnvironment {
         let setup = &trace.setup;
         let platforms = FakePlatforms::on(clock.clone(), setup.channels.clone(), trace.sender_behaviours.clone());
         let platforms = Arc::new(platforms);
-        let bench = ScriptedTools::on(clock.clone(), trace.tools.clone(), numbering, Some(platforms.clone()));
+        let tools = ScriptedTools::on(clock.clone(), trace.tools.clone(), numbering, Some(platforms.clone()));
         let memory = runtime()?.block_on(memory(setup))?;
         let folder = (!setup.files.is_empty()).then(|| TraceFolder::new(&setup.files)).transpose()?;
-        let mut setting = setup.setting.clone();
-        setting.workspace = folder.as_ref().map(TraceFolder::workspace).or(setting.workspace);
+        let mut prompt_config = setup.setting.clone();
+        prompt_config.workspace = folder.as_ref().map(TraceFolder::workspace).or(prompt_config.workspace);
         Ok(Self {
             rigour,
-            zone: setting.zone.clone(),
-            agents: agents(setup, &setting, &script, &bench),
+            zone: prompt_config.zone.clone(),
+            agents: agents(setup, &prompt_config, &script, &tools),
             folder,
             rules: HubRules {
                 queue: setup.queue.clone(),
-                auto_reset: setup.freshness(),
+                auto_reset: setup.auto_reset(),
                 history: setup.history.clone(),
                 ..HubRules::default()
             },
             slots: Slots::new(setup.slots, 8, 1),
             store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
             script,
-            bench,
+            tools,
             platforms,
-            bell: ScriptedHooks::new(trace.participants.clone(), clock.clone()),
+            hooks: ScriptedHooks::new(trace.participants.clone(), clock.clone()),
             clock,
-            logbook: SharedRunLog::default(),
-            promised: SharedAcknowledgements::default(),
+            run_log: SharedRunLog::default(),
+            acknowledged: SharedAcknowledgements::default(),
             acts: trace.acts.iter().cloned().collect(),
             calls: Vec::new(),
-            began: Duration::ZERO,
-            down: setup.downtime,
+            started_at: Duration::ZERO,
+            downtime: setup.downtime,
             ids: 0,
-            seen_before: 0,
+            requests_before: 0,
             stopped: false,
             process: ProcessKind::default(),
-            encored: false,
-            waited: Vec::new(),
+            sent_final_messages: false,
+            wait_results: Vec::new(),
             complaints: Vec::new(),
             disk_failed: trace.faults.values().any(|fault| fault.error.is_some()),
             commit_time: trace.faults.values().map(|fault| fault.delay).sum(),
@@ -307,43 +308,43 @@ impl TestEnvironment {
     fn play(mut self) -> anyhow::Result<TraceResult> {
         for _ in 0..LIVES {
             let runtime = runtime()?;
-            let end = runtime.block_on(self.live());
-            self.calls.iter_mut().for_each(|call| call.disconnect(self.began));
-            // This is the death: every task of this life goes with its runtime.
+            let end = runtime.block_on(self.run_lifetime());
+            self.calls.iter_mut().for_each(|call| call.disconnect(self.started_at));
+            // This is the crash: every task of this lifetime is dropped with its runtime.
             drop(runtime);
             match end? {
                 End::Over => return crate::runner::runtime()?.block_on(self.close()),
                 End::Again => {
                     let how = if self.stopped { ProcessEnd::Stopped } else { ProcessEnd::Crashed };
                     self.store.inner().restart(how);
-                    self.logbook.lock().restart(self.began);
-                    self.began += self.down;
+                    self.run_log.lock().restart(self.started_at);
+                    self.started_at += self.downtime;
                 }
             }
         }
         anyhow::bail!("the hub still has work after {LIVES} lives");
     }
 
-    /// One life of the hub.
-    async fn live(&mut self) -> anyhow::Result<End> {
-        self.clock.restart_at(self.began);
+    /// Runs one lifetime of the hub.
+    async fn run_lifetime(&mut self) -> anyhow::Result<End> {
+        self.clock.restart_at(self.started_at);
         self.stopped = false;
-        self.seen_before = self.script.requests().len();
+        self.requests_before = self.script.requests().len();
         let ambient = self.ambient();
         let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
         let agents = self.agents.clone();
-        let rules = HubRules { hooks: self.bell.hooks(), ..self.rules.clone() };
+        let rules = HubRules { hooks: self.hooks.hooks(), ..self.rules.clone() };
         let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.slots.clone(), rules);
         if !self.platforms.is_empty() {
             hub.set_channel_sender(self.platforms.clone());
         }
         let (stop, stopped) = channel::channel(false);
-        let following = task::spawn("follow all runs", self.logbook.clone().follow(feed, self.clock.clone(), stopped));
+        let recorder = task::spawn("follow all runs", self.run_log.clone().follow(feed, self.clock.clone(), stopped));
         let store = self.store.clone();
         let end = tokio::select! {
             biased;
             () = store.crashed() => End::Again,
-            end = self.stage(&hub) => end?,
+            end = self.perform_acts(&hub) => end?,
         };
         if matches!(end, End::Over) {
             if timeout(STOP, hub.shut_down()).await.is_err() {
@@ -353,22 +354,22 @@ impl TestEnvironment {
             // Text of the last instant is published a moment later.
             sleep(Duration::from_millis(5)).await;
             stop.send_replace(true);
-            following.await?;
+            recorder.await?;
         }
-        self.began = self.clock.now();
+        self.started_at = self.clock.now();
         self.ids = count(&ambient);
         Ok(end)
     }
 
-    /// Where this life's time and ids come from: they go on from those of the life before.
+    /// Returns the source of time and ids for this lifetime; both continue those of the previous one.
     fn ambient(&self) -> Ambient {
-        let ambient = Ambient::fixed(EPOCH_MS + self.began.as_millis() as u64);
+        let ambient = Ambient::fixed(EPOCH_MS + self.started_at.as_millis() as u64);
         while self.ids > 0 && count(&ambient) < self.ids {}
         ambient
     }
 
-    /// What happens in a life, from the start of the hub until it is needed no more.
-    async fn stage(&mut self, hub: &Hub) -> anyhow::Result<End> {
+    /// Performs the acts of a lifetime, from the start of the hub until it stops or is restarted.
+    async fn perform_acts(&mut self, hub: &Hub) -> anyhow::Result<End> {
         // No more input: a gateway recovers the remaining runs.
         if self.acts.is_empty() {
             self.process = ProcessKind::Gateway;
@@ -386,7 +387,7 @@ impl TestEnvironment {
                     return Ok(End::Again);
                 }
                 self.stopped |= matches!(act.kind, ActKind::ShutDown | ActKind::Drain(_));
-                self.calls.push(ClientCall::start(act, hub, &self.slots, &self.clock, &self.promised));
+                self.calls.push(ClientCall::start(act, hub, &self.slots, &self.clock, &self.acknowledged));
             }
             for call in &mut self.calls {
                 let complaint = call.finish(PATIENCE).await.err();
@@ -403,13 +404,13 @@ impl TestEnvironment {
             match self.rigour {
                 Rigour::Script => return Ok(End::Over),
                 Rigour::EveryRunEnds if self.stopped || is_left => return Ok(End::Again),
-                Rigour::EveryRunEnds if self.encored => break,
-                Rigour::EveryRunEnds => self.encore().await?,
+                Rigour::EveryRunEnds if self.sent_final_messages => break,
+                Rigour::EveryRunEnds => self.send_final_messages().await?,
             }
         }
         for (run, _) in self.store.accepted().accepted {
-            let waited = hub.wait(&run, Duration::from_secs(1)).await?;
-            self.waited.push((run, waited));
+            let wait_result = hub.wait(&run, Duration::from_secs(1)).await?;
+            self.wait_results.push((run, wait_result));
         }
         Ok(End::Over)
     }
@@ -427,34 +428,38 @@ impl TestEnvironment {
 
     /// Waits for the runs without a waiting client. Returns true if some are left that are not active.
     async fn settle(&mut self, hub: &Hub) -> anyhow::Result<bool> {
-        for found in self.store.recover().await? {
-            if let Some(follower) = hub.follow(&found.row.run)
-                && timeout(PATIENCE, follower.end()).await.is_err()
+        for unfinished in self.store.recover().await? {
+            if let Some(subscriber) = hub.follow(&unfinished.row.run)
+                && timeout(PATIENCE, subscriber.end()).await.is_err()
             {
-                self.complaints.push(format!("run {} is still at work after {PATIENCE:?}", found.row.run));
+                self.complaints.push(format!("run {} is still at work after {PATIENCE:?}", unfinished.row.run));
             }
         }
         Ok(!self.store.recover().await?.is_empty())
     }
 
-    /// One more message for each session.
-    async fn encore(&mut self) -> anyhow::Result<()> {
-        self.encored = true;
+    /// Adds a final message for each session.
+    async fn send_final_messages(&mut self) -> anyhow::Result<()> {
+        self.sent_final_messages = true;
         let at = self.clock.now();
         for (number, (key, _)) in (1..).zip(self.store.list().await?) {
             let params =
                 json!({"message": "one more", "sessionKey": key, "idempotencyKey": format!("{ENCORE}{number}")});
-            let deed = ActKind::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
-            self.acts.push_back(TraceAct { at, text: format!("say \"one more\" key={key}"), kind: deed });
+            let kind = ActKind::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
+            self.acts.push_back(TraceAct { at, text: format!("say \"one more\" key={key}"), kind });
         }
         Ok(())
     }
 
     async fn close(self) -> anyhow::Result<TraceResult> {
-        let log = std::mem::take(&mut *self.logbook.lock());
-        let taken = self.store.accepted();
+        let log = std::mem::take(&mut *self.run_log.lock());
+        let committed = self.store.accepted();
         let mut rows = BTreeMap::new();
-        let runs = taken.accepted.iter().map(|(run, _)| run).chain(log.runs.iter().map(|heard| heard.tape.run()));
+        let runs = committed
+            .accepted
+            .iter()
+            .map(|(run, _)| run)
+            .chain(log.runs.iter().map(|recorded_run| recorded_run.tape.run()));
         for run in runs {
             rows.extend(self.store.run(run).await?.map(|row| (run.clone(), row)));
         }
@@ -462,36 +467,36 @@ impl TestEnvironment {
         for (key, _) in self.store.list().await? {
             sessions.extend(self.store.load(&key).await?.map(|session| (key, session)));
         }
-        let worked_in: BTreeSet<_> =
+        let used_sessions: BTreeSet<_> =
             rows.values().filter_map(|row: &RunRow| Some((row.key.clone(), row.session.clone()?))).collect();
-        let mut past = Vec::new();
-        for (key, id) in worked_in {
+        let mut past_transcripts = Vec::new();
+        for (key, id) in used_sessions {
             // A session under another key may have continued it.
             if !sessions.iter().any(|(_, session)| session.record.session_id == id) {
-                past.extend(self.store.transcript(&key, &id).await?.map(|entries| (key, id, entries)));
+                past_transcripts.extend(self.store.transcript(&key, &id).await?.map(|entries| (key, id, entries)));
             }
         }
         let outbox = self.store.outbox().await?;
         let mut complaints = self.complaints;
         if self.rigour == Rigour::Script {
-            complaints.extend([self.script.complaints(), self.bench.complaints(), self.store.complaints()].concat());
+            complaints.extend([self.script.complaints(), self.tools.complaints(), self.store.complaints()].concat());
             complaints.extend(self.platforms.complaints());
         }
         Ok(TraceResult {
             calls: self.calls,
             log,
-            seen: self.script.requests(),
-            seen_before: self.seen_before,
-            launches: self.bench.launches(),
-            rung: self.bell.invocations(),
+            requests: self.script.requests(),
+            requests_before: self.requests_before,
+            launches: self.tools.launches(),
+            hook_invocations: self.hooks.invocations(),
             sessions,
-            past,
-            taken,
+            past_transcripts,
+            committed,
             commits: self.store.commits(),
             rows,
-            promises: self.promised.lock().clone(),
-            waited: self.waited,
-            heard: self.platforms.accepted(),
+            acknowledged: self.acknowledged.lock().clone(),
+            wait_results: self.wait_results,
+            accepted_messages: self.platforms.accepted(),
             refused: self.platforms.refused(),
             idempotent: self.platforms.idempotent(),
             has_channels: !self.platforms.is_empty(),
@@ -501,14 +506,14 @@ impl TestEnvironment {
             commit_time: self.commit_time,
             stopped: self.stopped,
             is_played_out: self.rigour == Rigour::EveryRunEnds,
-            down: self.down,
+            downtime: self.downtime,
             folder: self.folder,
             zone: self.zone,
         })
     }
 }
 
-/// How the runs of the last messages are called.
+/// Prefix of the ids of the runs of the final messages.
 pub(crate) const ENCORE: &str = "encore-";
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
@@ -520,7 +525,7 @@ async fn memory(setup: &TraceSetup) -> Result<MemoryStore, homard_store::Error> 
     for (key, record) in &setup.sessions {
         let patch = Rec::Patch { run: None, key: key.clone(), expect: None, record: Box::new(record.clone()) };
         memory.commit(&Fence::default(), vec![patch]).await?;
-        for (_, entry) in setup.entries.iter().filter(|(of, _)| of == key) {
+        for (_, entry) in setup.entries.iter().filter(|(session_key, _)| session_key == key) {
             let (key, session, entry) = (key.clone(), record.session_id.clone(), Box::new(entry.clone()));
             memory.commit(&Fence::default(), vec![Rec::Entry { run: None, key, session, entry }]).await?;
         }
@@ -528,18 +533,18 @@ async fn memory(setup: &TraceSetup) -> Result<MemoryStore, homard_store::Error> 
     Ok(memory)
 }
 
-/// How many ids were given so far, this one included.
+/// Returns the number of ids issued so far, including the one that this function takes.
 fn count(ambient: &Ambient) -> u64 {
     ambient.nonce().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 fn agents(
     setup: &TraceSetup,
-    setting: &PromptConfig,
+    prompt_config: &PromptConfig,
     script: &Arc<ScriptedModel>,
-    bench: &Arc<ScriptedTools>,
+    tools: &Arc<ScriptedTools>,
 ) -> Agents {
-    let understudy =
+    let fallback =
         |spec: &ModelSpec| -> Arc<dyn Model> { Arc::new(FallbackModel { spec: spec.clone(), script: script.clone() }) };
     let rank = |model: Arc<dyn Model>| {
         let profile = model.spec().model.as_str().into();
@@ -549,32 +554,33 @@ fn agents(
         }
     };
     let first: Arc<dyn Model> = script.clone();
-    let chain: Vec<_> = [first].into_iter().chain(setup.fallbacks.iter().map(understudy)).map(rank).collect();
-    let roster = Candidates::new(chain, Arc::default()).filter(|_| !setup.fallbacks.is_empty());
-    let roster = roster.unwrap_or_else(|| Candidates::single(script.clone()));
-    let sums = Candidates::single(understudy(&ModelSpec { model: COMPACTION_MODEL.to_owned(), ..setup.model.clone() }));
-    let choose: ModelResolver = Arc::new(move |name| match name.strip_prefix("script/") {
-        Some(COMPACTION_MODEL) => Ok(sums.clone()),
+    let chain: Vec<_> = [first].into_iter().chain(setup.fallbacks.iter().map(fallback)).map(rank).collect();
+    let candidates = Candidates::new(chain, Arc::default()).filter(|_| !setup.fallbacks.is_empty());
+    let candidates = candidates.unwrap_or_else(|| Candidates::single(script.clone()));
+    let compaction_candidates =
+        Candidates::single(fallback(&ModelSpec { model: COMPACTION_MODEL.to_owned(), ..setup.model.clone() }));
+    let resolve_model: ModelResolver = Arc::new(move |name| match name.strip_prefix("script/") {
+        Some(COMPACTION_MODEL) => Ok(compaction_candidates.clone()),
         _ => Err(format!("there is no model {name}")),
     });
-    let plain = |id: AgentId| Profile {
-        resolve_model: choose.clone(),
-        workdir: setting.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
+    let default_profile = |id: AgentId| Profile {
+        resolve_model: resolve_model.clone(),
+        workdir: prompt_config.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
         limits: RetryLimits { rate_limits: 1, retries: setup.retries, ..RetryLimits::default() },
-        toolbox: setup.toolbox.clone().unwrap_or_else(|| bench.toolbox(&setup.tools)),
+        toolbox: setup.toolbox.clone().unwrap_or_else(|| tools.toolbox(&setup.tools)),
         timeout: Some(setup.timeout),
         tool_mode: setup.tool_mode,
         pruning: setup.pruning.clone(),
         bounds: setup.bounds,
-        prompt: setting.clone(),
+        prompt: prompt_config.clone(),
         thinking: setup.thinking,
         verbose: setup.verbose,
         reasoning: setup.reasoning,
         delivery: setup.delivery.clone(),
-        ..Profile::new(id, roster.clone())
+        ..Profile::new(id, candidates.clone())
     };
     let profile = |id| {
-        let mut profile = plain(id);
+        let mut profile = default_profile(id);
         profile.compaction.model.clone_from(&setup.compaction_model);
         profile
     };

@@ -67,7 +67,7 @@ pub struct ScriptedModel {
 
 #[derive(Debug)]
 struct ScriptInner {
-    part: AnswerSource,
+    source: AnswerSource,
     requests: Vec<RecordedRequest>,
     unexpected: Vec<usize>,
 }
@@ -111,8 +111,8 @@ impl ScriptedModel {
         Self { spec, ..self }
     }
 
-    fn with(part: AnswerSource) -> Self {
-        let inner = ScriptInner { part, requests: Vec::new(), unexpected: Vec::new() };
+    fn with(source: AnswerSource) -> Self {
+        let inner = ScriptInner { source, requests: Vec::new(), unexpected: Vec::new() };
         Self { spec: default_spec(), clock: TraceClock::new(), inner: Mutex::new(inner) }
     }
 
@@ -127,7 +127,7 @@ impl ScriptedModel {
         let unexpected = inner.unexpected.iter();
         let mut complaints: Vec<_> =
             unexpected.map(|call| format!("model call {call} was not expected: no turn is left for it")).collect();
-        match &inner.part {
+        match &inner.source {
             AnswerSource::Strict(turns) if !turns.is_empty() => {
                 complaints.push(format!("{} scripted turn(s) were never asked for", turns.len()));
             }
@@ -138,7 +138,7 @@ impl ScriptedModel {
 
     fn next(&self, model: &str, request: Request) -> ScriptedAnswer {
         let mut inner = self.lock();
-        let turn = match &mut inner.part {
+        let turn = match &mut inner.source {
             AnswerSource::Strict(turns) => turns.pop_front(),
             AnswerSource::Free(answers) => Some(answers(&request)),
         };

@@ -47,71 +47,71 @@ pub enum Severity {
 }
 
 /// Generates the trace of a seed in file format.
-pub fn generate_trace(seed: u64, weather: Severity) -> String {
-    let mut dice = SeededRng::new(seed);
-    let mode = dice.pick(&["parallel", "sequential"]);
-    let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + dice.below(3))];
-    lines.push(format!("set queue=\"{}\"", queue(&mut dice)));
+pub fn generate_trace(seed: u64, severity: Severity) -> String {
+    let mut rng = SeededRng::new(seed);
+    let mode = rng.pick(&["parallel", "sequential"]);
+    let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + rng.below(3))];
+    lines.push(format!("set queue=\"{}\"", queue(&mut rng)));
     lines.push("set tool put idempotent {}".to_owned());
     let tools = (0..CALL_IDS).map(|id| format!("c{id}")).chain(["exec", "read", "put"].map(str::to_owned));
-    lines.extend(tools.map(|target| tool(&mut dice, &target)));
-    let mut said = Vec::new();
+    lines.extend(tools.map(|target| tool(&mut rng, &target)));
+    let mut messages = Vec::new();
     let mut at = 0;
-    for number in 0..4 + dice.below(12) {
-        at += dice.below(10) * dice.below(400);
-        lines.push(format!("at {at}ms {}", act(&mut dice, number, &mut said)));
-        if dice.percent(3) {
-            lines.push(format!("at {at}ms {}", dice.pick(&["shutdown", "drain 300ms", "drain 2s"])));
-            lines.push(format!("at {}ms restart", at + dice.below(2_000)));
+    for number in 0..4 + rng.below(12) {
+        at += rng.below(10) * rng.below(400);
+        lines.push(format!("at {at}ms {}", act(&mut rng, number, &mut messages)));
+        if rng.percent(3) {
+            lines.push(format!("at {at}ms {}", rng.pick(&["shutdown", "drain 300ms", "drain 2s"])));
+            lines.push(format!("at {}ms restart", at + rng.below(2_000)));
         }
     }
     // Stricter checks are possible where the disk never fails.
-    let is_bad = dice.percent(33);
-    lines.extend((1..MAX_FAULTY_COMMITS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
-    if weather == Severity::Rough {
-        lines.extend(troubles::lines(&mut dice, (seed, at)));
+    let is_bad = rng.percent(33);
+    lines.extend((1..MAX_FAULTY_COMMITS).filter_map(|commit| fault(&mut rng, commit, is_bad)));
+    if severity == Severity::Rough {
+        lines.extend(troubles::lines(&mut rng, (seed, at)));
     }
     lines.join("\n")
 }
 
 /// Generates a queue mode.
-fn queue(dice: &mut SeededRng) -> String {
-    let mode = dice.pick(&["steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
-    let drop = dice.pick(&["old", "new", "summarize"]);
-    format!("{mode} debounce:{} cap:{} drop:{drop}", dice.below(3) * dice.below(600), 1 + dice.below(4))
+fn queue(rng: &mut SeededRng) -> String {
+    let mode = rng.pick(&["steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
+    let drop = rng.pick(&["old", "new", "summarize"]);
+    format!("{mode} debounce:{} cap:{} drop:{drop}", rng.below(3) * rng.below(600), 1 + rng.below(4))
 }
 
-fn act(dice: &mut SeededRng, number: u64, said: &mut Vec<String>) -> String {
-    let throw = dice.below(100);
-    if throw < 60 || said.is_empty() {
-        let say = message(dice, number);
-        said.push(say.clone());
-        return say;
+fn act(rng: &mut SeededRng, number: u64, messages: &mut Vec<String>) -> String {
+    let roll = rng.below(100);
+    if roll < 60 || messages.is_empty() {
+        let text = message(rng, number);
+        messages.push(text.clone());
+        return text;
     }
-    let earlier = dice.pick(said).clone();
+    let earlier = rng.pick(messages).clone();
     let word =
         |start: &str| earlier.split(' ').find_map(|word| word.strip_prefix(start)).unwrap_or_default().to_owned();
-    match throw {
+    match roll {
         60..68 => earlier,
         68..70 => format!("say \"other\" run={}", word("run=")),
         70..78 => format!("abort {}", word("run=")),
         78..81 => format!("abort {{\"sessionKey\":\"{}\"}}", word("key=")),
-        81..84 => format!("chat \"{}\" run=r{number} key={}", dice.pick(&["/stop", "stop"]), word("key=")),
-        84..89 => format!("wait {} for {}ms", word("run="), dice.below(3_000)),
+        81..84 => format!("chat \"{}\" run=r{number} key={}", rng.pick(&["/stop", "stop"]), word("key=")),
+        84..89 => format!("wait {} for {}ms", word("run="), rng.below(3_000)),
         89..92 => format!("event \"e{number}\" key={}", word("key=")),
         92..94 => format!("reset key={}", word("key=")),
-        94..96 => format!("resize main={}", 1 + dice.below(4)),
+        94..96 => format!("resize main={}", 1 + rng.below(4)),
         _ => "restart".to_owned(),
     }
 }
 
 /// Generates a message: half of them follow the queue mode, and some of these choose it.
-fn message(dice: &mut SeededRng, number: u64) -> String {
-    let key = dice.pick(&["a", "a", "b", "c"]);
-    let whose = format!("run=r{number} key={key}");
-    match dice.below(20) {
+fn message(rng: &mut SeededRng, number: u64) -> String {
+    let key = rng.pick(&["a", "a", "b", "c"]);
+    let run_and_key = format!("run=r{number} key={key}");
+    match rng.below(20) {
         0..7 => {
-            let more = dice.pick(&[
+            let options = rng.pick(&[
                 "",
                 "",
                 "",
@@ -121,36 +121,36 @@ fn message(dice: &mut SeededRng, number: u64) -> String {
                 " timeout=5",
                 " restart=interrupt",
             ]);
-            format!("say \"m{number}\" {whose}{more}")
+            format!("say \"m{number}\" {run_and_key}{options}")
         }
-        7..12 => format!("chat \"m{number}\" {whose}"),
+        7..12 => format!("chat \"m{number}\" {run_and_key}"),
         12..16 => {
-            let mode = dice.pick(&["steer", "steer", "followup", "collect", "interrupt"]);
-            format!("chat \"m{number}\" {whose} mode={mode}")
+            let mode = rng.pick(&["steer", "steer", "followup", "collect", "interrupt"]);
+            format!("chat \"m{number}\" {run_and_key} mode={mode}")
         }
-        16 => format!("chat \"/queue {} m{number}\" {whose}", queue(dice)),
-        17 => format!("chat \"/queue {}\" {whose}", queue(dice)),
-        18 => format!("chat \"m{number}\" {whose} channel=slack to={}", dice.pick(&["x", "y"])),
-        _ => format!("chat \"{}\" {whose}", dice.pick(&["/new", "/new hello", "/queue default", "/status"])),
+        16 => format!("chat \"/queue {} m{number}\" {run_and_key}", queue(rng)),
+        17 => format!("chat \"/queue {}\" {run_and_key}", queue(rng)),
+        18 => format!("chat \"m{number}\" {run_and_key} channel=slack to={}", rng.pick(&["x", "y"])),
+        _ => format!("chat \"{}\" {run_and_key}", rng.pick(&["/new", "/new hello", "/queue default", "/status"])),
     }
 }
 
-fn tool(dice: &mut SeededRng, target: &str) -> String {
-    let takes = dice.below(5) * dice.below(400);
-    let does = match dice.below(20) {
+fn tool(rng: &mut SeededRng, target: &str) -> String {
+    let delay_ms = rng.below(5) * rng.below(400);
+    let behaviour = match rng.below(20) {
         0 => "hangs".to_owned(),
         1 => "panics \"a bug\"".to_owned(),
-        2 => format!("takes {takes}ms fails \"no\""),
-        3..6 => format!("takes {takes}ms obeys says \"yes\""),
-        6..9 => format!("takes {takes}ms lends says \"yes\""),
-        _ => format!("takes {takes}ms says \"yes\""),
+        2 => format!("takes {delay_ms}ms fails \"no\""),
+        3..6 => format!("takes {delay_ms}ms obeys says \"yes\""),
+        6..9 => format!("takes {delay_ms}ms lends says \"yes\""),
+        _ => format!("takes {delay_ms}ms says \"yes\""),
     };
-    format!("tool {target} {does}")
+    format!("tool {target} {behaviour}")
 }
 
-fn fault(dice: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
-    let what = match dice.below(100) {
-        0..8 => format!("takes {}ms", dice.below(500)),
+fn fault(rng: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
+    let what = match rng.below(100) {
+        0..8 => format!("takes {}ms", rng.below(500)),
         8..10 => "dies".to_owned(),
         10..12 => "stored dies".to_owned(),
         12..20 if is_bad => "ENOSPC".to_owned(),
@@ -160,35 +160,39 @@ fn fault(dice: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
 }
 
 /// Executes a seed. Deterministic.
-pub fn simulate(seed: u64, weather: Severity) -> anyhow::Result<TraceResult> {
-    let trace = Trace::read(&format!("seed {seed}"), &generate_trace(seed, weather))?;
-    let mut asked = BTreeMap::new();
-    play_out(&trace, Box::new(move |request| say((seed, weather), request, &mut asked)))
+pub fn simulate(seed: u64, severity: Severity) -> anyhow::Result<TraceResult> {
+    let trace = Trace::read(&format!("seed {seed}"), &generate_trace(seed, severity))?;
+    let mut counts = BTreeMap::new();
+    play_out(&trace, Box::new(move |request| answer((seed, severity), request, &mut counts)))
 }
 
-fn say((seed, weather): (u64, Severity), request: &Request, asked: &mut BTreeMap<RequestId, u64>) -> ScriptedAnswer {
-    let question = request_id(request);
-    if question.0.starts_with(ENCORE) {
+fn answer(
+    (seed, severity): (u64, Severity),
+    request: &Request,
+    counts: &mut BTreeMap<RequestId, u64>,
+) -> ScriptedAnswer {
+    let request_key = request_id(request);
+    if request_key.0.starts_with(ENCORE) {
         return default_answer();
     }
-    let times = asked.entry(question.clone()).or_default();
+    let times = counts.entry(request_key.clone()).or_default();
     *times += 1;
-    let place = question.0.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
-    let mut dice = SeededRng::new(place.wrapping_mul(131).wrapping_add(question.1 as u64 * 17 + *times));
-    if weather == Severity::Rough
-        && let Some(turn) = troubles::say(&mut dice, seed, request)
+    let hash = request_key.0.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
+    let mut rng = SeededRng::new(hash.wrapping_mul(131).wrapping_add(request_key.1 as u64 * 17 + *times));
+    if severity == Severity::Rough
+        && let Some(turn) = troubles::faulty_answer(&mut rng, seed, request)
     {
         return turn;
     }
-    let mut steps = vec![AnswerStep::Pause(Duration::from_millis(dice.below(4) * dice.below(300)))];
-    if dice.percent(70) {
-        steps.push(AnswerStep::Text(format!("words {}", dice.below(1_000))));
+    let mut steps = vec![AnswerStep::Pause(Duration::from_millis(rng.below(4) * rng.below(300)))];
+    if rng.percent(70) {
+        steps.push(AnswerStep::Text(format!("words {}", rng.below(1_000))));
     }
-    match dice.below(100) {
-        _ if question.1 >= MAX_ANSWERS => steps.push(done(StopReason::Stop)),
+    match rng.below(100) {
+        _ if request_key.1 >= MAX_ANSWERS => steps.push(done(StopReason::Stop)),
         0..45 => steps.push(done(StopReason::Stop)),
         45..88 => {
-            steps.extend((0..1 + dice.below(3) as usize).flat_map(|index| call(&mut dice, index)));
+            steps.extend((0..1 + rng.below(3) as usize).flat_map(|index| call(&mut rng, index)));
             steps.push(done(StopReason::ToolUse));
         }
         88..92 => steps.push(AnswerStep::Fail(Error::new(ErrorKind::Server, "no"))),
@@ -201,9 +205,9 @@ fn say((seed, weather): (u64, Severity), request: &Request, asked: &mut BTreeMap
     ScriptedAnswer(steps)
 }
 
-fn call(dice: &mut SeededRng, index: usize) -> [AnswerStep; 2] {
-    let id = Some(format!("c{}", dice.below(CALL_IDS)));
-    let (name, arguments) = *dice.pick(&[
+fn call(rng: &mut SeededRng, index: usize) -> [AnswerStep; 2] {
+    let id = Some(format!("c{}", rng.below(CALL_IDS)));
+    let (name, arguments) = *rng.pick(&[
         ("exec", "{\"cmd\":\"x\"}"),
         ("read", "{\"path\":\"x\"}"),
         ("put", "{}"),

@@ -27,47 +27,51 @@ use crate::{
 ///
 /// Omitted because they are the same in every trace: a payload's session and agent (the invariants check them), the
 /// model's name in a stored answer, and token counts of zero. Long texts are abridged.
-pub fn format_snapshot(played: &TraceResult) -> String {
+pub fn format_snapshot(result: &TraceResult) -> String {
     let mut lines = vec!["# answers".to_owned()];
-    lines.extend(played.calls.iter().flat_map(|call| answers(&call.act, &call.frames)));
+    lines.extend(result.calls.iter().flat_map(|call| answers(&call.act, &call.frames)));
     lines.push("\n# events".to_owned());
-    lines.extend(events(played));
+    lines.extend(events(result));
     lines.push("\n# model saw".to_owned());
-    lines.extend(requests(&played.seen));
-    if !played.log.restarts.is_empty() {
+    lines.extend(requests(&result.requests));
+    if !result.log.restarts.is_empty() {
         lines.push("\n# tools started".to_owned());
-        lines.extend(played.launches.iter().map(started));
+        lines.extend(result.launches.iter().map(started));
     }
-    if !played.rung.is_empty() {
+    if !result.hook_invocations.is_empty() {
         lines.push("\n# hooks".to_owned());
         // The order of simultaneous invocations is arbitrary, but that of each participant is not.
-        let mut rung: Vec<_> = played.rung.iter().collect();
-        rung.sort_by_key(|rung| (rung.at, &rung.name));
-        lines.extend(rung.iter().map(|rung| format!("{}ms {} {}", rung.at.as_millis(), rung.name, rung.what)));
+        let mut invocations: Vec<_> = result.hook_invocations.iter().collect();
+        invocations.sort_by_key(|invocation| (invocation.at, &invocation.name));
+        lines.extend(
+            invocations
+                .iter()
+                .map(|invocation| format!("{}ms {} {}", invocation.at.as_millis(), invocation.name, invocation.what)),
+        );
     }
     lines.push("\n# sent".to_owned());
-    lines.extend(played.log.runs.iter().map(|heard| {
-        let cut_short = if invariants::is_interrupted(played, heard) { "cut short, " } else { "" };
-        format!("{} {cut_short}{}", heard.tape.run(), format_state(&heard.tape.state()))
+    lines.extend(result.log.runs.iter().map(|recorded_run| {
+        let cut_short = if invariants::is_interrupted(result, recorded_run) { "cut short, " } else { "" };
+        format!("{} {cut_short}{}", recorded_run.tape.run(), format_state(&recorded_run.tape.state()))
     }));
-    if played.has_channels {
+    if result.has_channels {
         lines.push("\n# channels heard".to_owned());
-        lines.extend(played.heard.iter().map(format_accepted));
+        lines.extend(result.accepted_messages.iter().map(format_accepted));
         lines.push("\n# deliveries".to_owned());
-        lines.extend(played.log.delivered.iter().map(|(at, told)| delivered(at.as_millis(), told)));
-        let waits = played.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
-        lines.extend(waits.map(|row| format!("{} waits", row.delivery.id)));
+        lines.extend(result.log.delivered.iter().map(|(at, report)| delivered(at.as_millis(), report)));
+        let pending = result.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
+        lines.extend(pending.map(|row| format!("{} waits", row.delivery.id)));
     }
     lines.push("\n# transcript".to_owned());
-    for (key, session) in &played.sessions {
+    for (key, session) in &result.sessions {
         lines.push(format!("{key} {}", json!(session.record)));
         lines.extend(session.entries.iter().map(format_entry));
     }
-    for (key, session, entries) in &played.past {
+    for (key, session, entries) in &result.past_transcripts {
         lines.push(format!("{key} had {session}"));
         lines.extend(entries.iter().map(format_entry));
     }
-    played.unnamed(&lines.join("\n"))
+    result.replace_path(&lines.join("\n"))
 }
 
 fn answers(act: &TraceAct, frames: &[RecordedResponse]) -> Vec<String> {
@@ -85,30 +89,33 @@ fn answers(act: &TraceAct, frames: &[RecordedResponse]) -> Vec<String> {
 }
 
 /// Formats payloads in order of time, with the payload's own timestamp if it differs from the time of arrival.
-fn events(played: &TraceResult) -> Vec<String> {
-    let log = &played.log;
-    // Order of simultaneous lines: by the number of payloads before, then by these.
-    const UNTOLD: u8 = 0;
+fn events(result: &TraceResult) -> Vec<String> {
+    let log = &result.log;
+    // Order of lines with the same number of payloads before them.
+    const TAPE_ONLY: u8 = 0;
     const RESTART: u8 = 1;
-    const TOLD: u8 = 2;
-    let mut lines: Vec<_> = (0..).zip(&log.payloads).map(|(place, told)| (place, TOLD, told.at, event(told))).collect();
-    lines.extend(log.restarts.iter().map(|(at, place)| {
+    const PAYLOAD: u8 = 2;
+    let mut lines: Vec<_> = (0..)
+        .zip(&log.payloads)
+        .map(|(position, recorded)| (position, PAYLOAD, recorded.at, event(recorded)))
+        .collect();
+    lines.extend(log.restarts.iter().map(|(at, position)| {
         let line = format!("{}ms -- restart --", at.as_millis());
-        (*place, RESTART, *at, line)
+        (*position, RESTART, *at, line)
     }));
-    lines.extend(log.tape_only.iter().map(|(at, place, run, text)| {
+    lines.extend(log.tape_only.iter().map(|(at, position, run, text)| {
         let line = format!("{}ms {} ({text})", at.as_millis(), log.runs[*run].tape.run());
-        (*place, UNTOLD, *at, line)
+        (*position, TAPE_ONLY, *at, line)
     }));
-    lines.sort_by_key(|(place, kind, at, _)| (*place, *at, *kind));
+    lines.sort_by_key(|(position, kind, at, _)| (*position, *at, *kind));
     lines.sort_by_key(|(_, _, at, _)| *at);
     lines.into_iter().map(|(_, _, _, line)| line).collect()
 }
 
-fn event(told: &RecordedPayload) -> String {
-    let payload = &told.payload;
+fn event(recorded: &RecordedPayload) -> String {
+    let payload = &recorded.payload;
     let ts = u128::from(payload.ts.saturating_sub(EPOCH_MS));
-    let at = told.at.as_millis();
+    let at = recorded.at.as_millis();
     let late = if ts == at { String::new() } else { format!(" (ts {ts}ms)") };
     let stream = json!(payload.stream);
     let seq = payload.seq.unwrap_or_default();
@@ -121,20 +128,21 @@ fn started(launch: &ToolLaunch) -> String {
     format!("{}ms {run} {call} {tool}", at.as_millis())
 }
 
-fn format_accepted(heard: &AcceptedMessage) -> String {
-    let said = &heard.message;
-    let channel = said.channel.as_deref().unwrap_or_default();
-    let mut line = format!("{}ms {channel}:{} {} {}", heard.at.as_millis(), said.to, said.id, quoted(&said.text));
-    let parts = [("account", &said.account), ("thread", &said.thread), ("reply to", &said.reply_to)];
+fn format_accepted(accepted: &AcceptedMessage) -> String {
+    let message = &accepted.message;
+    let channel = message.channel.as_deref().unwrap_or_default();
+    let mut line =
+        format!("{}ms {channel}:{} {} {}", accepted.at.as_millis(), message.to, message.id, quoted(&message.text));
+    let parts = [("account", &message.account), ("thread", &message.thread), ("reply to", &message.reply_to)];
     for (name, value) in parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
         line.push_str(&format!(" ({name} {value})"));
     }
-    said.media.iter().for_each(|media| line.push_str(&format!(" {media:?}")));
+    message.media.iter().for_each(|media| line.push_str(&format!(" {media:?}")));
     line
 }
 
-fn delivered(at: u128, told: &DeliveryReport) -> String {
-    let state = match &told.state {
+fn delivered(at: u128, report: &DeliveryReport) -> String {
+    let state = match &report.state {
         DeliveryState::Sent { provider_id } => format!("sent as {}", provider_id.as_deref().unwrap_or("?")),
         DeliveryState::Dead { .. } => "dead".to_owned(),
         DeliveryState::Unknown => "unknown".to_owned(),
@@ -142,15 +150,15 @@ fn delivered(at: u128, told: &DeliveryReport) -> String {
             format!("not over: {state:?}")
         }
     };
-    let why = told.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    format!("{at}ms {} {state}{why}", told.id)
+    let why = report.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{at}ms {} {state}{why}", report.id)
 }
 
-fn requests(seen: &[RecordedRequest]) -> Vec<String> {
+fn requests(recorded: &[RecordedRequest]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut prompts = Vec::new();
     let mut before = None;
-    for (number, RecordedRequest { at, model, request }) in (1..).zip(seen) {
+    for (number, RecordedRequest { at, model, request }) in (1..).zip(recorded) {
         let by = if model == "script-1" { String::new() } else { format!(" {model}") };
         let thinks = request.thinking != ReasoningLevel::Off;
         let level = if thinks { format!(" thinking {}", request.thinking.as_str()) } else { String::new() };
@@ -164,12 +172,12 @@ fn requests(seen: &[RecordedRequest]) -> Vec<String> {
             prompts.len() - 1
         });
         let limit = if request.allow_calls { "" } else { " (none may be called)" };
-        let setting = format!("  system {} {}, tools {}{limit}", prompt + 1, json!(first), tools.join(" "));
+        let system_line = format!("  system {} {}, tools {}{limit}", prompt + 1, json!(first), tools.join(" "));
         // Printed only when it changed.
-        if before.as_ref() != Some(&setting) {
-            lines.push(setting.clone());
+        if before.as_ref() != Some(&system_line) {
+            lines.push(system_line.clone());
         }
-        before = Some(setting);
+        before = Some(system_line);
         lines.extend(request.messages.iter().map(|message| format!("  {}", format_message(message))));
     }
     lines
@@ -185,13 +193,13 @@ fn format_message(message: &Message) -> String {
             }
             line
         }
-        Message::Assistant(said) => {
+        Message::Assistant(answer) => {
             let mut line = "assistant".to_owned();
-            said.content.iter().for_each(|block| line.push_str(&format!(" {}", format_block(block))));
-            match said.stop_reason {
+            answer.content.iter().for_each(|block| line.push_str(&format!(" {}", format_block(block))));
+            match answer.stop_reason {
                 StopReason::Stop | StopReason::ToolUse => {}
                 StopReason::Length | StopReason::Error | StopReason::Aborted => {
-                    line.push_str(&format!(" (stopped: {})", json!(said.stop_reason).as_str().unwrap_or_default()));
+                    line.push_str(&format!(" (stopped: {})", json!(answer.stop_reason).as_str().unwrap_or_default()));
                 }
             }
             line
@@ -233,8 +241,8 @@ pub(crate) fn format_state(state: &TapeState) -> String {
     };
     if let TapeState::Ended(end) = state {
         // The error of a failed run is printed above.
-        let is_told = |reply: &&Payload| reply.kind != ReplyKind::Error || end.outcome == Outcome::Done;
-        for reply in end.replies.iter().filter(is_told) {
+        let is_printed = |reply: &&Payload| reply.kind != ReplyKind::Error || end.outcome == Outcome::Done;
+        for reply in end.replies.iter().filter(is_printed) {
             line.push_str(&format!(" {}", quoted(&reply.text)));
         }
     }
@@ -243,13 +251,13 @@ pub(crate) fn format_state(state: &TapeState) -> String {
 
 fn format_entry(entry: &Entry) -> String {
     let mut line = json!(entry);
-    if let Kind::Message(said) = &entry.kind
-        && let Message::Assistant(assistant) = &said.message
+    if let Kind::Message(entry_message) = &entry.kind
+        && let Message::Assistant(assistant) = &entry_message.message
         && let Some(fields) = line.pointer_mut("/message").and_then(Value::as_object_mut)
     {
-        let mut dull = vec![("api", "scripted"), ("provider", "script"), ("model", "script-1")];
-        dull.retain(|(name, usual)| fields.get(*name).and_then(Value::as_str) == Some(usual));
-        dull.iter().for_each(|(name, _)| drop(fields.shift_remove(*name)));
+        let mut defaults = vec![("api", "scripted"), ("provider", "script"), ("model", "script-1")];
+        defaults.retain(|(name, usual)| fields.get(*name).and_then(Value::as_str) == Some(usual));
+        defaults.iter().for_each(|(name, _)| drop(fields.shift_remove(*name)));
         if assistant.usage == Usage::default() {
             fields.shift_remove("usage");
         }

@@ -38,50 +38,48 @@ pub(crate) type RequestId = (String, usize);
 impl RehearsedTrace {
     /// Executes a trace by its script.
     pub fn new(trace: &Trace) -> anyhow::Result<Self> {
-        let played = play(trace)?;
-        let mut said = BTreeMap::new();
-        for (seen, turn) in played.seen.iter().zip(&trace.turns) {
-            said.entry(request_id(&seen.request)).or_insert_with(|| turn.clone());
+        let result = play(trace)?;
+        let mut answers = BTreeMap::new();
+        for (recorded, turn) in result.requests.iter().zip(&trace.turns) {
+            answers.entry(request_id(&recorded.request)).or_insert_with(|| turn.clone());
         }
-        Ok(Self { trace: trace.clone(), answers: said, commits: played.commits })
+        Ok(Self { trace: trace.clone(), answers, commits: result.commits })
     }
 
     /// Returns every possible crash point.
     pub fn points(&self) -> Vec<SweepPoint> {
-        let at = |commit| {
-            [CrashPoint::BeforeCommit, CrashPoint::AfterCommit].map(|death| SweepPoint { commit, crash: death })
-        };
+        let at = |commit| [CrashPoint::BeforeCommit, CrashPoint::AfterCommit].map(|crash| SweepPoint { commit, crash });
         (1..=self.commits).flat_map(at).collect()
     }
 
     /// Executes the trace with a crash.
-    pub fn crash(&self, SweepPoint { commit, crash: death }: SweepPoint) -> anyhow::Result<TraceResult> {
+    pub fn crash(&self, SweepPoint { commit, crash }: SweepPoint) -> anyhow::Result<TraceResult> {
         let mut trace = self.trace.clone();
-        trace.faults.entry(commit).or_default().crash = Some(death);
-        let said = self.answers.clone();
+        trace.faults.entry(commit).or_default().crash = Some(crash);
+        let answers = self.answers.clone();
         play_out(
             &trace,
-            Box::new(move |request| said.get(&request_id(request)).cloned().unwrap_or_else(default_answer)),
+            Box::new(move |request| answers.get(&request_id(request)).cloned().unwrap_or_else(default_answer)),
         )
     }
 }
 
 /// Identifies a request.
 pub(crate) fn request_id(request: &Request) -> RequestId {
-    let mut asked = (String::new(), 0);
+    let mut id = (String::new(), 0);
     for message in &request.messages {
         match &**message {
             Message::User(user) => {
                 let key = user.extra.get("idempotencyKey").and_then(|key| key.as_str());
                 // A message without an idempotency key is identified by its beginning.
                 let start = || user.content.text().chars().take(40).collect();
-                asked = (key.map_or_else(start, str::to_owned), 0);
+                id = (key.map_or_else(start, str::to_owned), 0);
             }
-            Message::Assistant(_) => asked.1 += 1,
+            Message::Assistant(_) => id.1 += 1,
             Message::ToolResult(_) | Message::Other(_) => {}
         }
     }
-    asked
+    id
 }
 
 /// Answer to a request that the script does not know.

@@ -112,7 +112,7 @@ impl ScriptedTools {
         Self::on(TraceClock::new(), behaviours, ResultNumbering::Plain, None)
     }
 
-    /// The same with another clock, and with the platforms to which tools send messages.
+    /// Creates tools with this clock, and with the platforms to which they send messages.
     pub(crate) fn on(
         clock: TraceClock,
         behaviours: BTreeMap<String, ToolBehaviour>,
@@ -139,7 +139,7 @@ impl ScriptedTools {
     /// Returns the tools.
     pub fn toolbox(self: &Arc<Self>, definitions: &[ToolDefinition]) -> Toolbox {
         let tool = |definition: &ToolDefinition| -> Arc<dyn Tool> {
-            Arc::new(ScriptedTool { definition: definition.clone(), bench: self.clone() })
+            Arc::new(ScriptedTool { definition: definition.clone(), tools: self.clone() })
         };
         Toolbox::new(definitions.iter().map(tool))
     }
@@ -210,7 +210,7 @@ async fn send(platforms: &FakePlatforms, cx: &ToolCx, number: usize, arguments: 
 
 struct ScriptedTool {
     definition: ToolDefinition,
-    bench: Arc<ScriptedTools>,
+    tools: Arc<ScriptedTools>,
 }
 
 #[async_trait]
@@ -225,7 +225,7 @@ impl Tool for ScriptedTool {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let (number, behaviour) = self.bench.launch(&cx, &self.definition);
+        let (number, behaviour) = self.tools.launch(&cx, &self.definition);
         let Some(mut behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
         };
@@ -240,23 +240,23 @@ impl Tool for ScriptedTool {
         if let (Some((after, report)), Some(hub)) = (behaviour.background.clone(), &cx.hub) {
             start(hub, &cx, after, report.replace("{call}", cx.call.as_str())).await;
         }
-        if let (true, Some(platforms)) = (behaviour.sends, &self.bench.platforms)
-            && let Err(failed) = send(platforms, &cx, number, &arguments).await
+        if let (true, Some(platforms)) = (behaviour.sends, &self.tools.platforms)
+            && let Err(error_result) = send(platforms, &cx, number, &arguments).await
         {
-            behaviour.answer = ToolAnswer::Says(failed);
+            behaviour.answer = ToolAnswer::Says(error_result);
         }
         if let (Some(command), Some(hub)) = (&behaviour.reads_background, &cx.hub) {
             hub.command_settled(&cx.session, command).await;
         }
-        let (obeys, lends) = (behaviour.is_cancellable, behaviour.lends_slot);
+        let (is_cancellable, lends_slot) = (behaviour.is_cancellable, behaviour.lends_slot);
         let work = run_behaviour(behaviour, cx.progress);
-        let work = async { if lends { cx.slot.lend(work).await } else { work.await } };
+        let work = async { if lends_slot { cx.slot.lend(work).await } else { work.await } };
         let mut result = tokio::select! {
             biased;
-            () = cx.cancel.cancelled(), if obeys => ToolResult::error("stopped as it was told to"),
+            () = cx.cancel.cancelled(), if is_cancellable => ToolResult::error("stopped as it was told to"),
             result = work => result,
         };
-        match self.bench.numbering {
+        match self.tools.numbering {
             ResultNumbering::Plain => {}
             ResultNumbering::Numbered => result.content.push(Block::text(format!("{LAUNCH}{number}"))),
         }
@@ -266,15 +266,15 @@ impl Tool for ScriptedTool {
 
 async fn run_behaviour(behaviour: ToolBehaviour, progress: ProgressSender) -> ToolResult {
     let start = Instant::now();
-    let ToolBehaviour { delay: takes, reports, answer, .. } = behaviour;
+    let ToolBehaviour { delay, reports, answer, .. } = behaviour;
     let (early, late): (Vec<_>, Vec<_>) =
-        reports.into_iter().partition(|(at, _)| *at < takes || answer == ToolAnswer::Hangs);
+        reports.into_iter().partition(|(at, _)| *at < delay || answer == ToolAnswer::Hangs);
     if !late.is_empty() {
         // Detached, like a tool that keeps reporting after its result.
         drop(task::spawn("late reports", report(start, late, progress.clone())));
     }
     report(start, early, progress).await;
-    sleep_until(start + takes).await;
+    sleep_until(start + delay).await;
     match answer {
         ToolAnswer::Says(result) => result,
         // Bypasses the panic hook, so that the test's output stays clean.

@@ -74,7 +74,7 @@ fn create_unique() -> io::Result<TempDir> {
         let number = RandomState::new().build_hasher().finish() % 1_000_000;
         match tempfile::Builder::new().prefix(&format!("world-{number:06}")).rand_bytes(0).tempdir_in("/tmp") {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made,
+            result => return result,
         }
     }
 }
@@ -90,8 +90,8 @@ fn one_pixel_png(name: &str) -> Vec<u8> {
     let grey = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0];
     // Uncompressed: one block with the two bytes of the one row, then the Adler-32 checksum.
-    let [ones, sums] = [1, 2].map(|start| (start + u16::from(grey)).to_be_bytes());
-    let data = [&[0x78, 0x01, 0x01, 2, 0, 0xfd, 0xff, 0, grey][..], &sums, &ones].concat();
+    let [adler_a, adler_b] = [1, 2].map(|start| (start + u16::from(grey)).to_be_bytes());
+    let data = [&[0x78, 0x01, 0x01, 2, 0, 0xfd, 0xff, 0, grey][..], &adler_b, &adler_a].concat();
     [b"\x89PNG\r\n\x1a\n".to_vec(), chunk(*b"IHDR", &header), chunk(*b"IDAT", &data), chunk(*b"IEND", &[])].concat()
 }
 

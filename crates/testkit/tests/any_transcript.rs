@@ -50,7 +50,7 @@ impl GeneratedText {
     }
 }
 
-fn words(most: usize) -> impl Strategy<Value = GeneratedText> {
+fn texts(max_length: usize) -> impl Strategy<Value = GeneratedText> {
     let kinds = vec![
         "The tide comes in and goes out again. ",
         "    let x = f(&y[1..], \"z\")?; // {:#?}\n",
@@ -59,17 +59,17 @@ fn words(most: usize) -> impl Strategy<Value = GeneratedText> {
         "🦞🏠",
         "\n",
     ];
-    (select(kinds), 1..most).prop_map(|(kind, length)| GeneratedText(kind, length))
+    (select(kinds), 1..max_length).prop_map(|(kind, length)| GeneratedText(kind, length))
 }
 
-fn parts(most: usize) -> impl Strategy<Value = ConversationPart> {
+fn parts(max_length: usize) -> impl Strategy<Value = ConversationPart> {
     prop_oneof![
-        3 => words(most).prop_map(ConversationPart::Asks),
-        1 => words(most).prop_map(ConversationPart::Shows),
-        3 => words(most).prop_map(ConversationPart::Says),
-        2 => (1..9usize, words(most)).prop_map(|(calls, words)| ConversationPart::Calls(calls, words)),
-        1 => (1..9usize, words(most)).prop_map(|(calls, words)| ConversationPart::Chain(calls, words)),
-        1 => words(most).prop_map(ConversationPart::Writes),
+        3 => texts(max_length).prop_map(ConversationPart::Asks),
+        1 => texts(max_length).prop_map(ConversationPart::Shows),
+        3 => texts(max_length).prop_map(ConversationPart::Says),
+        2 => (1..9usize, texts(max_length)).prop_map(|(calls, text)| ConversationPart::Calls(calls, text)),
+        1 => (1..9usize, texts(max_length)).prop_map(|(calls, text)| ConversationPart::Chain(calls, text)),
+        1 => texts(max_length).prop_map(ConversationPart::Writes),
         1 => Just(ConversationPart::Fails),
     ]
 }
@@ -81,8 +81,8 @@ fn conversations() -> impl Strategy<Value = Vec<ConversationPart>> {
         parts.extend(more);
         parts
     });
-    let calls = (vec(parts(400), 0..4), 500..2_000usize, words(60)).prop_map(|(mut parts, calls, words)| {
-        parts.push(ConversationPart::Chain(calls, words));
+    let calls = (vec(parts(400), 0..4), 500..2_000usize, texts(60)).prop_map(|(mut parts, calls, generated)| {
+        parts.push(ConversationPart::Chain(calls, generated));
         parts
     });
     prop_oneof![3 => vec(parts(4_000), 1..120), 2 => huge, 1 => calls]
@@ -90,42 +90,42 @@ fn conversations() -> impl Strategy<Value = Vec<ConversationPart>> {
 
 /// Returns the messages of a conversation. It begins with a user message and ends with an answer, as between two runs.
 fn messages(parts: &[ConversationPart]) -> Vec<Value> {
-    let said = |content: Value, stop: &str| {
+    let assistant = |content: Value, stop: &str| {
         json!({"role": "assistant", "content": content, "api": "scripted", "provider": "script", "model": "script-1",
                "stopReason": stop, "timestamp": 1})
     };
-    let text = |words: &GeneratedText| json!({"type": "text", "text": words.text()});
+    let text = |generated: &GeneratedText| json!({"type": "text", "text": generated.text()});
     let call = |id: &str, name: &str, arguments: Value| json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments});
     let result = |id: &str, name: &str, content: Value| json!({"role": "toolResult", "toolCallId": id, "toolName": name, "content": [content], "isError": false, "timestamp": 1});
     let mut all = vec![json!({"role": "user", "content": "Let us begin.", "timestamp": 1})];
-    for (place, part) in parts.iter().enumerate() {
-        let id = |number: usize| format!("call_{place}_{number}");
+    for (index, part) in parts.iter().enumerate() {
+        let id = |number: usize| format!("call_{index}_{number}");
         match part {
-            ConversationPart::Asks(words) => {
-                all.push(json!({"role": "user", "content": [text(words)], "timestamp": 1}))
+            ConversationPart::Asks(generated) => {
+                all.push(json!({"role": "user", "content": [text(generated)], "timestamp": 1}))
             }
-            ConversationPart::Shows(words) => {
+            ConversationPart::Shows(generated) => {
                 let image = json!({"type": "image", "data": "iVBORw0KGgo=".repeat(200), "mimeType": "image/png"});
-                all.push(json!({"role": "user", "content": [text(words), image], "timestamp": 1}));
+                all.push(json!({"role": "user", "content": [text(generated), image], "timestamp": 1}));
             }
-            ConversationPart::Says(words) => all.push(said(json!([text(words)]), "stop")),
-            ConversationPart::Calls(count, words) => {
+            ConversationPart::Says(generated) => all.push(assistant(json!([text(generated)]), "stop")),
+            ConversationPart::Calls(count, generated) => {
                 let calls = (0..*count).map(|number| call(&id(number), "read", json!({"path": "a"})));
-                all.push(said(calls.collect(), "toolUse"));
-                all.extend((0..*count).map(|number| result(&id(number), "read", text(words))));
+                all.push(assistant(calls.collect(), "toolUse"));
+                all.extend((0..*count).map(|number| result(&id(number), "read", text(generated))));
             }
-            ConversationPart::Chain(count, words) => {
+            ConversationPart::Chain(count, generated) => {
                 for number in 0..*count {
-                    all.push(said(json!([call(&id(number), "read", json!({"path": "a"}))]), "toolUse"));
-                    all.push(result(&id(number), "read", text(words)));
+                    all.push(assistant(json!([call(&id(number), "read", json!({"path": "a"}))]), "toolUse"));
+                    all.push(result(&id(number), "read", text(generated)));
                 }
             }
-            ConversationPart::Writes(words) => {
-                let arguments = json!({"path": "a", "content": words.text()});
-                all.push(said(json!([call(&id(0), "write", arguments)]), "toolUse"));
+            ConversationPart::Writes(generated) => {
+                let arguments = json!({"path": "a", "content": generated.text()});
+                all.push(assistant(json!([call(&id(0), "write", arguments)]), "toolUse"));
                 all.push(result(&id(0), "write", json!({"type": "text", "text": "ok"})));
             }
-            ConversationPart::Fails => all.push(said(json!([]), "error")),
+            ConversationPart::Fails => all.push(assistant(json!([]), "error")),
         }
     }
     // Truncates to the maximum size without separating calls from their results.
@@ -138,7 +138,7 @@ fn messages(parts: &[ConversationPart]) -> Vec<Value> {
     let is_middle = |at: usize| all.get(at).is_some_and(|message| message["role"] == "toolResult");
     let end = (0..=fits).rev().find(|at| !is_middle(*at)).unwrap_or(fits);
     all.truncate(end);
-    all.push(said(json!([{"type": "text", "text": "So it is."}]), "stop"));
+    all.push(assistant(json!([{"type": "text", "text": "So it is."}]), "stop"));
     all
 }
 
@@ -150,10 +150,10 @@ fn write(state: &Path, messages: &[Value]) {
     let time = "2026-01-01T00:00:00.000Z";
     let mut lines = vec![json!({"type": "session", "version": 3, "id": id, "timestamp": time, "cwd": "/"}).to_string()];
     let mut parent = Value::Null;
-    for (place, message) in messages.iter().enumerate() {
-        let name = json!(format!("{place:08x}"));
-        let line = json!({"type": "message", "id": name, "parentId": parent, "timestamp": time, "message": message});
-        lines.push(line.to_string());
+    for (index, message) in messages.iter().enumerate() {
+        let name = json!(format!("{index:08x}"));
+        let entry = json!({"type": "message", "id": name, "parentId": parent, "timestamp": time, "message": message});
+        lines.push(entry.to_string());
         parent = name;
     }
     fs::write(folder.join(format!("{id}.jsonl")), lines.join("\n") + "\n").unwrap();
@@ -175,9 +175,9 @@ const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nn
     ### In progress\nmore\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\n\
     the word is tide, and the house stands by the sea where it always stood";
 
-fn summarize(sums: SummaryBehaviour) -> ScriptedAnswer {
+fn summarize(summarizer: SummaryBehaviour) -> ScriptedAnswer {
     let done = AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
-    match sums {
+    match summarizer {
         SummaryBehaviour::Well => ScriptedAnswer(vec![AnswerStep::Text(CHECKPOINT.to_owned()), done]),
         SummaryBehaviour::Nothing => ScriptedAnswer(vec![done]),
         SummaryBehaviour::Garbage => ScriptedAnswer(vec![AnswerStep::Text("blah ".repeat(20_000)), done]),
@@ -194,7 +194,7 @@ struct CompactionFixture {
     script: Arc<ScriptedModel>,
     key: SessionKey,
     window: u64,
-    sums: SummaryBehaviour,
+    summarizer: SummaryBehaviour,
 }
 
 fn spec(context_window: u64) -> ModelSpec {
@@ -203,11 +203,12 @@ fn spec(context_window: u64) -> ModelSpec {
 }
 
 /// An agent whose model has this context window. Those of one script are the same model.
-fn agents(script: &Arc<ScriptedModel>, sums: SummaryBehaviour) -> Agents {
-    let summing = ScriptedModel::free(Box::new(move |_| summarize(sums))).with_spec(spec(script.spec().context_window));
-    let summing = Candidates::single(Arc::new(summing));
+fn agents(script: &Arc<ScriptedModel>, summarizer: SummaryBehaviour) -> Agents {
+    let summarizer_model =
+        ScriptedModel::free(Box::new(move |_| summarize(summarizer))).with_spec(spec(script.spec().context_window));
+    let summarizer_model = Candidates::single(Arc::new(summarizer_model));
     let mut profile = Profile {
-        resolve_model: Arc::new(move |_| Ok(summing.clone())),
+        resolve_model: Arc::new(move |_| Ok(summarizer_model.clone())),
         ..Profile::new(AgentId::main(), Candidates::single(script.clone()))
     };
     profile.compaction.model = Some("script/sums".to_owned());
@@ -217,29 +218,29 @@ fn agents(script: &Arc<ScriptedModel>, sums: SummaryBehaviour) -> Agents {
 
 fn script(window: u64) -> Arc<ScriptedModel> {
     let done = || AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
-    let says = move |_: &Request| ScriptedAnswer(vec![AnswerStep::Text("Yes.".to_owned()), done()]);
-    Arc::new(ScriptedModel::free(Box::new(says)).with_spec(spec(window)))
+    let answer = move |_: &Request| ScriptedAnswer(vec![AnswerStep::Text("Yes.".to_owned()), done()]);
+    Arc::new(ScriptedModel::free(Box::new(answer)).with_spec(spec(window)))
 }
 
 impl CompactionFixture {
-    fn open(state: &Path, window: u64, sums: SummaryBehaviour) -> Self {
+    fn open(state: &Path, window: u64, summarizer: SummaryBehaviour) -> Self {
         let script = script(WIDE_WINDOW);
         let journal = Journal::open(state, || 1_800_000_000_000).unwrap();
         let fence = journal.fence();
-        let agents = agents(&script, sums);
+        let agents = agents(&script, summarizer);
         let (hub, _) = Hub::start(Ambient::system(), (Arc::new(journal), fence), agents, Slots::new(4, 8, 1));
         let key = SessionKey::parse("main", &AgentId::main()).unwrap();
-        Self { hub, script, key, window, sums }
+        Self { hub, script, key, window, summarizer }
     }
 
     /// Changes the context window.
-    fn narrow(&mut self, window: u64) {
+    fn set_window(&mut self, window: u64) {
         self.script = script(window);
-        self.hub.reconfigure(agents(&self.script, self.sums), homard_agent::HubRules::default());
+        self.hub.reconfigure(agents(&self.script, self.summarizer), homard_agent::HubRules::default());
     }
 
     /// Returns the model request for this message.
-    async fn asked(&self, text: &str) -> Request {
+    async fn request_for(&self, text: &str) -> Request {
         let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
         let inbound = Inbound::plain(run, ("owner", "agent"), self.key.clone(), message);
         let SubmitOutcome::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
@@ -249,12 +250,12 @@ impl CompactionFixture {
     }
 
     /// Compacts the conversation in the small context window; returns the next request and its estimated size.
-    async fn compacted(&mut self) -> Option<(Request, u64)> {
-        self.narrow(self.window);
+    async fn compact(&mut self) -> Option<(Request, u64)> {
+        self.set_window(self.window);
         let report = self.hub.compact(&self.key, None).await.unwrap();
         report.tokens?;
         let (_, after) = report.tokens.unwrap();
-        Some((self.asked("short").await, after))
+        Some((self.request_for("short").await, after))
     }
 }
 
@@ -262,7 +263,7 @@ fn calls_and_results(request: &Request) -> (Vec<String>, Vec<String>) {
     let mut pairs = (Vec::new(), Vec::new());
     for message in &request.messages {
         match &**message {
-            Message::Assistant(said) => pairs.0.extend(said.tool_calls().map(|call| call.id.clone())),
+            Message::Assistant(answer) => pairs.0.extend(answer.tool_calls().map(|call| call.id.clone())),
             Message::ToolResult(result) => pairs.1.push(result.tool_call_id.clone()),
             Message::User(_) | Message::Other(_) => {}
         }
@@ -271,48 +272,48 @@ fn calls_and_results(request: &Request) -> (Vec<String>, Vec<String>) {
 }
 
 fn size(request: &Request) -> u64 {
-    let said: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
-    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
+    let message_tokens: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
+    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + message_tokens
 }
 
 fn cases() -> u32 {
-    if std::env::var("GRID").is_ok_and(|how| how == "all") { 200 } else { 16 }
+    if std::env::var("GRID").is_ok_and(|value| value == "all") { 200 } else { 16 }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_transcript_is_made_short_and_back(
+    fn any_transcript_can_be_compacted_and_restored(
         parts in conversations(),
         window in 16_000u64..100_000,
-        sums in select(vec![SummaryBehaviour::Well, SummaryBehaviour::Nothing, SummaryBehaviour::Garbage, SummaryBehaviour::Fails, SummaryBehaviour::TooLong]),
+        summarizer in select(vec![SummaryBehaviour::Well, SummaryBehaviour::Nothing, SummaryBehaviour::Garbage, SummaryBehaviour::Fails, SummaryBehaviour::TooLong]),
     ) {
         let state = tempfile::tempdir().unwrap();
         write(state.path(), &messages(&parts));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut house = CompactionFixture::open(state.path(), window, sums);
-            let before = house.asked("before").await;
+            let mut fixture = CompactionFixture::open(state.path(), window, summarizer);
+            let before = fixture.request_for("before").await;
             let threshold = window - window / 4;
-            match house.compacted().await {
-                Some((short, after)) => {
+            match fixture.compact().await {
+                Some((compacted, after)) => {
                     prop_assert!(after <= threshold, "{} of {}", after, threshold);
                     // The message sent since then adds a few tokens.
-                    prop_assert!(size(&short) <= threshold + 20, "{} of {}", size(&short), threshold);
-                    let (calls, results) = calls_and_results(&short);
+                    prop_assert!(size(&compacted) <= threshold + 20, "{} of {}", size(&compacted), threshold);
+                    let (calls, results) = calls_and_results(&compacted);
                     prop_assert_eq!(calls, results);
-                    house.hub.undo_compaction(&house.key, None).await.unwrap();
+                    fixture.hub.undo_compaction(&fixture.key, None).await.unwrap();
                 }
                 None => prop_assert!(size(&before) <= threshold, "nothing was done for {} of {}", size(&before), threshold),
             }
-            let is_undone = house.hub.compactions(&house.key).await.unwrap().iter().all(|made| made.is_undone);
+            let is_undone = fixture.hub.compactions(&fixture.key).await.unwrap().iter().all(|each| each.is_undone);
             prop_assert!(is_undone);
-            house.narrow(WIDE_WINDOW);
-            let after = house.asked("after").await;
+            fixture.set_window(WIDE_WINDOW);
+            let after = fixture.request_for("after").await;
             prop_assert_eq!(&after.system, &before.system);
             prop_assert_eq!(&after.messages[..before.messages.len()], &before.messages[..]);
-            house.hub.shut_down().await;
+            fixture.hub.shut_down().await;
             Ok(())
         })?;
     }

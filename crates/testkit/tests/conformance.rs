@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-/// A row of the table.
+/// A row of the table in `conformance.md`.
 struct ConformanceRow<'a> {
     /// For example `case 74`, `pitfall 32`, `R1` or `A13`.
     name: &'a str,
@@ -25,7 +25,7 @@ fn rows() -> impl Iterator<Item = ConformanceRow<'static>> {
 }
 
 /// Returns the names that the table must have, in order.
-fn wanted() -> Vec<String> {
+fn expected_names() -> Vec<String> {
     let cases = (1..=220).map(|number| format!("case {number}"));
     let pitfalls = (1..=27).chain(32..=42).chain(48..=64).chain([104]).map(|number| format!("pitfall {number}"));
     let requirements = (1..=13).chain([15, 84]).map(|number| format!("R{number}"));
@@ -41,35 +41,36 @@ fn complaint(about: &str, test: &str) -> Option<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let Ok(text) = fs::read_to_string(crates.join(path)) else { return Some(format!("{about}: there is no {path}")) };
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    let words = if path.ends_with(".trace") {
+    let descriptions = if path.ends_with(".trace") {
         lines.into_iter().filter(|line| line.starts_with('#')).collect()
     } else {
-        let here = format!("fn {function}(");
-        let Some(at) = lines.iter().position(|line| line.contains(&here)) else {
+        let signature = format!("fn {function}(");
+        let Some(at) = lines.iter().position(|line| line.contains(&signature)) else {
             return Some(format!("{about}: there is no {test}"));
         };
         let header = lines.iter().take_while(|line| line.starts_with("//!"));
         let above = lines[..at].iter().rev().take_while(|line| line.starts_with("//") || line.starts_with("#["));
         header.chain(above).copied().chain([function]).collect::<Vec<_>>()
     };
-    (!words.iter().any(|words| is_named(about, words))).then(|| format!("{test} does not say that it is about {about}"))
+    (!descriptions.iter().any(|text| is_named(about, text)))
+        .then(|| format!("{test} does not say that it is about {about}"))
 }
 
 /// True if a text contains the name as whole words, or in a list: `cases 7 and 8`; `_` separates words, too.
 fn is_named(name: &str, text: &str) -> bool {
     let (name, text) = (name.to_lowercase(), text.to_lowercase().replace('_', " "));
-    let mut places = text.match_indices(&name).map(|(at, _)| (at, at + name.len()));
-    let is_alone = places.any(|(from, to)| {
+    let mut positions = text.match_indices(&name).map(|(at, _)| (at, at + name.len()));
+    let is_whole_word = positions.any(|(from, to)| {
         let (before, after) = (text[..from].chars().next_back(), text[to..].chars().next());
         !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
     });
-    is_alone || name.split_once(' ').is_some_and(|(kind, number)| is_listed(kind, number, &text))
+    is_whole_word || name.split_once(' ').is_some_and(|(kind, number)| is_listed(kind, number, &text))
 }
 
 /// True if a number is in a list such as `cases 7, 8 and 9`.
 fn is_listed(kind: &str, number: &str, text: &str) -> bool {
-    let lead = format!("{kind}s ");
-    text.split(&lead).skip(1).any(|list| {
+    let prefix = format!("{kind}s ");
+    text.split(&prefix).skip(1).any(|list| {
         let words = list.split_whitespace().map(|word| word.trim_end_matches([',', '.', ':']));
         let mut words = words.take_while(|word| *word == "and" || word.chars().all(|c| c.is_ascii_digit()));
         words.any(|word| word == number)
@@ -78,24 +79,24 @@ fn is_listed(kind: &str, number: &str, text: &str) -> bool {
 
 #[test]
 fn every_case_is_in_the_table_once() {
-    assert_eq!(rows().map(|row| row.name.to_owned()).collect::<Vec<_>>(), wanted());
+    assert_eq!(rows().map(|row| row.name.to_owned()).collect::<Vec<_>>(), expected_names());
 }
 
 #[test]
-fn every_test_of_the_table_is_there_and_says_what_it_is_about() {
-    let mut wrong = Vec::new();
+fn every_listed_test_exists_and_names_its_case() {
+    let mut problems = Vec::new();
     for ConformanceRow { name, tests, remark } in rows() {
-        wrong.extend(tests.iter().filter_map(|test| complaint(name, test)));
-        let is_put_off = ["later: ", "superseded by "].iter().any(|lead| remark.starts_with(lead));
-        if tests.is_empty() && !is_put_off {
-            wrong.push(format!("{name} has neither a test nor a reason why not"));
+        problems.extend(tests.iter().filter_map(|test| complaint(name, test)));
+        let is_deferred = ["later: ", "superseded by "].iter().any(|prefix| remark.starts_with(prefix));
+        if tests.is_empty() && !is_deferred {
+            problems.push(format!("{name} has neither a test nor a reason why not"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn a_name_is_found_as_words_of_their_own() {
+fn a_name_matches_whole_words_only() {
     assert!(is_named("case 7", "// Case 7, D9.") && is_named("case 74", "case_74_a_day") && is_named("R1", "r1_a_run"));
     assert!(is_named("case 7", "Cases 6, 7 and 8: x") && is_named("case 8", "Cases 6, 7 and 8: x"));
     assert!(!is_named("case 8", "cases 6 and 7 of 8") && !is_named("pitfall 7", "cases 6 and 7"));

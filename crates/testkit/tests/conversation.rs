@@ -23,36 +23,36 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Plays some seeds: what went wrong, and what happened.
+/// Plays seeds; returns the problems, and how often each kind of event occurred.
 fn play(seeds: impl Iterator<Item = u64>) -> (Vec<String>, Tally) {
-    let (mut broken, mut tally) = (Vec::new(), Tally::new());
+    let (mut failures, mut tally) = (Vec::new(), Tally::new());
     for seed in seeds {
-        let wrong = match converse(seed) {
+        let problems = match converse(seed) {
             Ok(conversation) => {
                 for (what, count) in conversation.tally() {
                     *tally.entry(what).or_default() += count;
                 }
-                [conversation.complaints(), invariants::violations(&conversation.played)].concat()
+                [conversation.complaints(), invariants::violations(&conversation.result)].concat()
             }
             Err(error) => vec![error.to_string()],
         };
-        if !wrong.is_empty() {
-            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        if !problems.is_empty() {
+            failures.push(format!("seed {seed}:\n  {}", problems.join("\n  ")));
         }
     }
-    (broken, tally)
+    (failures, tally)
 }
 
 #[test]
 fn every_answer_is_read_once_and_in_order() {
-    let one = number("SIM_SEED");
+    let only_seed = number("SIM_SEED");
     let count = number("SIM_SEEDS").unwrap_or(SEEDS);
-    if let Some(Ok(conversation)) = one.map(converse) {
-        println!("{}\n\n{}", conversation::write(one.unwrap_or_default()), format_snapshot(&conversation.played));
+    if let Some(Ok(conversation)) = only_seed.map(converse) {
+        println!("{}\n\n{}", conversation::write(only_seed.unwrap_or_default()), format_snapshot(&conversation.result));
         println!("\n# model said\n{}", conversation.script());
     }
-    let (mut broken, mut tally) = (Vec::new(), Tally::new());
-    let parts: Vec<_> = match one {
+    let (mut failures, mut tally) = (Vec::new(), Tally::new());
+    let parts: Vec<_> = match only_seed {
         Some(seed) => vec![play([seed].into_iter())],
         None => thread::scope(|scope| {
             let part = |first: u64| scope.spawn(move || play((first..count).step_by(THREADS as usize)));
@@ -60,14 +60,14 @@ fn every_answer_is_read_once_and_in_order() {
             started.into_iter().map(|thread| thread.join().unwrap()).collect()
         }),
     };
-    for (wrong, happened) in parts {
-        broken.extend(wrong);
-        for (what, count) in happened {
+    for (seed_failures, seed_tally) in parts {
+        failures.extend(seed_failures);
+        for (what, count) in seed_tally {
             *tally.entry(what).or_default() += count;
         }
     }
     println!("{tally:#?}");
-    assert!(broken.is_empty(), "{} conversations (SIM_SEED=n prints one):\n{}", broken.len(), broken.join("\n"));
-    let rare: Vec<_> = tally.iter().filter(|(_, happened)| (**happened as u64) * 20 < count).collect();
-    assert!(one.is_some() || rare.is_empty(), "too rare to be tested: {rare:?}");
+    assert!(failures.is_empty(), "{} conversations (SIM_SEED=n prints one):\n{}", failures.len(), failures.join("\n"));
+    let rare: Vec<_> = tally.iter().filter(|(_, times)| (**times as u64) * 20 < count).collect();
+    assert!(only_seed.is_some() || rare.is_empty(), "too rare to be tested: {rare:?}");
 }

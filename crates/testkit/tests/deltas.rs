@@ -22,10 +22,10 @@ fn piece() -> impl Strategy<Value = AnswerStep> {
 }
 
 /// Returns all assistant text of the sessions.
-fn stored(played: &homard_testkit::TraceResult) -> String {
-    let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
+fn stored(result: &homard_testkit::TraceResult) -> String {
+    let entries = result.sessions().iter().flat_map(|(_, session)| &session.entries);
     let text = entries.filter_map(|entry| match &entry.kind {
-        Kind::Message(said) => match &said.message {
+        Kind::Message(entry_message) => match &entry_message.message {
             Message::Assistant(assistant) => Some(assistant.text()),
             Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
         },
@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn pieces_become_the_same_text_for_clients_and_on_disk(
         pieces in vec(piece(), 0..12),
-        ends_well in any::<bool>(),
+        is_complete in any::<bool>(),
     ) {
         // The answer must contain text: an empty one is requested again.
         let mut pieces = pieces;
@@ -49,12 +49,12 @@ proptest! {
             | AnswerStep::Panic(_) => None,
         }).collect();
         let mut steps = pieces;
-        if ends_well {
+        if is_complete {
             steps.push(AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() }));
         }
-        let played = play(&Trace::one_message("go on", vec![ScriptedAnswer(steps)])).unwrap();
+        let result = play(&Trace::one_message("go on", vec![ScriptedAnswer(steps)])).unwrap();
         // The invariants check that clients received what was said, and that it is stored.
-        prop_assert_eq!(invariants::violations(&played), Vec::<String>::new());
-        prop_assert_eq!(stored(&played), text);
+        prop_assert_eq!(invariants::violations(&result), Vec::<String>::new());
+        prop_assert_eq!(stored(&result), text);
     }
 }

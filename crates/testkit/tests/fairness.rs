@@ -15,27 +15,27 @@ use homard_testkit::{Trace, TraceResult, invariants, play, runner::EPOCH_MS};
 const TURN: Duration = Duration::from_millis(100);
 
 /// Executes a trace and checks the invariants.
-fn played(lines: &str) -> TraceResult {
-    let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
-    assert_eq!(invariants::violations(&played), Vec::<String>::new());
-    played
+fn play_checked(lines: &str) -> TraceResult {
+    let result = play(&Trace::read("generated", lines).unwrap()).unwrap();
+    assert_eq!(invariants::violations(&result), Vec::<String>::new());
+    result
 }
 
 /// Returns when each run started, by its name.
-fn beginnings(played: &TraceResult) -> BTreeMap<String, Duration> {
-    played.beginnings().map(|(run, at)| (run.to_string(), at)).collect()
+fn run_starts(result: &TraceResult) -> BTreeMap<String, Duration> {
+    result.run_starts().map(|(run, at)| (run.to_string(), at)).collect()
 }
 
 #[test]
-fn a_blocked_session_holds_nobody_up() {
+fn a_blocked_session_delays_no_other() {
     let mut lines = "set slots=200 timeout=20m idle=20m\nat 0ms chat \"block\" run=blocked key=blocked\n".to_owned();
     lines.push_str("model pause 10m ; text \"At last.\"\n");
     for session in 0..100 {
         writeln!(lines, "at 1s chat \"hi\" run=s{session} key=s{session}\nmodel pause 1m ; text \"Hello.\"").unwrap();
     }
-    let began = beginnings(&played(&lines));
-    let late: Vec<_> = began.iter().filter(|(run, at)| *run != "blocked" && **at != Duration::from_secs(1)).collect();
-    assert_eq!((began.len(), late), (101, Vec::new()));
+    let starts = run_starts(&play_checked(&lines));
+    let late: Vec<_> = starts.iter().filter(|(run, at)| *run != "blocked" && **at != Duration::from_secs(1)).collect();
+    assert_eq!((starts.len(), late), (101, Vec::new()));
 }
 
 #[test]
@@ -51,12 +51,12 @@ fn no_session_waits_more_than_a_turn_longer_than_another() {
     }
     (0..SESSIONS * MESSAGES)
         .for_each(|_| writeln!(lines, "model pause {}ms ; text \"Yes.\"", TURN.as_millis()).unwrap());
-    let began = beginnings(&played(&lines));
-    assert_eq!(began.len(), SESSIONS * MESSAGES);
+    let starts = run_starts(&play_checked(&lines));
+    assert_eq!(starts.len(), SESSIONS * MESSAGES);
     // At no time does a session get a second turn while another still waits for its first.
     let turns =
-        |session: usize, at: Duration| (0..MESSAGES).filter(|n| began[&format!("s{session}-{n}")] <= at).count();
-    for at in began.values() {
+        |session: usize, at: Duration| (0..MESSAGES).filter(|n| starts[&format!("s{session}-{n}")] <= at).count();
+    for at in starts.values() {
         let counts: Vec<_> = (0..SESSIONS).map(|session| turns(session, *at)).collect();
         let (most, fewest) = (counts.iter().max().unwrap(), counts.iter().min().unwrap());
         assert!(most - fewest <= 1, "at {at:?} sessions had {counts:?} turns");
@@ -78,22 +78,22 @@ fn a_hundred_sessions_share_four_slots() {
     // well.
     const TURNS: usize = 208;
     (0..TURNS).for_each(|_| lines.push_str("model pause 100ms ; text \"Yes.\"\n"));
-    let played = played(&lines);
-    assert_eq!((beginnings(&played).len(), played.busiest()), (TURNS, 4));
+    let result = play_checked(&lines);
+    assert_eq!((run_starts(&result).len(), result.max_concurrent_runs()), (TURNS, 4));
 }
 
 /// Number of messages in a flood.
-fn flood(usually: usize) -> usize {
-    if std::env::var("GRID").is_ok_and(|how| how == "all") { 10_000 } else { usually }
+fn flood_size(default: usize) -> usize {
+    if std::env::var("GRID").is_ok_and(|value| value == "all") { 10_000 } else { default }
 }
 
 /// Executes a flood. Checking all invariants is quadratic and takes too long here, so this only checks that every run
 /// has ended.
-fn flooded(lines: &str) -> TraceResult {
-    let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
-    let open = played.runs().filter(|(tape, _)| !matches!(tape.state(), TapeState::Ended(_)));
-    assert_eq!(open.map(|(tape, _)| tape.run()).collect::<Vec<_>>(), Vec::<&RunId>::new());
-    played
+fn play_flood(lines: &str) -> TraceResult {
+    let result = play(&Trace::read("generated", lines).unwrap()).unwrap();
+    let unfinished = result.runs().filter(|(tape, _)| !matches!(tape.state(), TapeState::Ended(_)));
+    assert_eq!(unfinished.map(|(tape, _)| tape.run()).collect::<Vec<_>>(), Vec::<&RunId>::new());
+    result
 }
 
 /// Maximum number of queued messages per session, regardless of its settings.
@@ -108,7 +108,7 @@ fn turns(count: usize) -> String {
 }
 
 /// Returns a flood of messages to one session, sent before all others: as many as fit into the queue are answered.
-fn flooder(messages: usize) -> String {
+fn flood_lines(messages: usize) -> String {
     (0..messages).fold(String::new(), |mut lines, message| {
         writeln!(lines, "at 0ms chat \"more\" run=flood-{message} key=flood").unwrap();
         lines
@@ -116,17 +116,17 @@ fn flooder(messages: usize) -> String {
 }
 
 #[test]
-fn r29_of_a_flood_in_one_session_as_many_are_answered_as_may_wait_and_the_others_are_refused_at_once() {
-    let sent = flood(LIMIT + 200);
+fn r29_a_flood_in_one_session_is_answered_up_to_the_limit_and_the_rest_refused_at_once() {
+    let sent = flood_size(LIMIT + 200);
     let mut lines = "set queue=\"followup debounce:0 cap:100000 drop:new\"\n".to_owned();
-    lines.push_str(&flooder(sent));
+    lines.push_str(&flood_lines(sent));
     // The active run, and the queued ones.
     let answered = 1 + LIMIT;
     lines.push_str(&turns(answered));
-    let played = flooded(&lines);
-    let began: Vec<_> = played.beginnings().map(|(run, _)| run.to_string()).collect();
-    assert_eq!(began, (0..answered).map(|message| format!("flood-{message}")).collect::<Vec<_>>());
-    let refused = played.runs().filter(|(_, events)| {
+    let result = play_flood(&lines);
+    let starts: Vec<_> = result.run_starts().map(|(run, _)| run.to_string()).collect();
+    assert_eq!(starts, (0..answered).map(|message| format!("flood-{message}")).collect::<Vec<_>>());
+    let refused = result.runs().filter(|(_, events)| {
         matches!(events, [TapeEvent { at, kind: RunEvent::Ended(end), .. }]
             if *at == EPOCH_MS && end.outcome == Outcome::Aborted(AbortReason::Dropped))
     });
@@ -134,17 +134,17 @@ fn r29_of_a_flood_in_one_session_as_many_are_answered_as_may_wait_and_the_others
 }
 
 #[test]
-fn r29_a_flood_of_sessions_is_answered_whole_and_in_its_order() {
-    let sessions = flood(400);
+fn r29_a_flood_of_sessions_is_answered_completely_and_in_order() {
+    let sessions = flood_size(400);
     let mut lines = "set slots=4 timeout=100h\n".to_owned();
     for session in 0..sessions {
         writeln!(lines, "at 0ms chat \"hi\" run=s{session} key=s{session}").unwrap();
     }
     lines.push_str(&turns(sessions));
-    let played = flooded(&lines);
-    let began: Vec<_> = played.beginnings().map(|(run, _)| run.to_string()).collect();
-    assert_eq!(began, (0..sessions).map(|session| format!("s{session}")).collect::<Vec<_>>());
-    assert_eq!(played.busiest(), 4);
+    let result = play_flood(&lines);
+    let starts: Vec<_> = result.run_starts().map(|(run, _)| run.to_string()).collect();
+    assert_eq!(starts, (0..sessions).map(|session| format!("s{session}")).collect::<Vec<_>>());
+    assert_eq!(result.max_concurrent_runs(), 4);
 }
 
 /// Returns Jain's fairness index: 1 if all shares are equal, and less the more uneven they are.
@@ -154,39 +154,39 @@ fn jain(shares: &[usize]) -> f64 {
 }
 
 #[test]
-fn r30_beside_a_flood_the_others_have_equal_shares() {
+fn r30_other_sessions_get_equal_shares_during_a_flood() {
     const NORMALS: usize = 9;
     const MESSAGES: usize = 20;
     let mut lines = "set slots=4 queue=\"followup debounce:0 cap:100 drop:new\"\n".to_owned();
-    lines.push_str(&flooder(flood(4 * CAP)));
+    lines.push_str(&flood_lines(flood_size(4 * CAP)));
     for normal in 0..NORMALS {
         for message in 0..MESSAGES {
             writeln!(lines, "at 0ms chat \"hi\" run=n{normal}-{message} key=n{normal}").unwrap();
         }
     }
     lines.push_str(&turns(1 + CAP + NORMALS * MESSAGES));
-    let played = flooded(&lines);
+    let result = play_flood(&lines);
     // Counts until the first of them has all its turns.
     let mut shares = [0; NORMALS];
-    let mut flooded = 0;
-    for (run, _) in played.beginnings() {
+    let mut flood_turns = 0;
+    for (run, _) in result.run_starts() {
         match run.as_str().strip_prefix('n').and_then(|name| name.split_once('-')) {
             Some((normal, _)) => shares[normal.parse::<usize>().unwrap()] += 1,
-            None => flooded += 1,
+            None => flood_turns += 1,
         }
         if shares.contains(&MESSAGES) {
             break;
         }
     }
     assert!(jain(&shares) >= 0.95, "{shares:?}");
-    assert!(flooded <= MESSAGES + 1, "the flood had {flooded} turns, and others {shares:?}");
+    assert!(flood_turns <= MESSAGES + 1, "the flood had {flood_turns} turns, and others {shares:?}");
 }
 
 #[test]
-fn r30_beside_a_flood_nobody_waits_more_than_a_turn_longer() {
+fn r30_a_flood_delays_other_sessions_by_at_most_a_turn() {
     const NORMALS: usize = 9;
     const ROUNDS: usize = 10;
-    let normals = |lines: &mut String| {
+    let add_normal_sessions = |lines: &mut String| {
         for (round, normal) in (0..ROUNDS).flat_map(|round| (0..NORMALS).map(move |normal| (round, normal))) {
             // Between the turns of the flood, so that no message arrives exactly when a slot becomes free.
             let at = 1_050 + round * 2_000;
@@ -195,11 +195,12 @@ fn r30_beside_a_flood_nobody_waits_more_than_a_turn_longer() {
         lines.push_str(&turns(NORMALS * ROUNDS));
     };
     let rules = "set slots=1 queue=\"followup debounce:0 cap:100 drop:new\"\n";
-    let (mut alone, mut beside) = (rules.to_owned(), rules.to_owned() + &flooder(flood(4 * CAP)) + &turns(1 + CAP));
-    normals(&mut alone);
-    normals(&mut beside);
-    let (alone, beside) = (beginnings(&flooded(&alone)), beginnings(&flooded(&beside)));
-    assert_eq!((alone.len(), beside.len()), (NORMALS * ROUNDS, NORMALS * ROUNDS + 1 + CAP));
-    let longest = alone.iter().map(|(run, at)| beside[run].saturating_sub(*at)).max();
+    let (mut alone, mut with_flood) =
+        (rules.to_owned(), rules.to_owned() + &flood_lines(flood_size(4 * CAP)) + &turns(1 + CAP));
+    add_normal_sessions(&mut alone);
+    add_normal_sessions(&mut with_flood);
+    let (alone, with_flood) = (run_starts(&play_flood(&alone)), run_starts(&play_flood(&with_flood)));
+    assert_eq!((alone.len(), with_flood.len()), (NORMALS * ROUNDS, NORMALS * ROUNDS + 1 + CAP));
+    let longest = alone.iter().map(|(run, at)| with_flood[run].saturating_sub(*at)).max();
     assert!(longest <= Some(TURN), "somebody waited {longest:?} longer");
 }

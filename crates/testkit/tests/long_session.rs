@@ -65,21 +65,21 @@ enum SummarizerBehaviour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenCounting {
     /// It does not report them.
-    Untold,
+    Unreported,
     /// As estimated.
     Alike,
     /// It counts 50 % more, and rejects what does not fit.
     More,
 }
 
-fn turns(usual: usize) -> usize {
-    if std::env::var("GRID").is_ok_and(|how| how == "all") { 2_000 } else { usual }
+fn turns(default: usize) -> usize {
+    if std::env::var("GRID").is_ok_and(|value| value == "all") { 2_000 } else { default }
 }
 
 /// Generates text: prose, code, Chinese, or one long word.
-fn words(dice: &mut SeededRng, most: u64) -> String {
-    let size = (1 + dice.below(most)) as usize;
-    match dice.below(4) {
+fn random_text(rng: &mut SeededRng, max_tokens: u64) -> String {
+    let size = (1 + rng.below(max_tokens)) as usize;
+    match rng.below(4) {
         0 => "the tide comes in and goes out again ".repeat(size / 8 + 1),
         1 => (0..size / 12 + 1).map(|line| format!("    let x_{line} = f(&y[{line}..], \"z\")?;\n")).collect(),
         2 => "海邊的房子和燈塔".repeat(size / 12 + 1),
@@ -103,11 +103,11 @@ impl Tool for ReadTool {
 
     async fn call(&self, _: ToolCx, arguments: Value) -> ToolResult {
         let seed: u64 = arguments["path"].as_str().and_then(|path| path.parse().ok()).unwrap_or_default();
-        let mut dice = SeededRng::new(seed);
-        let most = *dice.pick(&[50, 50, 500, 2_000, 20_000]);
-        match dice.below(8) {
-            0 => ToolResult::error(format!("no such file {}", words(&mut dice, 50))),
-            _ => ToolResult::text(words(&mut dice, most)),
+        let mut rng = SeededRng::new(seed);
+        let max_tokens = *rng.pick(&[50, 50, 500, 2_000, 20_000]);
+        match rng.below(8) {
+            0 => ToolResult::error(format!("no such file {}", random_text(&mut rng, 50))),
+            _ => ToolResult::text(random_text(&mut rng, max_tokens)),
         }
     }
 }
@@ -117,8 +117,8 @@ impl Tool for ReadTool {
 struct TestState {
     /// The newest message.
     newest: String,
-    asked: usize,
-    wrong: Vec<String>,
+    requests: usize,
+    problems: Vec<String>,
 }
 
 fn text_of(message: &Message) -> String {
@@ -130,58 +130,58 @@ fn text_of(message: &Message) -> String {
 
 /// Returns what is wrong with a request.
 fn violations(request: &Request, newest: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     if !request.system.contains(RULE) {
-        wrong.push("the standing rules are not there".to_owned());
+        problems.push("the standing rules are not there".to_owned());
     }
     if !request.messages.iter().any(|message| text_of(message).contains(newest)) {
-        wrong.push(format!("the newest request is not there: {newest}"));
+        problems.push(format!("the newest request is not there: {newest}"));
     }
     let size = size(request);
     if size > WINDOW {
-        wrong.push(format!("it has {size} tokens"));
+        problems.push(format!("it has {size} tokens"));
     }
     let mut open = Vec::new();
     for message in &request.messages {
         match &**message {
             Message::ToolResult(result) => match open.iter().position(|call| *call == result.tool_call_id) {
-                Some(place) => drop(open.remove(place)),
-                None => wrong.push(format!("nobody asked for the result of {}", result.tool_call_id)),
+                Some(index) => drop(open.remove(index)),
+                None => problems.push(format!("nobody asked for the result of {}", result.tool_call_id)),
             },
-            Message::Assistant(said) => {
-                wrong.extend(open.drain(..).map(|call| format!("{call} has no result")));
-                open.extend(said.tool_calls().map(|call| call.id.clone()));
+            Message::Assistant(answer) => {
+                problems.extend(open.drain(..).map(|call| format!("{call} has no result")));
+                open.extend(answer.tool_calls().map(|call| call.id.clone()));
             }
             Message::User(_) | Message::Other(_) => {}
         }
     }
-    wrong.extend(open.into_iter().map(|call| format!("{call} has no result")));
-    wrong
+    problems.extend(open.into_iter().map(|call| format!("{call} has no result")));
+    problems
 }
 
 fn size(request: &Request) -> u64 {
-    let said: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
-    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + said
+    let message_tokens: u64 = request.messages.iter().map(|message| tokens::of_message(message)).sum();
+    tokens::estimate(&request.system) + tokens::of_tools(&request.tools) + message_tokens
 }
 
 /// The answering model: it reads a few files and then answers. After the compaction model has failed, it is asked for
 /// the summary, and fails in the same way.
 fn answers(
-    known: Arc<Mutex<TestState>>,
-    (sums, counts): (SummarizerBehaviour, TokenCounting),
-    mut dice: SeededRng,
+    state: Arc<Mutex<TestState>>,
+    (summarizer, counting): (SummarizerBehaviour, TokenCounting),
+    mut rng: SeededRng,
 ) -> impl FnMut(&Request) -> ScriptedAnswer + Send {
     move |request| {
         if request.system.starts_with("You write checkpoints") {
-            return summarize(sums, &mut dice);
+            return summarize(summarizer, &mut rng);
         }
-        let mut known = known.lock().unwrap();
-        known.asked += 1;
-        let asked = known.asked;
-        let found = violations(request, &known.newest);
-        known.wrong.extend(found.into_iter().map(|wrong| format!("question {asked}: {wrong}")));
-        let size = match counts {
-            TokenCounting::Untold => 0,
+        let mut state = state.lock().unwrap();
+        state.requests += 1;
+        let number = state.requests;
+        let found = violations(request, &state.newest);
+        state.problems.extend(found.into_iter().map(|problem| format!("question {number}: {problem}")));
+        let size = match counting {
+            TokenCounting::Unreported => 0,
             TokenCounting::Alike => size(request),
             TokenCounting::More => size(request) * 3 / 2,
         };
@@ -189,18 +189,18 @@ fn answers(
             return ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]);
         }
         let mut steps = Vec::new();
-        let behind = request.messages.iter().rev().take_while(|message| !matches!(***message, Message::User(_)));
-        let rounds = behind.filter(|message| matches!(***message, Message::Assistant(_))).count();
-        let stop = if rounds < 5 && dice.percent(60) {
-            for index in 0..1 + dice.below(3) as usize {
-                let (id, name) = (Some(format!("call_{asked}_{index}")), Some("read".to_owned()));
-                let arguments = json!({"path": dice.below(1_000_000).to_string()}).to_string();
+        let since_user = request.messages.iter().rev().take_while(|message| !matches!(***message, Message::User(_)));
+        let rounds = since_user.filter(|message| matches!(***message, Message::Assistant(_))).count();
+        let stop = if rounds < 5 && rng.percent(60) {
+            for index in 0..1 + rng.below(3) as usize {
+                let (id, name) = (Some(format!("call_{number}_{index}")), Some("read".to_owned()));
+                let arguments = json!({"path": rng.below(1_000_000).to_string()}).to_string();
                 steps.push(AnswerStep::Call(CallDelta { index, id, name, arguments }));
             }
             StopReason::ToolUse
         } else {
-            let most = *dice.pick(&[50, 50, 50, 1_500]);
-            steps.push(AnswerStep::Text(words(&mut dice, most)));
+            let max_tokens = *rng.pick(&[50, 50, 50, 1_500]);
+            steps.push(AnswerStep::Text(random_text(&mut rng, max_tokens)));
             StopReason::Stop
         };
         let output = if size == 0 { 0 } else { 100 };
@@ -215,13 +215,13 @@ const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nn
     the word is tide, and the house stands by the sea where it always stood";
 
 /// The compaction model.
-fn summarize(sums: SummarizerBehaviour, dice: &mut SeededRng) -> ScriptedAnswer {
+fn summarize(summarizer: SummarizerBehaviour, rng: &mut SeededRng) -> ScriptedAnswer {
     let done = || AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
     let says = |text: &str| ScriptedAnswer(vec![AnswerStep::Text(text.to_owned()), done()]);
-    match sums {
+    match summarizer {
         SummarizerBehaviour::Well => says(CHECKPOINT),
         SummarizerBehaviour::SaysNothing => ScriptedAnswer(vec![done()]),
-        SummarizerBehaviour::TalksGarbage => says(&words(dice, 30_000)),
+        SummarizerBehaviour::TalksGarbage => says(&random_text(rng, 30_000)),
         SummarizerBehaviour::Fails => ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Server, "down"))]),
         SummarizerBehaviour::DropsEverything => {
             says(&"I like trains, and I would like to talk about them instead. ".repeat(20))
@@ -240,7 +240,7 @@ fn summarize(sums: SummarizerBehaviour, dice: &mut SeededRng) -> ScriptedAnswer 
                 SummarizerBehaviour::FindsAllTooLong,
                 SummarizerBehaviour::Hangs,
             ];
-            summarize(*dice.pick(&each), dice)
+            summarize(*rng.pick(&each), rng)
         }
     }
 }
@@ -297,8 +297,8 @@ impl Store for CountingStore {
         self.inner.outbox().await
     }
 
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
-        self.inner.runs(look).await
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
+        self.inner.runs(query).await
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, StoreError> {
@@ -309,8 +309,8 @@ impl Store for CountingStore {
         self.inner.deliveries_of(run).await
     }
 
-    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-        self.inner.usage(period).await
+    async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        self.inner.usage(query).await
     }
 }
 
@@ -320,21 +320,22 @@ fn spec(model: &str) -> ModelSpec {
 }
 
 /// Runs a session with this many turns; returns the number of compactions and of transcript reads.
-async fn play(turns: usize, sums: SummarizerBehaviour, counts: TokenCounting) -> (u64, usize) {
+async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCounting) -> (u64, usize) {
     let workspace = tempfile::tempdir().unwrap();
     fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
-    let known = Arc::new(Mutex::new(TestState::default()));
-    let script = ScriptedModel::free(Box::new(answers(known.clone(), (sums, counts), SeededRng::new(5))))
+    let state = Arc::new(Mutex::new(TestState::default()));
+    let script = ScriptedModel::free(Box::new(answers(state.clone(), (summarizer, counting), SeededRng::new(5))))
         .with_spec(spec("script-1"));
-    let mut dice = SeededRng::new(6);
-    let summing = ScriptedModel::free(Box::new(move |_| summarize(sums, &mut dice))).with_spec(spec("script-2"));
-    let summing = Candidates::single(Arc::new(summing));
+    let mut rng = SeededRng::new(6);
+    let summarizer_model =
+        ScriptedModel::free(Box::new(move |_| summarize(summarizer, &mut rng))).with_spec(spec("script-2"));
+    let summarizer_model = Candidates::single(Arc::new(summarizer_model));
     let mut profile = Profile {
         workdir: workspace.path().to_owned(),
         toolbox: Toolbox::new([Arc::new(ReadTool) as Arc<dyn Tool>]),
         prompt: PromptConfig { workspace: Some(workspace.path().to_owned()), ..PromptConfig::default() },
         timeout: Some(Duration::from_secs(3_600)),
-        resolve_model: Arc::new(move |_| Ok(summing.clone())),
+        resolve_model: Arc::new(move |_| Ok(summarizer_model.clone())),
         ..Profile::new(AgentId::main(), Candidates::single(Arc::new(script)))
     };
     profile.compaction.model = Some("script/script-2".to_owned());
@@ -342,25 +343,29 @@ async fn play(turns: usize, sums: SummarizerBehaviour, counts: TokenCounting) ->
     let agents = Agents::new(profile, []);
     let (hub, _feed) = Hub::start(Ambient::fixed(0), (store.clone(), Fence::default()), agents, Slots::new(4, 8, 1));
     let key = SessionKey::parse("main", &AgentId::main()).unwrap();
-    let mut dice = SeededRng::new(7);
+    let mut rng = SeededRng::new(7);
     for turn in 0..turns {
-        let most = *dice.pick(&[20, 20, 20, 200, 1_500]);
-        let text = format!("Request {turn} of {turns}: {}", words(&mut dice, most).trim_end());
-        known.lock().unwrap().newest.clone_from(&text);
+        let max_tokens = *rng.pick(&[20, 20, 20, 200, 1_500]);
+        let text = format!("Request {turn} of {turns}: {}", random_text(&mut rng, max_tokens).trim_end());
+        state.lock().unwrap().newest.clone_from(&text);
         let message = User::text(text, hub.ambient().now_ms());
         let run = RunId::parse(&format!("turn-{turn}")).unwrap();
         let accepted = hub.submit(Inbound::plain(run, ("owner", "agent"), key.clone(), message)).await.unwrap();
         let SubmitOutcome::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
         let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("turn {turn} did not end") };
-        assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {sums:?} and {counts:?}");
-        assert_eq!(known.lock().unwrap().wrong, Vec::<String>::new(), "turn {turn} with {sums:?} and {counts:?}");
+        assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {summarizer:?} and {counting:?}");
+        assert_eq!(
+            state.lock().unwrap().problems,
+            Vec::<String>::new(),
+            "turn {turn} with {summarizer:?} and {counting:?}"
+        );
     }
     hub.shut_down().await;
     let reads = store.reads.load(Ordering::Relaxed);
     let session = store.load(&key).await.unwrap().unwrap();
     // The transcript keeps every entry.
-    let said = session.entries.iter().filter(|entry| json!(entry)["message"]["role"] == "user").count();
-    assert_eq!(said, turns);
+    let user_entries = session.entries.iter().filter(|entry| json!(entry)["message"]["role"] == "user").count();
+    assert_eq!(user_entries, turns);
     (json!(session.record)["compactionCount"].as_u64().unwrap_or_default(), reads)
 }
 
@@ -373,43 +378,43 @@ async fn a_compaction_reads_no_transcript() {
 }
 
 #[test]
-fn what_is_missing_in_a_question_is_found() {
-    let said = |message: Value| Arc::new(serde_json::from_value::<Message>(message).unwrap());
-    let user = |text: &str| said(json!({"role": "user", "content": text, "timestamp": 0}));
-    let call = said(
+fn missing_parts_of_a_request_are_reported() {
+    let message = |value: Value| Arc::new(serde_json::from_value::<Message>(value).unwrap());
+    let user = |text: &str| message(json!({"role": "user", "content": text, "timestamp": 0}));
+    let call = message(
         json!({"role": "assistant", "content": [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {}}]}),
     );
-    let result = said(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": []}));
-    let asked = |system: &str, messages: Vec<_>| {
+    let result = message(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": []}));
+    let problems_of = |system: &str, messages: Vec<_>| {
         let request = Request { system: system.into(), messages, ..Request::default() };
         violations(&request, "the newest")
     };
-    let fine = vec![user("and the newest"), call.clone(), result.clone()];
-    assert_eq!(asked(RULE, fine.clone()), Vec::<String>::new());
-    assert_eq!(asked("Be kind.", fine), ["the standing rules are not there"]);
-    assert_eq!(asked(RULE, vec![user("the oldest")]), ["the newest request is not there: the newest"]);
-    assert_eq!(asked(RULE, vec![user("the newest"), call]), ["c1 has no result"]);
-    assert_eq!(asked(RULE, vec![user("the newest"), result]), ["nobody asked for the result of c1"]);
-    let long = asked(RULE, vec![user("the newest"), user(&"word ".repeat(20_000))]);
-    assert!(matches!(&long[..], [wrong] if wrong.starts_with("it has ")), "{long:?}");
+    let valid = vec![user("and the newest"), call.clone(), result.clone()];
+    assert_eq!(problems_of(RULE, valid.clone()), Vec::<String>::new());
+    assert_eq!(problems_of("Be kind.", valid), ["the standing rules are not there"]);
+    assert_eq!(problems_of(RULE, vec![user("the oldest")]), ["the newest request is not there: the newest"]);
+    assert_eq!(problems_of(RULE, vec![user("the newest"), call]), ["c1 has no result"]);
+    assert_eq!(problems_of(RULE, vec![user("the newest"), result]), ["nobody asked for the result of c1"]);
+    let long = problems_of(RULE, vec![user("the newest"), user(&"word ".repeat(20_000))]);
+    assert!(matches!(&long[..], [problem] if problem.starts_with("it has ")), "{long:?}");
 }
 
 /// Maximum number of turns per compaction; with fewer compactions the test would prove nothing.
 const MAX_TURNS_PER_COMPACTION: u64 = 10;
 
 macro_rules! sessions {
-    ($($name:ident: $turns:literal, $sums:ident, $counts:ident;)*) => {$(
+    ($($name:ident: $turns:literal, $summarizer:ident, $counting:ident;)*) => {$(
         #[tokio::test(start_paused = true)]
         async fn $name() {
             let turns = turns($turns);
-            let (compactions, _) = play(turns, SummarizerBehaviour::$sums, TokenCounting::$counts).await;
+            let (compactions, _) = play(turns, SummarizerBehaviour::$summarizer, TokenCounting::$counting).await;
             assert!(compactions >= turns as u64 / MAX_TURNS_PER_COMPACTION, "only {compactions} compactions in {turns} turns");
         }
     )*};
 }
 
 sessions! {
-    a_model_that_sums_up_well: 200, Well, Alike;
+    a_model_that_summarizes_well: 200, Well, Alike;
     a_model_that_says_nothing: 100, SaysNothing, Alike;
     a_model_that_talks_garbage: 100, TalksGarbage, Alike;
     a_model_that_fails: 100, Fails, Alike;
@@ -417,6 +422,6 @@ sessions! {
     a_model_that_finds_all_too_long: 100, FindsAllTooLong, Alike;
     a_model_that_hangs: 100, Hangs, Alike;
     a_model_that_does_anything: 100, Anyhow, Alike;
-    a_model_that_does_not_count: 100, Anyhow, Untold;
+    a_model_that_does_not_count: 100, Anyhow, Unreported;
     a_model_that_counts_more_than_is_estimated: 100, Anyhow, More;
 }

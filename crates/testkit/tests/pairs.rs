@@ -71,15 +71,15 @@ fn pairs() -> impl Iterator<Item = (WireFormat, WireFormat)> {
 }
 
 fn ids(history: &[Arc<Message>]) -> HashSet<String> {
-    let said = |message: &Arc<Message>| match &**message {
-        Message::Assistant(said) => said.tool_calls().map(|call| call.id.clone()).collect(),
+    let call_ids = |message: &Arc<Message>| match &**message {
+        Message::Assistant(answer) => answer.tool_calls().map(|call| call.id.clone()).collect(),
         Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Vec::new(),
     };
-    history.iter().flat_map(said).collect()
+    history.iter().flat_map(call_ids).collect()
 }
 
 /// Returns what a vendor rejects in a request; ids that it issued itself are accepted.
-fn wrong(from: WireFormat, to: WireFormat, body: &Value) -> Vec<String> {
+fn rejections(from: WireFormat, to: WireFormat, body: &Value) -> Vec<String> {
     let own = if from == to { ids(&history(from)) } else { HashSet::new() };
     check::violations(to, body, &own)
 }
@@ -96,16 +96,16 @@ fn compare(golden: &Path, actual: &Value) {
 }
 
 #[test]
-fn a_conversation_of_each_wire_becomes_a_request_of_each() {
+fn a_conversation_of_each_wire_format_can_be_sent_in_each() {
     for (from, to) in pairs() {
         let body = encoded(repaired(&history(from), to), to);
         compare(&folder(from).join("to").join(format!("{}.json", to.api())), &body);
-        assert_eq!(wrong(from, to, &body), Vec::<String>::new(), "{from:?} to {to:?}");
+        assert_eq!(rejections(from, to, &body), Vec::<String>::new(), "{from:?} to {to:?}");
     }
 }
 
 #[test]
-fn joined_ids_go_back_to_nobody_as_they_are() {
+fn joined_ids_are_never_sent_unchanged() {
     for to in WireFormat::ALL {
         let history = history(WireFormat::Responses);
         assert!(ids(&history).iter().all(|id| id.contains('|')));
@@ -117,26 +117,32 @@ fn joined_ids_go_back_to_nobody_as_they_are() {
 }
 
 #[test]
-fn a_run_that_was_cut_short_at_any_point_goes_on_with_any_model() {
+fn a_run_interrupted_at_any_point_continues_with_any_model() {
     let next: Arc<Message> = Message::User(User::text("Go on.", 1)).into();
     for (from, to) in pairs() {
         let history = history(from);
         for end in 1..=history.len() {
             // As left by a crash, an abort and an error.
             for stop in [None, Some(StopReason::Aborted), Some(StopReason::Error)] {
-                let mut cut = history[..end].to_vec();
-                if let (Some(stop), Some(Message::Assistant(said))) = (stop, cut.last_mut().map(Arc::make_mut)) {
-                    said.stop_reason = stop;
+                let mut interrupted = history[..end].to_vec();
+                if let (Some(stop), Some(Message::Assistant(answer))) =
+                    (stop, interrupted.last_mut().map(Arc::make_mut))
+                {
+                    answer.stop_reason = stop;
                 }
-                cut.push(next.clone());
-                let body = encoded(repaired(&cut, to), to);
+                interrupted.push(next.clone());
+                let body = encoded(repaired(&interrupted, to), to);
                 assert_eq!(
-                    wrong(from, to, &body),
+                    rejections(from, to, &body),
                     Vec::<String>::new(),
                     "{from:?} to {to:?}, {end} messages, {stop:?}"
                 );
-                let unrepaired = encoded(cut, to);
-                assert_eq!(wrong(from, to, &unrepaired), Vec::<String>::new(), "{from:?} to {to:?}, {end}, unrepaired");
+                let unrepaired = encoded(interrupted, to);
+                assert_eq!(
+                    rejections(from, to, &unrepaired),
+                    Vec::<String>::new(),
+                    "{from:?} to {to:?}, {end}, unrepaired"
+                );
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use homard_agent::prompt_config::SkillKit;
 use homard_model::{ModelSpec, Request};
-use homard_proto::message::Message as Said;
+use homard_proto::message::Message as ModelMessage;
 use homard_providers::{ModelTarget, Wire};
 use homard_skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
@@ -28,13 +28,13 @@ struct PrefixMessage {
 /// An answer of the model.
 #[derive(Debug, Clone)]
 struct PrefixAnswer {
-    thought: Option<String>,
-    words: String,
+    reasoning: Option<String>,
+    content: String,
     /// Results of its tool calls, and whether they are errors.
     results: Vec<(String, bool)>,
 }
 
-fn words() -> impl Strategy<Value = String> {
+fn texts() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-z]{1,8}( [a-z]{1,8}){0,5}",
         2 => "\\PC{1,30}",
@@ -47,15 +47,15 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 fn answers() -> impl Strategy<Value = PrefixAnswer> {
-    (option::of(words()), words(), vec((words(), any::<bool>()), 0..3))
-        .prop_map(|(thought, words, results)| PrefixAnswer { thought, words, results })
+    (option::of(texts()), texts(), vec((texts(), any::<bool>()), 0..3))
+        .prop_map(|(reasoning, content, results)| PrefixAnswer { reasoning, content, results })
 }
 
 fn messages() -> impl Strategy<Value = PrefixMessage> {
     let before = select(vec!["restart", "event \"it is # o'clock\"", "chat \"/verbose on\"", "chat \"/context\""]);
     let thinking = option::weighted(0.2, select(vec!["off", "low", "high"]));
     let fails = proptest::bool::weighted(0.15);
-    (vec(before, 0..3), words(), option::weighted(0.3, words()), thinking, vec(answers(), 1..4), fails).prop_map(
+    (vec(before, 0..3), texts(), option::weighted(0.3, texts()), thinking, vec(answers(), 1..4), fails).prop_map(
         |(before, text, prompt, thinking, answers, fails)| PrefixMessage {
             before,
             text,
@@ -80,7 +80,7 @@ fn write(messages: &[PrefixMessage], settings: &str) -> String {
         lines.extend(
             (1..)
                 .zip(&message.before)
-                .map(|(place, deed)| format!("at {}s {}", at + place, deed.replace('#', &(at + place).to_string()))),
+                .map(|(offset, act)| format!("at {}s {}", at + offset, act.replace('#', &(at + offset).to_string()))),
         );
         let setting = |name: &str, value: Option<&str>| {
             value.map_or_else(String::new, |value| format!(" {name}={}", json!(value)))
@@ -88,19 +88,19 @@ fn write(messages: &[PrefixMessage], settings: &str) -> String {
         let (prompt, thinking) = (setting("prompt", message.prompt.as_deref()), setting("thinking", message.thinking));
         lines.push(format!("at {}s say {} run=m{number}{prompt}{thinking}", at + 50, json!(message.text)));
         let last = message.answers.len() - 1;
-        for (place, PrefixAnswer { thought, words, results }) in message.answers.iter().enumerate() {
-            let mut steps: Vec<_> = thought.iter().map(|thought| format!("think {}", json!(thought))).collect();
+        for (index, PrefixAnswer { reasoning, content, results }) in message.answers.iter().enumerate() {
+            let mut steps: Vec<_> = reasoning.iter().map(|reasoning| format!("think {}", json!(reasoning))).collect();
             // An empty answer would be requested again.
-            steps.push(format!("text {}", json!(format!("Well, {words}"))));
+            steps.push(format!("text {}", json!(format!("Well, {content}"))));
             // An answer without calls ends its run.
-            let results = if place < last && results.is_empty() { &[("done".to_owned(), false)][..] } else { results };
-            for (text, is_error) in results.iter().filter(|_| place < last) {
+            let results = if index < last && results.is_empty() { &[("done".to_owned(), false)][..] } else { results };
+            for (text, is_error) in results.iter().filter(|_| index < last) {
                 calls += 1;
                 steps.push(format!("call c{calls} read {}", json!({"path": text})));
                 let verb = if *is_error { "fails" } else { "says" };
                 lines.push(format!("tool c{calls} {verb} {}", json!(text)));
             }
-            if place == last && message.fails {
+            if index == last && message.fails {
                 steps.push("fail content-filter \"no more\"".to_owned());
             }
             lines.push(format!("model {}", steps.join(" ; ")));
@@ -109,21 +109,21 @@ fn write(messages: &[PrefixMessage], settings: &str) -> String {
     lines.join("\n")
 }
 
-fn kit() -> SkillKit {
+fn skill_kit() -> SkillKit {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workspaces/rich");
     let roots = SkillRoots { workspace: folder.join("skills"), ..SkillRoots::default() };
-    let book =
+    let skill_set =
         SkillSet::new(discover(&roots, &DiscoveryLimits::default()), HostEnvironment::default(), SkillRules::default());
-    SkillKit::new(&book, block(&book, &PromptLimits::default(), Some(&folder)))
+    SkillKit::new(&skill_set, block(&skill_set, &PromptLimits::default(), Some(&folder)))
 }
 
-fn asked(text: &str, wire: Wire) -> Vec<RecordedRequest> {
+fn requests(text: &str, wire: Wire) -> Vec<RecordedRequest> {
     let mut trace = Trace::read("here", text).unwrap();
     trace.setup.model.api = wire.api().to_owned();
-    trace.setup.setting.skills.replace(kit());
-    let played = play(&trace).unwrap();
-    assert_eq!(invariants::violations(&played), Vec::<String>::new(), "{text}");
-    played.asked().to_vec()
+    trace.setup.setting.skills.replace(skill_kit());
+    let result = play(&trace).unwrap();
+    assert_eq!(invariants::violations(&result), Vec::<String>::new(), "{text}");
+    result.requests().to_vec()
 }
 
 /// Returns the encoded conversation of a request without cache markers, which move, and without the system prompt, if
@@ -136,10 +136,10 @@ fn on_the_wire(wire: Wire, spec: &ModelSpec, request: &Request) -> String {
         Wire::OpenAiResponses => "input",
         Wire::GoogleGenerativeAi => "contents",
     };
-    let said = body[field].as_array().unwrap().iter();
-    let said: Vec<_> =
-        said.filter(|message| !matches!(message["role"].as_str(), Some("system" | "developer"))).collect();
-    json!(said).to_string().replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+    let messages = body[field].as_array().unwrap().iter();
+    let messages: Vec<_> =
+        messages.filter(|message| !matches!(message["role"].as_str(), Some("system" | "developer"))).collect();
+    json!(messages).to_string().replace(r#","cache_control":{"type":"ephemeral"}"#, "")
 }
 
 proptest! {
@@ -152,10 +152,10 @@ proptest! {
         settings in select(vec!["style=rich", "style=lean", "style=bare", "zone=Europe/Berlin", "zone=UTC window=20000"]),
     ) {
         let text = write(&messages, settings);
-        let asked = asked(&text, wire);
-        prop_assert!(asked.len() >= messages.len());
+        let requests = requests(&text, wire);
+        prop_assert!(requests.len() >= messages.len());
         let spec = ModelSpec { provider: "script".to_owned(), model: "script-1".to_owned(), api: wire.api().to_owned(), ..ModelSpec::default() };
-        for pair in asked.windows(2) {
+        for pair in requests.windows(2) {
             let (one, two) = (&pair[0].request, &pair[1].request);
             prop_assert_eq!(&one.system[..one.stable_bytes], &two.system[..two.stable_bytes], "{}", text);
             prop_assert_eq!(&one.tools, &two.tools, "{}", text);
@@ -169,28 +169,28 @@ proptest! {
             prop_assert!(after.starts_with(begin), "{}\n{}\n{}", text, before, after);
         }
         // Nothing that was said or happened was lost.
-        let last = asked.last().unwrap();
-        let told = last.request.messages.iter().filter_map(|message| match &**message {
-            Said::User(user) => Some(user.content.text()),
-            Said::Assistant(_) | Said::ToolResult(_) | Said::Other(_) => None,
+        let last = requests.last().unwrap();
+        let user_texts = last.request.messages.iter().filter_map(|message| match &**message {
+            ModelMessage::User(user) => Some(user.content.text()),
+            ModelMessage::Assistant(_) | ModelMessage::ToolResult(_) | ModelMessage::Other(_) => None,
         });
-        let told = told.collect::<Vec<_>>().join("\n");
+        let user_texts = user_texts.collect::<Vec<_>>().join("\n");
         for (number, message) in (1..).zip(&messages) {
-            prop_assert!(told.contains(message.text.trim()), "{}\n{}", text, told);
-            for (place, _) in (1..).zip(&message.before).filter(|(_, deed)| deed.starts_with("event")) {
-                let event = format!("[System event: it is {} o'clock]", number * 100 + place);
-                prop_assert!(told.contains(&event), "{}\n{}", text, told);
+            prop_assert!(user_texts.contains(message.text.trim()), "{}\n{}", text, user_texts);
+            for (offset, _) in (1..).zip(&message.before).filter(|(_, act)| act.starts_with("event")) {
+                let event = format!("[System event: it is {} o'clock]", number * 100 + offset);
+                prop_assert!(user_texts.contains(&event), "{}\n{}", text, user_texts);
             }
         }
         // The system prompt is constant unless a message changes something.
         let is_plain = messages.iter().all(|message| message.prompt.is_none() && message.thinking.is_none());
-        let first = &asked[0].request.system;
-        prop_assert!(!is_plain || asked.iter().all(|seen| seen.request.system == *first), "{}", text);
+        let first = &requests[0].request.system;
+        prop_assert!(!is_plain || requests.iter().all(|recorded| recorded.request.system == *first), "{}", text);
     }
 }
 
 #[test]
-fn what_was_cut_from_a_request_is_cut_from_the_next_ones_too() {
+fn pruned_results_stay_pruned_in_later_requests() {
     let mut lines = vec!["set provider=anthropic window=25000 pruning=5m".to_owned()];
     for number in 1..=4 {
         lines.push(format!("at {number}s say \"look\" run=m{number}"));
@@ -203,9 +203,9 @@ fn what_was_cut_from_a_request_is_cut_from_the_next_ones_too() {
     lines.push("at 400s say \"again\" run=m5\nmodel text \"Yes.\"\nat 401s restart".to_owned());
     lines.push("at 402s say \"more\" run=m6\nmodel call toolu_6 read {\"path\":\"x\"}".to_owned());
     lines.push("tool toolu_6 says \"0123456789\"*100\nmodel text \"Done.\"".to_owned());
-    let asked = asked(&lines.join("\n"), Wire::AnthropicMessages);
-    let follows = |pair: &[RecordedRequest]| pair[1].request.messages.starts_with(&pair[0].request.messages);
-    let is_kept: Vec<_> = asked.windows(2).map(follows).collect();
+    let requests = requests(&lines.join("\n"), Wire::AnthropicMessages);
+    let extends_previous = |pair: &[RecordedRequest]| pair[1].request.messages.starts_with(&pair[0].request.messages);
+    let has_same_prefix: Vec<_> = requests.windows(2).map(extends_previous).collect();
     // Two requests in each of four runs; the next one has a different prefix, and those after it share that one.
-    assert_eq!(is_kept, [true, true, true, true, true, true, true, false, true, true]);
+    assert_eq!(has_same_prefix, [true, true, true, true, true, true, true, false, true, true]);
 }

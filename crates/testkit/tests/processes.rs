@@ -13,36 +13,36 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Returns accepted runs that were not answered.
-fn lost(played: &TraceResult) -> Vec<String> {
+fn unanswered_runs(result: &TraceResult) -> Vec<String> {
     let is_answered = |row: &&RunRow| matches!(&row.state, RunState::Ended(ended) if ended.outcome == Outcome::Done);
-    let lost = played.rows().filter(|row| !is_answered(row));
-    lost.map(|row| format!("run {} got no answer: {:?}", row.run, row.state)).collect()
+    let unanswered = result.rows().filter(|row| !is_answered(row));
+    unanswered.map(|row| format!("run {} got no answer: {:?}", row.run, row.state)).collect()
 }
 
 #[test]
-fn no_schedule_of_processes_loses_a_message_or_its_order() {
+fn no_schedule_of_processes_loses_or_reorders_a_message() {
     let seeds = match number("SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SIM_SEEDS").unwrap_or(SEEDS),
     };
-    let (mut broken, mut runs, mut left) = (Vec::new(), 0, 0);
+    let (mut failures, mut runs, mut resumed) = (Vec::new(), 0, 0);
     for seed in seeds.clone() {
-        let wrong = match processes::simulate(seed) {
-            Ok(played) => {
+        let problems = match processes::simulate(seed) {
+            Ok(result) => {
                 if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", processes::write(seed), format_snapshot(&played));
+                    println!("{}\n\n{}", processes::write(seed), format_snapshot(&result));
                 }
-                runs += played.rows().count();
-                left += played.rows().filter(|row| !row.resumed_at.is_empty()).count();
-                [invariants::violations(&played), lost(&played)].concat()
+                runs += result.rows().count();
+                resumed += result.rows().filter(|row| !row.resumed_at.is_empty()).count();
+                [invariants::violations(&result), unanswered_runs(&result)].concat()
             }
             Err(error) => vec![error.to_string()],
         };
-        if !wrong.is_empty() {
-            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        if !problems.is_empty() {
+            failures.push(format!("seed {seed}:\n  {}", problems.join("\n  ")));
         }
     }
-    println!("{runs} runs, {left} of them resumed by another process");
-    assert!(left * 10 > runs || seeds.count() == 1, "only {left} of {runs} runs were resumed");
-    assert!(broken.is_empty(), "{} schedules (SIM_SEED=n prints one):\n{}", broken.len(), broken.join("\n"));
+    println!("{runs} runs, {resumed} of them resumed by another process");
+    assert!(resumed * 10 > runs || seeds.count() == 1, "only {resumed} of {runs} runs were resumed");
+    assert!(failures.is_empty(), "{} schedules (SIM_SEED=n prints one):\n{}", failures.len(), failures.join("\n"));
 }

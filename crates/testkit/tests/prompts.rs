@@ -34,15 +34,15 @@ fn trace(text: &str) -> Trace {
     Trace::read("here", text).unwrap()
 }
 
-fn played(trace: &Trace) -> TraceResult {
-    let played = play(trace).unwrap();
-    assert_eq!(invariants::violations(&played), Vec::<String>::new());
-    played
+fn play_checked(trace: &Trace) -> TraceResult {
+    let result = play(trace).unwrap();
+    assert_eq!(invariants::violations(&result), Vec::<String>::new());
+    result
 }
 
 /// Returns the system prompt of the first request, with a constant folder name.
-fn prompt(played: &TraceResult) -> String {
-    played.unnamed(&played.asked()[0].request.system)
+fn prompt(result: &TraceResult) -> String {
+    result.replace_path(&result.requests()[0].request.system)
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -70,38 +70,38 @@ fn files(folder: &Path) -> Vec<(String, FileContents)> {
     found
 }
 
-fn starter() -> Vec<(String, FileContents)> {
+fn starter_files() -> Vec<(String, FileContents)> {
     let folder = tempfile::tempdir().unwrap();
     homard_workspace::create(folder.path(), Starter::Files).unwrap();
     files(folder.path())
 }
 
 /// Returns the skills of a workspace; their paths are shown relative to a home directory.
-fn kit(workspace: &Path) -> SkillKit {
+fn skill_kit(workspace: &Path) -> SkillKit {
     let roots = SkillRoots { workspace: workspace.join("skills"), ..SkillRoots::default() };
-    let book =
+    let skill_set =
         SkillSet::new(discover(&roots, &DiscoveryLimits::default()), HostEnvironment::default(), SkillRules::default());
-    SkillKit::new(&book, block(&book, &PromptLimits::default(), Some(workspace)))
+    SkillKit::new(&skill_set, block(&skill_set, &PromptLimits::default(), Some(workspace)))
 }
 
 /// Builds a trace in a golden workspace.
 fn in_workspace(name: &str, style: PromptStyle, text: &str) -> Trace {
     let mut trace = trace(&format!("{TOOLS}set zone=Europe/Berlin\n{text}"));
-    let TraceSetup { files: on_disk, setting, .. } = &mut trace.setup;
+    let TraceSetup { files: on_disk, setting: prompt_config, .. } = &mut trace.setup;
     *on_disk = match name {
-        "fresh" => starter(),
+        "fresh" => starter_files(),
         _ => files(&golden(name)),
     };
     if name == "broken" {
         on_disk.push(("AGENTS.md".to_owned(), FileContents::Huge));
         on_disk.push(("../secret.md".to_owned(), FileContents::Text("The password is tide.".to_owned())));
     }
-    setting.skills.replace(kit(&golden(name)));
-    setting.style = style;
-    setting.aliases = vec![("fast".to_owned(), "script/script-1".to_owned())];
-    setting.docs = Some("/usr/share/doc/homard".into());
+    prompt_config.skills.replace(skill_kit(&golden(name)));
+    prompt_config.style = style;
+    prompt_config.aliases = vec![("fast".to_owned(), "script/script-1".to_owned())];
+    prompt_config.docs = Some("/usr/share/doc/homard".into());
     let some = |text: &str| Some(text.to_owned());
-    setting.machine = HostInfo {
+    prompt_config.machine = HostInfo {
         host: some("lighthouse"),
         os: some("linux"),
         arch: some("x86_64"),
@@ -117,15 +117,15 @@ fn abridged(prompt: &str) -> String {
         count if count > 2_000 => format!("{} [… {count} characters …]", line.chars().take(40).collect::<String>()),
         _ => line.to_owned(),
     });
-    let mut told: Vec<(String, usize)> = Vec::new();
+    let mut counted: Vec<(String, usize)> = Vec::new();
     for line in lines {
-        match told.last_mut() {
+        match counted.last_mut() {
             Some((last, times)) if *last == line => *times += 1,
-            _ => told.push((line, 1)),
+            _ => counted.push((line, 1)),
         }
     }
     let line = |(line, times): (String, usize)| if times > 2 { format!("{line} [{times} times]") } else { line };
-    told.into_iter().map(line).collect::<Vec<_>>().join("\n")
+    counted.into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn headings(prompt: &str) -> Vec<&str> {
@@ -150,9 +150,9 @@ fn every_workspace_has_its_prompts() {
             ("minimal.lean", PromptStyle::Lean, SUBAGENT),
             ("bare", PromptStyle::Bare, MAIN),
         ] {
-            let played = played(&in_workspace(workspace, style, text));
-            snapshot(&format!("{workspace}.{name}"), &abridged(&prompt(&played)));
-            let Request { system, stable_bytes: stable, .. } = &played.asked()[0].request;
+            let result = play_checked(&in_workspace(workspace, style, text));
+            snapshot(&format!("{workspace}.{name}"), &abridged(&prompt(&result)));
+            let Request { system, stable_bytes: stable, .. } = &result.requests()[0].request;
             assert!(!system[..*stable].contains("Ann and Bob") && !system.contains("The password"), "{system}");
         }
     }
@@ -162,8 +162,8 @@ fn every_workspace_has_its_prompts() {
 fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace() {
     for workspace in ["fresh", "rich", "broken"] {
         for text in [MAIN, SUBAGENT] {
-            let played = played(&in_workspace(workspace, PromptStyle::Lean, text));
-            let Request { system, tools, .. } = &played.asked()[0].request;
+            let result = play_checked(&in_workspace(workspace, PromptStyle::Lean, text));
+            let Request { system, tools, .. } = &result.requests()[0].request;
             let schema = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
             let chars = system.chars().count() + tools.iter().map(schema).sum::<usize>();
             assert!(chars.div_ceil(4) < 2_000, "{workspace}: {chars} characters");
@@ -175,8 +175,8 @@ fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace(
 fn a_lean_prompt_with_the_real_tools_is_below_two_thousand_tokens() {
     let mut trace = in_workspace("fresh", PromptStyle::Lean, MAIN);
     trace.setup.toolbox = Some(Toolbox::new(homard_tools::all(Vec::new())));
-    let played = played(&trace);
-    let request = &played.asked()[0].request;
+    let result = play_checked(&trace);
+    let request = &result.requests()[0].request;
     let tokens = tokens::estimate(&request.system) + tokens::of_tools(&request.tools);
     let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["edit", "exec", "grep", "ls", "read", "write"]);
@@ -184,20 +184,21 @@ fn a_lean_prompt_with_the_real_tools_is_below_two_thousand_tokens() {
 }
 
 #[test]
-fn a_small_window_makes_a_prompt_lean_by_itself() {
-    let with = |line: &str| prompt(&played(&in_workspace("rich", PromptStyle::Auto, &format!("{line}{MAIN}"))));
-    let of = |style| prompt(&played(&in_workspace("rich", style, MAIN)));
-    assert_eq!(with("set window=31999\n"), of(PromptStyle::Lean));
-    assert_eq!(with("set window=32000\n"), of(PromptStyle::Rich));
+fn a_small_context_window_selects_the_lean_prompt() {
+    let prompt_with =
+        |line: &str| prompt(&play_checked(&in_workspace("rich", PromptStyle::Auto, &format!("{line}{MAIN}"))));
+    let prompt_of = |style| prompt(&play_checked(&in_workspace("rich", style, MAIN)));
+    assert_eq!(prompt_with("set window=31999\n"), prompt_of(PromptStyle::Lean));
+    assert_eq!(prompt_with("set window=32000\n"), prompt_of(PromptStyle::Rich));
     // Neither an unknown context window nor the idle timeout of a self-hosted server does.
-    assert_eq!(with("set window=0\n"), of(PromptStyle::Rich));
-    assert_eq!(with("set idle=5m\n"), of(PromptStyle::Rich));
+    assert_eq!(prompt_with("set window=0\n"), prompt_of(PromptStyle::Rich));
+    assert_eq!(prompt_with("set idle=5m\n"), prompt_of(PromptStyle::Rich));
 }
 
 #[test]
-fn case_97_a_sub_agent_is_told_less() {
-    let told = |text| prompt(&played(&in_workspace("rich", PromptStyle::Rich, text)));
-    let (main, subagent) = (told(MAIN), told(SUBAGENT));
+fn case_97_a_subagent_gets_fewer_prompt_sections() {
+    let prompt_for = |text| prompt(&play_checked(&in_workspace("rich", PromptStyle::Rich, text)));
+    let (main, subagent) = (prompt_for(MAIN), prompt_for(SUBAGENT));
     let left_out = [
         "## Skills (mandatory)",
         "## Memory Recall",
@@ -217,7 +218,7 @@ fn case_97_a_sub_agent_is_told_less() {
 fn case_98_a_long_file_keeps_its_ends() {
     let line = "0123456789".repeat(2_500);
     let text = format!("set file \"AGENTS.md\" \"0123456789\"*2500\n{MAIN}");
-    let prompt = prompt(&played(&trace(&text)));
+    let prompt = prompt(&play_checked(&trace(&text)));
     let mark = "[… the middle of AGENTS.md is left out: here are 14000 + 4000 of 25000 characters; read the file for the \
                 rest …]";
     let expected = format!("## AGENTS.md\n{}\n\n{mark}\n\n{}\n## SOUL.md\n", &line[..14_000], &line[21_000..]);
@@ -226,7 +227,7 @@ fn case_98_a_long_file_keeps_its_ends() {
 
 #[test]
 fn case_99_a_missing_file_is_marked() {
-    let prompt = prompt(&played(&trace(&format!("set file \"AGENTS.md\" \"Be kind.\"\n{MAIN}"))));
+    let prompt = prompt(&play_checked(&trace(&format!("set file \"AGENTS.md\" \"Be kind.\"\n{MAIN}"))));
     let mark = "## TOOLS.md\n[MISSING] Expected at: /tmp/world-000000/desk/TOOLS.md\n";
     assert!(prompt.contains(mark), "{prompt}");
     // The guide and the memory are not reported as missing.
@@ -234,55 +235,55 @@ fn case_99_a_missing_file_is_marked() {
 }
 
 #[test]
-fn case_100_without_another_model_the_way_out_is_told() {
-    let played = played(&trace("set window=12000\nat 0ms say \"hi\""));
-    assert_eq!(played.asked(), []);
-    let told = "run-1 failed (script/script-1 has a context window of 12000 tokens, but an agent needs 16000; choose \
+fn case_100_a_window_that_is_too_small_fails_with_advice() {
+    let result = play_checked(&trace("set window=12000\nat 0ms say \"hi\""));
+    assert_eq!(result.requests(), []);
+    let expected = "run-1 failed (script/script-1 has a context window of 12000 tokens, but an agent needs 16000; choose \
                 another model, or correct its contextWindow in models.providers.script if that is wrong)\n";
-    assert!(format_snapshot(&played).contains(told), "{}", format_snapshot(&played));
+    assert!(format_snapshot(&result).contains(expected), "{}", format_snapshot(&result));
 }
 
 #[test]
-fn a_request_that_cannot_fit_is_not_sent_in_the_middle_of_a_run_either() {
-    let played = played(&trace(
+fn a_request_that_cannot_fit_is_not_sent_during_a_run() {
+    let result = play_checked(&trace(
         "set window=16000\nat 0ms say \"read it\"\nmodel call c1 read {\"path\":\"a\"} ; usage in=15990 out=10\n\
          tool c1 says \"word \"*20",
     ));
-    assert_eq!(played.asked().len(), 1);
-    let told = "run-1 failed (the conversation is too long for this model and compaction could not shorten it \
+    assert_eq!(result.requests().len(), 1);
+    let expected = "run-1 failed (the conversation is too long for this model and compaction could not shorten it \
                 enough: choose a model with a larger context window, or start a new session with /new)\n";
-    assert!(format_snapshot(&played).contains(told), "{}", format_snapshot(&played));
+    assert!(format_snapshot(&result).contains(expected), "{}", format_snapshot(&result));
 }
 
 #[test]
-fn a_workspace_that_is_a_file_is_an_error_of_the_run() {
+fn a_workspace_path_that_is_a_file_fails_the_run() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut trace = trace("at 0ms say \"hi\"");
     trace.setup.setting.workspace = Some(file.path().to_owned());
-    let played = played(&trace);
-    assert_eq!(played.asked(), []);
-    let reply = played.reply("run-1").unwrap();
+    let result = play_checked(&trace);
+    assert_eq!(result.requests(), []);
+    let reply = result.reply("run-1").unwrap();
     let path = file.path().display().to_string();
     assert!(reply.contains(&path) && reply.contains("cannot be used"), "{reply}");
 }
 
 #[test]
-fn the_context_is_told_in_detail() {
-    let asking = "at 0ms chat \"/context detail\"";
-    let played = played(&in_workspace("rich", PromptStyle::Rich, asking));
-    assert_eq!(played.asked(), []);
-    snapshot("context_detail", &played.reply("run-1").unwrap());
+fn the_context_report_has_details() {
+    let message = "at 0ms chat \"/context detail\"";
+    let result = play_checked(&in_workspace("rich", PromptStyle::Rich, message));
+    assert_eq!(result.requests(), []);
+    snapshot("context_detail", &result.reply("run-1").unwrap());
 }
 
 #[test]
-fn what_is_reported_is_what_the_next_run_sends() {
+fn the_context_report_matches_the_next_request() {
     for style in [PromptStyle::Rich, PromptStyle::Lean, PromptStyle::Bare] {
         for key in ["main", "agent:main:subagent:u1"] {
             let text =
                 format!("at 0ms chat \"/context json\" key={key}\nat 1s chat \"hi\" key={key}\nmodel text \"Hello.\"");
-            let played = played(&in_workspace("rich", style, &text));
-            let report: Value = serde_json::from_str(&played.reply("run-1").unwrap()).unwrap();
-            let Request { system, stable_bytes: stable, tools, .. } = &played.asked()[0].request;
+            let result = play_checked(&in_workspace("rich", style, &text));
+            let report: Value = serde_json::from_str(&result.reply("run-1").unwrap()).unwrap();
+            let Request { system, stable_bytes: stable, tools, .. } = &result.requests()[0].request;
             let chars = |text: &str| text.chars().count() as u64;
             assert_eq!(report["systemPrompt"]["chars"], chars(system));
             let parts = report["parts"].as_array().unwrap().iter();
@@ -296,9 +297,9 @@ fn what_is_reported_is_what_the_next_run_sends() {
             let sent: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
             assert_eq!(names(&report["tools"]["entries"]), sent);
             let skills: BTreeMap<_, _> = ["knots", "Tide Table", "secret-handshake"]
-                .map(|name| (name, names(&report["skills"]["entries"]).iter().any(|told| told == name)))
+                .map(|name| (name, names(&report["skills"]["entries"]).iter().any(|listed| listed == name)))
                 .into();
-            assert!(skills.iter().all(|(name, told)| *told == system.contains(*name)), "{skills:?} {system}");
+            assert!(skills.iter().all(|(name, is_listed)| *is_listed == system.contains(*name)), "{skills:?} {system}");
             for file in report["injectedWorkspaceFiles"].as_array().unwrap() {
                 assert!(system.contains(&format!("\n## {}\n", file["name"].as_str().unwrap())), "{file} {system}");
             }

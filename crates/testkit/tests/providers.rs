@@ -6,8 +6,8 @@
 
 #[path = "providers/cache.rs"]
 mod cache;
-#[path = "providers/house.rs"]
-mod house;
+#[path = "providers/fixture.rs"]
+mod fixture;
 #[path = "providers/runs.rs"]
 mod runs;
 #[path = "providers/seeds.rs"]

@@ -16,26 +16,31 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_seed_breaks_a_law() {
+fn no_seed_violates_an_invariant() {
     let seeds = match number("SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SIM_SEEDS").unwrap_or(SEEDS),
     };
-    let mut broken = Vec::new();
+    let mut failures = Vec::new();
     for seed in seeds {
-        let wrong = match simulation::simulate(seed, Severity::Normal) {
-            Ok(played) => {
-                let wrong = invariants::violations(&played);
+        let problems = match simulation::simulate(seed, Severity::Normal) {
+            Ok(result) => {
+                let problems = invariants::violations(&result);
                 if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Normal), format_snapshot(&played));
+                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Normal), format_snapshot(&result));
                 }
-                wrong
+                problems
             }
             Err(error) => vec![error.to_string()],
         };
-        if !wrong.is_empty() {
-            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        if !problems.is_empty() {
+            failures.push(format!("seed {seed}:\n  {}", problems.join("\n  ")));
         }
     }
-    assert!(broken.is_empty(), "{} seeds broke a law (SIM_SEED=n tells one):\n{}", broken.len(), broken.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} seeds broke a law (SIM_SEED=n tells one):\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }

@@ -23,7 +23,7 @@ const SEEDS: u64 = 200;
 const MIN_RUNS: usize = 500;
 const MIN_OF_EACH: usize = 10;
 
-/// What must have happened.
+/// Kinds of runs and events that must occur.
 const KINDS: &[&str] = &[
     "runs that are done",
     "runs that failed",
@@ -64,15 +64,15 @@ impl Tally {
     }
 
     /// Counts what happened in a scenario.
-    fn world(&mut self, played: &TraceResult) {
-        self.count("deaths", played.restarts());
-        played.rows().for_each(|row| self.run(row));
-        let lives = played.runs().fold(BTreeMap::<_, usize>::new(), |mut lives, (tape, events)| {
-            let began = events.iter().any(|event| matches!(event.kind, RunEvent::Started { .. }));
-            *lives.entry(tape.run()).or_default() += usize::from(began);
-            lives
+    fn scenario(&mut self, result: &TraceResult) {
+        self.count("deaths", result.restarts());
+        result.rows().for_each(|row| self.run(row));
+        let starts = result.runs().fold(BTreeMap::<_, usize>::new(), |mut starts, (tape, events)| {
+            let has_started = events.iter().any(|event| matches!(event.kind, RunEvent::Started { .. }));
+            *starts.entry(tape.run()).or_default() += usize::from(has_started);
+            starts
         });
-        self.count("runs that a restart took up", lives.values().filter(|lives| **lives > 1).count());
+        self.count("runs that a restart took up", starts.values().filter(|starts| **starts > 1).count());
     }
 
     fn run(&mut self, row: &RunRow) {
@@ -100,11 +100,11 @@ impl Tally {
         self.steps(&ended.steps);
     }
 
-    fn steps(&mut self, steps: &RunTimeline) {
-        for step in steps.all() {
-            let what = match &step.what {
+    fn steps(&mut self, timeline: &RunTimeline) {
+        for span in timeline.all() {
+            let what = match &span.what {
                 SpanKind::Queued { .. } => "runs that waited in line",
-                SpanKind::Model(asked) if asked.error.is_none() => "answers of models",
+                SpanKind::Model(request) if request.error.is_none() => "answers of models",
                 SpanKind::Model(_) => "failures of models",
                 SpanKind::Retry { .. } => "models asked again after a while",
                 SpanKind::Switched { .. } => "models that others stepped in for",
@@ -134,31 +134,36 @@ impl Tally {
 }
 
 #[test]
-fn every_moment_of_five_hundred_rough_runs_has_a_name() {
-    let only = number("SOAK_SEED");
-    let seeds = only.map_or(0..number("SOAK_SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
-    let (mut tally, mut broken) = (Tally::default(), Vec::new());
+fn timelines_of_five_hundred_rough_runs_have_no_gaps() {
+    let only_seed = number("SOAK_SEED");
+    let seeds = only_seed.map_or(0..number("SOAK_SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
+    let (mut tally, mut failures) = (Tally::default(), Vec::new());
     for seed in seeds {
-        let wrong = match simulation::simulate(seed, Severity::Rough) {
-            Ok(played) => {
-                if only.is_some() {
-                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Rough), format_snapshot(&played));
+        let problems = match simulation::simulate(seed, Severity::Rough) {
+            Ok(result) => {
+                if only_seed.is_some() {
+                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Rough), format_snapshot(&result));
                 }
                 // Counts are lower where the disk failed.
-                if !played.has_bad_disk() {
-                    tally.world(&played);
+                if !result.has_store_fault() {
+                    tally.scenario(&result);
                 }
-                invariants::violations(&played)
+                invariants::violations(&result)
             }
             Err(error) => vec![error.to_string()],
         };
-        if !wrong.is_empty() {
-            broken.push(format!("seed {seed}:\n  {}", wrong.join("\n  ")));
+        if !problems.is_empty() {
+            failures.push(format!("seed {seed}:\n  {}", problems.join("\n  ")));
         }
     }
     println!("{:#?}", tally.0);
-    assert!(broken.is_empty(), "{} worlds broke a law (SOAK_SEED=n tells one):\n{}", broken.len(), broken.join("\n"));
-    if only.is_none() {
+    assert!(
+        failures.is_empty(),
+        "{} worlds broke a law (SOAK_SEED=n tells one):\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    if only_seed.is_none() {
         let rare: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) < MIN_OF_EACH).collect();
         assert!(tally.of("runs") >= MIN_RUNS && rare.is_empty(), "too few of {rare:?} in {:#?}", tally.0);
     }

@@ -30,26 +30,30 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_death_at_any_commit_breaks_no_law() {
-    let whole = std::env::var("SWEEP").is_ok_and(|how| how == "all");
+fn a_crash_at_any_commit_violates_no_invariant() {
+    let is_full = std::env::var("SWEEP").is_ok_and(|value| value == "all");
     let seed = std::env::var("SWEEP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(3);
-    let mut dice = SeededRng::new(seed);
-    let (mut count, mut broken) = (0, Vec::new());
-    let room = std::env::var("SWEEP_ROOM").unwrap_or_default();
-    for path in traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(room)) {
+    let mut rng = SeededRng::new(seed);
+    let (mut count, mut failures) = (0, Vec::new());
+    let topic = std::env::var("SWEEP_ROOM").unwrap_or_default();
+    for path in traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(topic)) {
         let name = path.display().to_string();
         let rehearsed = RehearsedTrace::new(&Trace::read(&name, &fs::read_to_string(&path).unwrap()).unwrap()).unwrap();
-        let drawn = rehearsed.points().into_iter().filter(|_| whole || dice.percent(SAMPLE));
-        for point in drawn.collect::<Vec<_>>() {
+        let sample = rehearsed.points().into_iter().filter(|_| is_full || rng.percent(SAMPLE));
+        for point in sample.collect::<Vec<_>>() {
             count += 1;
-            let played = rehearsed.crash(point).unwrap_or_else(|error| panic!("{name} at {point:?}: {error}"));
-            let wrong = invariants::violations(&played);
-            if !wrong.is_empty() {
-                broken.push(format!("{name} at {point:?}:\n  {}\n\n{}", wrong.join("\n  "), format_snapshot(&played)));
+            let result = rehearsed.crash(point).unwrap_or_else(|error| panic!("{name} at {point:?}: {error}"));
+            let problems = invariants::violations(&result);
+            if !problems.is_empty() {
+                failures.push(format!(
+                    "{name} at {point:?}:\n  {}\n\n{}",
+                    problems.join("\n  "),
+                    format_snapshot(&result)
+                ));
             }
         }
     }
     println!("{count} crash points");
     assert!(count > 100, "only {count} crash points");
-    assert!(broken.is_empty(), "{} of {count} crash points broke a law; the first:\n{}", broken.len(), broken[0]);
+    assert!(failures.is_empty(), "{} of {count} crash points broke a law; the first:\n{}", failures.len(), failures[0]);
 }

@@ -1,4 +1,4 @@
-//! Every file `traces/<room>/<behaviour>.trace` is a test; its expected outcome is the `.snap` beside it.
+//! Every file `traces/<topic>/<behaviour>.trace` is a test; its expected outcome is the `.snap` beside it.
 //!
 //! For how to write one and how to accept a snapshot, see the documentation of `homard_testkit`.
 
@@ -10,13 +10,13 @@ datatest_stable::harness! { { test = case, root = "tests/traces", pattern = r"\.
 
 fn case(path: &Path) -> datatest_stable::Result<()> {
     let trace = Trace::read(&path.display().to_string(), &fs::read_to_string(path)?)?;
-    let played = play(&trace)?;
-    let told = format_snapshot(&played);
-    let broken = invariants::violations(&played);
-    if !broken.is_empty() {
-        return Err(format!("{}:\n  {}\n\n{told}", path.display(), broken.join("\n  ")).into());
+    let result = play(&trace)?;
+    let snapshot = format_snapshot(&result);
+    let problems = invariants::violations(&result);
+    if !problems.is_empty() {
+        return Err(format!("{}:\n  {}\n\n{snapshot}", path.display(), problems.join("\n  ")).into());
     }
-    assert_eq!(told, format_snapshot(&play(&trace)?), "{} went another way the second time", path.display());
+    assert_eq!(snapshot, format_snapshot(&play(&trace)?), "{} went another way the second time", path.display());
 
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok()).ok_or("the trace is in no folder")?;
     let name = path.file_stem().and_then(|name| name.to_str()).ok_or("the trace has no name")?;
@@ -24,6 +24,6 @@ fn case(path: &Path) -> datatest_stable::Result<()> {
     settings.set_snapshot_path(folder);
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(name, told));
+    settings.bind(|| insta::assert_snapshot!(name, snapshot));
     Ok(())
 }

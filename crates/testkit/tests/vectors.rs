@@ -44,15 +44,15 @@ const GROUP_TESTS: [(&str, &str); 20] = [
     // The text of the marker in the middle is ours.
     ("bootstrap", "testkit/tests/prompts.rs::case_98_a_long_file_keeps_its_ends"),
     // FIX: callers that wait for a cleared message are notified.
-    ("laneClear", "testkit/tests/traces/lanes/what_waits_is_cleared.trace"),
+    ("laneClear", "testkit/tests/traces/lanes/queued_messages_are_cleared.trace"),
     ("media_S", "testkit/tests/vectors.rs::media"),
     ("runtime", "testkit/tests/vectors.rs::runs"),
     // FIX: the lock is held by the operating system; neither the age nor the content of the file releases it.
-    ("lock", "journal/tests/journal/files.rs::a_lock_is_held_before_its_file_says_by_whom"),
+    ("lock", "journal/tests/journal/files.rs::a_lock_is_held_before_its_file_names_the_holder"),
 ];
 
 #[test]
-fn every_group_is_held_by_a_test_that_is_there() {
+fn every_group_has_an_existing_test() {
     let vectors = golden();
     let groups: Vec<_> = vectors.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(groups, GROUP_TESTS.map(|(group, _)| group));
@@ -111,25 +111,25 @@ fn list(group: &Value) -> &[Value] {
     list
 }
 
-fn word(value: &Value) -> &str {
+fn string(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-fn words(value: &Value) -> Vec<&str> {
-    value.as_array().unwrap().iter().map(word).collect()
+fn strings(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(string).collect()
 }
 
 fn chunker(group: &Value) {
     for vector in list(group) {
         let size = |name: &str| usize::try_from(vector["cfg"][name].as_u64().unwrap()).unwrap();
-        let prefer = match word(&vector["cfg"]["breakPreference"]) {
+        let prefer = match string(&vector["cfg"]["breakPreference"]) {
             "newline" => CutPreference::Newline,
             "sentence" => CutPreference::Sentence,
             _ => CutPreference::Paragraph,
         };
         let mut chunker = Chunker::new(ChunkBounds { min: size("minChars"), max: size("maxChars"), prefer });
         let mut blocks = Vec::new();
-        for part in words(&vector["parts"]) {
+        for part in strings(&vector["parts"]) {
             if vector["opts"]["stream"] == true {
                 blocks.extend(chunker.push(part));
             } else {
@@ -139,7 +139,7 @@ fn chunker(group: &Value) {
         if vector["opts"]["end"] != false {
             blocks.extend(chunker.finish());
         }
-        let expected = match word(&vector["name"]) {
+        let expected = match string(&vector["name"]) {
             // FIX: no blank lines at the start of a block, which leaves room for a word.
             "para stream" => vec!["First para.", "Second para that goes on and", "on."],
             // FIX: a fence is split at the end of a line, is never empty, and with its markers no longer than allowed.
@@ -150,7 +150,7 @@ fn chunker(group: &Value) {
             // FIX: no emoji is cut in half; characters are counted, not UTF-16 code units.
             "emoji cut" => vec!["😀😀😀😀", "😀"],
             "emoji odd max (DEFECT: surrogate split)" => vec!["😀😀😀😀😀"],
-            _ => words(&vector["out"]),
+            _ => strings(&vector["out"]),
         };
         assert_eq!(blocks, expected, "{vector}");
     }
@@ -161,56 +161,64 @@ fn silence(group: &Value) {
     let fixed = ["NO_REPLY: done", "Done. NO_REPLY", "Done NO_REPLY!!", "no_reply", "NO_REPLY and more"];
     for vector in list(group) {
         let was_silent = vector[1].as_bool().unwrap();
-        assert_eq!(silent::is_silent(word(&vector[0])), was_silent != fixed.contains(&word(&vector[0])), "{vector}");
+        assert_eq!(
+            silent::is_silent(string(&vector[0])),
+            was_silent != fixed.contains(&string(&vector[0])),
+            "{vector}"
+        );
     }
 }
 
 fn heartbeats(group: &Value) {
     for vector in list(group) {
         // Long ones are recorded by their length.
-        let text = match word(&vector["in"]) {
+        let text = match string(&vector["in"]) {
             "HEARTBEAT_OK xxxxxxx…(314)" => format!("HEARTBEAT_OK {}", "x".repeat(301)),
             "HEARTBEAT_OK xxxxxxx…(313)" => format!("HEARTBEAT_OK {}", "x".repeat(300)),
             text => text.to_owned(),
         };
-        let said = parse_stream::parse_message(&text, ParseRules::default());
-        let is_stripped = said.found.is_heartbeat;
-        let left = match word(&vector["mode"]) {
-            "heartbeat" => match heartbeat::parse_reply(said, 300) {
+        let parsed = parse_stream::parse_message(&text, ParseRules::default());
+        let is_stripped = parsed.found.is_heartbeat;
+        let remaining = match string(&vector["mode"]) {
+            "heartbeat" => match heartbeat::parse_reply(parsed, 300) {
                 heartbeat::HeartbeatReply::Content(text) => text,
                 heartbeat::HeartbeatReply::Empty | heartbeat::HeartbeatReply::Nothing => String::new(),
             },
-            _ => said.text,
+            _ => parsed.text,
         };
-        let expected = match word(&vector["out"]["text"]) {
+        let expected = match string(&vector["out"]["text"]) {
             "len 301" => "x".repeat(301),
             // FIX: paragraphs are kept.
             "line1 line2" => "line1\n\nline2".to_owned(),
             text => text.to_owned(),
         };
         assert_eq!(vector["out"]["shouldSkip"], expected.is_empty(), "{vector}");
-        assert_eq!((left, Value::from(is_stripped)), (expected, vector["out"]["didStrip"].clone()), "{vector}");
+        assert_eq!((remaining, Value::from(is_stripped)), (expected, vector["out"]["didStrip"].clone()), "{vector}");
     }
 }
 
 fn directives(group: &Value) {
     for vector in list(group) {
-        let (text, out) = (word(&vector[0]), &vector[1]);
-        let said = parse_stream::parse_message(text, ParseRules::default());
+        let (text, out) = (string(&vector[0]), &vector[1]);
+        let parsed = parse_stream::parse_message(text, ParseRules::default());
         let expected = match text {
             // FIX: code keeps its indentation.
             "[[reply_to_current]] code:\n    indented\n\n  two" => "code:\n    indented\n\n  two",
-            _ => word(&out["text"]),
+            _ => string(&out["text"]),
         };
-        assert_eq!((said.text.as_str(), said.found.is_silent), (expected, false), "{vector}");
+        assert_eq!((parsed.text.as_str(), parsed.found.is_silent), (expected, false), "{vector}");
         // The message that is answered has the id 99.
-        let target = said.found.reply_to.map(|target| match target {
+        let target = parsed.found.reply_to.map(|target| match target {
             ReplyTo::Current => "99".to_owned(),
             ReplyTo::Id(id) => id,
         });
         assert_eq!(target.as_deref(), out["replyToId"].as_str(), "{vector}");
-        let media = out.get("mediaUrls").map_or_else(Vec::new, words);
-        assert_eq!((said.found.media, out["audioAsVoice"] == true), (owned(&media), said.found.is_voice), "{vector}");
+        let media = out.get("mediaUrls").map_or_else(Vec::new, strings);
+        assert_eq!(
+            (parsed.found.media, out["audioAsVoice"] == true),
+            (owned(&media), parsed.found.is_voice),
+            "{vector}"
+        );
     }
 }
 
@@ -220,9 +228,9 @@ fn owned(texts: &[&str]) -> Vec<String> {
 
 fn streams(group: &Value) {
     for vector in list(group) {
-        let mut spoken = MessageParser::new(ParseRules::default());
-        let mut shown: Vec<_> = words(&vector["in"]).into_iter().map(|delta| spoken.push(delta).text).collect();
-        shown.push(spoken.finish().text);
+        let mut parser = MessageParser::new(ParseRules::default());
+        let mut texts: Vec<_> = strings(&vector["in"]).into_iter().map(|delta| parser.push(delta).text).collect();
+        texts.push(parser.finish().text);
         let out = vector["out"].as_array().unwrap();
         let expected: Vec<_> = out.iter().map(|out| out["text"].as_str().unwrap_or_default()).collect();
         let expected = match &expected[..] {
@@ -230,28 +238,28 @@ fn streams(group: &Value) {
             ["Hello", "[["] => vec!["Hello", " [["],
             _ => expected,
         };
-        assert_eq!(shown, expected, "{vector}");
+        assert_eq!(texts, expected, "{vector}");
         let is_reply = out.iter().any(|out| out["replyToCurrent"] == true);
-        assert_eq!(spoken.found().reply_to, is_reply.then_some(ReplyTo::Current), "{vector}");
+        assert_eq!(parser.found().reply_to, is_reply.then_some(ReplyTo::Current), "{vector}");
     }
 }
 
 fn media(group: &Value) {
     for vector in list(group) {
-        let said = parse_stream::parse_message(word(&vector[0]), ParseRules::default());
-        let expected = match word(&vector[2]) {
+        let parsed = parse_stream::parse_message(string(&vector[0]), ParseRules::default());
+        let expected = match string(&vector[2]) {
             // FIX: only the line itself is removed.
             "text\n indented\nend" => "text\n\n\n  indented\n\nend",
             text => text,
         };
-        assert_eq!((said.found.media, said.text.as_str()), (owned(&words(&vector[1])), expected), "{vector}");
+        assert_eq!((parsed.found.media, parsed.text.as_str()), (owned(&strings(&vector[1])), expected), "{vector}");
     }
 }
 
 fn repetitions(group: &Value) {
     for vector in list(group) {
         // FIX: a short text that is equal is a repetition, and one that quotes a part of what was sent is not.
-        let is_repetition = match word(&vector["a"]) {
+        let is_repetition = match string(&vector["a"]) {
             "short" => true,
             "I sent the report to Bob" => false,
             _ => vector["dup"] == true,
@@ -262,15 +270,15 @@ fn repetitions(group: &Value) {
             let arguments = json!({"action": "send", "channel": "slack", "target": "C1", "message": sent});
             all.begin(&call, "message", &arguments, &Route::new(Some("slack"), Some("C1"), None, None));
             all.end(&call, false);
-            assert_eq!(all.repetition(word(&vector["a"]), all.input()).is_some(), expected, "{sent}: {vector}");
+            assert_eq!(all.repetition(string(&vector["a"]), all.input()).is_some(), expected, "{sent}: {vector}");
         }
     }
 }
 
 /// Returns the last message of each model request.
-fn prompts(played: &TraceResult) -> Vec<String> {
-    let asked = played.asked().iter().map(|seen| &**seen.request.messages.last().unwrap());
-    asked
+fn prompts(result: &TraceResult) -> Vec<String> {
+    let last_messages = result.requests().iter().map(|recorded| &**recorded.request.messages.last().unwrap());
+    last_messages
         .map(|message| match message {
             Message::User(user) => user.content.text(),
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => format!("{message:?}"),
@@ -291,10 +299,10 @@ fn summary_lines(group: &Value) {
     let texts = ["a\n b\t  c".to_owned(), "x".repeat(161), "word ".repeat(40)];
     for (vector, text) in list(group).iter().zip(texts) {
         assert_eq!(vector[0], text.chars().count(), "{vector}");
-        let told = waiting("followup cap:1", &[&text, "b"]);
-        let line = told[0].rsplit_once("- ").unwrap().1;
+        let requests = waiting("followup cap:1", &[&text, "b"]);
+        let line = requests[0].rsplit_once("- ").unwrap().1;
         assert_eq!(vector[1], line.chars().count(), "{line}");
-        assert!(line.ends_with(word(&vector[2])), "{line}");
+        assert!(line.ends_with(string(&vector[2])), "{line}");
     }
 }
 
@@ -303,34 +311,36 @@ fn drops(group: &Value) {
         [("old", &["a", "b", "c"][..]), ("new", &["a", "b", "c"]), ("summarize", &["a", "b", "c", "d"])]
     {
         let vector = &group[rule];
-        let expected: Vec<_> = vector["prompt"].as_str().into_iter().chain(words(&vector["items"])).collect();
+        let expected: Vec<_> = vector["prompt"].as_str().into_iter().chain(strings(&vector["items"])).collect();
         assert_eq!(waiting(&format!("followup cap:2 drop:{rule}"), texts), expected, "{rule}");
     }
 }
 
 fn collects(group: &Value) {
-    assert_eq!(waiting("collect", &["first", "second"]), [word(group)]);
+    assert_eq!(waiting("collect", &["first", "second"]), [string(group)]);
 }
 
 fn queue_directives(group: &Value) {
     for vector in list(group) {
-        let (text, out) = (word(&vector[0]), &vector[1]);
+        let (text, out) = (string(&vector[0]), &vector[1]);
         let parsed = command::parse(text, &Triggers::default());
-        let wish = |overrides: &QueueOverrides| {
-            let mut wish = json!({"cleaned": parsed.text});
+        let overrides_json = |overrides: &QueueOverrides| {
+            let mut overrides_json = json!({"cleaned": parsed.text});
             let fields = [
                 ("queueMode", overrides.mode.map(|mode| json!(mode.name()))),
                 ("debounceMs", overrides.debounce.map(|time| json!(time.as_millis()))),
                 ("cap", overrides.cap.map(|cap| json!(cap))),
                 ("dropPolicy", overrides.drop.map(|drop| json!(drop.name()))),
             ];
-            fields.into_iter().for_each(|(name, value)| value.into_iter().for_each(|value| wish[name] = value));
-            wish
+            fields
+                .into_iter()
+                .for_each(|(name, value)| value.into_iter().for_each(|value| overrides_json[name] = value));
+            overrides_json
         };
         let found = match (&parsed.command, &parsed.inline) {
             (Some(Command::Queue(QueueCommand::Show)), _) => json!({"cleaned": parsed.text}),
             (Some(Command::Queue(QueueCommand::Set(overrides))), _) | (None, InlineQueue::Set(overrides)) => {
-                wish(overrides)
+                overrides_json(overrides)
             }
             (None, InlineQueue::Reset) => json!({"cleaned": parsed.text, "queueReset": true}),
             (Some(Command::Queue(QueueCommand::Invalid(mistakes))), _) => json!(mistakes.len()),
@@ -338,9 +348,9 @@ fn queue_directives(group: &Value) {
         };
         let mut expected = json!({});
         for (name, value) in out.as_object().unwrap() {
-            let is_said = matches!(name.as_str(), "cleaned" | "queueMode" | "debounceMs" | "cap" | "dropPolicy")
+            let is_compared = matches!(name.as_str(), "cleaned" | "queueMode" | "debounceMs" | "cap" | "dropPolicy")
                 || name == "queueReset" && *value == true;
-            if is_said {
+            if is_compared {
                 expected[name] = value.clone();
             }
         }
@@ -360,25 +370,25 @@ fn agents(group: &Value) {
         match vector[1].as_u64() {
             // A long one is recorded by its length.
             Some(length) => assert_eq!(AgentId::normalize(&"a".repeat(100)).as_str().len() as u64, length),
-            None => assert_eq!(AgentId::normalize(word(&vector[0])).as_str(), word(&vector[1]), "{vector}"),
+            None => assert_eq!(AgentId::normalize(string(&vector[0])).as_str(), string(&vector[1]), "{vector}"),
         }
     }
 }
 
 fn keys(group: &Value) {
     for vector in list(group) {
-        let key = SessionKey::parse(word(&vector[0]), &AgentId::main()).unwrap();
-        assert_eq!(key.agent().unwrap().as_str(), word(&vector[2]), "{vector}");
+        let key = SessionKey::parse(string(&vector[0]), &AgentId::main()).unwrap();
+        assert_eq!(key.agent().unwrap().as_str(), string(&vector[2]), "{vector}");
         assert_eq!(Value::from(key.is_subagent()), vector[3], "{vector}");
         // A key without an agent belongs to the default agent.
-        let rest = vector[1]["rest"].as_str().unwrap_or(word(&vector[0]));
+        let rest = vector[1]["rest"].as_str().unwrap_or(string(&vector[0]));
         assert_eq!(key.rest(), rest, "{vector}");
     }
 }
 
 fn errors(group: &Value) {
     for vector in list(group) {
-        let text = word(&vector["e"]);
+        let text = string(&vector["e"]);
         // Errors are classified by their status first; the original used only the text.
         let status = match text {
             "429 too many requests" => Some(429),
@@ -420,62 +430,62 @@ fn errors(group: &Value) {
 }
 
 /// Returns the roles of the session's messages in order, with tool results.
-fn roles(played: &TraceResult) -> Vec<String> {
-    let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
-    let said = entries.filter_map(|entry| match &entry.kind {
-        Kind::Message(said) => Some(match &said.message {
+fn roles(result: &TraceResult) -> Vec<String> {
+    let entries = result.sessions().iter().flat_map(|(_, session)| &session.entries);
+    let labels = entries.filter_map(|entry| match &entry.kind {
+        Kind::Message(entry_message) => Some(match &entry_message.message {
             Message::User(_) => "user".to_owned(),
-            Message::Assistant(said) => format!("assistant({})", word(&json!(said.stop_reason))),
-            Message::ToolResult(result) => format!("{}:{}", result.tool_call_id, result.is_error),
+            Message::Assistant(answer) => format!("assistant({})", string(&json!(answer.stop_reason))),
+            Message::ToolResult(tool_result) => format!("{}:{}", tool_result.tool_call_id, tool_result.is_error),
             Message::Other(_) => "other".to_owned(),
         }),
         Kind::ModelChange(_) | Kind::Other(_) => None,
     });
-    said.collect()
+    labels.collect()
 }
 
 fn runs(group: &Value) {
-    let played = |text: &str| play(&Trace::read("here", text).unwrap()).unwrap();
-    let ended = |played: &TraceResult| {
+    let play_text = |text: &str| play(&Trace::read("here", text).unwrap()).unwrap();
+    let ended = |result: &TraceResult| {
         let ends =
-            played.runs().flat_map(|(_, events)| events).filter(|event| matches!(event.kind, RunEvent::Ended(_)));
+            result.runs().flat_map(|(_, events)| events).filter(|event| matches!(event.kind, RunEvent::Ended(_)));
         ends.count()
     };
 
     // Events within a run have other names here: it starts once, ends once, and has a message in between.
-    let plain = played("at 0ms chat \"hi\"\nmodel text \"Hello.\"");
+    let plain = play_text("at 0ms chat \"hi\"\nmodel text \"Hello.\"");
     assert_eq!((roles(&plain), ended(&plain)), (owned(&["user", "assistant(stop)"]), 1));
-    assert_eq!(words(&group["plain"]).iter().filter(|step| step.starts_with("message_end")).count(), 2);
+    assert_eq!(strings(&group["plain"]).iter().filter(|step| step.starts_with("message_end")).count(), 2);
 
     // FIX: a message for a run that fails gets a turn of its own.
     assert_eq!(group["steer_during_error"]["delivered"], false);
     let steered = "at 0ms chat \"one\"\nat 100ms chat \"two\" mode=steer";
-    let failed = played(&format!("{steered}\nmodel pause 1s ; fail rejected \"no\"\nmodel text \"Two.\""));
+    let failed = play_text(&format!("{steered}\nmodel pause 1s ; fail rejected \"no\"\nmodel text \"Two.\""));
     assert_eq!(roles(&failed), ["user", "assistant(error)", "user", "assistant(stop)"]);
 
-    let late = played(&format!("{steered}\nmodel pause 1s ; text \"One.\"\nmodel text \"Two.\""));
-    let expected: Vec<_> = words(&group["steer_during_final_text"]["roles"]);
+    let late = play_text(&format!("{steered}\nmodel pause 1s ; text \"One.\"\nmodel text \"Two.\""));
+    let expected: Vec<_> = strings(&group["steer_during_final_text"]["roles"]);
     assert_eq!(roles(&late).iter().map(|role| role.split('(').next().unwrap()).collect::<Vec<_>>(), expected);
 
     let calls = "model call 1 read {\"path\":\"a\"} ; call 2 read {\"path\":\"b\"} ; call 3 read {\"path\":\"c\"}";
-    let tools = played(&format!(
+    let tools = play_text(&format!(
         "set tools=sequential\n{steered}\n{calls}\ntool 1 takes 1s says \"real\"\nmodel text \"Fine.\""
     ));
-    let results = words(&group["steer_in_tool_1_of_3"]["results"]);
+    let results = strings(&group["steer_in_tool_1_of_3"]["results"]);
     let results = results.iter().map(|result| format!("{}:{}", &result[..1], result.ends_with("skipped")));
     let expected = [owned(&["user", "assistant(toolUse)"]), results.collect(), owned(&["user", "assistant(stop)"])];
     assert_eq!(roles(&tools), expected.concat());
 
     // FIX: failed attempts are not in the transcript, and a run starts and ends once.
     let busy = "set retries=3\nat 0ms chat \"hi\"\nmodel fail overloaded \"529\"\nmodel fail overloaded \"529\"";
-    let busy = played(&format!("{busy}\nmodel text \"Here.\""));
-    assert_eq!(group["retry_two_overloads"]["model_calls"], busy.asked().len());
+    let busy = play_text(&format!("{busy}\nmodel text \"Here.\""));
+    assert_eq!(group["retry_two_overloads"]["model_calls"], busy.requests().len());
     assert_eq!((roles(&busy), ended(&busy)), (owned(&["user", "assistant(stop)"]), 1));
 
     // FIX: the message is in the transcript once, whichever model answers.
-    let twice = words(&group["second_attempt_after_auth_error"]["transcript"]);
+    let twice = strings(&group["second_attempt_after_auth_error"]["transcript"]);
     assert_eq!(twice.iter().filter(|line| **line == "user").count(), 2);
-    let other = played("set fallback=200000\nat 0ms chat \"hi\"\nmodel fail auth \"401\"\nmodel text \"Here.\"");
+    let other = play_text("set fallback=200000\nat 0ms chat \"hi\"\nmodel fail auth \"401\"\nmodel text \"Here.\"");
     assert_eq!(roles(&other), ["user", "assistant(stop)"]);
     assert_eq!(prompts(&other), ["hi", "hi"]);
 }

@@ -48,8 +48,8 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 #[tokio::main]
 async fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["exec", helper] => exec(Path::new(helper)).await,
         ["secrets"] => secrets(),
         ["search", folder, rg, fd] => search(Path::new(folder), rg, fd).await,
@@ -60,27 +60,27 @@ async fn main() {
 /// Benchmarks a no-op command.
 async fn exec(helper: &Path) {
     let workdir = tempfile::tempdir().unwrap();
-    let with = |change: &dyn Fn(&mut ExecSettings)| {
+    let settings_with = |change: &dyn Fn(&mut ExecSettings)| {
         let mut settings = ExecSettings::from(vec![("PATH".to_owned(), PATH.to_owned())]);
         settings.helper = Some(helper.to_owned());
         change(&mut settings);
         tool(all_with(settings), "exec")
     };
-    let mut ways = vec![("bare", with(&|settings| settings.sandbox.mode = AccessMode::Full))];
+    let mut variants = vec![("bare", settings_with(&|settings| settings.sandbox.mode = AccessMode::Full))];
     let tier_a = Tier::detect(Some(helper), PATH);
     if matches!(tier_a, Tier::A { .. }) {
-        ways.push(("tier A", with(&|settings| settings.tier = Some(tier_a.clone()))));
+        variants.push(("tier A", settings_with(&|settings| settings.tier = Some(tier_a.clone()))));
     }
     let tier_b = Tier::without_namespaces(Some(helper), "the benchmark asks for it".to_owned());
     if matches!(tier_b, Tier::B { .. }) {
-        ways.push(("tier B", with(&|settings| settings.tier = Some(tier_b.clone()))));
+        variants.push(("tier B", settings_with(&|settings| settings.tier = Some(tier_b.clone()))));
     }
-    let mut times = vec![Vec::new(); ways.len() + 1];
+    let mut times = vec![Vec::new(); variants.len() + 1];
     for round in 0..=COMMANDS {
         for turn in 0..times.len() {
-            let who = (round + turn) % times.len();
-            let begun = Instant::now();
-            match ways.get(who) {
+            let variant = (round + turn) % times.len();
+            let started = Instant::now();
+            match variants.get(variant) {
                 Some((_, tool)) => {
                     let result = call(tool, workdir.path(), json!({"command": "true"})).await;
                     assert!(!result.is_error, "{result:?}");
@@ -90,17 +90,17 @@ async fn exec(helper: &Path) {
                     assert!(output.status.success(), "{output:?}");
                 }
             }
-            times[who].push(begun.elapsed());
+            times[variant].push(started.elapsed());
         }
     }
-    let names = ways.iter().map(|(name, _)| *name).chain(["sh -c true"]);
+    let names = variants.iter().map(|(name, _)| *name).chain(["sh -c true"]);
     print_times("exec", names.zip(times));
 }
 
 /// Benchmarks redaction of build output in which a few lines contain secrets.
 fn secrets() {
     let key = |n: usize| format!("sk-{:016x}{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n);
-    let known = Secrets::new((0..SECRETS).map(key));
+    let redactor = Secrets::new((0..SECRETS).map(key));
     let line = |n: usize| match n % 1000 {
         0 => format!("export TOKEN_{n}={}\n", key(n / 1000 % SECRETS)),
         _ => format!("{n:06} Compiling part-{} v0.{}.1 (/home/me/project/parts/{n})\n", n * 7, n % 13),
@@ -110,10 +110,10 @@ fn secrets() {
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=REDACTIONS {
         for turn in 0..2 {
-            let who = (round + turn) % 2;
-            let begun = Instant::now();
-            let length = if who == 0 { known.mask(&text).len() } else { json!(text).to_string().len() };
-            times[who].push(begun.elapsed());
+            let variant = (round + turn) % 2;
+            let started = Instant::now();
+            let length = if variant == 0 { redactor.mask(&text).len() } else { json!(text).to_string().len() };
+            times[variant].push(started.elapsed());
             assert_ne!(length, text.len());
         }
     }
@@ -125,7 +125,7 @@ async fn search(folder: &Path, rg: &str, fd: &str) {
     let grep = tool(all(Vec::new()), "grep");
     for (pattern, case_matters) in PATTERNS {
         let case = if case_matters { "--case-sensitive" } else { "--ignore-case" };
-        let theirs = [
+        let reference_tools = [
             "--no-config --hidden --no-heading --with-filename --line-number --color never",
             case,
             "--regexp",
@@ -133,50 +133,50 @@ async fn search(folder: &Path, rg: &str, fd: &str) {
             "./",
         ];
         let arguments = json!({"pattern": pattern, "ignoreCase": !case_matters});
-        compare(&format!("grep {pattern}"), folder, (&grep, &arguments), (rg, &words(&theirs))).await;
+        compare(&format!("grep {pattern}"), folder, (&grep, &arguments), (rg, &words(&reference_tools))).await;
     }
     let find = tool(all(Vec::new()), "find");
     for pattern in NAMES {
-        let theirs = ["--hidden --color never --case-sensitive --glob", pattern, "./"];
+        let reference_tools = ["--hidden --color never --case-sensitive --glob", pattern, "./"];
         let arguments = json!({"pattern": pattern});
-        compare(&format!("find {pattern}"), folder, (&find, &arguments), (fd, &words(&theirs))).await;
+        compare(&format!("find {pattern}"), folder, (&find, &arguments), (fd, &words(&reference_tools))).await;
     }
 }
 
 /// Splits the first part at spaces; the others are single words.
-fn words<'a>(parts: &[&'a str]) -> Vec<&'a str> {
-    parts[0].split(' ').chain(parts[1..].iter().copied()).collect()
+fn words<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    lines[0].split(' ').chain(lines[1..].iter().copied()).collect()
 }
 
 /// Runs both, interleaved, and asserts that they find the same.
-async fn compare(what: &str, folder: &Path, ours: (&Arc<dyn Tool>, &Value), theirs: (&str, &[&str])) {
+async fn compare(label: &str, folder: &Path, tool: (&Arc<dyn Tool>, &Value), reference: (&str, &[&str])) {
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=SEARCHES {
         let mut found = [BTreeSet::new(), BTreeSet::new()];
         for turn in 0..2 {
-            let who = (round + turn) % 2;
-            let begun = Instant::now();
-            let text = if who == 0 {
-                let result = call(ours.0, folder, ours.1.clone()).await;
+            let variant = (round + turn) % 2;
+            let started = Instant::now();
+            let text = if variant == 0 {
+                let result = call(tool.0, folder, tool.1.clone()).await;
                 result.content.iter().filter_map(Block::as_text).collect()
             } else {
-                let mut command = Command::new(theirs.0);
-                command.args(theirs.1).current_dir(folder).stdin(Stdio::null());
+                let mut command = Command::new(reference.0);
+                command.args(reference.1).current_dir(folder).stdin(Stdio::null());
                 String::from_utf8(command.output().unwrap().stdout).unwrap()
             };
-            times[who].push(begun.elapsed());
-            found[who] = text.lines().map(place).collect();
+            times[variant].push(started.elapsed());
+            found[variant] = text.lines().map(location).collect();
         }
-        assert!(!found[0].is_empty(), "{what} found nothing");
-        assert_eq!(found[0], found[1], "{what} and {} should find the same", theirs.0);
+        assert!(!found[0].is_empty(), "{label} found nothing");
+        assert_eq!(found[0], found[1], "{label} and {} should find the same", reference.0);
     }
-    let program = PathBuf::from(theirs.0);
+    let program = PathBuf::from(reference.0);
     let program = program.file_name().unwrap().to_string_lossy();
-    print_times(what, ["ours", &program].into_iter().zip(times));
+    print_times(label, ["ours", &program].into_iter().zip(times));
 }
 
 /// Returns the file and line number of a result line.
-fn place(line: &str) -> String {
+fn location(line: &str) -> String {
     let line = line.strip_prefix("./").unwrap_or(line);
     line.splitn(3, ':').take(2).collect::<Vec<_>>().join(":")
 }
@@ -202,9 +202,9 @@ async fn call(tool: &Arc<dyn Tool>, workdir: &Path, arguments: Value) -> ToolRes
     tool.call(cx, arguments).await
 }
 
-fn print_times<'a>(what: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
+fn print_times<'a>(label: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
     // The first round warmed up and detected the sandbox tier.
     let micros = |times: Vec<Duration>| times[1..].iter().map(|time| time.as_secs_f64() * 1e6).collect::<Vec<_>>();
-    let took: serde_json::Map<_, _> = times.map(|(who, times)| (who.to_owned(), json!(micros(times)))).collect();
-    println!("{}", json!({"what": what, "took": took}));
+    let summary: serde_json::Map<_, _> = times.map(|(name, times)| (name.to_owned(), json!(micros(times)))).collect();
+    println!("{}", json!({"what": label, "took": summary}));
 }

@@ -77,25 +77,25 @@ impl Tool for ApplyPatch {
 
 /// Applies the patch in `input`. Blocks.
 pub(crate) fn apply_patch(files: &FileAccess, call: &FileCall, Args { input }: Args) -> Result<ToolResult, Error> {
-    let steps = parse(&input).map_err(|PatchSyntaxError { line, message: what }| Error::Malformed { line, what })?;
+    let steps = parse(&input).map_err(|PatchSyntaxError { line, message }| Error::Malformed { line, what: message })?;
     if steps.is_empty() {
         return Err(Error::EmptyPatch);
     }
-    let mut beneath = files.open(&call.workdir)?;
-    let mut plan = PatchPlan { call, beneath: &beneath, files: BTreeMap::new(), summary: PatchSummary::default() };
+    let mut guard = files.open(&call.workdir)?;
+    let mut plan = PatchPlan { call, guard: &guard, files: BTreeMap::new(), summary: PatchSummary::default() };
     for step in steps {
         plan.apply_step(step)?;
     }
     let PatchPlan { files: planned, summary, .. } = plan;
     let changes: Vec<_> = planned.values().filter_map(PlannedFile::change).collect();
-    files.permit(&mut beneath, "apply_patch", &changes, call)?;
-    PatchPlan { call, beneath: &beneath, files: planned, summary }.execute(&files.watches)
+    files.permit(&mut guard, "apply_patch", &changes, call)?;
+    PatchPlan { call, guard: &guard, files: planned, summary }.execute(&files.watches)
 }
 
 /// Planned changes of a patch, keyed by path.
 struct PatchPlan<'a> {
     call: &'a FileCall,
-    beneath: &'a PathGuard,
+    guard: &'a PathGuard,
     files: BTreeMap<PathBuf, PlannedFile>,
     summary: PatchSummary,
 }
@@ -197,7 +197,7 @@ impl PatchPlan<'_> {
             NewContent::Text(text) => std::mem::take(text),
             NewContent::Removed => return Err(self.missing(path.to_owned())),
             NewContent::Unchanged => {
-                let TextFile { content, identity } = TextFile::load(self.beneath, path, &self.call.cancel)?;
+                let TextFile { content, identity } = TextFile::load(self.guard, path, &self.call.cancel)?;
                 // The same file under another path would be read in its old state, and one of the two changes would be
                 // lost.
                 if self.files.values().any(|other| other.identity == Some(identity)) {
@@ -214,7 +214,7 @@ impl PatchPlan<'_> {
     fn planned_file(&mut self, path: &str) -> Result<&mut PlannedFile, Error> {
         let key = normalize(path.strip_prefix(&format!("{}/", self.call.workdir.display())).unwrap_or(path));
         if !self.files.contains_key(&key) {
-            let mode = AtomicFile::check(self.beneath, path)?;
+            let mode = AtomicFile::check(self.guard, path)?;
             let planned = PlannedFile {
                 path: path.to_owned(),
                 existed: mode.is_some(),
@@ -229,7 +229,7 @@ impl PatchPlan<'_> {
 
     fn missing(&self, path: String) -> Error {
         // The error of opening the path may suggest a similar name.
-        self.beneath.file(&path).err().unwrap_or(Error::Missing { path })
+        self.guard.file(&path).err().unwrap_or(Error::Missing { path })
     }
 
     fn execute(self, watches: &Watches) -> Result<ToolResult, Error> {
@@ -244,8 +244,8 @@ impl PatchPlan<'_> {
         if self.call.cancel.is_cancelled() {
             return Err(Error::Interrupted);
         }
-        let own = self.files.iter().filter_map(|(path, file)| Some((path.clone(), file.change()?.1)));
-        watches.own(&self.call.workdir, &own.collect::<Vec<_>>(), || self.change())?;
+        let tool_writes = self.files.iter().filter_map(|(path, file)| Some((path.clone(), file.change()?.1)));
+        watches.own(&self.call.workdir, &tool_writes.collect::<Vec<_>>(), || self.change())?;
         Ok(self.summary.to_result())
     }
 
@@ -253,8 +253,8 @@ impl PatchPlan<'_> {
         let (mut written, mut removed) = (Vec::new(), Vec::new());
         for file in self.files.values() {
             match &file.new_content {
-                NewContent::Text(text) => written.push((AtomicFile::find(self.beneath, &file.path)?, text, file.mode)),
-                NewContent::Removed if file.existed => removed.push(AtomicFile::find(self.beneath, &file.path)?),
+                NewContent::Text(text) => written.push((AtomicFile::find(self.guard, &file.path)?, text, file.mode)),
+                NewContent::Removed if file.existed => removed.push(AtomicFile::find(self.guard, &file.path)?),
                 NewContent::Removed | NewContent::Unchanged => {}
             }
         }
@@ -272,9 +272,9 @@ impl PatchPlan<'_> {
 impl PatchSummary {
     fn to_result(&self) -> ToolResult {
         let mut text = "Success. Updated the following files:".to_owned();
-        for (letter, paths) in [('A', &self.added), ('M', &self.modified), ('D', &self.deleted)] {
+        for (status, paths) in [('A', &self.added), ('M', &self.modified), ('D', &self.deleted)] {
             for path in paths {
-                text.push_str(&format!("\n{letter} {path}"));
+                text.push_str(&format!("\n{status} {path}"));
             }
         }
         ToolResult::text(text).with_details(json!({"summary": self}))

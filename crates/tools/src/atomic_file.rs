@@ -32,16 +32,16 @@ pub(crate) struct AtomicFile {
 
 impl AtomicFile {
     /// Locates `path` and creates missing directories.
-    pub(crate) fn find(beneath: &PathGuard, path: &str) -> Result<Self, Error> {
-        let (directory, name) = beneath.parent(path)?;
-        let mode = mode(beneath, path, &directory, name)?;
+    pub(crate) fn find(guard: &PathGuard, path: &str) -> Result<Self, Error> {
+        let (directory, name) = guard.parent(path)?;
+        let mode = mode(guard, path, &directory, name)?;
         Ok(Self { path: path.to_owned(), directory, name: name.to_owned(), mode })
     }
 
     /// Returns the mode of an existing file, if it may be replaced or removed. Changes nothing.
-    pub(crate) fn check(beneath: &PathGuard, path: &str) -> Result<Option<Mode>, Error> {
-        match beneath.existing_parent(path)? {
-            Some((directory, name)) => mode(beneath, path, &directory, name),
+    pub(crate) fn check(guard: &PathGuard, path: &str) -> Result<Option<Mode>, Error> {
+        match guard.existing_parent(path)? {
+            Some((directory, name)) => mode(guard, path, &directory, name),
             None => Ok(None),
         }
     }
@@ -122,19 +122,19 @@ impl Drop for StagedFile<'_> {
     }
 }
 
-fn mode(beneath: &PathGuard, path: &str, directory: &OwnedFd, name: &OsStr) -> Result<Option<Mode>, Error> {
+fn mode(guard: &PathGuard, path: &str, directory: &OwnedFd, name: &OsStr) -> Result<Option<Mode>, Error> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => replaceable(path, stat.st_mode).map(Some),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(beneath.map_errno(path, errno)),
+        Err(errno) => Err(guard.map_errno(path, errno)),
     }
 }
 
 /// Returns the mode of a file, if it may be replaced.
-fn replaceable(path: &str, raw: u32) -> Result<Mode, Error> {
+fn replaceable(path: &str, raw_mode: u32) -> Result<Mode, Error> {
     let path = path.to_owned();
-    let mode = Mode::from_raw_mode(raw);
-    match FileType::from_raw_mode(raw) {
+    let mode = Mode::from_raw_mode(raw_mode);
+    match FileType::from_raw_mode(raw_mode) {
         // A rename would succeed despite the missing write permission.
         FileType::RegularFile if !mode.intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) => {
             Err(Error::ReadOnly { path })

@@ -28,7 +28,7 @@ const MAX_FINISHED: usize = 32;
 /// Maximum length of the output tail in the report of a finished command.
 const REPORT_TAIL_BYTES: usize = 400;
 
-/// Words that names of commands are made of: easy to say for people and hard to confuse for models.
+/// Words from which command names are built: easy to pronounce and hard for models to confuse.
 const ADJECTIVES: [&str; 16] = [
     "amber", "brisk", "calm", "deep", "eager", "faint", "gold", "hazy", "iron", "jade", "keen", "lucid", "mild",
     "neat", "oak", "pale",
@@ -82,18 +82,18 @@ impl CommandReporter {
 
 /// Formats the report of a finished command for its session.
 fn report(id: &str, job: &CommandJob, outcome: &CommandOutcome) -> String {
-    let how = outcome.error.as_deref().unwrap_or("Command is done");
+    let status = outcome.error.as_deref().unwrap_or("Command is done");
     let tail = job.tail(REPORT_TAIL_BYTES);
     let tail = if tail.is_empty() { String::new() } else { format!(": {tail}") };
     let notes: String = outcome.notes.iter().map(|note| format!("\n\n{note}")).collect();
-    format!("{how} (session {id}, {}){tail}{notes}", label(&job.command))
+    format!("{status} (session {id}, {}){tail}{notes}", label(&job.command))
 }
 
 impl BackgroundCommands {
     /// Kills and removes all commands of a session that is deleted or reset.
     pub async fn kill_session(&self, session: &SessionKey) {
-        let shelf = self.lock().remove(session);
-        for job in shelf.into_iter().flat_map(|shelf| shelf.jobs.into_values()) {
+        let commands = self.lock().remove(session);
+        for job in commands.into_iter().flat_map(|commands| commands.jobs.into_values()) {
             job.stop();
             job.finished().await;
         }
@@ -101,7 +101,7 @@ impl BackgroundCommands {
 
     /// Kills all commands when the process shuts down.
     pub async fn kill_all(&self) {
-        let jobs: Vec<_> = self.lock().drain().flat_map(|(_, shelf)| shelf.jobs.into_values()).collect();
+        let jobs: Vec<_> = self.lock().drain().flat_map(|(_, commands)| commands.jobs.into_values()).collect();
         for job in &jobs {
             job.stop();
         }
@@ -120,10 +120,10 @@ impl BackgroundCommands {
         Arc::new(self.0.watches.clone())
     }
 
-    /// Runs `work`, which writes a workspace file on behalf of something other than a tool and returns its path and
+    /// Runs `write`, which writes a workspace file on behalf of something other than a tool and returns its path and
     /// content. The write is not attributed to a running command. Blocks.
-    pub fn write_file(&self, workspace: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
-        self.0.watches.own_one(workspace, work);
+    pub fn write_file(&self, workspace: &Path, write: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
+        self.0.watches.own_one(workspace, write);
     }
 
     /// Returns the file watches of running commands.
@@ -144,11 +144,11 @@ impl BackgroundCommands {
         reporter: Option<CommandReporter>,
     ) -> String {
         let id = {
-            let mut shelves = self.lock();
-            let shelf = shelves.entry(session.clone()).or_default();
-            let id = name(shelf.count);
-            shelf.count += 1;
-            shelf.jobs.insert(id.clone(), job.clone());
+            let mut sessions = self.lock();
+            let commands = sessions.entry(session.clone()).or_default();
+            let id = name(commands.count);
+            commands.count += 1;
+            commands.jobs.insert(id.clone(), job.clone());
             id
         };
         if let Some(reporter) = reporter {
@@ -167,8 +167,8 @@ impl BackgroundCommands {
 
     /// Returns all commands of a session, the newest last.
     pub(crate) fn list(&self, session: &SessionKey) -> Vec<(String, Arc<CommandJob>)> {
-        let shelves = self.lock();
-        let jobs = shelves.get(session).into_iter().flat_map(|shelf| shelf.jobs.clone());
+        let sessions = self.lock();
+        let jobs = sessions.get(session).into_iter().flat_map(|commands| commands.jobs.clone());
         let mut jobs: Vec<_> = jobs.collect();
         jobs.sort_by_key(|(_, job)| job.started_ms);
         jobs
@@ -176,23 +176,25 @@ impl BackgroundCommands {
 
     /// Removes a command from the registry.
     pub(crate) fn remove(&self, session: &SessionKey, id: &str) {
-        if let Some(shelf) = self.lock().get_mut(session) {
-            shelf.jobs.remove(id);
+        if let Some(commands) = self.lock().get_mut(session) {
+            commands.jobs.remove(id);
         }
     }
 
     /// Removes commands that finished more than `keep` ago, and the oldest finished ones beyond the limit per session.
     pub(crate) fn evict(&self, keep: Duration) {
-        for shelf in self.lock().values_mut() {
-            shelf.jobs.retain(|_, job| job.outcome_if_finished().is_none_or(|outcome| outcome.ended.elapsed() < keep));
-            let mut over: Vec<_> = shelf
+        for commands in self.lock().values_mut() {
+            commands
+                .jobs
+                .retain(|_, job| job.outcome_if_finished().is_none_or(|outcome| outcome.ended.elapsed() < keep));
+            let mut finished: Vec<_> = commands
                 .jobs
                 .iter()
                 .filter_map(|(id, job)| Some((job.outcome_if_finished()?.ended, id.clone())))
                 .collect();
-            over.sort();
-            for (_, id) in over.iter().rev().skip(MAX_FINISHED) {
-                shelf.jobs.remove(id);
+            finished.sort();
+            for (_, id) in finished.iter().rev().skip(MAX_FINISHED) {
+                commands.jobs.remove(id);
             }
         }
     }
@@ -210,8 +212,8 @@ impl SessionCommands {
 
 impl Drop for BackgroundInner {
     fn drop(&mut self) {
-        let shelves = self.sessions.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for job in shelves.values().flat_map(|shelf| shelf.jobs.values()) {
+        let sessions = self.sessions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for job in sessions.values().flat_map(|commands| commands.jobs.values()) {
             job.stop();
         }
     }
@@ -225,6 +227,6 @@ impl fmt::Debug for BackgroundInner {
 
 /// Returns the name of the `n`th command of a session, counted from 0.
 fn name(n: usize) -> String {
-    let words = format!("{}-{}", ADJECTIVES[n % 16], NOUNS[n / 16 % 16]);
-    if n < 256 { words } else { format!("{words}-{}", n / 256 + 1) }
+    let name = format!("{}-{}", ADJECTIVES[n % 16], NOUNS[n / 16 % 16]);
+    if n < 256 { name } else { format!("{name}-{}", n / 256 + 1) }
 }

@@ -46,8 +46,8 @@ struct TreeProcess {
 impl CommandTree {
     /// Creates the tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
     pub(crate) fn new(leader: Pid, mark: &str, wrapper: ProcessWrapper) -> Self {
-        let born = read_process(leader.as_raw_nonzero().get()).map_or(0, |seen| seen.started);
-        Self { leader, mark: format!("{MARK}={mark}"), wrapper, started: born }
+        let started = read_process(leader.as_raw_nonzero().get()).map_or(0, |process| process.started);
+        Self { leader, mark: format!("{MARK}={mark}"), wrapper, started }
     }
 
     /// Returns the kind of the first processes.
@@ -59,7 +59,7 @@ impl CommandTree {
     pub(crate) fn terminate(&self) {
         self.send_term();
         for _ in 0..TERM_GRACE.as_millis() / POLL_INTERVAL.as_millis() {
-            if self.living(&[self.leader]).is_empty() {
+            if self.live_processes(&[self.leader]).is_empty() {
                 return;
             }
             thread::sleep(POLL_INTERVAL);
@@ -70,44 +70,44 @@ impl CommandTree {
     /// Kills what is left after the leader was reaped; returns the number of processes. Blocks.
     pub(crate) fn kill_rest(&self) -> usize {
         // The leader's process id may have been reused by now.
-        let mut living = self.living(&[]);
+        let mut processes = self.live_processes(&[]);
         // When its wrapper has exited, a command is already being killed: the number of remaining processes is
         // arbitrary.
         let is_wrapped = self.wrapper != ProcessWrapper::None;
-        let (left, signal) = if is_wrapped { (0, Signal::KILL) } else { (living.len(), Signal::TERM) };
-        signal_all(&living, signal);
-        let looks = TERM_GRACE.div_duration_f64(POLL_INTERVAL) as usize;
-        for look in 0..looks + MAX_KILL_ROUNDS {
-            if living.is_empty() {
-                return left;
+        let (leftover, signal) = if is_wrapped { (0, Signal::KILL) } else { (processes.len(), Signal::TERM) };
+        signal_all(&processes, signal);
+        let grace_polls = TERM_GRACE.div_duration_f64(POLL_INTERVAL) as usize;
+        for poll in 0..grace_polls + MAX_KILL_ROUNDS {
+            if processes.is_empty() {
+                return leftover;
             }
-            if look > looks {
-                signal_all(&living, Signal::KILL);
+            if poll > grace_polls {
+                signal_all(&processes, Signal::KILL);
             }
-            thread::sleep(if look == 0 { POLL_INTERVAL / 5 } else { POLL_INTERVAL });
-            living = self.living(&[]);
+            thread::sleep(if poll == 0 { POLL_INTERVAL / 5 } else { POLL_INTERVAL });
+            processes = self.live_processes(&[]);
         }
         tracing::warn!(leader = ?self.leader, "failed to kill processes that a command left running");
-        left
+        leftover
     }
 
     /// Kills all, repeatedly until no child is left that was forked meanwhile. Blocks briefly.
     pub(crate) fn kill(&self) {
         for _ in 0..MAX_KILL_ROUNDS {
-            let mut living = self.living(&[self.leader]);
+            let mut processes = self.live_processes(&[self.leader]);
             if self.wrapper == ProcessWrapper::Supervisor {
                 // The supervisor exits after the others, and until then none of them can leave the tree.
-                living.retain(|one| one.pid != self.leader);
+                processes.retain(|process| process.pid != self.leader);
             } else {
                 // The group first and at once, so that none of it can fork meanwhile. Errors for exited processes are
                 // ignored.
                 kill_process_group(self.leader, Signal::KILL).ok();
-                living = self.living(&[self.leader]);
+                processes = self.live_processes(&[self.leader]);
             }
-            if living.is_empty() {
+            if processes.is_empty() {
                 return;
             }
-            signal_all(&living, Signal::KILL);
+            signal_all(&processes, Signal::KILL);
             thread::sleep(POLL_INTERVAL);
         }
         tracing::warn!(leader = ?self.leader, "failed to kill the processes of a command");
@@ -118,46 +118,46 @@ impl CommandTree {
     /// Pages shared after a fork are first counted for each process; only if that exceeds `limit` are they counted
     /// proportionally, which is slower.
     pub(crate) fn usage(&self, limit: u64) -> (usize, u64) {
-        let living = self.living(&[self.leader]);
-        let at_most: u64 = living.iter().filter_map(|one| resident(one.pid)).sum();
-        if at_most <= limit {
-            return (living.len(), at_most);
+        let processes = self.live_processes(&[self.leader]);
+        let resident_sum: u64 = processes.iter().filter_map(|process| resident(process.pid)).sum();
+        if resident_sum <= limit {
+            return (processes.len(), resident_sum);
         }
         // A process that cannot be inspected, or has exited, is counted by its resident size.
-        let parts = living.iter().filter_map(|one| proportional(one.pid).or_else(|| resident(one.pid)));
-        (living.len(), parts.sum())
+        let sizes = processes.iter().filter_map(|process| proportional(process.pid).or_else(|| resident(process.pid)));
+        (processes.len(), sizes.sum())
     }
 
     /// Sends `SIGTERM` to all processes except the wrappers between the gateway and the command.
     fn send_term(&self) {
-        let mut living = self.living(&[self.leader]);
+        let mut processes = self.live_processes(&[self.leader]);
         let mut wrappers = HashSet::from([self.leader]);
         for _ in 0..self.wrapper.generations() {
-            living.retain(|one| !wrappers.contains(&one.pid));
-            let is_below = |one: &&TreeProcess| one.parent.is_some_and(|parent| wrappers.contains(&parent));
-            let below: Vec<Pid> = living.iter().filter(is_below).map(|one| one.pid).collect();
+            processes.retain(|process| !wrappers.contains(&process.pid));
+            let is_below = |process: &&TreeProcess| process.parent.is_some_and(|parent| wrappers.contains(&parent));
+            let below: Vec<Pid> = processes.iter().filter(is_below).map(|process| process.pid).collect();
             wrappers.extend(below);
         }
-        signal_all(&living, Signal::TERM);
+        signal_all(&processes, Signal::TERM);
     }
 
     /// Returns all living processes: those of the group, those with the mark, and descendants of these or of `others`.
-    fn living(&self, others: &[Pid]) -> Vec<TreeProcess> {
-        let mut seen: Vec<TreeProcess> = all().filter(|one| one.started >= self.started).collect();
-        let is_root = |one: &&TreeProcess| one.group == Some(self.leader) || self.is_marked(one.pid);
-        let mut ours: HashSet<Pid> = seen.iter().filter(is_root).map(|one| one.pid).collect();
-        ours.extend(others);
+    fn live_processes(&self, others: &[Pid]) -> Vec<TreeProcess> {
+        let mut processes: Vec<TreeProcess> = all().filter(|process| process.started >= self.started).collect();
+        let is_root = |process: &&TreeProcess| process.group == Some(self.leader) || self.is_marked(process.pid);
+        let mut tree: HashSet<Pid> = processes.iter().filter(is_root).map(|process| process.pid).collect();
+        tree.extend(others);
         loop {
-            let known = ours.len();
-            let descends = |one: &&TreeProcess| one.parent.is_some_and(|parent| ours.contains(&parent));
-            let found: Vec<Pid> = seen.iter().filter(descends).map(|one| one.pid).collect();
-            ours.extend(found);
-            if ours.len() == known {
+            let size = tree.len();
+            let descends = |process: &&TreeProcess| process.parent.is_some_and(|parent| tree.contains(&parent));
+            let found: Vec<Pid> = processes.iter().filter(descends).map(|process| process.pid).collect();
+            tree.extend(found);
+            if tree.len() == size {
                 break;
             }
         }
-        seen.retain(|one| one.is_alive && ours.contains(&one.pid));
-        seen
+        processes.retain(|process| process.is_alive && tree.contains(&process.pid));
+        processes
     }
 
     fn is_marked(&self, pid: Pid) -> bool {
@@ -167,9 +167,9 @@ impl CommandTree {
 }
 
 /// Sends a signal to each. Errors are ignored, because the process may have exited.
-fn signal_all(living: &[TreeProcess], signal: Signal) {
-    for one in living {
-        kill_process(one.pid, signal).ok();
+fn signal_all(processes: &[TreeProcess], signal: Signal) {
+    for process in processes {
+        kill_process(process.pid, signal).ok();
     }
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
             pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
         }
         // The kernel was built without that file.
-        Ok(_) | Err(_) => all().filter(|one| one.parent == Some(parent)).map(|one| one.pid).collect(),
+        Ok(_) | Err(_) => all().filter(|process| process.parent == Some(parent)).map(|process| process.pid).collect(),
     }
 }
 
@@ -222,6 +222,6 @@ fn read_process(pid: i32) -> Option<TreeProcess> {
     let (parent, group): (i32, i32) = (number()?, number()?);
     // A process that is exiting has the group -1.
     let (parent, group) = (Pid::from_raw(parent.max(0)), Pid::from_raw(group.max(0)));
-    let born = fields.nth(16)?.parse().ok()?;
-    Some(TreeProcess { pid: Pid::from_raw(pid)?, parent, group, is_alive, started: born })
+    let started = fields.nth(16)?.parse().ok()?;
+    Some(TreeProcess { pid: Pid::from_raw(pid)?, parent, group, is_alive, started })
 }

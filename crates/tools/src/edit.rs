@@ -112,18 +112,18 @@ pub(crate) fn edit(files: &FileAccess, call: &FileCall, arguments: Args) -> Resu
         (None, None) if !changes.is_empty() => {}
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
-    let mut beneath = files.open(&call.workdir)?;
+    let mut guard = files.open(&call.workdir)?;
     // Checked before the file is read: without write access, the caller must not learn whether the text occurs in it.
-    AtomicFile::check(&beneath, &path)?;
-    let before = TextFile::load(&beneath, &path, &call.cancel)?.content;
+    AtomicFile::check(&guard, &path)?;
+    let before = TextFile::load(&guard, &path, &call.cancel)?.content;
     let pieces = pieces(&path, &before, &changes)?;
     let after = replaced(&before, &pieces);
     if after == before {
         return Err(Error::SameText { path });
     }
-    files.permit(&mut beneath, "edit", &[(&path, Some(&after))], call)?;
-    let own = [(beneath.normalize(&path)?, Some(after.as_str()))];
-    files.watches.own(&call.workdir, &own, || AtomicFile::find(&beneath, &path)?.replace(after.as_bytes()))?;
+    files.permit(&mut guard, "edit", &[(&path, Some(&after))], call)?;
+    let tool_writes = [(guard.normalize(&path)?, Some(after.as_str()))];
+    files.watches.own(&call.workdir, &tool_writes, || AtomicFile::find(&guard, &path)?.replace(after.as_bytes()))?;
     Ok(format_result(&path, &pieces, &before, &after))
 }
 
@@ -144,7 +144,7 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Replacement]) -> Result<V
             return Err(Error::EmptyText { which });
         }
         match locate(content, &change.old) {
-            Ok(place) => pieces.push(ReplacedRange { location: place, new: &change.new, which }),
+            Ok(location) => pieces.push(ReplacedRange { location, new: &change.new, which }),
             Err(NoMatch::NotFound) => {
                 return Err(Error::NotFound { path: path(), which, hint: hint(content, &change.old) });
             }
@@ -153,10 +153,10 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Replacement]) -> Result<V
     }
     pieces.sort_by_key(|piece| piece.location.range.start);
     for pair in pieces.windows(2) {
-        if let [one, other] = pair
-            && one.location.range.end > other.location.range.start
+        if let [first, other] = pair
+            && first.location.range.end > other.location.range.start
         {
-            return Err(Error::Overlap { path: path(), one: one.which.clone(), other: other.which.clone() });
+            return Err(Error::Overlap { path: path(), one: first.which.clone(), other: other.which.clone() });
         }
     }
     Ok(pieces)
@@ -168,8 +168,8 @@ fn hint(content: &str, wanted: &str) -> String {
     let lines = content.lines().take(MAX_COMPARED_LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());
     match nearest(first, lines.map(NumberedLine)) {
         Some(NumberedLine((number, line))) => {
-            let shown: String = line.chars().take(MAX_HINT_CHARS).collect();
-            format!("; the line most similar to its first line is line {}: {shown}", number + 1)
+            let excerpt: String = line.chars().take(MAX_HINT_CHARS).collect();
+            format!("; the line most similar to its first line is line {}: {excerpt}", number + 1)
         }
         None => String::new(),
     }

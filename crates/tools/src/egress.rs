@@ -1,7 +1,7 @@
 //! Outbound HTTP for agents: GET requests to public servers, with limits.
 //!
-//! Every hop is checked: the URL itself (`destination`), and the addresses that its name resolves to (`names`) at the
-//! moment of connecting, so that there is no gap between check and use. No proxy, no cookies, no headers other than
+//! Every hop is checked: the URL itself (`destination`), and the addresses that its name resolves to (`resolver`) when
+//! connecting, so that there is no gap between check and use. No proxy, no cookies, no headers other than
 //! those set here. Requests to model providers do not use this module; they are configured by the owner, not chosen by
 //! a page.
 
@@ -222,19 +222,19 @@ impl Request {
     }
 
     /// Sets who makes the request, for the audit log.
-    pub fn called_by(mut self, asker: EgressCaller) -> Self {
-        self.caller = asker;
+    pub fn called_by(mut self, caller: EgressCaller) -> Self {
+        self.caller = caller;
         self
     }
 
     fn audit(&self, url: Option<&Url>, outcome: &str) {
         let EgressCaller { audit, session } = &self.caller;
-        let fact = AuditRecord::new(AuditKind::Egress)
+        let record = AuditRecord::new(AuditKind::Egress)
             .actor(session)
             .with("host", &url.map(host).unwrap_or_default())
             .outcome(outcome);
         let port = url.and_then(Url::port_or_known_default).map(u64::from);
-        audit.note(port.into_iter().fold(fact, |fact, port| fact.count("port", port)));
+        audit.note(port.into_iter().fold(record, |record, port| record.count("port", port)));
     }
 
     fn headers(&self) -> HeaderMap {
@@ -264,15 +264,9 @@ impl fmt::Debug for Egress {
 
 impl Egress {
     /// Creates a client with these limits and resolver, usually [`SystemResolver`].
-    pub fn new(bounds: EgressLimits, names: Arc<dyn Resolve>) -> Self {
-        let exceptions = bounds.allow.clone().into();
-        Self {
-            limits: bounds,
-            exceptions,
-            resolver: names,
-            is_local: local_address::is_local_address,
-            client: OnceLock::new(),
-        }
+    pub fn new(limits: EgressLimits, names: Arc<dyn Resolve>) -> Self {
+        let exceptions = limits.allow.clone().into();
+        Self { limits, exceptions, resolver: names, is_local: local_address::is_local_address, client: OnceLock::new() }
     }
 
     /// Sends a request, follows redirects, and returns the response head. Dropping it closes the connection.
@@ -370,16 +364,16 @@ impl EgressResponse {
     /// Reads the body, up to the size limit.
     pub async fn body(mut self) -> Result<Body, Error> {
         let encoding = self.response.headers().get(CONTENT_ENCODING).map(|it| String::from_utf8_lossy(it.as_bytes()));
-        let mut unpacker = BodyDecoder::new(&encoding.unwrap_or_default(), self.limits.bytes)?;
+        let mut decoder = BodyDecoder::new(&encoding.unwrap_or_default(), self.limits.bytes)?;
         loop {
             let by = self.deadline.min(Instant::now() + self.limits.idle.min(MAX_TIMEOUT));
             match timeout_at(by, self.response.chunk()).await {
                 Ok(Ok(Some(bytes))) => {
-                    if !unpacker.push(&bytes)? {
-                        return unpacker.finish();
+                    if !decoder.push(&bytes)? {
+                        return decoder.finish();
                     }
                 }
-                Ok(Ok(None)) => return unpacker.finish(),
+                Ok(Ok(None)) => return decoder.finish(),
                 Ok(Err(error)) => return Err(connection_error(&self.url, &error)),
                 Err(_) => {
                     let limit = if by == self.deadline { self.limits.timeout } else { self.limits.idle };

@@ -103,7 +103,7 @@ struct CallContext {
 
 /// A validated call, ready to start.
 struct ExecPlan {
-    site: CallContext,
+    context: CallContext,
     /// The unparsed arguments.
     call: Value,
     arguments: Args,
@@ -125,13 +125,13 @@ impl CallContext {
 
 impl ExecPlan {
     /// Builds an audit entry. The command is recorded as a digest only.
-    fn audit_entry(&self, what: AuditKind) -> AuditRecord {
-        let fact = AuditRecord::new(what).actor(self.site.session.as_str()).with("tool", "exec");
-        fact.with("run", self.site.run.as_str()).digest("command", &self.arguments.command)
+    fn audit_entry(&self, kind: AuditKind) -> AuditRecord {
+        let record = AuditRecord::new(kind).actor(self.context.session.as_str()).with("tool", "exec");
+        record.with("run", self.context.run.as_str()).digest("command", &self.arguments.command)
     }
 
     fn cwd(&self) -> PathBuf {
-        let root = &self.site.workdir;
+        let root = &self.context.workdir;
         self.arguments.workdir.as_ref().map_or_else(|| root.clone(), |below| root.join(below))
     }
 }
@@ -181,22 +181,22 @@ impl Exec {
 
     async fn run(&self, cx: &ToolCx, call: Value) -> Result<ToolResult, Error> {
         let plan = self.plan(CallContext::of(cx), call)?;
-        let notes = plan.arguments.notes(self.policy(&plan.site).mode, self.settings.approvals.is_some())?;
+        let notes = plan.arguments.notes(self.policy(&plan.context).mode, self.settings.approvals.is_some())?;
         if cx.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let words = match self.authorize(cx, &plan).await {
-            Ok(words) => words,
+        let argv = match self.authorize(cx, &plan).await {
+            Ok(argv) => argv,
             Err(answer) => return Ok(answer),
         };
         if cx.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let job = self.start(&plan, words, None).await?;
+        let job = self.start(&plan, argv, None).await?;
         Ok(match wait_or_background((&cx.cancel, &cx.progress), &job, plan.wait).await {
             Some(outcome) => finished_result(&job, &outcome, notes),
             None => {
-                let reporter = cx.hub.as_ref().and_then(|hub| self.reporter(hub, &plan.site));
+                let reporter = cx.hub.as_ref().and_then(|hub| self.reporter(hub, &plan.context));
                 let id = self.settings.background.add(&cx.session, job.clone(), reporter).await;
                 running_result(&job, &id, notes)
             }
@@ -204,59 +204,63 @@ impl Exec {
     }
 
     /// Returns the sandbox policy for a call.
-    fn policy(&self, site: &CallContext) -> SandboxPolicy {
-        match &site.sandbox {
-            Some(view) => self.settings.sandbox.in_sandbox(view, &site.workdir),
+    fn policy(&self, context: &CallContext) -> SandboxPolicy {
+        match &context.sandbox {
+            Some(view) => self.settings.sandbox.in_sandbox(view, &context.workdir),
             None => self.settings.sandbox.clone(),
         }
     }
 
     /// Returns the reporter for a background command.
-    fn reporter(&self, hub: &Hub, site: &CallContext) -> Option<CommandReporter> {
-        Some(CommandReporter { hub: hub.clone(), origin: site.origin.clone()?, wakes: self.settings.notify_on_exit })
+    fn reporter(&self, hub: &Hub, context: &CallContext) -> Option<CommandReporter> {
+        Some(CommandReporter { hub: hub.clone(), origin: context.origin.clone()?, wakes: self.settings.notify_on_exit })
     }
 
     /// Validates a call.
-    fn plan(&self, site: CallContext, call: Value) -> Result<ExecPlan, Error> {
+    fn plan(&self, context: CallContext, call: Value) -> Result<ExecPlan, Error> {
         let mut arguments: Args = parse(call.clone())?;
         if self.settings.background_after.is_none() {
             arguments.forbid_background();
         }
         let background = &self.settings.background;
         background.evict(self.settings.keep_finished);
-        background.check(&site.session)?;
-        let wiring = arguments.stdio();
-        let terminal = if wiring == StdioMode::Terminal { "xterm-256color" } else { "dumb" };
+        background.check(&context.session)?;
+        let stdio = arguments.stdio();
+        let terminal = if stdio == StdioMode::Terminal { "xterm-256color" } else { "dumb" };
         let mut env: BTreeMap<String, String> = self.settings.env.iter().cloned().collect();
         env.insert("TERM".to_owned(), terminal.to_owned());
-        env.extend(site.variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
+        env.extend(context.variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
         env.extend(variables::validate_all(&arguments.env, &self.settings.allow_env)?);
         Ok(ExecPlan {
             limit: arguments.limit(self.settings.timeout)?,
             // Waits without limit; the command's own time limit ends it.
-            wait: self.settings.background_after.map_or(Some(Duration::MAX), |usual| arguments.wait(usual)),
+            wait: self
+                .settings
+                .background_after
+                .map_or(Some(Duration::MAX), |default_wait| arguments.wait(default_wait)),
             env: env.into_iter().collect(),
-            stdio: wiring,
-            site,
+            stdio,
+            context,
             call,
             arguments,
         })
     }
 
-    /// Starts exactly these words. `seen` identifies the approved working directory, if approval was required.
+    /// Starts exactly this command line. `approved_cwd` identifies the approved working directory, if approval was
+    /// required.
     async fn start(
         &self,
         plan: &ExecPlan,
-        words: Vec<String>,
-        seen: Option<&DirIdentity>,
+        argv: Vec<String>,
+        approved_cwd: Option<&DirIdentity>,
     ) -> Result<Arc<CommandJob>, Error> {
-        let mut tries = MAX_SPAWN_ATTEMPTS;
+        let mut attempts = MAX_SPAWN_ATTEMPTS;
         let (process, input) = loop {
-            let (mut process, input) = self.spawn(plan, &words, seen).await?;
-            tries -= 1;
+            let (mut process, input) = self.spawn(plan, &argv, approved_cwd).await?;
+            attempts -= 1;
             // A file that the sandbox hides can disappear while the sandbox is built. The next attempt no longer finds
             // it.
-            if process.wait_for_sandbox().await || tries == 0 {
+            if process.wait_for_sandbox().await || attempts == 0 {
                 break (process, input);
             }
         };
@@ -275,10 +279,10 @@ impl Exec {
     async fn spawn(
         &self,
         plan: &ExecPlan,
-        words: &[String],
-        seen: Option<&DirIdentity>,
+        argv: &[String],
+        approved_cwd: Option<&DirIdentity>,
     ) -> Result<(CommandProcess, Option<CommandInput>), Error> {
-        let confined = self.confine(plan, words.to_vec(), seen.cloned()).await;
+        let confined = self.confine(plan, argv.to_vec(), approved_cwd.cloned()).await;
         let mut confined = confined.inspect_err(|error| {
             if matches!(error, Error::NoSandbox { .. }) {
                 self.audit(plan, AuditKind::PolicyDenied, "sandbox");
@@ -294,10 +298,10 @@ impl Exec {
         CommandProcess::start(confined, plan.stdio).map_err(|source| Error::Start { shell: shell(), source })
     }
 
-    fn audit(&self, plan: &ExecPlan, what: AuditKind, outcome: &str) {
+    fn audit(&self, plan: &ExecPlan, kind: AuditKind, outcome: &str) {
         self.settings
             .audit
-            .note(plan.audit_entry(what).with("sandbox", confinement(&self.policy(&plan.site))).outcome(outcome));
+            .note(plan.audit_entry(kind).with("sandbox", confinement(&self.policy(&plan.context))).outcome(outcome));
     }
 
     /// Opens the working directory and prepares the sandbox. Only prepares: the process is started on the caller's
@@ -305,28 +309,28 @@ impl Exec {
     async fn confine(
         &self,
         plan: &ExecPlan,
-        words: Vec<String>,
-        seen: Option<DirIdentity>,
+        argv: Vec<String>,
+        approved_cwd: Option<DirIdentity>,
     ) -> Result<SandboxedCommand, Error> {
-        let (policy, helper) = (self.policy(&plan.site), self.settings.helper.clone());
+        let (policy, helper) = (self.policy(&plan.context), self.settings.helper.clone());
         let tier = if policy.mode == AccessMode::Full { None } else { Some(self.tier().await?) };
         let watches = self.settings.background.watches().clone();
         let files = FileAccess::new(&policy);
-        let (root, below, cwd) = (plan.site.workdir.clone(), plan.arguments.workdir.clone(), plan.cwd());
+        let (root, below, cwd) = (plan.context.workdir.clone(), plan.arguments.workdir.clone(), plan.cwd());
         let has_terminal = plan.stdio == StdioMode::Terminal;
         spawn_blocking(move || {
             let directory = files.open(&root)?.directory(below.as_deref().unwrap_or("."))?;
-            check_directory(&directory, seen.as_ref()).map_err(|source| Error::Confine { source })?;
-            let words: Vec<_> = words.iter().map(OsStr::new).collect();
-            let place = CommandLocation { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
-            let (what, held) = ((&*words, &place), (&policy, &watches));
+            check_directory(&directory, approved_cwd.as_ref()).map_err(|source| Error::Confine { source })?;
+            let argv: Vec<_> = argv.iter().map(OsStr::new).collect();
+            let location = CommandLocation { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
+            let (command, confinement_deps) = ((&*argv, &location), (&policy, &watches));
             let helper = helper.as_deref();
             let confined = match (&tier, helper) {
-                (None, _) => Ok(sandbox::unconfined(&words, &place)),
+                (None, _) => Ok(sandbox::unconfined(&argv, &location)),
                 (Some(Tier::A { bwrap, has_sizes }), _) => {
-                    sandbox::in_namespace((bwrap, *has_sizes), helper, what, held)
+                    sandbox::in_namespace((bwrap, *has_sizes), helper, command, confinement_deps)
                 }
-                (Some(Tier::B { .. }), Some(helper)) => sandbox::self_confined(helper, what, held),
+                (Some(Tier::B { .. }), Some(helper)) => sandbox::self_confined(helper, command, confinement_deps),
                 (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
             };
             let mut confined = confined.map_err(|source: io::Error| Error::Confine { source })?;
@@ -352,13 +356,13 @@ impl Exec {
 
     /// Returns the sandbox tier of this machine; probed once.
     async fn tier(&self) -> Result<Tier, Error> {
-        let tried = self.tier.get_or_try_init(|| async {
+        let detected = self.tier.get_or_try_init(|| async {
             let path = self.settings.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
             let helper = self.settings.helper.clone();
             let detect = move || Tier::detect(helper.as_deref(), path.as_deref().unwrap_or_default());
             spawn_blocking(detect).await.map_err(Error::Thread)
         });
-        tried.await.cloned()
+        detected.await.cloned()
     }
 }
 
@@ -374,16 +378,16 @@ async fn wait_or_background(
         tokio::pin!(wait);
         let mut tick = interval(PROGRESS_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let over = job.finished();
-        tokio::pin!(over);
+        let finished = job.finished();
+        tokio::pin!(finished);
         loop {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => {
                     job.stop();
-                    return Some(over.await);
+                    return Some(finished.await);
                 }
-                outcome = &mut over => return Some(outcome),
+                outcome = &mut finished => return Some(outcome),
                 () = &mut wait => break,
                 _ = tick.tick() => if let Some(tail) = job.new_output(PROGRESS_BYTES) {
                     let details = json!({"status": "running", "cwd": job.cwd, "tail": tail});
@@ -471,10 +475,10 @@ fn confinement(policy: &SandboxPolicy) -> &'static str {
 }
 
 /// Checks that a directory is the one that was approved.
-fn check_directory(directory: &OwnedFd, seen: Option<&DirIdentity>) -> io::Result<()> {
-    let Some(seen) = seen else { return Ok(()) };
+fn check_directory(directory: &OwnedFd, approved: Option<&DirIdentity>) -> io::Result<()> {
+    let Some(approved) = approved else { return Ok(()) };
     let found = rustix::fs::fstat(directory)?;
-    let is_same = (found.st_dev, found.st_ino) == (seen.dev, seen.ino);
+    let is_same = (found.st_dev, found.st_ino) == (approved.dev, approved.ino);
     is_same
         .then_some(())
         .ok_or_else(|| io::Error::other("the working directory was replaced after approval was requested"))

@@ -20,7 +20,7 @@ use crate::{
     git_settings::GitSettings,
 };
 
-/// Directories of the filters that need no rule.
+/// Directories whose safe filter programs (see [`ExecPolicy::safe_bins`]) are allowed without a rule.
 const TRUSTED_FOLDERS: [&str; 2] = ["/bin", "/usr/bin"];
 
 /// Maximum number of files that a command may name.
@@ -70,7 +70,7 @@ pub struct ExecRequest {
 /// Decision about a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecDecision {
-    /// Run these words; the first is the absolute path of a program.
+    /// Run this argv; its first element is the absolute path of a program.
     Run(Vec<String>),
     /// Refuse, with the reason.
     Refuse(String),
@@ -109,39 +109,39 @@ impl ExecPolicy {
     pub async fn decide(&self, request: &ExecRequest) -> ExecDecision {
         let (rules, levels) = match self.levels(request).await {
             Ok(found) => found,
-            Err(why) => return ExecDecision::Refuse(why),
+            Err(reason) => return ExecDecision::Refuse(reason),
         };
         if levels.security == Security::Full && levels.ask != AskMode::Always {
             return ExecDecision::Run(shell_argv(&self.shell, request.command.clone()));
         }
-        let look = match self.gather(request).await {
-            Ok(look) => look,
+        let facts = match self.gather(request).await {
+            Ok(facts) => facts,
             Err(error) => return ExecDecision::Refuse(format!("The command could not be run: {error}.")),
         };
-        let allowed = self.check_rules(request, &look, &rules.rules(&request.agent));
+        let allowed = self.check_rules(request, &facts, &rules.rules(&request.agent));
         match (levels.ask, allowed) {
-            (AskMode::Always, _) => self.request_approval(request, look, levels, Vec::new()).await,
-            (AskMode::Off | AskMode::OnMiss, Ok(())) => ExecDecision::Run(look.fingerprint.argv),
-            (AskMode::Off, Err(why)) => ExecDecision::Refuse(format!(
-                "The command may not be run: no rule allows it ({why}), and approval requests are disabled."
+            (AskMode::Always, _) => self.request_approval(request, facts, levels, Vec::new()).await,
+            (AskMode::Off | AskMode::OnMiss, Ok(())) => ExecDecision::Run(facts.fingerprint.argv),
+            (AskMode::Off, Err(reason)) => ExecDecision::Refuse(format!(
+                "The command may not be run: no rule allows it ({reason}), and approval requests are disabled."
             )),
             (AskMode::OnMiss, Err(_)) => {
-                let rules = self.rules_to_add(request, &look);
-                self.request_approval(request, look, levels, rules).await
+                let rules = self.rules_to_add(request, &facts);
+                self.request_approval(request, facts, levels, rules).await
             }
         }
     }
 
-    /// Consumes an approval: returns the words to run, once and now, if nothing has changed since the request.
+    /// Consumes an approval: returns the argv to run, at most once, if nothing has changed since the request.
     pub async fn claim(&self, id: &str, request: &ExecRequest) -> Result<Vec<String>, String> {
         self.levels(request).await?;
-        let look = self.gather(request).await.map_err(|error| format!("The command could not be run: {error}."))?;
-        let taken = self
+        let facts = self.gather(request).await.map_err(|error| format!("The command could not be run: {error}."))?;
+        let approval = self
             .approvals
-            .consume(id, look.fingerprint)
+            .consume(id, facts.fingerprint)
             .await
             .map_err(|error| format!("The command could not be run: {error}."))?;
-        Ok(taken.bound.map(|bound| bound.argv).unwrap_or_default())
+        Ok(approval.bound.map(|fingerprint| fingerprint.argv).unwrap_or_default())
     }
 
     /// Returns the current rules and the effective levels, or why nothing may run at all.
@@ -159,12 +159,12 @@ impl ExecPolicy {
     }
 
     /// Checks the allowlist; the error says why no rule allows the command.
-    fn check_rules(&self, request: &ExecRequest, look: &CommandFacts, rules: &[ApprovalRule]) -> Result<(), NotPlain> {
-        let parts = look.plain.as_ref().map_err(NotPlain::clone)?;
+    fn check_rules(&self, request: &ExecRequest, facts: &CommandFacts, rules: &[ApprovalRule]) -> Result<(), NotPlain> {
+        let parts = facts.plain.as_ref().map_err(NotPlain::clone)?;
         if request.has_own_env {
             return Err(NotPlain("the command sets variables".to_owned()));
         }
-        if let Some(program) = look.git.as_ref().and_then(|git| git.program.as_ref()) {
+        if let Some(program) = facts.git.as_ref().and_then(|git| git.program.as_ref()) {
             return Err(NotPlain(format!("{} may cause git to run a program", program.display())));
         }
         let home = request.env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str());
@@ -190,9 +190,9 @@ impl ExecPolicy {
 
     /// Returns the rules that "allow always" would add: one for each part that is not safe by itself. Empty if one of
     /// the parts cannot be allowed permanently.
-    fn rules_to_add(&self, request: &ExecRequest, look: &CommandFacts) -> Vec<ApprovalRule> {
-        let Ok(parts) = &look.plain else { return Vec::new() };
-        let runs_more = look.git.as_ref().is_some_and(|git| git.program.is_some());
+    fn rules_to_add(&self, request: &ExecRequest, facts: &CommandFacts) -> Vec<ApprovalRule> {
+        let Ok(parts) = &facts.plain else { return Vec::new() };
+        let runs_more = facts.git.as_ref().is_some_and(|git| git.program.is_some());
         if request.has_own_env || runs_more || parts.iter().any(|found| found.is_in_workspace) {
             return Vec::new();
         }
@@ -202,35 +202,35 @@ impl ExecPolicy {
     async fn request_approval(
         &self,
         request: &ExecRequest,
-        look: CommandFacts,
+        facts: CommandFacts,
         levels: EffectiveLevels,
         rules: Vec<ApprovalRule>,
     ) -> ExecDecision {
-        let resolved = look.plain.as_ref().ok().and_then(|parts| parts.first()?.command.words.first().cloned());
-        let mut told = Map::new();
-        let mut tell = |name: &str, value: Value| drop(told.insert(name.to_owned(), value));
-        tell("cwd", look.fingerprint.cwd.path.as_str().into());
-        tell("host", "gateway".into());
-        tell("security", levels.security.as_str().into());
-        tell("ask", levels.ask.as_str().into());
-        tell("resolvedPath", resolved.into());
-        tell("sessionKey", request.session.as_str().into());
-        tell("runId", request.run.as_str().into());
-        tell("commandArgv", json!(look.fingerprint.argv));
-        tell("envKeys", request.env.iter().map(|(name, _)| name.as_str()).collect());
-        tell("sandbox", request.profile.as_str().into());
-        let git = look.git.as_ref().and_then(|git| git.program.as_ref());
-        if let Err(why) = &look.plain {
-            tell("warningText", why.to_string().into());
+        let resolved = facts.plain.as_ref().ok().and_then(|parts| parts.first()?.command.words.first().cloned());
+        let mut fields = Map::new();
+        let mut add_field = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
+        add_field("cwd", facts.fingerprint.cwd.path.as_str().into());
+        add_field("host", "gateway".into());
+        add_field("security", levels.security.as_str().into());
+        add_field("ask", levels.ask.as_str().into());
+        add_field("resolvedPath", resolved.into());
+        add_field("sessionKey", request.session.as_str().into());
+        add_field("runId", request.run.as_str().into());
+        add_field("commandArgv", json!(facts.fingerprint.argv));
+        add_field("envKeys", request.env.iter().map(|(name, _)| name.as_str()).collect());
+        add_field("sandbox", request.profile.as_str().into());
+        let git = facts.git.as_ref().and_then(|git| git.program.as_ref());
+        if let Err(reason) = &facts.plain {
+            add_field("warningText", reason.to_string().into());
         } else if let Some(program) = git {
-            tell("warningText", format!("{} may cause git to run a program", program.display()).into());
+            add_field("warningText", format!("{} may cause git to run a program", program.display()).into());
         }
         let ticket = ApprovalParams {
             id: None,
             agent: request.agent.clone(),
             command: request.command.clone(),
-            fields: told,
-            fingerprint: Some(look.fingerprint),
+            fields,
+            fingerprint: Some(facts.fingerprint),
             rules,
             call: request.call.clone(),
             expires: APPROVAL_TIMEOUT,
@@ -268,18 +268,18 @@ fn pending_text(entry: &Approval) -> String {
 
 impl ResolvedCommand {
     /// Returns the rule that allows this part again: its subcommand with any arguments if that is harmless, otherwise
-    /// exactly these words.
+    /// exactly this argv.
     fn rule(&self) -> ApprovalRule {
-        let words = self.command.words.clone();
-        let Some((program, arguments)) = words.split_first() else { return ApprovalRule::exact(words) };
+        let argv = self.command.words.clone();
+        let Some((program, arguments)) = argv.split_first() else { return ApprovalRule::exact(argv) };
         match argv::fixed_arguments(program.rsplit('/').next().unwrap_or_default(), arguments) {
-            Some(more) => ApprovalRule::prefix(words[..=more].to_vec()),
-            None => ApprovalRule::exact(words),
+            Some(last_fixed) => ApprovalRule::prefix(argv[..=last_fixed].to_vec()),
+            None => ApprovalRule::exact(argv),
         }
     }
 }
 
-/// Returns the words that run a text in a shell.
+/// Returns the argv that runs a script in a shell.
 pub(crate) fn shell_argv(shell: &Path, text: String) -> Vec<String> {
     vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text]
 }
@@ -287,10 +287,10 @@ pub(crate) fn shell_argv(shell: &Path, text: String) -> Vec<String> {
 /// Gathers the facts about a command. Blocks.
 fn gather_facts(request: &ExecRequest, shell: &Path) -> io::Result<CommandFacts> {
     let path = request.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str()).unwrap_or_default();
-    let place = LookupContext { cwd: &request.cwd, path, workspace: &request.workspace };
+    let lookup = LookupContext { cwd: &request.cwd, path, workspace: &request.workspace };
     let plain: Result<Vec<ResolvedCommand>, NotPlain> =
-        argv::parse(&request.command).and_then(|parts| parts.into_iter().map(|part| place.resolve(part)).collect());
-    let words = match &plain {
+        argv::parse(&request.command).and_then(|parts| parts.into_iter().map(|part| lookup.resolve(part)).collect());
+    let argv = match &plain {
         Ok(parts) => match &parts[..] {
             [ResolvedCommand { command: part, .. }] if part.operator == Operator::First => part.words.clone(),
             _ => shell_argv(shell, argv::script(&parts.iter().map(|found| found.command.clone()).collect::<Vec<_>>())),
@@ -302,9 +302,9 @@ fn gather_facts(request: &ExecRequest, shell: &Path) -> io::Result<CommandFacts>
     let git = if uses_git { GitSettings::of(&request.cwd) } else { None };
     let folder = fs::metadata(&request.cwd)?;
     let cwd = DirIdentity { path: request.cwd.to_string_lossy().into_owned(), dev: folder.dev(), ino: folder.ino() };
-    let bound = CommandFingerprint {
-        files: place.named_files(&request.command, words.first())?,
-        argv: words,
+    let fingerprint = CommandFingerprint {
+        files: lookup.named_files(&request.command, argv.first())?,
+        argv,
         cwd,
         env: fingerprint::digest(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
         session: request.session.as_str().to_owned(),
@@ -312,7 +312,7 @@ fn gather_facts(request: &ExecRequest, shell: &Path) -> io::Result<CommandFacts>
         profile: request.profile.clone(),
         repository: git.as_ref().map(|git| git.digest.clone()),
     };
-    Ok(CommandFacts { fingerprint: bound, git, plain })
+    Ok(CommandFacts { fingerprint, git, plain })
 }
 
 /// Where programs and files are looked up.
@@ -332,9 +332,9 @@ impl LookupContext<'_> {
             .map_err(|error| NotPlain(format!("cannot resolve the path of {program}: {error}")))?;
         let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !argv::is_multi_call(name)
-            && let Some(why) = argv::hazard(name, arguments)
+            && let Some(reason) = argv::hazard(name, arguments)
         {
-            return Err(why);
+            return Err(reason);
         }
         let is_git = [&path, &target].into_iter().any(|path| path.file_name().is_some_and(|name| name == "git"));
         *program = path.to_str().ok_or_else(unknown)?.to_owned();
@@ -358,8 +358,8 @@ impl LookupContext<'_> {
     /// approval request needs none.
     fn named_files(&self, command: &str, first: Option<&String>) -> io::Result<Vec<FileIdentity>> {
         let command = if command.len() > display::MAX_COMMAND_BYTES { "" } else { command };
-        let named = argv::mentions(command).flat_map(|word| [Some(self.cwd.join(word)), self.find_program(word)]);
-        let mut paths: Vec<PathBuf> = first.map(PathBuf::from).into_iter().chain(named.flatten()).collect();
+        let candidates = argv::mentions(command).flat_map(|word| [Some(self.cwd.join(word)), self.find_program(word)]);
+        let mut paths: Vec<PathBuf> = first.map(PathBuf::from).into_iter().chain(candidates.flatten()).collect();
         paths.sort();
         paths.dedup();
         let files: Vec<_> = paths.iter().filter_map(|path| file_identity(path)).collect();
@@ -377,7 +377,7 @@ fn is_program(path: &Path) -> bool {
 
 fn file_identity(path: &Path) -> Option<FileIdentity> {
     let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    let nanoseconds = |seconds: i64, subsecond: i64| seconds.saturating_mul(1_000_000_000).saturating_add(subsecond);
     Some(FileIdentity {
         path: path.to_string_lossy().into_owned(),
         dev: found.dev(),

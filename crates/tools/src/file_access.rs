@@ -47,7 +47,7 @@ pub(crate) struct FileCall {
 /// Owner's consent to a change of protected files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Consent {
-    /// The owner has to be asked.
+    /// The owner has to approve it.
     Ask,
     /// The run was not started by the owner: the change is refused.
     Never,
@@ -73,9 +73,10 @@ impl FileAccess {
         Self { policy: Arc::new(policy.clone()), ..Self::default() }
     }
 
-    /// Creates access that shares the watches of running commands. `asks` enables approvals for protected files.
-    pub(crate) fn with_watches(policy: &SandboxPolicy, watches: &Watches, asks: bool) -> Self {
-        Self { watches: watches.clone(), requires_approval: asks, ..Self::new(policy) }
+    /// Creates access that shares the watches of running commands. `requires_approval` enables approvals for
+    /// protected files.
+    pub(crate) fn with_watches(policy: &SandboxPolicy, watches: &Watches, requires_approval: bool) -> Self {
+        Self { watches: watches.clone(), requires_approval, ..Self::new(policy) }
     }
 
     /// Opens the working directory of a run. Blocks.
@@ -93,8 +94,8 @@ impl FileAccess {
     /// sandbox). Blocks.
     pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(PathGuard, String), Error> {
         let workdir = &cx.workdir;
-        let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
-        let full = at_home.map_or_else(|| PathBuf::from(path), |(rest, home)| home.join(rest));
+        let in_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
+        let full = in_home.map_or_else(|| PathBuf::from(path), |(rest, home)| home.join(rest));
         let is_outside = full.is_absolute() && !full.starts_with(workdir);
         let mut readable = self.policy.skills.iter().map(PathBuf::as_path).chain(cx.readable());
         let found = readable.find(|folder| is_outside && full.starts_with(folder));
@@ -106,10 +107,10 @@ impl FileAccess {
         }
     }
 
-    /// Checks that a change may be made now, and permits it in `beneath`. Blocks.
+    /// Checks that a change may be made now, and permits it in `guard`. Blocks.
     pub(crate) fn permit(
         &self,
-        beneath: &mut PathGuard,
+        guard: &mut PathGuard,
         tool: &str,
         changes: &[FileChange<'_>],
         call: &FileCall,
@@ -117,7 +118,7 @@ impl FileAccess {
         let mut protected = Vec::new();
         for (path, text) in changes {
             let kind = if text.is_some() { ChangeKind::Write } else { ChangeKind::Remove };
-            if beneath.permit(path, kind)? {
+            if guard.permit(path, kind)? {
                 protected.push(*path);
             }
         }
@@ -125,13 +126,13 @@ impl FileAccess {
             return Ok(());
         }
         let paths = protected.join(", ");
-        let shown = || format_change(beneath, tool, changes, call);
+        let describe = || format_change(guard, tool, changes, call);
         match &call.consent {
             Consent::Never => {
                 Err(Error::Protected { path: paths, why: "only the owner's runs may request it".to_owned() })
             }
-            Consent::Ask => Err(Error::NeedsApproval(Box::new(ProposedChange { paths, text: shown()? }))),
-            Consent::Given(text) if *text == shown()? => Ok(()),
+            Consent::Ask => Err(Error::NeedsApproval(Box::new(ProposedChange { paths, text: describe()? }))),
+            Consent::Given(text) if *text == describe()? => Ok(()),
             Consent::Given(_) => {
                 Err(Error::Protected { path: paths, why: "the change is not the one that was approved".to_owned() })
             }
@@ -140,15 +141,10 @@ impl FileAccess {
 }
 
 /// Formats a change as a diff for people.
-fn format_change(
-    beneath: &PathGuard,
-    tool: &str,
-    changes: &[FileChange<'_>],
-    call: &FileCall,
-) -> Result<String, Error> {
+fn format_change(guard: &PathGuard, tool: &str, changes: &[FileChange<'_>], call: &FileCall) -> Result<String, Error> {
     let mut text = tool.to_owned();
     for (path, after) in changes {
-        let before = match TextFile::load(beneath, path, &call.cancel) {
+        let before = match TextFile::load(guard, path, &call.cancel) {
             Ok(before) => before.content,
             Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => String::new(),
             Err(Error::NotText { .. } | Error::TooLarge { .. }) => "(no text)\n".to_owned(),

@@ -12,14 +12,14 @@ use std::{
 pub(crate) struct FileLocks(Arc<Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>>);
 
 impl FileLocks {
-    /// Acquires the lock of a workspace and runs `work`. Blocks.
-    pub(crate) fn with_lock<T>(&self, workdir: &Path, work: impl FnOnce() -> T) -> T {
+    /// Acquires the lock of a workspace and runs `action`. Blocks.
+    pub(crate) fn with_lock<T>(&self, workdir: &Path, action: impl FnOnce() -> T) -> T {
         // The locks guard no data, so poisoning can be ignored.
         let turn = {
             let mut workspaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             workspaces.entry(workdir.to_owned()).or_default().clone()
         };
         let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        work()
+        action()
     }
 }

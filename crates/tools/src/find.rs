@@ -77,8 +77,8 @@ fn find(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult,
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
-    let (beneath, inside) = files.open_for_reading(cx, path)?;
-    let mut walk = TreeWalk::new(&beneath, &inside, &cx.cancel)?;
+    let (guard, inside) = files.open_for_reading(cx, path)?;
+    let mut walk = TreeWalk::new(&guard, &inside, &cx.cancel)?;
     let mut text = String::new();
     let mut count = 0;
     let (mut notices, mut details) = (Vec::new(), Map::new());

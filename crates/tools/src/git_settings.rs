@@ -102,9 +102,9 @@ impl SettingsSearch {
         if !git.is_dir() || text.is_some_and(|text| !is_plain(&text)) {
             self.mark_unsafe(&config);
         }
-        let own = git.join("config.worktree");
-        if self.file(&own).is_some() {
-            self.mark_unsafe(&own);
+        let worktree_config = git.join("config.worktree");
+        if self.file(&worktree_config).is_some() {
+            self.mark_unsafe(&worktree_config);
         }
         self.file(&git.join("info/attributes"));
         self.hooks(&git.join("hooks"));

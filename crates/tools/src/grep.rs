@@ -102,15 +102,15 @@ fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult,
         limit: arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT)),
     };
     let path = arguments.path.as_deref().unwrap_or(".");
-    let (beneath, inside) = files.open_for_reading(cx, path)?;
+    let (guard, inside) = files.open_for_reading(cx, path)?;
     let mut answer = GrepOutput::new(&search);
-    match TreeWalk::new(&beneath, &inside, &cx.cancel) {
+    match TreeWalk::new(&guard, &inside, &cx.cancel) {
         Ok(walk) => {
             let filter = FileFilter::parse(arguments.glob.as_deref())?;
             ParallelSearch::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
         }
         Err(Error::NotDirectory { .. }) => {
-            let file = beneath.file(&inside)?;
+            let file = guard.file(&inside)?;
             let hits = FileSearcher::new(&search, &cx.cancel).search_file(file);
             if hits.is_binary {
                 return Err(Error::Binary { path: path.to_owned() });

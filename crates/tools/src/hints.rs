@@ -37,7 +37,7 @@ pub(crate) fn hints(
     (wrapper, limits): (ProcessWrapper, Option<&ResourceLimits>),
 ) -> Vec<String> {
     let mut hints = Vec::new();
-    if READ_ONLY.iter().any(|words| output.contains(words)) {
+    if READ_ONLY.iter().any(|message| output.contains(message)) {
         hints.push(
             "[The sandbox refuses changes outside the workspace and to protected files in it, such as AGENTS.md and \
              .git/config. To change a protected file, use the write or edit tool, which asks the owner for approval.]",
@@ -58,20 +58,20 @@ pub(crate) fn hints(
 
 /// Returns hints about resource limits that a command may have reached.
 fn limit_hints(output: &str, exit_code: Option<i32>, limits: &ResourceLimits) -> Vec<String> {
-    let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
-    let is_too_large = exit_code == Some(KILLED_BY_XFSZ) || says(&FILE_TOO_LARGE);
+    let output_contains = |messages: &[&str]| messages.iter().any(|messages| output.contains(messages));
+    let is_too_large = exit_code == Some(KILLED_BY_XFSZ) || output_contains(&FILE_TOO_LARGE);
     let memory = limits
         .memory
-        .filter(|_| says(&NO_MEMORY))
+        .filter(|_| output_contains(&NO_MEMORY))
         .map(|bytes| format!("[A command may use {} MiB of memory at most: tools.exec.limits.memoryMb]", bytes / MIB));
-    let processes = limits.processes.filter(|_| says(&NO_PROCESS)).map(|count| {
+    let processes = limits.processes.filter(|_| output_contains(&NO_PROCESS)).map(|count| {
         format!("[A command may start {count} processes and threads at most: tools.exec.limits.processes]")
     });
     let file = limits
         .file
         .filter(|_| is_too_large)
         .map(|bytes| format!("[A command may write files of {} MiB at most: tools.exec.limits.fileMb]", bytes / MIB));
-    let temporary = limits.temporary.filter(|_| says(&[DISK_FULL])).map(|bytes| {
+    let temporary = limits.temporary.filter(|_| output_contains(&[DISK_FULL])).map(|bytes| {
         format!("[A temporary directory of a command holds {} MiB at most: tools.exec.limits.tmpMb]", bytes / MIB)
     });
     [memory, processes, file, temporary].into_iter().flatten().collect()

@@ -269,12 +269,12 @@ pub(crate) fn is_private(name: &OsStr) -> bool {
 /// grants nothing.
 fn worktree_of(workspace: &Path) -> Option<PathBuf> {
     let link = workspace.join(".git");
-    let own = line_of(&link)?.strip_prefix("gitdir: ").map(|path| workspace.join(path))?.canonicalize().ok()?;
-    if Path::new(&line_of(&own.join("gitdir"))?) != link {
+    let git_dir = line_of(&link)?.strip_prefix("gitdir: ").map(|path| workspace.join(path))?.canonicalize().ok()?;
+    if Path::new(&line_of(&git_dir.join("gitdir"))?) != link {
         return None;
     }
-    let common = own.join(line_of(&own.join("commondir"))?).canonicalize().ok()?;
-    let is_repository = own.starts_with(common.join("worktrees")) && common.join("HEAD").is_file();
+    let common = git_dir.join(line_of(&git_dir.join("commondir"))?).canonicalize().ok()?;
+    let is_repository = git_dir.starts_with(common.join("worktrees")) && common.join("HEAD").is_file();
     is_repository.then_some(common)
 }
 
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m8_no_credential_is_on_the_list_by_itself() {
+    fn m8_no_credential_is_visible_by_default() {
         use crate::path_rules::CREDENTIALS;
         for name in VISIBLE {
             assert!(!CREDENTIALS.iter().any(|hidden| Path::new(name).starts_with(hidden)), "{name}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn m8_names_with_a_dot_are_private_but_for_those_of_a_repository() {
+    fn m8_dot_names_are_private_except_those_of_a_repository() {
         let private: Vec<_> = [".env", ".ssh", "snap", ".git", ".gitignore", "docs", "go"]
             .into_iter()
             .filter(|name| is_private(OsStr::new(name)))

@@ -72,20 +72,20 @@ pub(crate) struct CommandOutcome {
     pub(crate) leftover_processes: usize,
     /// Notes about its sandbox, one sentence each.
     pub(crate) notes: Vec<String>,
-    pub(crate) took: Duration,
+    pub(crate) duration: Duration,
     pub(crate) ended_ms: u64,
     pub(crate) ended: Instant,
 }
 
 impl CommandOutcome {
     /// Adds the outcome to an audit entry.
-    fn add_to_audit(&self, fact: AuditRecord) -> AuditRecord {
-        let how = self.stopped.unwrap_or(if self.error.is_none() { "ok" } else { "failed" });
-        let fact = fact.outcome(how).count("ms", u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX));
+    fn add_to_audit(&self, record: AuditRecord) -> AuditRecord {
+        let outcome = self.stopped.unwrap_or(if self.error.is_none() { "ok" } else { "failed" });
+        let record = record.outcome(outcome).count("ms", u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX));
         match (self.exit_code, self.signal) {
-            (Some(code), _) => fact.count("code", u64::from(code.unsigned_abs())),
-            (None, Some(signal)) => fact.count("signal", u64::from(signal.unsigned_abs())),
-            (None, None) => fact,
+            (Some(code), _) => record.count("code", u64::from(code.unsigned_abs())),
+            (None, Some(signal)) => record.count("signal", u64::from(signal.unsigned_abs())),
+            (None, None) => record,
         }
     }
 }
@@ -103,8 +103,8 @@ pub(crate) struct JobParams {
 
 impl CommandJob {
     /// Watches a process until it ends, in a separate task.
-    pub(crate) fn watch(process: CommandProcess, input: Option<CommandInput>, order: JobParams) -> Arc<Self> {
-        let JobParams { command, cwd, limit, ambient, on_end: (audit, fact) } = order;
+    pub(crate) fn watch(process: CommandProcess, input: Option<CommandInput>, params: JobParams) -> Arc<Self> {
+        let JobParams { command, cwd, limit, ambient, on_end: (audit, record) } = params;
         let job = Arc::new(Self {
             command,
             cwd,
@@ -127,7 +127,7 @@ impl CommandJob {
             let finished = process.finish(&watched.stop, watched.limit, |bytes| watched.append_output(bytes)).await;
             watched.input.lock().await.take();
             let outcome = watched.outcome(&finished);
-            audit.note(outcome.add_to_audit(fact));
+            audit.note(outcome.add_to_audit(record));
             watched.outcome.send_replace(Some(Arc::new(outcome)));
         });
         job
@@ -160,13 +160,13 @@ impl CommandJob {
 
     /// Returns the running time.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.outcome_if_finished().map_or_else(|| self.started.elapsed(), |outcome| outcome.took)
+        self.outcome_if_finished().map_or_else(|| self.started.elapsed(), |outcome| outcome.duration)
     }
 
     /// Returns the kept output, and whether some of it was dropped.
     pub(crate) fn text(&self) -> (String, bool) {
-        let written = self.written();
-        (written.all.text(), written.all.is_truncated())
+        let output = self.written();
+        (output.all.text(), output.all.is_truncated())
     }
 
     /// Returns about the last `count` bytes of its output.
@@ -181,32 +181,34 @@ impl CommandJob {
 
     /// Returns the newest output, if there is any since the previous call.
     pub(crate) fn new_output(&self, count: usize) -> Option<String> {
-        let mut written = self.written();
-        std::mem::take(&mut written.is_fresh).then(|| written.all.tail(count))
+        let mut output = self.written();
+        std::mem::take(&mut output.is_fresh).then(|| output.all.tail(count))
     }
 
     /// Writes to its input and optionally closes it. The error is a message for the model.
     pub(crate) async fn write_input(&self, bytes: &[u8], then_end: bool) -> Result<usize, String> {
-        let mut held = self.input.lock().await;
-        let Some(input) = held.as_mut() else {
+        let mut guard = self.input.lock().await;
+        let Some(input) = guard.as_mut() else {
             return Err(
                 "the command has no input: only a command that was started with background or pty has one".to_owned()
             );
         };
         let end = if then_end && input.is_terminal { END_OF_INPUT } else { &[] };
         let bytes = [bytes, end].concat();
-        let mut told = 0;
-        while told < bytes.len() {
-            match timeout(INPUT_TIMEOUT, input.pipe.write(&bytes[told..])).await {
-                Ok(Ok(count)) => told += count,
+        let mut written = 0;
+        while written < bytes.len() {
+            match timeout(INPUT_TIMEOUT, input.pipe.write(&bytes[written..])).await {
+                Ok(Ok(count)) => written += count,
                 Ok(Err(error)) => return Err(format!("its input is closed ({error})")),
-                Err(_) => return Err(format!("the command does not read its input; only {told} bytes were written")),
+                Err(_) => {
+                    return Err(format!("the command does not read its input; only {written} bytes were written"));
+                }
             }
         }
         if then_end && !input.is_terminal {
-            *held = None;
+            *guard = None;
         }
-        Ok(told - end.len())
+        Ok(written - end.len())
     }
 
     /// True if it has a terminal.
@@ -215,10 +217,10 @@ impl CommandJob {
     }
 
     fn append_output(&self, bytes: &[u8]) {
-        let mut written = self.written();
-        written.all.push(bytes);
-        written.unread.push(bytes);
-        written.is_fresh = true;
+        let mut output = self.written();
+        output.all.push(bytes);
+        output.unread.push(bytes);
+        output.is_fresh = true;
     }
 
     fn written(&self) -> MutexGuard<'_, CapturedOutput> {
@@ -236,7 +238,7 @@ impl CommandJob {
 
     fn outcome(&self, finished: &FinishedProcess) -> CommandOutcome {
         let (mut exit_code, mut signal, mut stopped) = (None, None, None);
-        let trouble = match &finished.end {
+        let error_text = match &finished.end {
             CommandEnd::Exited(status) => {
                 (exit_code, signal) = (status.code(), status.signal());
                 match (status.code(), status.signal()) {
@@ -274,10 +276,10 @@ impl CommandJob {
             exit_code,
             signal,
             stopped,
-            error: trouble,
+            error: error_text,
             leftover_processes: finished.leftover_processes,
             notes: self.notes(finished, exit_code),
-            took: self.started.elapsed(),
+            duration: self.started.elapsed(),
             ended_ms: self.ambient.now_ms(),
             ended: Instant::now(),
         }

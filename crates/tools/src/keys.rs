@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn keys_have_the_bytes_of_a_terminal() {
-        let typed = |keys: &[&str]| keys.iter().map(|key| bytes(key)).collect::<Vec<_>>();
+        let bytes_of = |keys: &[&str]| keys.iter().map(|key| bytes(key)).collect::<Vec<_>>();
         let expected: Vec<Vec<u8>> = vec![
             b"\r".into(),
             b"\x03".into(),
@@ -104,7 +104,7 @@ mod tests {
             b"M-".into(),
         ];
         let keys = ["Enter", "C-c", "^C", "M-x", "M-Up", "F12", "C-[", "C-Space", "é", "hello", "C-", "M-"];
-        assert_eq!(typed(&keys), expected);
+        assert_eq!(bytes_of(&keys), expected);
     }
 
     #[test]

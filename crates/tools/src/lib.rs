@@ -1,9 +1,9 @@
 //! Tools of agents: read, write, change and search files, run commands, fetch web pages, use sessions and MCP servers.
 //!
-//! One file per tool. Paths from a model are resolved in `beneath` and nowhere else; commands are started, watched and
-//! killed in `process`, confined by `sandbox`, and kept in `background` when they take long. This crate does not depend
-//! on the gateway, the providers, config files or the environment.
-//! Start with `read`, the simplest tool, then `beneath`; then `exec`, `job` and `process`.
+//! One file per tool. Paths from a model are resolved in `path_guard` and nowhere else; commands are started, watched
+//! and killed in `process`, confined by `sandbox`, and kept in `background` when they take long. This crate does not
+//! depend on the gateway, the providers, config files or the environment.
+//! Start with `read`, the simplest tool, then `path_guard`; then `exec`, `job` and `process`.
 #![warn(missing_docs)]
 
 mod apply_patch;
@@ -111,16 +111,16 @@ pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// Parses the arguments and runs `work` on a blocking thread.
+/// Parses the arguments and runs `operation` on a blocking thread.
 async fn on_disk<A>(
     tool: &'static str,
     arguments: Value,
-    work: impl FnOnce(A) -> Result<ToolResult, Error> + Send + 'static,
+    operation: impl FnOnce(A) -> Result<ToolResult, Error> + Send + 'static,
 ) -> ToolResult
 where
     A: DeserializeOwned + Send + 'static,
 {
-    let done = tokio::task::spawn_blocking(move || work(parse(arguments)?)).await;
+    let done = tokio::task::spawn_blocking(move || operation(parse(arguments)?)).await;
     match done.map_err(Error::Thread).flatten() {
         Ok(result) => result,
         Err(error) => failure(tool, &error),

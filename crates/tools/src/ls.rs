@@ -76,10 +76,10 @@ fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult, E
     // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
     let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
-    let (beneath, inside) = files.open_for_reading(cx, path)?;
-    let directory = beneath.directory(&inside)?;
+    let (guard, inside) = files.open_for_reading(cx, path)?;
+    let directory = guard.directory(&inside)?;
     let DirectoryListing { first, total } = DirectoryListing::of(&directory, limit, after, &cx.cancel)
-        .map_err(|errno| beneath.map_errno(path, errno))?
+        .map_err(|errno| guard.map_errno(path, errno))?
         .ok_or(Error::Interrupted)?;
     let left_out = total - first.len();
     let mut lines: Vec<String> = first.iter().map(|(name, kind)| display_name(name, *kind)).collect();
@@ -136,9 +136,9 @@ impl DirectoryListing {
 
 /// Returns the type of an entry.
 pub(crate) fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
-    let told = entry.file_type();
-    if told != FileType::Unknown {
-        return told;
+    let file_type = entry.file_type();
+    if file_type != FileType::Unknown {
+        return file_type;
     }
     // Some file systems do not report the type in directory entries.
     statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)

@@ -2,7 +2,7 @@
 //!
 //! A server is a command that communicates over standard input and output, or an HTTP endpoint. It is started in the
 //! background, its tools are listed when it is ready, and after it exits it is started again at the next call.
-//! Start with `McpServers`; `keeper` supervises one server, `link` is one connection to it.
+//! Start with `McpServers`; `supervisor` supervises one server, `connection` is one connection to it.
 
 mod breaker;
 mod connection;
@@ -47,37 +47,37 @@ impl McpServers {
     /// Starts to connect to all servers in the background; requires a runtime. Commands see a part of `env`, such as
     /// PATH and HOME, besides the variables of their setup.
     pub fn new(setups: Vec<ServerSetup>, env: Vec<(String, String)>) -> Self {
-        let house = McpShared {
+        let shared = McpShared {
             env: variables::filter_environment(env).into(),
             revision: watch::Sender::new(0),
             attempted: watch::Sender::new(0),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        let servers = Self { supervisors: Mutex::default(), shared: house };
+        let servers = Self { supervisors: Mutex::default(), shared };
         servers.set(setups);
         servers
     }
 
     /// Applies a new config: unchanged servers are kept, others are stopped, and new ones are started.
     pub fn set(&self, setups: Vec<ServerSetup>) {
-        let mut keepers = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = std::mem::take(&mut *keepers);
-        let mut taken = BTreeSet::new();
+        let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut previous = std::mem::take(&mut *supervisors);
+        let mut used_prefixes = BTreeSet::new();
         for setup in setups {
-            let prefix = names::prefix(&setup.name, &mut taken);
-            let kept = before.iter().position(|keeper| keeper.matches(&setup, &prefix));
-            keepers.push(kept.map_or_else(|| self.start(setup, prefix), |at| before.swap_remove(at)));
+            let prefix = names::prefix(&setup.name, &mut used_prefixes);
+            let existing = previous.iter().position(|supervisor| supervisor.matches(&setup, &prefix));
+            supervisors.push(existing.map_or_else(|| self.start(setup, prefix), |index| previous.swap_remove(index)));
         }
-        before.iter().for_each(|keeper| keeper.end());
+        previous.iter().for_each(|supervisor| supervisor.end());
     }
 
     fn start(&self, setup: ServerSetup, prefix: String) -> Arc<ServerSupervisor> {
         let stop = self.shared.stop.child_token();
-        let keeper = Arc::new(ServerSupervisor::new(setup, prefix, McpShared { stop, ..self.shared.clone() }));
+        let supervisor = Arc::new(ServerSupervisor::new(setup, prefix, McpShared { stop, ..self.shared.clone() }));
         // Joined through the tracker in `close`.
-        task::spawn("mcp server", self.shared.tasks.track_future(keeper.clone().supervise()));
-        keeper
+        task::spawn("mcp server", self.shared.tasks.track_future(supervisor.clone().supervise()));
+        supervisor
     }
 
     fn supervisors(&self) -> Vec<Arc<ServerSupervisor>> {
@@ -87,21 +87,21 @@ impl McpServers {
     /// Waits until a connection to every server was attempted once, but at most `limit`: a late server adds its tools
     /// later.
     pub async fn settled(&self, limit: Duration) {
-        let (mut tried, keepers) = (self.shared.attempted.subscribe(), self.supervisors());
-        let are_tried = |_: &u64| keepers.iter().all(|keeper| keeper.was_attempted());
-        if timeout(limit, tried.wait_for(are_tried)).await.is_err() {
+        let (mut attempted, supervisors) = (self.shared.attempted.subscribe(), self.supervisors());
+        let all_attempted = |_: &u64| supervisors.iter().all(|supervisor| supervisor.was_attempted());
+        if timeout(limit, attempted.wait_for(all_attempted)).await.is_err() {
             tracing::warn!(?limit, "some MCP servers have not connected yet");
         }
     }
 
     /// Returns the tools known so far. A call of one restarts its server if necessary.
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        let mut taken = BTreeSet::new();
+        let mut used_names = BTreeSet::new();
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        for keeper in self.supervisors() {
-            for offer in keeper.offers() {
-                let name = names::tool(keeper.prefix(), &offer.name, &mut taken);
-                tools.push(Arc::new(McpTool::new(keeper.clone(), name, offer)));
+        for supervisor in self.supervisors() {
+            for offer in supervisor.offers() {
+                let name = names::tool(supervisor.prefix(), &offer.name, &mut used_names);
+                tools.push(Arc::new(McpTool::new(supervisor.clone(), name, offer)));
             }
         }
         tools
@@ -116,7 +116,7 @@ impl McpServers {
     /// Returns the status of each server.
     pub fn status(&self) -> Vec<ServerStatus> {
         let now = Instant::now();
-        self.supervisors().iter().map(|keeper| keeper.status(now)).collect()
+        self.supervisors().iter().map(|supervisor| supervisor.status(now)).collect()
     }
 
     /// Stops all servers with all their child processes, and waits for that.

@@ -43,8 +43,8 @@ impl Default for MemorySettings {
 impl MemorySettings {
     /// Returns the workspace with the notes of the calling agent.
     fn workspace<'a>(&'a self, cx: &'a ToolCx) -> &'a Path {
-        let own = cx.session.agent().and_then(|agent| self.workspaces.get(agent));
-        own.unwrap_or(&cx.workdir)
+        let configured = cx.session.agent().and_then(|agent| self.workspaces.get(agent));
+        configured.unwrap_or(&cx.workdir)
     }
 }
 

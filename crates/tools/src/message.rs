@@ -123,16 +123,16 @@ enum MessageError {
 }
 
 impl MessageError {
-    fn text<T>(why: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Text(why.into()))
+    fn text<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Text(reason.into()))
     }
 }
 
 impl MessageTool {
     /// Creates the tool. Without a channel sender every call reports that no channel is configured.
-    pub fn new(courier: Option<Arc<dyn ChannelSender>>, rules: MessageRules) -> Self {
-        let recipients = Recipients::new(courier.clone(), Vec::new(), BTreeMap::new());
-        Self { sender: courier, rules, recipients, files: FileAccess::default() }
+    pub fn new(sender: Option<Arc<dyn ChannelSender>>, rules: MessageRules) -> Self {
+        let recipients = Recipients::new(sender.clone(), Vec::new(), BTreeMap::new());
+        Self { sender, rules, recipients, files: FileAccess::default() }
     }
 
     /// Sets the allowed recipients.
@@ -148,12 +148,15 @@ impl MessageTool {
     }
 
     async fn send(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, MessageError> {
-        let Some(courier) = &self.sender else { return MessageError::text(NO_CHANNEL) };
+        let Some(sender) = &self.sender else { return MessageError::text(NO_CHANNEL) };
         let arguments: Args = parse(arguments)?;
         let mut outgoing = arguments.outgoing()?;
-        let places = self.destinations(cx, &arguments)?;
+        let destinations = self.destinations(cx, &arguments)?;
         if arguments.dry_run == Some(true) {
-            let to: Vec<_> = places.iter().map(|place| json!({"channel": place.channel, "to": place.to})).collect();
+            let to: Vec<_> = destinations
+                .iter()
+                .map(|destination| json!({"channel": destination.channel, "to": destination.to}))
+                .collect();
             return Ok(json_result(
                 json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to}),
             ));
@@ -161,18 +164,18 @@ impl MessageTool {
         outgoing.media = media((cx, &self.files), &arguments).await?;
         outgoing.hides_previews = !cx.may_load_urls();
         let mut results = Vec::new();
-        for place in places {
-            let mine = OutgoingAction {
+        for destination in destinations {
+            let action = OutgoingAction {
                 id: cx.hub.as_ref().map_or_else(|| cx.call.to_string(), |hub| hub.ambient().nonce()),
-                channel: place.channel.clone(),
-                to: place.to.clone().unwrap_or_default(),
-                account: place.account.clone(),
-                thread: place.thread.clone(),
+                channel: destination.channel.clone(),
+                to: destination.to.clone().unwrap_or_default(),
+                account: destination.account.clone(),
+                thread: destination.thread.clone(),
                 ..outgoing.clone()
             };
-            let carried = deliver(courier.as_ref(), mine, &cx.cancel).await;
-            self.recipients.audit((cx, NAME), &place, if carried.is_ok() { "ok" } else { "failed" });
-            results.push((place, carried));
+            let delivered = deliver(sender.as_ref(), action, &cx.cancel).await;
+            self.recipients.audit((cx, NAME), &destination, if delivered.is_ok() { "ok" } else { "failed" });
+            results.push((destination, delivered));
         }
         Ok(summary(&arguments, &outgoing, &results))
     }
@@ -180,8 +183,8 @@ impl MessageTool {
     /// Returns the destinations, if all are allowed.
     fn destinations(&self, cx: &ToolCx, arguments: &Args) -> Result<Vec<Route>, MessageError> {
         let many = arguments.action == MessageAction::Broadcast;
-        let named: Vec<_> = arguments.recipients().collect();
-        match (many, named.len()) {
+        let recipients: Vec<_> = arguments.recipients().collect();
+        match (many, recipients.len()) {
             (true, _) if !self.rules.broadcast => {
                 return MessageError::text("broadcasts are disabled (tools.message.broadcast)");
             }
@@ -193,21 +196,21 @@ impl MessageTool {
             (true | false, _) => {}
         }
         let origin = &cx.origin.route;
-        let places: Vec<_> = match &named[..] {
+        let destinations: Vec<_> = match &recipients[..] {
             [] => vec![arguments.current_conversation(origin)?],
-            named => named.iter().map(|to| arguments.destination(to, origin)).collect(),
+            recipients => recipients.iter().map(|to| arguments.destination(to, origin)).collect(),
         };
-        places.iter().try_for_each(|place| self.check(cx, place))?;
+        destinations.iter().try_for_each(|destination| self.check(cx, destination))?;
         // In a group, the message could be another member's.
         if arguments.action == MessageAction::Delete && !cx.origin.is_owner() {
             return MessageError::text("only the owner's runs may delete messages");
         }
-        Ok(places)
+        Ok(destinations)
     }
 
-    fn check(&self, cx: &ToolCx, place: &Route) -> Result<(), MessageError> {
+    fn check(&self, cx: &ToolCx, destination: &Route) -> Result<(), MessageError> {
         let origin = &cx.origin.route;
-        let is_here = origin.channel.is_some() && is_same_conversation(place, origin);
+        let is_here = origin.channel.is_some() && is_same_conversation(destination, origin);
         if is_here {
             return Ok(());
         }
@@ -218,12 +221,12 @@ impl MessageTool {
         }
         // A run that was not started from a chat belongs to no platform.
         match &origin.channel {
-            Some(channel) if place.channel.as_ref() == Some(channel) && !self.rules.within_channel => {
+            Some(channel) if destination.channel.as_ref() == Some(channel) && !self.rules.within_channel => {
                 return MessageError::text(
                     "this chat may not send messages to other chats (tools.message.crossContext.allowWithinProvider)",
                 );
             }
-            Some(channel) if place.channel.as_ref() != Some(channel) && !self.rules.across_channels => {
+            Some(channel) if destination.channel.as_ref() != Some(channel) && !self.rules.across_channels => {
                 return MessageError::text(format!(
                     "a chat on {channel} may not send messages to other channels \
                      (tools.message.crossContext.allowAcrossProviders)"
@@ -231,7 +234,7 @@ impl MessageTool {
             }
             Some(_) | None => {}
         }
-        self.recipients.check((cx, NAME), place).map_err(MessageError::Text)
+        self.recipients.check((cx, NAME), destination).map_err(MessageError::Text)
     }
 }
 
@@ -241,8 +244,8 @@ fn non_blank(text: &Option<String>) -> Option<String> {
 
 impl Args {
     fn recipients(&self) -> impl Iterator<Item = String> {
-        let one = non_blank(&self.target).or_else(|| non_blank(&self.to));
-        one.into_iter().chain(self.targets.iter().filter_map(|target| non_blank(&Some(target.clone()))))
+        let single = non_blank(&self.target).or_else(|| non_blank(&self.to));
+        single.into_iter().chain(self.targets.iter().filter_map(|target| non_blank(&Some(target.clone()))))
     }
 
     /// Returns the conversation that the run answers.
@@ -299,8 +302,8 @@ impl Args {
     fn poll(&self) -> Result<Poll, MessageError> {
         let options: Vec<_> = self.poll_option.iter().filter_map(|option| non_blank(&Some(option.clone()))).collect();
         if !OPTIONS.contains(&options.len()) {
-            let (least, most) = (OPTIONS.start(), OPTIONS.end());
-            return MessageError::text(format!("pollOption must have {least} to {most} answers"));
+            let (least, max) = (OPTIONS.start(), OPTIONS.end());
+            return MessageError::text(format!("pollOption must have {least} to {max} answers"));
         }
         let question = non_blank(&self.poll_question).unwrap_or_default();
         Ok(Poll { question, options, is_multiple: self.poll_multi == Some(true) })
@@ -373,23 +376,23 @@ impl Args {
 
 /// Returns the attachments: a URL, a file of the workspace, or inline data.
 async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Args) -> Result<Vec<OutgoingMedia>, MessageError> {
-    let named =
+    let source =
         non_blank(&arguments.media).or_else(|| non_blank(&arguments.path)).or_else(|| non_blank(&arguments.file_path));
-    let Some(named) = named else { return Ok(arguments.inline_media()?.into_iter().collect()) };
-    if named.starts_with("https://") || named.starts_with("http://") {
+    let Some(source) = source else { return Ok(arguments.inline_media()?.into_iter().collect()) };
+    if source.starts_with("https://") || source.starts_with("http://") {
         if !cx.may_load_urls() {
             return MessageError::text("web_fetch is not allowed here, so URLs cannot be loaded: leave out media");
         }
-        return Ok(vec![OutgoingMedia::Url(named)]);
+        return Ok(vec![OutgoingMedia::Url(source)]);
     }
     if !cx.may_read_workspace() {
         return MessageError::text(
             "only the owner's runs may send files of the workspace: describe the content, or leave out the file",
         );
     }
-    let path = named.strip_prefix("file://").unwrap_or(&named).to_owned();
-    let usual = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = arguments.file_name().or(usual).unwrap_or_default();
+    let path = source.strip_prefix("file://").unwrap_or(&source).to_owned();
+    let default_name = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = arguments.file_name().or(default_name).unwrap_or_default();
     let mime = arguments.mime();
     let (files, workdir, cancel) = (files.clone(), cx.workdir.clone(), cx.cancel.clone());
     let loading = tokio::task::spawn_blocking(move || load((&files, &workdir), &path, &cancel));
@@ -405,57 +408,58 @@ pub fn read_attachment(files: &FileAccess, folder: &Path, path: &str) -> Result<
 
 fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
     let file = files.open(workdir)?.file(path)?;
-    let most = MAX_MIB * 1024 * 1024;
+    let max = MAX_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than the limit, because the file may grow while it is read.
-    let read = CancelReader::new(file, cancel).take(most + 1).read_to_end(&mut bytes);
+    let read = CancelReader::new(file, cancel).take(max + 1).read_to_end(&mut bytes);
     read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    match bytes.len() as u64 > most {
+    match bytes.len() as u64 > max {
         true => Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB }),
         false => Ok(bytes),
     }
 }
 
 async fn deliver(
-    courier: &dyn ChannelSender,
+    sender: &dyn ChannelSender,
     outgoing: OutgoingAction,
     cancel: &CancellationToken,
 ) -> Result<Receipt, String> {
     tokio::select! {
         biased;
         () = cancel.cancelled() => Err("the run was stopped; it is unknown whether the message was sent".to_owned()),
-        carried = courier.deliver(outgoing) => carried.map_err(|error| error.to_string()),
+        delivered = sender.deliver(outgoing) => delivered.map_err(|error| error.to_string()),
     }
 }
 
 fn summary(arguments: &Args, outgoing: &OutgoingAction, results: &[(Route, Result<Receipt, String>)]) -> ToolResult {
     let action = outgoing.action.name();
-    let row = |(place, carried): &(Route, Result<Receipt, String>)| match carried {
+    let row = |(destination, delivered): &(Route, Result<Receipt, String>)| match delivered {
         Ok(receipt) => {
-            let mut row = json!({"ok": true, "channel": receipt.channel, "to": place.to, "messageId": receipt.message});
+            let mut row =
+                json!({"ok": true, "channel": receipt.channel, "to": destination.to, "messageId": receipt.message});
             if !receipt.details.is_null() {
                 row["result"] = receipt.details.clone();
             }
             row
         }
-        Err(why) => json!({"ok": false, "channel": place.channel, "to": place.to, "error": why}),
+        Err(reason) => json!({"ok": false, "channel": destination.channel, "to": destination.to, "error": reason}),
     };
     let mut rows: Vec<_> = results.iter().map(row).collect();
-    let is_ok = results.iter().any(|(_, carried)| carried.is_ok());
-    let mut facts = match (arguments.action, rows.pop()) {
+    let is_ok = results.iter().any(|(_, delivered)| delivered.is_ok());
+    let mut details = match (arguments.action, rows.pop()) {
         (MessageAction::Broadcast, last) => {
             json!({"ok": is_ok, "results": rows.into_iter().chain(last).collect::<Vec<_>>()})
         }
         (_, Some(row)) => row,
         (_, None) => json!({"ok": false}),
     };
-    facts["action"] = if arguments.action == MessageAction::Broadcast { "broadcast" } else { action }.into();
-    ToolResult { is_error: !is_ok, ..json_result(facts) }
+    details["action"] = if arguments.action == MessageAction::Broadcast { "broadcast" } else { action }.into();
+    ToolResult { is_error: !is_ok, ..json_result(details) }
 }
 
-fn json_result(facts: Value) -> ToolResult {
+fn json_result(details: Value) -> ToolResult {
     // Serializing a `Value` cannot fail.
-    ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
+    ToolResult::text(serde_json::to_string_pretty(&details).unwrap_or_default()).with_details(details)
 }
 
 #[async_trait]

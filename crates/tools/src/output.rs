@@ -31,8 +31,8 @@ impl OutputBuffer {
 
     /// Appends output.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let room = self.limits.0 - self.head.len();
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        let free = self.limits.0 - self.head.len();
+        let (first, rest) = bytes.split_at(free.min(bytes.len()));
         self.head.extend(first);
         self.tail.extend(rest);
         let excess = self.tail.len().saturating_sub(self.limits.1);
@@ -68,8 +68,8 @@ impl OutputBuffer {
         let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
         let from_head = self.head.len().saturating_sub(count.saturating_sub(self.tail.len()));
         let bytes: Vec<u8> = self.head[from_head..].iter().chain(from_tail).copied().collect();
-        let whole = bytes.iter().position(|byte| byte & 0xC0 != 0x80).unwrap_or(0);
-        printable(&bytes[whole..]).trim_end().to_owned()
+        let char_start = bytes.iter().position(|byte| byte & 0xC0 != 0x80).unwrap_or(0);
+        printable(&bytes[char_start..]).trim_end().to_owned()
     }
 }
 
@@ -77,16 +77,16 @@ impl OutputBuffer {
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut chars = text.chars().peekable();
-    let mut plain = String::with_capacity(text.len());
+    let mut filtered = String::with_capacity(text.len());
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => skip_sequence(&mut chars),
-            '\n' | '\r' | '\t' => plain.push(c),
+            '\n' | '\r' | '\t' => filtered.push(c),
             c if c.is_control() => {}
-            c => plain.push(c),
+            c => filtered.push(c),
         }
     }
-    plain
+    filtered
 }
 
 /// Skips the rest of an escape sequence: `[…letter`, `]…bell`, `P…escape`, or one or two characters.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_kept_as_it_came() {
+    fn output_that_fits_is_kept_unchanged() {
         let mut output = OutputBuffer::default();
         output.push("one \u{1b}[31mtwo\0\n".as_bytes());
         output.push(&"é".repeat(60_000).into_bytes());
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_not_passed_on() {
+    fn terminal_control_sequences_are_removed() {
         let mut output = OutputBuffer::default();
         output.push(b"a\x1b[1;31mb\x1b]0;title\x07c\x1b]8;;http://x\x1b\\d\x1b(Be\x1b7f\x1b]open\ng\x1b");
         assert_eq!(output.text(), "abcdef\ng");
     }
 
     #[test]
-    fn the_middle_of_a_flood_is_left_out() {
+    fn the_middle_of_long_output_is_dropped() {
         let mut output = OutputBuffer::default();
         for _ in 0..1000 {
             output.push(&[b'x'; 1000]);

@@ -47,8 +47,8 @@ impl FilePage {
         while page.lines < limit {
             let before = page.bytes.len();
             // One byte more than fits, to detect whether the line fits.
-            let room = (MAX_BYTES - before) as u64 + 1;
-            if file.take(room).read_until(b'\n', &mut page.bytes)? == 0 {
+            let remaining = (MAX_BYTES - before) as u64 + 1;
+            if file.take(remaining).read_until(b'\n', &mut page.bytes)? == 0 {
                 return Ok(page);
             }
             if page.bytes.len() > MAX_BYTES {

@@ -217,9 +217,9 @@ impl PathGuard {
 
     /// Maps an error for a file that should exist; for a missing one, suggests a similar existing name.
     fn suggest(&self, path: &str, errno: Errno) -> Error {
-        let near = if errno == Errno::NOENT { self.similar_name(path) } else { None };
-        match near {
-            Some(near) => Error::MissingWithSuggestion { path: path.to_owned(), near },
+        let suggestion = if errno == Errno::NOENT { self.similar_name(path) } else { None };
+        match suggestion {
+            Some(suggestion) => Error::MissingWithSuggestion { path: path.to_owned(), near: suggestion },
             None => self.map_errno(path, errno),
         }
     }
@@ -277,7 +277,7 @@ pub(crate) fn lookup_without_links(directory: impl AsFd, path: &Path) -> Result<
 }
 
 /// Retries while the kernel reports a concurrent rename.
-fn retry_lookup(look: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+fn retry_lookup(lookup: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
     let is_unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
-    (1..MAX_LOOKUPS).map(|_| look()).find(|found| !is_unsure(found)).unwrap_or_else(&look)
+    (1..MAX_LOOKUPS).map(|_| lookup()).find(|found| !is_unsure(found)).unwrap_or_else(&lookup)
 }

@@ -98,7 +98,7 @@ pub(crate) struct PathRules {
     /// Paths below the directory that are never opened.
     hidden: Vec<PathBuf>,
     /// Paths below a hidden one that the config opens nevertheless.
-    shown: Vec<PathBuf>,
+    visible: Vec<PathBuf>,
     /// Paths below the directory that are never changed.
     read_only: Vec<PathBuf>,
     /// Visible part of the home directory, if that is the directory or below it.
@@ -109,24 +109,24 @@ pub(crate) struct PathRules {
 
 impl PathRules {
     /// Resolves the rules of a policy for the real path of a directory. Blocks.
-    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, asks: bool) -> Self {
+    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, requires_approval: bool) -> Self {
         // Only paths below the directory can be reached. Hidden paths that contain it are ignored, because the owner
         // chose the directory; `SandboxPolicy::refuses` handles the exception, the state directory.
         let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
             let real = paths.iter().flat_map(|path| resolve(path));
             real.filter(|path| path.starts_with(directory) && path != directory).collect()
         };
-        let shown: Vec<_> =
+        let visible_paths: Vec<_> =
             policy.extra_read.iter().chain(&policy.skills).chain(&policy.extra_write).cloned().collect();
         let home = HomeView::of(policy, directory).filter(|view| view.is_workspace);
         let visible = below(home.iter().flat_map(|view| view.visible.clone()).collect());
         let guarded = std::iter::once(directory.to_owned()).chain(below(policy.workspaces.clone()));
         Self {
             hidden: below(policy.secrets()),
-            shown: below(shown).into_iter().chain(visible.clone()).collect(),
+            visible: below(visible_paths).into_iter().chain(visible.clone()).collect(),
             read_only: below(policy.start_files(directory)).into_iter().chain(visible).collect(),
             home,
-            guarded: if asks { guarded.collect() } else { Vec::new() },
+            guarded: if requires_approval { guarded.collect() } else { Vec::new() },
         }
     }
 
@@ -153,9 +153,9 @@ impl PathRules {
             let above = all.iter().filter(|above| path.starts_with(above));
             above.map(|above| above.components().count()).max()
         };
-        let shown = depth(&self.shown);
-        depth(&self.hidden).is_some_and(|hidden| shown.is_none_or(|shown| shown <= hidden))
-            || (shown.is_none() && self.home.as_ref().is_some_and(|view| view.hides(path)))
+        let visible_depth = depth(&self.visible);
+        depth(&self.hidden).is_some_and(|hidden| visible_depth.is_none_or(|visible_depth| visible_depth <= hidden))
+            || (visible_depth.is_none() && self.home.as_ref().is_some_and(|view| view.hides(path)))
     }
 
     /// True if tools may not change a real path that they may open.
@@ -167,8 +167,8 @@ impl PathRules {
 /// True if the config of an enclosing repository, at or below `top`, names a real path as an include or as its hooks.
 fn is_named_by_config(top: &Path, path: &Path) -> bool {
     let around = path.ancestors().skip(1).take_while(|above| above.starts_with(top));
-    let mut named = around.flat_map(|above| named_by_config(&above.join(".git"), above));
-    named.any(|named| resolve(&named).iter().any(|named| path.starts_with(named)))
+    let mut configured = around.flat_map(|above| named_by_config(&above.join(".git"), above));
+    configured.any(|configured| resolve(&configured).iter().any(|configured| path.starts_with(configured)))
 }
 
 /// Returns the real paths of a path that may be missing or a symlink: its target and its location.
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hidden_path_that_is_a_link_is_hidden_at_both_places() {
+    fn a_hidden_symlink_hides_its_target_too() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().canonicalize().unwrap();
         fs::create_dir_all(home.join("keys/deep")).unwrap();

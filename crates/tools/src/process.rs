@@ -107,12 +107,12 @@ pub(crate) struct FinishedProcess {
 
 impl CommandProcess {
     /// Starts a command as the leader of its process group.
-    pub(crate) fn start(confined: SandboxedCommand, wiring: StdioMode) -> io::Result<(Self, Option<CommandInput>)> {
-        let SandboxedCommand { mut command, wrapper, resources: keep, inherited: opened, ready: begun } = confined;
+    pub(crate) fn start(confined: SandboxedCommand, stdio: StdioMode) -> io::Result<(Self, Option<CommandInput>)> {
+        let SandboxedCommand { mut command, wrapper, resources, inherited, ready } = confined;
         // Inode numbers of pipes and names of terminals are unique, so they identify the processes of this command
         // among those of others.
         let (output, input, mark);
-        if wiring == StdioMode::Terminal {
+        if stdio == StdioMode::Terminal {
             let terminal = PseudoTerminal::open()?;
             command.stdin(terminal.slave.try_clone()?).stdout(terminal.slave.try_clone()?).stderr(terminal.slave);
             (output, mark) = (terminal.output, terminal.name);
@@ -123,34 +123,35 @@ impl CommandProcess {
             mark = fstat(&reader)?.st_ino.to_string();
             output = Receiver::from_owned_fd(OwnedFd::from(reader))?;
             command.stdout(writer.try_clone()?).stderr(writer);
-            if wiring == StdioMode::Piped {
-                let (theirs, ours) = io::pipe()?;
-                command.stdin(theirs);
-                input = Some(CommandInput { pipe: Sender::from_owned_fd(OwnedFd::from(ours))?, is_terminal: false });
+            if stdio == StdioMode::Piped {
+                let (read_end, write_end) = io::pipe()?;
+                command.stdin(read_end);
+                input =
+                    Some(CommandInput { pipe: Sender::from_owned_fd(OwnedFd::from(write_end))?, is_terminal: false });
             } else {
                 command.stdin(Stdio::null());
                 input = None;
             }
         }
         let child = command.env(MARK, &mark).kill_on_drop(true).spawn()?;
-        drop(opened);
+        drop(inherited);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("the process has no process ID"))?;
         let tree = CommandTree::new(leader, &mark, wrapper);
-        let begun = begun.map(|begun| Receiver::from_owned_fd(begun.into())).transpose()?;
-        Ok((Self { child, output, ready: begun, tree, resources: keep }, input))
+        let ready = ready.map(|ready| Receiver::from_owned_fd(ready.into())).transpose()?;
+        Ok((Self { child, output, ready, tree, resources }, input))
     }
 
     /// Waits until the sandbox is built. False if that failed, in which case the command has done nothing, the process
     /// has exited, and its output contains the reason.
     pub(crate) async fn wait_for_sandbox(&mut self) -> bool {
-        let Some(mut begun) = self.ready.take() else { return true };
+        let Some(mut ready) = self.ready.take() else { return true };
         let mut buffer = [0];
         tokio::select! {
             biased;
-            read = begun.read(&mut buffer) => !matches!(read, Ok(0)),
+            read = ready.read(&mut buffer) => !matches!(read, Ok(0)),
             // It may have written and exited since the last poll.
-            _ = self.child.wait() => !matches!(rustix::io::read(&begun, &mut buffer), Ok(0) | Err(Errno::AGAIN)),
+            _ = self.child.wait() => !matches!(rustix::io::read(&ready, &mut buffer), Ok(0) | Err(Errno::AGAIN)),
             () = sleep(SANDBOX_TIMEOUT) => true,
         }
     }
@@ -160,18 +161,18 @@ impl CommandProcess {
         self.child.id()
     }
 
-    /// Waits for the end of the command, or kills it. `hear` receives all output.
+    /// Waits for the end of the command, or kills it. `on_output` receives all output.
     pub(crate) async fn finish(
         mut self,
         stop: &CancellationToken,
         limit: Duration,
-        mut hear: impl FnMut(&[u8]),
+        mut on_output: impl FnMut(&[u8]),
     ) -> FinishedProcess {
         let deadline = sleep(limit);
         tokio::pin!(deadline);
         let usage = self.resources.usage().cloned();
-        let mut look = interval_at(Instant::now() + USAGE_INTERVAL, USAGE_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut usage_tick = interval_at(Instant::now() + USAGE_INTERVAL, USAGE_INTERVAL);
+        usage_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let planted = sweep_workspace(self.resources.sweeper());
         tokio::pin!(planted);
         let mut is_open = true;
@@ -184,19 +185,19 @@ impl CommandProcess {
                 () = &mut deadline => break CommandEnd::TimedOut,
                 status = self.child.wait() => break status.map_or_else(CommandEnd::Lost, CommandEnd::Exited),
                 path = &mut planted => break CommandEnd::Planted(path),
-                _ = look.tick(), if usage.is_some() => {
+                _ = usage_tick.tick(), if usage.is_some() => {
                     if let Some(exceeded) = exceeded(usage.clone(), self.tree.clone()).await {
                         break CommandEnd::Exceeded(exceeded);
                     }
                 }
                 read = self.output.read(&mut buffer), if is_open => match read {
                     Ok(0) | Err(_) => is_open = false,
-                    Ok(count) => hear(&buffer[..count]),
+                    Ok(count) => on_output(&buffer[..count]),
                 },
             }
         };
         let tree = self.tree.clone();
-        let left = match &end {
+        let leftover = match &end {
             CommandEnd::Exited(_) => spawn_blocking(move || tree.kill_rest()).await.unwrap_or(0),
             CommandEnd::TimedOut
             | CommandEnd::Cancelled
@@ -209,16 +210,16 @@ impl CommandProcess {
         };
         let drained = timeout(DRAIN_TIMEOUT, async {
             while let Ok(count @ 1..) = self.output.read(&mut buffer).await {
-                hear(&buffer[..count]);
+                on_output(&buffer[..count]);
             }
         });
         if is_open && drained.await.is_err() {
             tracing::debug!("another process holds the output of a finished command open");
         }
         // No process is left that could change anything more.
-        let keep = std::mem::take(&mut self.resources);
-        let notes = spawn_blocking(move || keep.finish()).await.unwrap_or_default();
-        FinishedProcess { end, leftover_processes: left, notes, wrapper: self.tree.wrapper(), usage }
+        let resources = std::mem::take(&mut self.resources);
+        let notes = spawn_blocking(move || resources.finish()).await.unwrap_or_default();
+        FinishedProcess { end, leftover_processes: leftover, notes, wrapper: self.tree.wrapper(), usage }
     }
 
     async fn stop(&mut self) {
@@ -227,7 +228,7 @@ impl CommandProcess {
             tracing::warn!(%error, "failed to stop a command gracefully; killing it");
             self.tree.kill();
         }
-        // Only now: see `Tree` for why the leader is reaped last.
+        // Only now: see `CommandTree` for why the leader is reaped last.
         if timeout(REAP_TIMEOUT, self.child.wait()).await.is_err() {
             tracing::warn!(pid = self.child.id(), "command was killed but has not exited");
         }
@@ -246,11 +247,11 @@ async fn sweep_workspace(sweeper: Option<Sweeper>) -> PathBuf {
     loop {
         sleep(pause).await;
         let (sweeper, started) = (sweeper.clone(), Instant::now());
-        let Ok(swept) = spawn_blocking(move || sweeper.sweep()).await else { continue };
-        if let Some(path) = swept.again {
+        let Ok(sweep) = spawn_blocking(move || sweeper.sweep()).await else { continue };
+        if let Some(path) = sweep.again {
             return path;
         }
-        let commands = u32::try_from(swept.commands).unwrap_or(u32::MAX);
+        let commands = u32::try_from(sweep.commands).unwrap_or(u32::MAX);
         pause = started.elapsed().saturating_mul(SWEEP_PAUSE_RATIO.saturating_mul(commands)).max(MIN_SWEEP_INTERVAL);
     }
 }
@@ -275,22 +276,22 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn output_is_heard_while_the_command_runs() {
+    async fn output_is_received_while_the_command_runs() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let directory = PathGuard::open(root, crate::path_rules::PathRules::default()).unwrap().directory(".").unwrap();
-        let place = CommandLocation { workspace: root, cwd: root, directory: &directory, has_terminal: false };
+        let location = CommandLocation { workspace: root, cwd: root, directory: &directory, has_terminal: false };
         let script = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
-        let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &place);
+        let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &location);
         let (process, input) = CommandProcess::start(confined, StdioMode::NoInput).unwrap();
         assert!(input.is_none());
-        let mut heard = Vec::new();
-        let hear = |bytes: &[u8]| {
-            heard.push(String::from_utf8(bytes.to_vec()).unwrap());
+        let mut received = Vec::new();
+        let on_output = |bytes: &[u8]| {
+            received.push(String::from_utf8(bytes.to_vec()).unwrap());
             fs::write(root.join("go"), "").unwrap();
         };
-        let finished = process.finish(&CancellationToken::new(), Duration::from_secs(20), hear).await;
+        let finished = process.finish(&CancellationToken::new(), Duration::from_secs(20), on_output).await;
         assert!(matches!(finished.end, CommandEnd::Exited(status) if status.success()), "{finished:?}");
-        assert_eq!(heard, ["one\n", "two\n"]);
+        assert_eq!(received, ["one\n", "two\n"]);
     }
 }

@@ -91,28 +91,28 @@ impl ProcessTool {
         }
         let id = arguments.session_id.as_deref().filter(|id| !id.is_empty()).ok_or(Error::NoSession)?;
         let unknown = || Error::UnknownSession { id: id.to_owned() };
-        let named = NamedJob { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
+        let command = NamedJob { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
         match arguments.action {
             ProcessAction::Poll => {
-                let told = named.poll(cx, arguments.timeout).await;
-                Ok(named.suppress_report(cx, told).await)
+                let result = command.poll(cx, arguments.timeout).await;
+                Ok(command.suppress_report(cx, result).await)
             }
-            ProcessAction::Log => Ok(named.log(arguments.offset, arguments.limit)),
+            ProcessAction::Log => Ok(command.log(arguments.offset, arguments.limit)),
             ProcessAction::Write | ProcessAction::SendKeys | ProcessAction::Submit | ProcessAction::Paste => {
-                let bytes = arguments.bytes(named.job.has_terminal().await)?;
-                named.write_input(cx, &bytes, arguments.eof).await
+                let bytes = arguments.bytes(command.job.has_terminal().await)?;
+                command.write_input(cx, &bytes, arguments.eof).await
             }
-            ProcessAction::Kill => named.kill().await,
+            ProcessAction::Kill => command.kill().await,
             ProcessAction::Clear => {
-                named.job.outcome_if_finished().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
+                command.job.outcome_if_finished().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
                 self.background.remove(&cx.session, id);
-                Ok(named.result(format!("Cleared session {id}."), json!({"status": "completed"})))
+                Ok(command.result(format!("Cleared session {id}."), json!({"status": "completed"})))
             }
             ProcessAction::Remove => {
-                named.job.stop();
-                named.job.finished().await;
+                command.job.stop();
+                command.job.finished().await;
                 self.background.remove(&cx.session, id);
-                Ok(named.result(format!("Removed session {id}."), json!({"status": "completed"})))
+                Ok(command.result(format!("Removed session {id}."), json!({"status": "completed"})))
             }
             // Handled above, because it names no command.
             ProcessAction::List => Err(Error::NoSession),
@@ -214,36 +214,36 @@ impl NamedJob<'_> {
         let ended = self.job.outcome_if_finished();
         let new = self.job.unread();
         let new = if new.is_empty() { "(no new output)".to_owned() } else { new };
-        let how = ended.as_deref().map_or_else(|| "Process still running.".to_owned(), end_of);
+        let status = ended.as_deref().map_or_else(|| "Process still running.".to_owned(), end_of);
         let (aggregated, _) = self.job.text();
         let mut details = json!({"status": "running", "aggregated": aggregated});
         if let Some(outcome) = &ended {
             outcome.add_to_details(&mut details);
         }
-        self.result(format!("{new}\n\n{how}"), details)
+        self.result(format!("{new}\n\n{status}"), details)
     }
 
     fn log(&self, offset: Option<f64>, limit: Option<f64>) -> ToolResult {
         let (text, is_cut) = self.job.text();
         let lines: Vec<&str> = text.lines().collect();
-        let whole = |number: f64| number.max(0.0) as usize;
-        let limit_or = |usual| limit.map_or(usual, whole);
+        let to_index = |number: f64| number.max(0.0) as usize;
+        let limit_or = |default| limit.map_or(default, to_index);
         let first = match offset {
-            Some(offset) => whole(offset).min(lines.len()),
+            Some(offset) => to_index(offset).min(lines.len()),
             None => lines.len().saturating_sub(limit_or(DEFAULT_LOG_LINES)),
         };
         let count = limit_or(if offset.is_some() { lines.len() } else { DEFAULT_LOG_LINES });
-        let shown = &lines[first..first.saturating_add(count).min(lines.len())];
-        let mut said = shown.join("\n");
-        if said.len() > MAX_LOG_BYTES {
-            said.truncate(said.floor_char_boundary(MAX_LOG_BYTES));
-            said.push_str("\n\n[The rest is left out: use offset and limit]");
+        let visible = &lines[first..first.saturating_add(count).min(lines.len())];
+        let mut output = visible.join("\n");
+        if output.len() > MAX_LOG_BYTES {
+            output.truncate(output.floor_char_boundary(MAX_LOG_BYTES));
+            output.push_str("\n\n[The rest is left out: use offset and limit]");
         }
-        if said.is_empty() {
-            said = "(no output)".to_owned();
-        } else if shown.len() < lines.len() {
-            let last = first + shown.len();
-            said.push_str(&format!(
+        if output.is_empty() {
+            output = "(no output)".to_owned();
+        } else if visible.len() < lines.len() {
+            let last = first + visible.len();
+            output.push_str(&format!(
                 "\n\n[Lines {first} to {last} of {}: use offset and limit for others]",
                 lines.len()
             ));
@@ -259,7 +259,7 @@ impl NamedJob<'_> {
         if let Some(outcome) = self.job.outcome_if_finished() {
             outcome.add_to_details(&mut details);
         }
-        self.result(said, details)
+        self.result(output, details)
     }
 
     async fn write_input(&self, cx: &ToolCx, bytes: &[u8], then_end: bool) -> Result<ToolResult, Error> {
@@ -267,13 +267,13 @@ impl NamedJob<'_> {
         if self.job.outcome_if_finished().is_some() {
             return Err(Error::AlreadyFinished { id });
         }
-        let told = tokio::select! {
+        let written = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return Err(Error::Interrupted),
-            told = self.job.write_input(bytes, then_end) => told.map_err(|why| Error::InputFailed { id, why })?,
+            written = self.job.write_input(bytes, then_end) => written.map_err(|reason| Error::InputFailed { id, why: reason })?,
         };
         let end = if then_end { " and closed its input" } else { "" };
-        Ok(self.result(format!("Wrote {told} bytes to session {}{end}.", self.id), json!({"status": "running"})))
+        Ok(self.result(format!("Wrote {written} bytes to session {}{end}.", self.id), json!({"status": "running"})))
     }
 
     async fn kill(&self) -> Result<ToolResult, Error> {
@@ -289,12 +289,12 @@ impl NamedJob<'_> {
     }
 
     /// If the result reports the end of the command, suppresses the separate report to the session.
-    async fn suppress_report(&self, cx: &ToolCx, told: ToolResult) -> ToolResult {
-        let is_over = told.details.as_ref().is_some_and(|details| details["status"] != "running");
-        if let (true, Some(hub)) = (is_over, &cx.hub) {
+    async fn suppress_report(&self, cx: &ToolCx, result: ToolResult) -> ToolResult {
+        let has_ended = result.details.as_ref().is_some_and(|details| details["status"] != "running");
+        if let (true, Some(hub)) = (has_ended, &cx.hub) {
             hub.command_settled(&cx.session, self.id).await;
         }
-        told
+        result
     }
 
     fn result(&self, text: String, mut details: Value) -> ToolResult {
@@ -339,20 +339,20 @@ fn list(all: &[(String, Arc<CommandJob>)]) -> ToolResult {
 }
 
 fn end_of(outcome: &CommandOutcome) -> String {
-    let how = match (&outcome.error, outcome.stopped) {
+    let status = match (&outcome.error, outcome.stopped) {
         (None, _) => "Process exited with code 0.".to_owned(),
         (Some(_), Some("cancel")) => "Process was killed.".to_owned(),
-        (Some(trouble), _) => format!("{trouble}."),
+        (Some(error), _) => format!("{error}."),
     };
-    outcome.notes.iter().fold(how, |said, note| format!("{said}\n\n{note}"))
+    outcome.notes.iter().fold(status, |text, note| format!("{text}\n\n{note}"))
 }
 
 /// Returns the first line of a command, truncated.
 pub(crate) fn label(command: &str) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(MAX_LABEL_CHARS).collect();
-    if short.len() < command.trim().len() {
-        short.push('…');
+    let mut label: String = line.chars().take(MAX_LABEL_CHARS).collect();
+    if label.len() < command.trim().len() {
+        label.push('…');
     }
-    short
+    label
 }

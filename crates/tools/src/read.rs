@@ -90,8 +90,8 @@ impl Tool for Read {
 
 fn read(cx: &ToolCx, files: &FileAccess, arguments: Args) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
-    let (beneath, inside) = files.open_for_reading(cx, &path)?;
-    let found = beneath.file(&inside);
+    let (guard, inside) = files.open_for_reading(cx, &path)?;
+    let found = guard.file(&inside);
     if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. })) {
         return Ok(ToolResult::text(format!("({path} does not exist)")));
     }
@@ -125,9 +125,9 @@ fn read(cx: &ToolCx, files: &FileAccess, arguments: Args) -> Result<ToolResult, 
 
 /// True if there are no NUL bytes and few invalid UTF-8 sequences.
 fn is_text(sample: &[u8]) -> bool {
-    let shown = String::from_utf8_lossy(sample);
-    let broken = shown.chars().filter(|&c| c == char::REPLACEMENT_CHARACTER).count();
-    !sample.contains(&0) && broken <= shown.chars().count() / 10
+    let decoded = String::from_utf8_lossy(sample);
+    let broken = decoded.chars().filter(|&c| c == char::REPLACEMENT_CHARACTER).count();
+    !sample.contains(&0) && broken <= decoded.chars().count() / 10
 }
 
 fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<(u64, u64)> {
@@ -143,21 +143,22 @@ fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<(u64, u64)> {
 
 /// Reads a file that is not text as an image.
 fn read_image(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Error> {
-    let most = MAX_IMAGE_MIB * 1024 * 1024;
+    let max = MAX_IMAGE_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than the limit, to detect whether the file fits.
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
-    let is_too_large = bytes.len() as u64 > most;
+    file.take(max + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let is_too_large = bytes.len() as u64 > max;
     // Of a file that is too large, the beginning suffices to detect whether it is an image.
-    let fitted = fit(if is_too_large { sample.to_vec() } else { bytes }, &ImageLimits::default());
-    match fitted {
+    let scaled_image = fit(if is_too_large { sample.to_vec() } else { bytes }, &ImageLimits::default());
+    match scaled_image {
         Err(FitError::Unknown) => Err(Error::Binary { path }),
         _ if is_too_large => Err(Error::TooLarge { path, most: MAX_IMAGE_MIB }),
         Err(source) => Err(Error::Picture { path, source }),
         Ok(picture) => {
             let scaled = if picture.was_scaled { ", scaled down to" } else { "," };
-            let told = format!("{path} is a picture: {}{scaled} {} x {}", picture.mime, picture.width, picture.height);
-            let mut result = ToolResult::text(told);
+            let description =
+                format!("{path} is a picture: {}{scaled} {} x {}", picture.mime, picture.width, picture.height);
+            let mut result = ToolResult::text(description);
             result.content.push(picture.into_block());
             Ok(result)
         }

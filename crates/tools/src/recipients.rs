@@ -37,24 +37,24 @@ impl Recipients {
     /// Creates the check from the sender's known recipients and the allowlists: `telegram:7`, `telegram/work:7`,
     /// `telegram:*`, `*`.
     pub fn new(
-        courier: Option<Arc<dyn ChannelSender>>,
+        sender: Option<Arc<dyn ChannelSender>>,
         all: Vec<String>,
         of_agents: BTreeMap<AgentId, Vec<String>>,
     ) -> Self {
-        Self { sender: courier, lists: Arc::new(Allowlists { all, by_agent: of_agents }) }
+        Self { sender, lists: Arc::new(Allowlists { all, by_agent: of_agents }) }
     }
 
     /// Checks that a tool call may write to a chat. The error says why not and what would allow it; a refusal is
     /// audited.
     pub fn check(&self, (cx, tool): (&ToolCx, &str), route: &Route) -> Result<(), String> {
         // Without a channel sender nothing is sent anyway.
-        let Some(courier) = &self.sender else { return Ok(()) };
-        let found = courier.recipient(route).map_err(|error| error.to_string())?;
+        let Some(sender) = &self.sender else { return Ok(()) };
+        let found = sender.recipient(route).map_err(|error| error.to_string())?;
         let is_here = || {
             let origin = &cx.origin.route;
             origin.channel.is_some()
                 && origin.to.is_some()
-                && courier.recipient(origin).is_ok_and(|here| is_same(&here, &found))
+                && sender.recipient(origin).is_ok_and(|here| is_same(&here, &found))
         };
         if found.is_known || is_here() || self.lists(cx).any(|entry| matches_entry(entry, &found)) {
             return Ok(());
@@ -71,34 +71,35 @@ impl Recipients {
 
     /// Records in the audit log that a tool call sends something to a chat.
     pub fn audit(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
-        let found: Option<Result<Recipient, SendError>> = self.sender.as_ref().map(|courier| courier.recipient(route));
+        let found: Option<Result<Recipient, SendError>> = self.sender.as_ref().map(|sender| sender.recipient(route));
         if let Some(Ok(found)) = found {
             note(call, &found, outcome);
         }
     }
 
     fn lists(&self, cx: &ToolCx) -> impl Iterator<Item = &String> {
-        let own = cx.session.agent().and_then(|agent| self.lists.by_agent.get(agent));
-        self.lists.all.iter().chain(own.into_iter().flatten())
+        let agent_list = cx.session.agent().and_then(|agent| self.lists.by_agent.get(agent));
+        self.lists.all.iter().chain(agent_list.into_iter().flatten())
     }
 }
 
 fn note((cx, tool): (&ToolCx, &str), found: &Recipient, outcome: &str) {
-    let fact = AuditRecord::new(AuditKind::Egress).actor(cx.session.as_str()).with("tool", tool);
-    cx.audit().note(fact.with("channel", &found.channel).with("to", &found.id).outcome(outcome));
+    let record = AuditRecord::new(AuditKind::Egress).actor(cx.session.as_str()).with("tool", tool);
+    cx.audit().note(record.with("channel", &found.channel).with("to", &found.id).outcome(outcome));
 }
 
-fn is_same(one: &Recipient, other: &Recipient) -> bool {
-    (&one.channel, &one.account, &one.id) == (&other.channel, &other.account, &other.id)
+fn is_same(recipient: &Recipient, other: &Recipient) -> bool {
+    (&recipient.channel, &recipient.account, &recipient.id) == (&other.channel, &other.account, &other.id)
 }
 
 /// True if an allowlist entry matches a chat. Without an account it matches the chat on every account.
 fn matches_entry(entry: &str, found: &Recipient) -> bool {
-    let Some((place, id)) = entry.trim().split_once(':') else { return entry.trim() == "*" };
-    let (channel, account) = place.split_once('/').map_or((place, None), |(channel, account)| (channel, Some(account)));
-    let own = if found.account.is_empty() { DEFAULT_ACCOUNT } else { &found.account };
+    let Some((platform, id)) = entry.trim().split_once(':') else { return entry.trim() == "*" };
+    let (channel, account) =
+        platform.split_once('/').map_or((platform, None), |(channel, account)| (channel, Some(account)));
+    let own_account = if found.account.is_empty() { DEFAULT_ACCOUNT } else { &found.account };
     channel.eq_ignore_ascii_case(&found.channel)
-        && account.is_none_or(|account| account.eq_ignore_ascii_case(own))
+        && account.is_none_or(|account| account.eq_ignore_ascii_case(own_account))
         && (id == "*" || id == found.id)
 }
 

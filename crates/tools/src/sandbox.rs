@@ -152,10 +152,10 @@ impl Drop for SandboxResources {
 }
 
 /// Returns an unconfined command.
-pub(crate) fn unconfined(words: &[&OsStr], place: &CommandLocation<'_>) -> SandboxedCommand {
-    let mut command = terminal(place.has_terminal, words[0]);
-    command.args(&words[1..]);
-    set_working_directory(&mut command, place);
+pub(crate) fn unconfined(argv: &[&OsStr], location: &CommandLocation<'_>) -> SandboxedCommand {
+    let mut command = terminal(location.has_terminal, argv[0]);
+    command.args(&argv[1..]);
+    set_working_directory(&mut command, location);
     SandboxedCommand {
         command,
         wrapper: ProcessWrapper::None,
@@ -169,10 +169,10 @@ pub(crate) fn unconfined(words: &[&OsStr], place: &CommandLocation<'_>) -> Sandb
 pub(crate) fn in_namespace(
     (bwrap, has_sizes): (&Path, bool),
     helper: Option<&Path>,
-    (words, place): (&[&OsStr], &CommandLocation<'_>),
+    (argv, location): (&[&OsStr], &CommandLocation<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
 ) -> io::Result<SandboxedCommand> {
-    let (layers, watch) = watches.begin(policy, place.workspace, Protection::Mounts)?;
+    let (layers, watch) = watches.begin(policy, location.workspace, Protection::Mounts)?;
     let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
@@ -180,7 +180,7 @@ pub(crate) fn in_namespace(
     fcntl_setfd(&writer, FdFlags::empty())?;
     let mut command = Command::new(bwrap);
     let size = policy.limits.temporary.filter(|_| has_sizes);
-    command.process_group(0).args(bubblewrap::arguments(layers, place, size));
+    command.process_group(0).args(bubblewrap::arguments(layers, location, size));
     command.arg("--seccomp").arg(filter.as_raw_fd().to_string());
     if let Some(helper) = helper {
         command.arg("--ro-bind").arg(helper).arg(bubblewrap::HELPER);
@@ -189,49 +189,43 @@ pub(crate) fn in_namespace(
     if helper.is_some() {
         // The system call filter is installed by then.
         let confinement = Confinement::inside(layers, &policy.limits, &writer);
-        command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.spelled()?).arg("--");
+        command.arg(bubblewrap::HELPER).arg(ENTER).arg(confinement.to_argument()?).arg("--");
     }
     // Inside the namespace, not around it: keys that kill a program would otherwise kill the process that holds the
     // namespace.
-    command.args(place.has_terminal.then_some(SETSID).into_iter().flatten()).args(words);
-    let usage = Usage::new(policy.limits, place.workspace);
-    let keep = SandboxResources { watch: Some(watch), temporary: None, usage: Some(usage) };
-    let begun = helper.map(|_| reader);
+    command.args(location.has_terminal.then_some(SETSID).into_iter().flatten()).args(argv);
+    let usage = Usage::new(policy.limits, location.workspace);
+    let resources = SandboxResources { watch: Some(watch), temporary: None, usage: Some(usage) };
+    let ready = helper.map(|_| reader);
     Ok(SandboxedCommand {
         command,
         wrapper: ProcessWrapper::Namespace,
-        resources: keep,
+        resources,
         inherited: vec![filter, writer.into()],
-        ready: begun,
+        ready,
     })
 }
 
 /// Returns a command that confines itself before it starts (tier B).
 pub(crate) fn self_confined(
     helper: &Path,
-    (words, place): (&[&OsStr], &CommandLocation<'_>),
+    (argv, location): (&[&OsStr], &CommandLocation<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
 ) -> io::Result<SandboxedCommand> {
-    let (layers, watch) = watches.begin(policy, place.workspace, Protection::Copies)?;
+    let (layers, watch) = watches.begin(policy, location.workspace, Protection::Copies)?;
     let temporary = create_temporary()?;
-    let confinement = Confinement::alone(&layers, &policy.limits, &temporary, place.has_terminal).spelled();
-    let usage = Usage::new(policy.limits, place.workspace);
-    let keep = SandboxResources { watch: Some(watch), temporary: Some(temporary), usage: Some(usage) };
+    let confinement = Confinement::alone(&layers, &policy.limits, &temporary, location.has_terminal).to_argument();
+    let usage = Usage::new(policy.limits, location.workspace);
+    let resources = SandboxResources { watch: Some(watch), temporary: Some(temporary), usage: Some(usage) };
     let mut command = Command::new(helper);
-    command.process_group(0).arg(ENTER).arg(confinement?).arg("--").args(words);
-    set_working_directory(&mut command, place);
-    Ok(SandboxedCommand {
-        command,
-        wrapper: ProcessWrapper::Supervisor,
-        resources: keep,
-        inherited: Vec::new(),
-        ready: None,
-    })
+    command.process_group(0).arg(ENTER).arg(confinement?).arg("--").args(argv);
+    set_working_directory(&mut command, location);
+    Ok(SandboxedCommand { command, wrapper: ProcessWrapper::Supervisor, resources, inherited: Vec::new(), ready: None })
 }
 
 /// Sets the opened directory as working directory. It is closed on exec, after the change.
-fn set_working_directory(command: &mut Command, place: &CommandLocation<'_>) {
-    command.current_dir(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
+fn set_working_directory(command: &mut Command, location: &CommandLocation<'_>) {
+    command.current_dir(format!("/proc/self/fd/{}", location.directory.as_raw_fd()));
 }
 
 /// Returns a program that leads its process group, with its input as controlling terminal if it has one.
@@ -265,7 +259,7 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Returns words of a command line.
-fn words<const N: usize>(words: [&str; N]) -> impl Iterator<Item = OsString> {
-    words.map(OsString::from).into_iter()
+/// Converts arguments of a command line.
+fn words<const N: usize>(argv: [&str; N]) -> impl Iterator<Item = OsString> {
+    argv.map(OsString::from).into_iter()
 }

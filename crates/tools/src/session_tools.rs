@@ -1,7 +1,7 @@
 //! Tools that inspect other sessions, write to them, and start runs.
 //!
-//! `rules` holds what the owner allows; `sight` decides which sessions a run can see, and every tool here checks it
-//! first. The answer for a session that may not be seen is the same whether or not it exists.
+//! `rules` holds what the owner allows; `visibility` decides which sessions a run can see, and every tool here checks
+//! it first. The answer for a session that may not be seen is the same whether or not it exists.
 
 mod agents_list;
 mod rules;
@@ -59,8 +59,8 @@ enum SessionToolError {
 
 impl SessionToolError {
     #[allow(clippy::needless_pass_by_value, reason = "what map_err wants")]
-    fn error(why: impl ToString) -> Self {
-        Self::Error(why.to_string())
+    fn error(reason: impl ToString) -> Self {
+        Self::Error(reason.to_string())
     }
 
     fn status(&self) -> &'static str {
@@ -72,19 +72,19 @@ impl SessionToolError {
 }
 
 /// Formats a result as JSON, for both programs and models.
-fn json_result(facts: Value) -> ToolResult {
+fn json_result(details: Value) -> ToolResult {
     // Serializing a `Value` cannot fail.
-    ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
+    ToolResult::text(serde_json::to_string_pretty(&details).unwrap_or_default()).with_details(details)
 }
 
 fn error_result(tool: &str, no: &SessionToolError) -> ToolResult {
-    let facts = json!({"status": no.status(), "tool": tool, "error": no.to_string()});
-    ToolResult { is_error: true, ..json_result(facts) }
+    let details = json!({"status": no.status(), "tool": tool, "error": no.to_string()});
+    ToolResult { is_error: true, ..json_result(details) }
 }
 
 fn into_result(tool: &str, result: Result<Value, SessionToolError>) -> ToolResult {
     match result {
-        Ok(facts) => json_result(facts),
+        Ok(details) => json_result(details),
         Err(no) => error_result(tool, &no),
     }
 }
@@ -104,13 +104,13 @@ fn non_blank(text: Option<&str>) -> Option<&str> {
 }
 
 /// Converts a number sent by a model. `as` saturates, so out-of-range values become the nearest limit.
-fn clamp_number(number: Option<f64>, usual: usize, most: usize) -> usize {
-    number.map_or(usual, |number| number as usize).min(most)
+fn clamp_number(number: Option<f64>, default: usize, max: usize) -> usize {
+    number.map_or(default, |number| number as usize).min(max)
 }
 
-/// Truncates text from other sessions to `most` characters.
-fn truncate(text: &str, most: usize) -> (String, bool) {
-    match text.char_indices().nth(most) {
+/// Truncates text from other sessions to `max` characters.
+fn truncate(text: &str, max: usize) -> (String, bool) {
+    match text.char_indices().nth(max) {
         None => (text.to_owned(), false),
         Some((at, _)) => (format!("{}\n…(truncated)…", &text[..at]), true),
     }
@@ -121,7 +121,8 @@ fn resolve_model(hub: &Hub, agent: &AgentId, name: &str) -> Result<(String, Stri
     let agents = hub.agents();
     let profile = agents.get(agent).or_else(|| agents.get(agents.default_id()));
     let profile = profile.ok_or_else(|| format!("agent {agent} does not exist"))?;
-    let roster = (profile.resolve_model)(name.trim()).map_err(|why| format!("model {name} cannot be used: {why}"))?;
-    let spec = roster.first().spec();
+    let candidates =
+        (profile.resolve_model)(name.trim()).map_err(|reason| format!("model {name} cannot be used: {reason}"))?;
+    let spec = candidates.first().spec();
     Ok((spec.provider.clone(), spec.model.clone()))
 }

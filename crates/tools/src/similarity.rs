@@ -12,12 +12,12 @@ const MIN_SIMILARITY: f64 = 0.6;
 pub(crate) fn nearest<T: AsRef<str>>(wanted: &str, among: impl Iterator<Item = T>) -> Option<T> {
     let wanted = Bigrams::of(wanted);
     let mut best = None;
-    let mut most = MIN_SIMILARITY;
+    let mut best_score = MIN_SIMILARITY;
     for text in among {
-        let alike = wanted.similarity(&Bigrams::of(text.as_ref()));
+        let score = wanted.similarity(&Bigrams::of(text.as_ref()));
         // The first may equal the threshold; a later one must be better.
-        if alike > most || (best.is_none() && alike >= most) {
-            (best, most) = (Some(text), alike);
+        if score > best_score || (best.is_none() && score >= best_score) {
+            (best, best_score) = (Some(text), score);
         }
     }
     best
@@ -34,10 +34,10 @@ impl Bigrams {
         let mut pairs = Self { counts: HashMap::new(), total: 0 };
         let mut before = '\0';
         let letters = text.trim().chars().take(MAX_CHARS).flat_map(char::to_lowercase);
-        for letter in letters.chain(['\0']) {
-            *pairs.counts.entry((before, letter)).or_default() += 1;
+        for character in letters.chain(['\0']) {
+            *pairs.counts.entry((before, character)).or_default() += 1;
             pairs.total += 1;
-            before = letter;
+            before = character;
         }
         pairs
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_is_the_one_with_a_slip_of_the_pen() {
+    fn the_nearest_text_has_a_typo() {
         let names = ["main.rs", "README.md", "notes.txt", "note.txt"];
         for (wanted, near) in [
             ("readme.md", Some("README.md")),

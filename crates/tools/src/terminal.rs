@@ -29,20 +29,20 @@ impl PseudoTerminal {
     /// Opens a pseudo-terminal.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let theirs = ioctl_tiocgptpeer(&ours, flags)?;
-        tcsetwinsize(&theirs, SIZE)?;
-        let mut settings = tcgetattr(&theirs)?;
+        let controller = openpt(flags)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        let slave = ioctl_tiocgptpeer(&controller, flags)?;
+        tcsetwinsize(&slave, SIZE)?;
+        let mut settings = tcgetattr(&slave)?;
         // Lines end with LF, as in a pipe.
         settings.output_modes.remove(OutputModes::ONLCR);
-        tcsetattr(&theirs, OptionalActions::Now, &settings)?;
-        fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK)?;
-        let name = ptsname(&ours, Vec::new())?.to_string_lossy().into_owned();
+        tcsetattr(&slave, OptionalActions::Now, &settings)?;
+        fcntl_setfl(&controller, OFlags::RDWR | OFlags::NONBLOCK)?;
+        let name = ptsname(&controller, Vec::new())?.to_string_lossy().into_owned();
         // Not a pipe, but it can be polled like one.
-        let typed = Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
-        let shown = Receiver::from_owned_fd_unchecked(ours)?;
-        Ok(Self { output: shown, input: typed, slave: theirs, name })
+        let input = Sender::from_owned_fd_unchecked(controller.try_clone()?)?;
+        let output = Receiver::from_owned_fd_unchecked(controller)?;
+        Ok(Self { output, input, slave, name })
     }
 }

@@ -20,15 +20,15 @@ pub(crate) struct TextFile {
 
 impl TextFile {
     /// Reads a file. It must be UTF-8, because anything else could not be written back unchanged.
-    pub(crate) fn load(beneath: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
-        let file = beneath.file(path)?;
+    pub(crate) fn load(guard: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+        let file = guard.file(path)?;
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(failed)?;
-        let most = MAX_MIB * 1024 * 1024;
+        let max = MAX_MIB * 1024 * 1024;
         let mut bytes = Vec::new();
         // One byte more than the limit, because the file may grow while it is read.
-        CancelReader::new(file, cancel).take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > most {
+        CancelReader::new(file, cancel).take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > max {
             return Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB });
         }
         match String::from_utf8(bytes) {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_says_what_a_line_break_is() {
+    fn the_first_line_determines_the_line_break() {
         for (text, expected) in
             [("", "\n"), ("a", "\n"), ("a\nb\r\n", "\n"), ("a\r\nb\n", "\r\n"), ("\r\n", "\r\n"), ("a\rb", "\n")]
         {
@@ -76,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn typographic_characters_look_like_plain_ones() {
-        let shown: String = "‘a’ “b” – c\u{a0}d − é ,".chars().map(to_ascii_punctuation).collect();
-        assert_eq!(shown, "'a' \"b\" - c d - é ,");
+    fn typographic_characters_become_ascii() {
+        let ascii: String = "‘a’ “b” – c\u{a0}d − é ,".chars().map(to_ascii_punctuation).collect();
+        assert_eq!(ascii, "'a' \"b\" - c d - é ,");
     }
 }

@@ -27,20 +27,20 @@ impl<K: Clone + Eq + Hash, V: Clone> TtlCache<K, V> {
 
     /// Returns an entry that has not expired.
     pub(crate) fn get(&self, key: &K) -> Option<V> {
-        let kept = self.entries();
-        let (since, answer) = kept.get(key)?;
-        (since.elapsed() < self.ttl).then(|| answer.clone())
+        let entries = self.entries();
+        let (stored_at, answer) = entries.get(key)?;
+        (stored_at.elapsed() < self.ttl).then(|| answer.clone())
     }
 
     /// Inserts an entry.
     pub(crate) fn put(&self, key: K, answer: V) {
-        let mut kept = self.entries();
-        kept.retain(|_, (since, _)| since.elapsed() < self.ttl);
-        if kept.len() >= MAX_ENTRIES && !kept.contains_key(&key) {
-            let oldest = kept.iter().min_by_key(|(_, (since, _))| *since).map(|(key, _)| key.clone());
-            oldest.and_then(|oldest| kept.remove(&oldest));
+        let mut entries = self.entries();
+        entries.retain(|_, (stored_at, _)| stored_at.elapsed() < self.ttl);
+        if entries.len() >= MAX_ENTRIES && !entries.contains_key(&key) {
+            let oldest = entries.iter().min_by_key(|(_, (stored_at, _))| *stored_at).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| entries.remove(&oldest));
         }
-        kept.insert(key, (Instant::now(), answer));
+        entries.insert(key, (Instant::now(), answer));
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
@@ -55,34 +55,34 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_kept_for_its_time() {
-        let recent = TtlCache::new(Duration::from_secs(60));
-        recent.put("a", 1);
+    async fn an_entry_is_cached_until_it_expires() {
+        let cache = TtlCache::new(Duration::from_secs(60));
+        cache.put("a", 1);
         advance(Duration::from_secs(59)).await;
-        assert_eq!((recent.get(&"a"), recent.get(&"b")), (Some(1), None));
+        assert_eq!((cache.get(&"a"), cache.get(&"b")), (Some(1), None));
         advance(Duration::from_secs(1)).await;
-        assert_eq!(recent.get(&"a"), None);
-        recent.put("b", 2);
-        assert_eq!(recent.entries().len(), 1);
+        assert_eq!(cache.get(&"a"), None);
+        cache.put("b", 2);
+        assert_eq!(cache.entries().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_makes_room() {
-        let recent = TtlCache::new(Duration::from_secs(600));
+    async fn the_oldest_entry_is_evicted() {
+        let cache = TtlCache::new(Duration::from_secs(600));
         for n in 0..=MAX_ENTRIES {
-            recent.put(n, n);
+            cache.put(n, n);
             advance(Duration::from_millis(1)).await;
         }
         assert_eq!(
-            (recent.get(&0), recent.get(&1), recent.get(&MAX_ENTRIES), recent.entries().len()),
+            (cache.get(&0), cache.get(&1), cache.get(&MAX_ENTRIES), cache.entries().len()),
             (None, Some(1), Some(MAX_ENTRIES), MAX_ENTRIES)
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_time_keeps_nothing() {
-        let recent = TtlCache::new(Duration::ZERO);
-        recent.put("a", 1);
-        assert_eq!(recent.get(&"a"), None);
+    async fn a_zero_ttl_caches_nothing() {
+        let cache = TtlCache::new(Duration::ZERO);
+        cache.put("a", 1);
+        assert_eq!(cache.get(&"a"), None);
     }
 }

@@ -90,17 +90,17 @@ const ALLOWED: [&str; 74] = [
 const ALLOWED_PREFIXES: [&str; 2] = ["CARGO_TERM_", "LC_"];
 
 /// Filters the gateway's environment for commands.
-pub(crate) fn filter_environment(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
-    ours.retain(|(name, _)| PASSED_THROUGH.contains(&name.as_str()));
-    ours
+pub(crate) fn filter_environment(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
+    env.retain(|(name, _)| PASSED_THROUGH.contains(&name.as_str()));
+    env
 }
 
 /// Validates the variables of a call. `more` are additional names that the owner allows.
-pub(crate) fn validate_all(asked: &Map<String, Value>, more: &[String]) -> Result<Vec<(String, String)>, Error> {
-    asked.iter().map(|(name, value)| Ok((name.clone(), validate(name, value, more)?))).collect()
+pub(crate) fn validate_all(requested: &Map<String, Value>, allowed: &[String]) -> Result<Vec<(String, String)>, Error> {
+    requested.iter().map(|(name, value)| Ok((name.clone(), validate(name, value, allowed)?))).collect()
 }
 
-fn validate(name: &str, value: &Value, more: &[String]) -> Result<String, Error> {
+fn validate(name: &str, value: &Value, allowed: &[String]) -> Result<String, Error> {
     // Bash imports functions from variables with unusual names.
     let is_name =
         name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -109,7 +109,7 @@ fn validate(name: &str, value: &Value, more: &[String]) -> Result<String, Error>
     }
     let is_allowed = ALLOWED.contains(&name)
         || ALLOWED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || more.iter().any(|one| one == name);
+        || allowed.iter().any(|allowed_name| allowed_name == name);
     if !is_allowed {
         return Err(Error::ForbiddenVariable(name.to_owned()));
     }
@@ -150,8 +150,10 @@ mod tests {
             ELECTRON_RUN_AS_NODE DENO_DIR BUNDLE_GEMFILE FOO_BAR ci Path";
         let passes = |name: &&str| validate(name, &json!("x"), &[]).is_ok();
         assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
-        let more = ["FOO_BAR".to_owned()];
-        assert!(validate("FOO_BAR", &json!("x"), &more).is_ok() && validate("FOO_BAR2", &json!("x"), &more).is_err());
+        let allowed = ["FOO_BAR".to_owned()];
+        assert!(
+            validate("FOO_BAR", &json!("x"), &allowed).is_ok() && validate("FOO_BAR2", &json!("x"), &allowed).is_err()
+        );
     }
 
     #[test]

@@ -89,20 +89,20 @@ struct WalkListing {
 
 impl TreeWalk {
     /// Starts at a directory.
-    pub(crate) fn new(beneath: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
-        let start = beneath.directory(path)?;
-        let inside = beneath.normalize(path)?;
+    pub(crate) fn new(guard: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+        let start = guard.directory(path)?;
+        let inside = guard.normalize(path)?;
         let mut rules = IgnoreRules::default();
         // Rules of the directories above, from the workspace down; those of the start itself are loaded with its
         // listing.
         let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
         while let Some(path) = above.pop() {
-            if let Ok(directory) = beneath.directory(path.to_str().unwrap_or(".")) {
+            if let Ok(directory) = guard.directory(path.to_str().unwrap_or(".")) {
                 rules = rules.below(path, &directory);
             }
         }
         let pending = vec![(PathBuf::new(), rules)];
-        let hidden = beneath.rules().clone();
+        let hidden = guard.rules().clone();
         Ok(Self { start, cancel: cancel.clone(), hidden, inside, current: None, pending, unreadable: 0 })
     }
 
@@ -113,13 +113,14 @@ impl TreeWalk {
             Ok(directory) => directory,
             Err(errno) => return Some(Err(errno)),
         };
-        let place = match (!self.hidden.is_empty()).then(|| real_path(&directory)).transpose() {
-            Ok(place) => place,
+        let real_directory = match (!self.hidden.is_empty()).then(|| real_path(&directory)).transpose() {
+            Ok(real_directory) => real_directory,
             Err(errno) => return Some(Err(errno)),
         };
         let is_hidden = |name: &CStr| {
-            let place = place.as_ref().map(|place| place.join(OsStr::from_bytes(name.to_bytes())));
-            place.is_some_and(|place| self.hidden.hides(&place))
+            let real_directory =
+                real_directory.as_ref().map(|real_directory| real_directory.join(OsStr::from_bytes(name.to_bytes())));
+            real_directory.is_some_and(|real_directory| self.hidden.hides(&real_directory))
         };
         let rules = rules.below(&self.inside.join(&path), &directory);
         let listed = Dir::read_from(&directory).and_then(|listed| {
@@ -134,7 +135,7 @@ impl TreeWalk {
                     break;
                 }
             }
-            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            entries.sort_unstable_by(|(first, _), (other, _)| first.cmp(other));
             Ok(entries)
         });
         Some(listed.map(|entries| WalkListing {

@@ -136,32 +136,32 @@ impl WebFetch {
     /// Creates the tool with these limits and resolver.
     pub fn new(settings: WebFetchSettings, names: Arc<dyn Resolve>, ambient: Ambient) -> Self {
         let egress = Egress::new(settings.bounds.clone(), names);
-        let recent = TtlCache::new(settings.cache);
-        Self { egress, settings, ambient, page_cache: recent }
+        let page_cache = TtlCache::new(settings.cache);
+        Self { egress, settings, ambient, page_cache }
     }
 
     async fn answer(
         &self,
-        (cancel, asker): (&CancellationToken, EgressCaller),
+        (cancel, caller): (&CancellationToken, EgressCaller),
         arguments: Value,
     ) -> Result<ToolResult, Error> {
-        let begun = Instant::now();
-        let asked: Args = serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
-        let key = (asked.url.trim().to_owned(), asked.extract_mode);
-        let kept = self.page_cache.get(&key);
-        let is_kept = kept.is_some();
-        let page = match kept {
+        let started = Instant::now();
+        let args: Args = serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
+        let key = (args.url.trim().to_owned(), args.extract_mode);
+        let cached = self.page_cache.get(&key);
+        let is_cached = cached.is_some();
+        let page = match cached {
             Some(page) => page,
             None => {
-                let request = Request::new(&key.0, ACCEPT).called_by(asker);
+                let request = Request::new(&key.0, ACCEPT).called_by(caller);
                 let fetched = cancel.run_until_cancelled(self.fetch(&request, key.1)).await;
                 Arc::new(fetched.ok_or(Error::Stopped)??)
             }
         };
-        if !is_kept && page.is_good() {
+        if !is_cached && page.is_good() {
             self.page_cache.put(key.clone(), page.clone());
         }
-        let shown = page.excerpt(self.char_limit(asked.max_chars, &page));
+        let excerpt = page.excerpt(self.char_limit(args.max_chars, &page));
         let mut details = json!({
             "url": key.0,
             "finalUrl": page.final_url,
@@ -170,28 +170,28 @@ impl WebFetch {
             "title": page.title,
             "extractMode": key.1.name(),
             "extractor": page.extractor,
-            "truncated": shown.is_cut || page.bytes_read.is_some(),
-            "length": shown.chars,
+            "truncated": excerpt.is_cut || page.bytes_read.is_some(),
+            "length": excerpt.chars,
             "fetchedAt": page.fetched_at,
-            "tookMs": begun.elapsed().as_millis() as u64,
-            "text": shown.text,
+            "tookMs": started.elapsed().as_millis() as u64,
+            "text": excerpt.text,
             "externalContent": {"untrusted": true, "source": "web_fetch"},
         });
         if let Some(warning) = page.warning() {
             details["warning"] = json!(warning);
         }
-        if is_kept {
+        if is_cached {
             details["cached"] = json!(true);
         }
-        let said = self.format_page(&page, &shown);
-        let result = if page.is_good() { ToolResult::text(said) } else { ToolResult::error(said) };
+        let text = self.format_page(&page, &excerpt);
+        let result = if page.is_good() { ToolResult::text(text) } else { ToolResult::error(text) };
         Ok(result.with_details(details))
     }
 
     /// Returns the number of characters to show.
-    fn char_limit(&self, asked: Option<f64>, page: &FetchedPage) -> usize {
+    fn char_limit(&self, requested: Option<f64>, page: &FetchedPage) -> usize {
         // `as` saturates, so out-of-range values become the nearest limit.
-        let wanted = asked.map_or(self.settings.max_chars, |most| most as usize);
+        let wanted = requested.map_or(self.settings.max_chars, |max| max as usize);
         let cap = if page.is_good() { self.settings.max_chars_cap } else { MAX_ERROR_CHARS };
         wanted.max(MIN_CHARS).min(cap)
     }
@@ -199,15 +199,16 @@ impl WebFetch {
     async fn fetch(&self, request: &Request, extract: ExtractMode) -> Result<FetchedPage, Error> {
         let answer = self.egress.get(request).await?;
         let (final_url, status) = (answer.url().clone(), answer.status());
-        let told = answer.content_type().unwrap_or_default().to_owned();
-        let content_type = essence(&told);
+        let header = answer.content_type().unwrap_or_default().to_owned();
+        let content_type = essence(&header);
         let (found, read) = match ContentKind::of(&content_type) {
             Ok(kind) => {
                 let body = answer.body().await?;
                 let read = (!body.is_complete).then_some(body.bytes.len());
-                let place = final_url.clone();
-                let reading = tokio::task::spawn_blocking(move || content::read(kind, &body, &told, (&place, extract)));
-                (reading.await.map_err(|error| Error::Thread(error.to_string()))??, read)
+                let base_url = final_url.clone();
+                let extraction =
+                    tokio::task::spawn_blocking(move || content::read(kind, &body, &header, (&base_url, extract)));
+                (extraction.await.map_err(|error| Error::Thread(error.to_string()))??, read)
             }
             Err(error) if is_good(status) => return Err(error),
             // The HTTP error is worth reporting even if its body cannot be read.
@@ -228,27 +229,27 @@ impl WebFetch {
     }
 
     /// Formats a page for the model: untrusted content is between markers, our own notes are outside.
-    fn format_page(&self, page: &FetchedPage, shown: &PageExcerpt<'_>) -> String {
-        let body = match (&page.title, shown.text) {
+    fn format_page(&self, page: &FetchedPage, excerpt: &PageExcerpt<'_>) -> String {
+        let body = match (&page.title, excerpt.text) {
             (None, "") => "(no text)".to_owned(),
             (None, text) => text.to_owned(),
             (Some(title), "") => format!("Title: {title}\n\n(no text: the page may need a browser)"),
             (Some(title), text) => format!("Title: {title}\n\n{text}"),
         };
-        let mut said = external::frame_untrusted(&page.final_url, &body, &self.ambient.nonce());
+        let mut output = external::frame_untrusted(&page.final_url, &body, &self.ambient.nonce());
         if !page.is_good() {
-            said = format!("The server answered with status {}.\n{said}", page.status);
+            output = format!("The server answered with status {}.\n{output}", page.status);
         }
-        if shown.is_cut {
+        if excerpt.is_cut {
             let cap = self.settings.max_chars_cap;
-            let is_more = page.is_good() && shown.chars < cap;
-            let way_out = if is_more { format!("; maxChars can be up to {cap}") } else { String::new() };
-            said += &format!("\n[These are the first {} of {} characters{way_out}.]", shown.chars, page.chars);
+            let is_more = page.is_good() && excerpt.chars < cap;
+            let hint = if is_more { format!("; maxChars can be up to {cap}") } else { String::new() };
+            output += &format!("\n[These are the first {} of {} characters{hint}.]", excerpt.chars, page.chars);
         }
         if let Some(warning) = page.warning() {
-            said += &format!("\n[{warning}]");
+            output += &format!("\n[{warning}]");
         }
-        said
+        output
     }
 }
 
@@ -264,9 +265,9 @@ impl FetchedPage {
         is_good(self.status)
     }
 
-    fn excerpt(&self, most: usize) -> PageExcerpt<'_> {
-        let (text, kept) = head(&self.text, most);
-        let chars = kept.min(most);
+    fn excerpt(&self, max: usize) -> PageExcerpt<'_> {
+        let (text, count) = head(&self.text, max);
+        let chars = count.min(max);
         PageExcerpt { text, chars, is_cut: chars < self.chars }
     }
 
@@ -280,8 +281,8 @@ fn is_good(status: u16) -> bool {
 }
 
 /// Returns the first characters of a text and its total number of characters.
-fn head(text: &str, most: usize) -> (&str, usize) {
-    let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+fn head(text: &str, max: usize) -> (&str, usize) {
+    let end = text.char_indices().nth(max).map_or(text.len(), |(at, _)| at);
     (&text[..end], text.chars().count())
 }
 

@@ -115,8 +115,8 @@ struct ShownResult {
 /// Domain filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct DomainFilter {
-    only: Vec<String>,
-    never: Vec<String>,
+    included: Vec<String>,
+    excluded: Vec<String>,
 }
 
 impl DomainFilter {
@@ -126,8 +126,8 @@ impl DomainFilter {
         for entry in list {
             let entry = entry.trim().to_ascii_lowercase();
             let (name, names) = match entry.strip_prefix('-') {
-                Some(name) => (name, &mut domains.never),
-                None => (entry.as_str(), &mut domains.only),
+                Some(name) => (name, &mut domains.excluded),
+                None => (entry.as_str(), &mut domains.included),
             };
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
             if name.is_empty() || !name.bytes().all(is_plain) {
@@ -140,20 +140,20 @@ impl DomainFilter {
 
     /// Returns the search operators, which most engines support.
     fn operators(&self) -> String {
-        let only: Vec<String> = self.only.iter().map(|name| format!("site:{name}")).collect();
+        let only: Vec<String> = self.included.iter().map(|name| format!("site:{name}")).collect();
         let only = match only.as_slice() {
             [] => String::new(),
-            [one] => format!(" {one}"),
+            [site] => format!(" {site}"),
             several => format!(" ({})", several.join(" OR ")),
         };
-        self.never.iter().fold(only, |words, name| format!("{words} -site:{name}"))
+        self.excluded.iter().fold(only, |query, name| format!("{query} -site:{name}"))
     }
 
     /// Filters results, for engines that ignore the operators.
     fn allow(&self, host: &str) -> bool {
         let is_in =
             |name: &String| host.strip_suffix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        (self.only.is_empty() || self.only.iter().any(is_in)) && !self.never.iter().any(is_in)
+        (self.included.is_empty() || self.included.iter().any(is_in)) && !self.excluded.iter().any(is_in)
     }
 }
 
@@ -171,97 +171,97 @@ impl WebSearch {
             let here = format!("{}:{port}", url.host_str().unwrap_or_default());
             // The provider's endpoint need not be public, so it gets an exception. Redirects are not followed.
             let allow = here.parse().into_iter().collect();
-            let bounds = EgressLimits { allow, timeout: settings.timeout, redirects: 0, ..EgressLimits::default() };
-            ConfiguredProvider { egress: Egress::new(bounds, names), provider }
+            let limits = EgressLimits { allow, timeout: settings.timeout, redirects: 0, ..EgressLimits::default() };
+            ConfiguredProvider { egress: Egress::new(limits, names), provider }
         });
-        let recent = TtlCache::new(settings.cache);
-        Self { settings, provider, ambient, result_cache: recent }
+        let result_cache = TtlCache::new(settings.cache);
+        Self { settings, provider, ambient, result_cache }
     }
 
     async fn answer(
         &self,
-        (cancel, asker): (&CancellationToken, EgressCaller),
+        (cancel, caller): (&CancellationToken, EgressCaller),
         arguments: Value,
     ) -> Result<ToolResult, Error> {
-        let begun = Instant::now();
-        let asked = self.provider.as_ref().ok_or(Error::Unconfigured)?;
+        let started = Instant::now();
+        let configured = self.provider.as_ref().ok_or(Error::Unconfigured)?;
         let arguments: Args = serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
-        let words = arguments.query.trim().to_owned();
+        let query_text = arguments.query.trim().to_owned();
         let key = (self.query(&arguments)?, DomainFilter::parse(&arguments.domain_filter)?);
-        let kept = self.result_cache.get(&key);
-        let is_kept = kept.is_some();
-        let found = match kept {
+        let cached = self.result_cache.get(&key);
+        let is_cached = cached.is_some();
+        let found = match cached {
             Some(found) => found,
             None => {
-                let searched = cancel.run_until_cancelled(asked.search(asker, &key.0, &key.1)).await;
+                let searched = cancel.run_until_cancelled(configured.search(caller, &key.0, &key.1)).await;
                 let found: Arc<[ShownResult]> = searched.ok_or(Error::Stopped)??.into();
                 self.result_cache.put(key, found.clone());
                 found
             }
         };
-        let provider = asked.provider.name();
+        let provider = configured.provider.name();
         let mut details = json!({
-            "query": words,
+            "query": query_text,
             "provider": provider,
             "count": found.len(),
-            "tookMs": begun.elapsed().as_millis() as u64,
+            "tookMs": started.elapsed().as_millis() as u64,
             "results": found,
             "externalContent": {"untrusted": true, "source": "web_search"},
         });
-        if is_kept {
+        if is_cached {
             details["cached"] = json!(true);
         }
-        let said =
+        let text =
             external::frame_untrusted(&format!("a search with {provider}"), &listed(&found), &self.ambient.nonce());
-        Ok(ToolResult::text(said).with_details(details))
+        Ok(ToolResult::text(text).with_details(details))
     }
 
     /// Validates the arguments.
-    fn query(&self, asked: &Args) -> Result<SearchQuery, Error> {
-        let text = asked.query.trim().to_owned();
+    fn query(&self, args: &Args) -> Result<SearchQuery, Error> {
+        let text = args.query.trim().to_owned();
         if text.is_empty() {
             return Err(Error::Arguments("query is empty".to_owned()));
         }
         // `as` saturates, so out-of-range values become the nearest limit.
-        let count = asked.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MAX_RESULTS);
-        let country = validate_code(asked.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
-        let search_lang = validate_code(asked.search_lang.as_deref().or(asked.language.as_deref()), "search_lang")?;
-        let ui_lang = validate_code(asked.ui_lang.as_deref(), "ui_lang")?;
-        Ok(SearchQuery { text, count, country, search_lang, ui_lang, freshness: self.freshness(asked)? })
+        let count = args.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MAX_RESULTS);
+        let country = validate_code(args.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
+        let search_lang = validate_code(args.search_lang.as_deref().or(args.language.as_deref()), "search_lang")?;
+        let ui_lang = validate_code(args.ui_lang.as_deref(), "ui_lang")?;
+        Ok(SearchQuery { text, count, country, search_lang, ui_lang, freshness: self.freshness(args)? })
     }
 
-    fn freshness(&self, asked: &Args) -> Result<Option<PageAge>, Error> {
+    fn freshness(&self, args: &Args) -> Result<Option<PageAge>, Error> {
         let given =
             |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-        let (after, before) = (given(&asked.date_after), given(&asked.date_before));
-        let parsed = match (given(&asked.freshness), &after, &before) {
+        let (after, before) = (given(&args.date_after), given(&args.date_before));
+        let parsed = match (given(&args.freshness), &after, &before) {
             (None, None, None) => return Ok(None),
             (Some(freshness), None, None) => PageAge::parse(&freshness),
             (Some(_), ..) => {
-                let why = "freshness cannot be combined with date_after or date_before: use one of them";
-                return Err(Error::Arguments(why.to_owned()));
+                let reason = "freshness cannot be combined with date_after or date_before: use one of them";
+                return Err(Error::Arguments(reason.to_owned()));
             }
             (None, after, before) => {
                 let today = iso(self.ambient.now_ms()).chars().take(10).collect::<String>();
                 PageAge::between(after.as_deref().unwrap_or("1970-01-01"), before.as_deref().unwrap_or(&today))
             }
         };
-        let why =
+        let reason =
             "freshness must be pd, pw, pm, py or 2026-01-01to2026-01-31; date_after and date_before must be such dates";
-        parsed.map(Some).ok_or_else(|| Error::Arguments(why.to_owned()))
+        parsed.map(Some).ok_or_else(|| Error::Arguments(reason.to_owned()))
     }
 }
 
 impl ConfiguredProvider {
     async fn search(
         &self,
-        asker: EgressCaller,
+        caller: EgressCaller,
         query: &SearchQuery,
         domains: &DomainFilter,
     ) -> Result<Vec<ShownResult>, Error> {
         let provider = self.provider.name();
         let query = SearchQuery { text: format!("{}{}", query.text, domains.operators()), ..query.clone() };
-        let request = self.provider.request(&query).map_err(Error::Arguments)?.called_by(asker);
+        let request = self.provider.request(&query).map_err(Error::Arguments)?.called_by(caller);
         let answer = self.egress.get(&request).await?;
         let status = answer.status();
         if status != 200 {
@@ -286,12 +286,12 @@ impl ConfiguredProvider {
 }
 
 /// Strips markup: providers highlight words with HTML.
-fn strip_markup(text: &str, most: usize) -> String {
-    let text = &text[..text.floor_char_boundary(8 * most)];
+fn strip_markup(text: &str, max: usize) -> String {
+    let text = &text[..text.floor_char_boundary(8 * max)];
     if text.contains(['<', '&']) {
-        external::line(&Document::fragment(text).text(), most)
+        external::line(&Document::fragment(text).text(), max)
     } else {
-        external::line(text, most)
+        external::line(text, max)
     }
 }
 

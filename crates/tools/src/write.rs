@@ -59,9 +59,9 @@ impl Tool for Write {
 pub(crate) fn write(files: &FileAccess, call: &FileCall, arguments: Args) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let content = arguments.content.as_str();
-    let mut beneath = files.open(&call.workdir)?;
-    files.permit(&mut beneath, "write", &[(&path, Some(content))], call)?;
-    let own = [(beneath.normalize(&path)?, Some(content))];
-    files.watches.own(&call.workdir, &own, || AtomicFile::find(&beneath, &path)?.replace(content.as_bytes()))?;
+    let mut guard = files.open(&call.workdir)?;
+    files.permit(&mut guard, "write", &[(&path, Some(content))], call)?;
+    let tool_writes = [(guard.normalize(&path)?, Some(content))];
+    files.watches.own(&call.workdir, &tool_writes, || AtomicFile::find(&guard, &path)?.replace(content.as_bytes()))?;
     Ok(ToolResult::text(format!("Wrote {} bytes to {path}", content.len())))
 }

@@ -38,55 +38,56 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
         return Ok(());
     }
     let read = |name: &str| serde_json::from_str::<Value>(&fs::read_to_string(folder.join(name)).unwrap()).unwrap();
-    let bench = ToolFixture::new();
-    plant(&contents(&folder.join("before")), bench.workdir());
-    let made = if folder.join("make.json").exists() { make(&read("make.json"), bench.workdir()) } else { Vec::new() };
-    let before = contents(bench.workdir());
+    let fixture = ToolFixture::new();
+    plant(&contents(&folder.join("before")), fixture.workdir());
+    let created =
+        if folder.join("make.json").exists() { make(&read("make.json"), fixture.workdir()) } else { Vec::new() };
+    let before = contents(fixture.workdir());
 
-    let arguments = read("call.json").to_string().replace("$WORKDIR", bench.workdir().to_str().unwrap());
+    let arguments = read("call.json").to_string().replace("$WORKDIR", fixture.workdir().to_str().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if folder.join("first.json").exists() {
         for first in read("first.json").as_array().unwrap() {
-            runtime.block_on(bench.call(first[0].as_str().unwrap(), first[1].clone()));
+            runtime.block_on(fixture.call(first[0].as_str().unwrap(), first[1].clone()));
         }
     }
-    let result = runtime.block_on(bench.call(tool, serde_json::from_str(&arguments)?));
+    let result = runtime.block_on(fixture.call(tool, serde_json::from_str(&arguments)?));
     // Also kills commands that are still running.
     drop(runtime);
 
-    assert_eq!(format_result(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
+    assert_eq!(format_result(result, &fixture, read("result.json").get("details").is_some()), read("result.json"));
     let expected = if folder.join("after").exists() {
-        let made = before.into_iter().filter(|(path, _)| made.contains(path));
-        made.chain(contents(&folder.join("after"))).collect()
+        let created = before.into_iter().filter(|(path, _)| created.contains(path));
+        created.chain(contents(&folder.join("after"))).collect()
     } else {
         before
     };
-    assert_eq!(contents(bench.workdir()), expected, "the workspace afterwards");
-    bench.assert_outside_is_untouched();
+    assert_eq!(contents(fixture.workdir()), expected, "the workspace afterwards");
+    fixture.assert_outside_is_untouched();
     Ok(())
 }
 
 /// Formats a result as in `result.json`.
-fn format_result(result: ToolResult, bench: &ToolFixture, with_details: bool) -> Value {
+fn format_result(result: ToolResult, fixture: &ToolFixture, with_details: bool) -> Value {
     let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
     let pid = result.details.as_ref().map_or(Value::Null, |details| details["pid"].clone());
-    let mut told = json!({"text": text.text.replace(&format!("pid {pid}"), "pid 0")});
+    let mut actual = json!({"text": text.text.replace(&format!("pid {pid}"), "pid 0")});
     if !images.is_empty() {
-        let shown = |block: &Block| match block {
+        let format_block = |block: &Block| match block {
             Block::Image(image) => json!({"mimeType": image.mime_type, "base64": image.data.len()}),
             Block::Text(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => panic!("no image: {block:?}"),
         };
-        told["images"] = images.iter().map(shown).collect();
+        actual["images"] = images.iter().map(format_block).collect();
     }
     if result.is_error {
-        told["isError"] = json!(true);
+        actual["isError"] = json!(true);
     }
     if let Some(mut details) = result.details.filter(|_| with_details) {
         normalize(&mut details);
-        told["details"] = details;
+        actual["details"] = details;
     }
-    let told = told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR");
-    serde_json::from_str(&told.replace(bench.state().to_str().unwrap(), "$STATE")).unwrap()
+    let actual = actual.to_string().replace(fixture.workdir().to_str().unwrap(), "$WORKDIR");
+    serde_json::from_str(&actual.replace(fixture.state().to_str().unwrap(), "$STATE")).unwrap()
 }
 
 /// Replaces values that differ in every run.
@@ -107,27 +108,27 @@ fn normalize(details: &mut Value) {
 /// Creates what a list of objects with a `path` describes: a file with a `text`, repeated `times`; a hard link (`link`)
 /// to something beside the workspace; a symlink `to` something; a named `pipe`; or only a `mode`.
 fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
-    let mut made = Vec::new();
-    for thing in list.as_array().unwrap() {
-        let text = |name: &str| thing.get(name).and_then(Value::as_str);
+    let mut created = Vec::new();
+    for spec in list.as_array().unwrap() {
+        let text = |name: &str| spec.get(name).and_then(Value::as_str);
         let path = root.join(text("path").unwrap());
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         if let Some(text) = text("text") {
-            let times = thing.get("times").and_then(Value::as_u64).unwrap_or(1);
+            let times = spec.get("times").and_then(Value::as_u64).unwrap_or(1);
             fs::write(&path, text.repeat(times.try_into().unwrap())).unwrap();
         } else if let Some(link) = text("link") {
             fs::hard_link(root.join(link), &path).unwrap();
         } else if let Some(target) = text("to") {
             symlink(target, &path).unwrap();
-        } else if thing.get("pipe").is_some() {
+        } else if spec.get("pipe").is_some() {
             mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
         }
         if let Some(mode) = text("mode") {
             fs::set_permissions(&path, Permissions::from_mode(u32::from_str_radix(mode, 8).unwrap())).unwrap();
         }
-        made.push(path.strip_prefix(root).unwrap().to_owned());
+        created.push(path.strip_prefix(root).unwrap().to_owned());
     }
-    made
+    created
 }
 
 #[derive(PartialEq)]

@@ -11,7 +11,7 @@ use homard_tools::sandbox::{AccessMode, Tier};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, timeout};
 
-/// A family of processes that is hard to kill. Every member signals that it runs and stays, but only for a limited
+/// A process tree that is hard to kill. Every member signals that it runs and stays, but only for a limited
 /// time, so that a failing test does not leave it behind.
 const FAMILY: &str = "
     echo started
@@ -28,7 +28,7 @@ const MEMBERS: [&str; 5] = ["stubborn", "session", "daemon", "bare", "leader"];
 /// Longer than any test takes, shorter than a day.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for killing a whole family.
+/// Time limit for killing a whole process tree.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
@@ -39,11 +39,11 @@ fn sandboxes() -> Vec<(&'static str, ToolFixture)> {
     let limited = ToolFixture::with(&ENV, |settings| {
         settings.tier = Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()));
     });
-    let mut ways = vec![("bare", bare), ("landlock", limited)];
+    let mut variants = vec![("bare", bare), ("landlock", limited)];
     if has_namespaces("exec in namespaces") {
-        ways.push(("namespace", ToolFixture::with_env(&ENV)));
+        variants.push(("namespace", ToolFixture::with_env(&ENV)));
     }
-    ways
+    variants
 }
 
 /// Waits until a condition holds.
@@ -58,14 +58,14 @@ async fn until(is_so: impl Fn() -> bool) {
 }
 
 /// Returns the processes with the workspace as working directory, in any namespace, except zombies.
-fn live_processes(bench: &ToolFixture) -> Vec<String> {
+fn live_processes(fixture: &ToolFixture) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
+    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == fixture.workdir());
     pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
 }
 
-fn is_complete(bench: &ToolFixture) -> bool {
-    MEMBERS.iter().all(|name| bench.workdir().join(name).exists())
+fn is_complete(fixture: &ToolFixture) -> bool {
+    MEMBERS.iter().all(|name| fixture.workdir().join(name).exists())
 }
 
 fn without_duration(mut details: Value) -> Value {
@@ -82,247 +82,256 @@ fn memory() -> u64 {
 
 // Pitfall 42: the result, and so what is stored, is bounded.
 #[tokio::test]
-async fn a_flood_keeps_its_beginning_and_its_end() {
-    for (way, bench) in sandboxes() {
-        let result = bench.call("exec", json!({"command": "head -c 5000000 /dev/zero | tr '\\0' x; echo end"})).await;
+async fn long_output_keeps_its_beginning_and_end() {
+    for (sandbox, fixture) in sandboxes() {
+        let result = fixture.call("exec", json!({"command": "head -c 5000000 /dev/zero | tr '\\0' x; echo end"})).await;
         let (first, last) = ("x".repeat(100_000), "x".repeat(99_996));
         let expected = format!("{first}\n\n[4800004 bytes of output are left out here]\n\n{last}end");
-        assert_eq!(only_text(&result), (expected.as_str(), false), "{way}");
+        assert_eq!(only_text(&result), (expected.as_str(), false), "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn a_gibibyte_of_output_takes_bounded_memory() {
-    for (way, bench) in sandboxes() {
+    for (sandbox, fixture) in sandboxes() {
         let before = memory();
-        let result = bench.call("exec", json!({"command": "head -c 1073741824 /dev/zero", "yieldMs": 120_000})).await;
-        assert!(!result.is_error, "{way}: {result:?}");
+        let result = fixture.call("exec", json!({"command": "head -c 1073741824 /dev/zero", "yieldMs": 120_000})).await;
+        assert!(!result.is_error, "{sandbox}: {result:?}");
         let grown = memory().saturating_sub(before);
-        assert!(grown < 50_000, "{way}: {grown} KiB");
+        assert!(grown < 50_000, "{sandbox}: {grown} KiB");
     }
 }
 
 #[tokio::test]
-async fn an_endless_flood_ends_at_its_timeout() {
-    for (way, bench) in sandboxes() {
-        let (before, begun) = (memory(), Instant::now());
-        let result = bench.call("exec", json!({"command": "trap '' TERM PIPE; yes & yes", "timeout": 1})).await;
-        assert!(begun.elapsed() < Duration::from_secs(1) + KILL_TIMEOUT, "{way}: {:?}", begun.elapsed());
-        assert_eq!(result.details.unwrap()["stopped"], "timeout", "{way}");
-        assert!(memory().saturating_sub(before) < 50_000, "{way}");
-        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
+async fn endless_output_ends_at_the_timeout() {
+    for (sandbox, fixture) in sandboxes() {
+        let (before, started) = (memory(), Instant::now());
+        let result = fixture.call("exec", json!({"command": "trap '' TERM PIPE; yes & yes", "timeout": 1})).await;
+        assert!(started.elapsed() < Duration::from_secs(1) + KILL_TIMEOUT, "{sandbox}: {:?}", started.elapsed());
+        assert_eq!(result.details.unwrap()["stopped"], "timeout", "{sandbox}");
+        assert!(memory().saturating_sub(before) < 50_000, "{sandbox}");
+        assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox}");
     }
 }
 
 // R56.
 #[tokio::test]
-async fn a_timeout_ends_the_whole_family() {
-    for (way, bench) in sandboxes() {
-        let begun = Instant::now();
-        let result = bench.call("exec", json!({"command": FAMILY, "timeout": 3})).await;
-        assert!(begun.elapsed() < Duration::from_secs(3) + KILL_TIMEOUT, "{way}: {:?}", begun.elapsed());
-        assert!(is_complete(&bench), "{way}");
-        assert_eq!(only_text(&result), ("started\n\nCommand timed out after 3 seconds and was stopped", true), "{way}");
+async fn a_timeout_ends_the_whole_process_tree() {
+    for (sandbox, fixture) in sandboxes() {
+        let started = Instant::now();
+        let result = fixture.call("exec", json!({"command": FAMILY, "timeout": 3})).await;
+        assert!(started.elapsed() < Duration::from_secs(3) + KILL_TIMEOUT, "{sandbox}: {:?}", started.elapsed());
+        assert!(is_complete(&fixture), "{sandbox}");
+        assert_eq!(
+            only_text(&result),
+            ("started\n\nCommand timed out after 3 seconds and was stopped", true),
+            "{sandbox}"
+        );
         let expected = json!({
-            "status": "failed", "exitCode": null, "aggregated": "started", "cwd": bench.workdir(), "stopped": "timeout",
+            "status": "failed", "exitCode": null, "aggregated": "started", "cwd": fixture.workdir(), "stopped": "timeout",
         });
-        assert_eq!(without_duration(result.details.unwrap()), expected, "{way}");
-        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
+        assert_eq!(without_duration(result.details.unwrap()), expected, "{sandbox}");
+        assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox}");
     }
 }
 
 // R56.
 #[tokio::test]
-async fn a_cancel_ends_the_whole_family_soon() {
-    for (way, bench) in sandboxes() {
-        let (result, cancelled) = tokio::join!(bench.call("exec", json!({"command": FAMILY})), async {
-            until(|| is_complete(&bench)).await;
-            bench.cancel.cancel();
+async fn a_cancel_ends_the_whole_process_tree_soon() {
+    for (sandbox, fixture) in sandboxes() {
+        let (result, cancelled) = tokio::join!(fixture.call("exec", json!({"command": FAMILY})), async {
+            until(|| is_complete(&fixture)).await;
+            fixture.cancel.cancel();
             Instant::now()
         });
-        assert!(cancelled.elapsed() < KILL_TIMEOUT, "{way}: took {:?}", cancelled.elapsed());
-        assert_eq!(only_text(&result), ("started\n\nCommand was stopped, because the run was stopped", true), "{way}");
-        assert_eq!(result.details.unwrap()["stopped"], "cancel", "{way}");
-        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
+        assert!(cancelled.elapsed() < KILL_TIMEOUT, "{sandbox}: took {:?}", cancelled.elapsed());
+        assert_eq!(
+            only_text(&result),
+            ("started\n\nCommand was stopped, because the run was stopped", true),
+            "{sandbox}"
+        );
+        assert_eq!(result.details.unwrap()["stopped"], "cancel", "{sandbox}");
+        assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox}");
     }
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_takes_the_whole_family_with_it() {
-    for (_, bench) in sandboxes() {
+async fn a_dropped_call_ends_the_whole_process_tree() {
+    for (_, fixture) in sandboxes() {
         tokio::select! {
-            result = bench.call("exec", json!({"command": FAMILY})) => panic!("ended: {result:?}"),
-            () = until(|| is_complete(&bench)) => {}
+            result = fixture.call("exec", json!({"command": FAMILY})) => panic!("ended: {result:?}"),
+            () = until(|| is_complete(&fixture)) => {}
         }
-        until(|| live_processes(&bench).is_empty()).await;
+        until(|| live_processes(&fixture).is_empty()).await;
     }
 }
 
 // R56.
 #[tokio::test]
-async fn the_end_of_a_command_ends_what_it_left_behind() {
+async fn leftover_processes_are_ended_with_their_command() {
     let command = FAMILY.replace("wait", "until [ -e daemon -a -e session -a -e stubborn ]; do sleep 0.01; done");
-    for (way, bench) in sandboxes() {
-        let result = timeout(TEST_TIMEOUT, bench.call("exec", json!({"command": command}))).await.unwrap();
+    for (sandbox, fixture) in sandboxes() {
+        let result = timeout(TEST_TIMEOUT, fixture.call("exec", json!({"command": command}))).await.unwrap();
         let note =
             "\n\n[The command left processes running, which were killed. Use background for long-running processes.]";
         // Killing a sandbox's first process kills the rest, which is not counted.
-        let text = format!("started{}", if ["namespace", "landlock"].contains(&way) { "" } else { note });
-        assert_eq!(only_text(&result), (text.as_str(), false), "{way}");
-        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
+        let text = format!("started{}", if ["namespace", "landlock"].contains(&sandbox) { "" } else { note });
+        assert_eq!(only_text(&result), (text.as_str(), false), "{sandbox}");
+        assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox}");
     }
 }
 
 #[tokio::test]
-async fn a_gentle_end_is_granted() {
-    for (way, bench) in sandboxes() {
+async fn processes_get_a_grace_period() {
+    for (sandbox, fixture) in sandboxes() {
         let command = "exec 2> /dev/null; trap 'echo bye; exit 0' TERM; touch leader; while :; do sleep 0.01; done";
-        let (result, ()) = tokio::join!(bench.call("exec", json!({"command": command})), async {
-            until(|| bench.workdir().join("leader").exists()).await;
-            bench.cancel.cancel();
+        let (result, ()) = tokio::join!(fixture.call("exec", json!({"command": command})), async {
+            until(|| fixture.workdir().join("leader").exists()).await;
+            fixture.cancel.cancel();
         });
-        assert_eq!(only_text(&result), ("bye\n\nCommand was stopped, because the run was stopped", true), "{way}");
+        assert_eq!(only_text(&result), ("bye\n\nCommand was stopped, because the run was stopped", true), "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn a_cancel_leaves_other_commands_alone() {
-    for ((way, one), (_, other)) in sandboxes().into_iter().zip(sandboxes()) {
+    for ((sandbox, cancelled_fixture), (_, other)) in sandboxes().into_iter().zip(sandboxes()) {
         let command = "touch leader; until [ -e go ]; do sleep 0.01; done; echo done";
         let (ended, stayed, ()) = tokio::join!(
-            one.call("exec", json!({"command": command})),
+            cancelled_fixture.call("exec", json!({"command": command})),
             other.call("exec", json!({"command": command})),
             async {
-                until(|| [&one, &other].iter().all(|bench| bench.workdir().join("leader").exists())).await;
-                one.cancel.cancel();
-                until(|| live_processes(&one).is_empty()).await;
+                until(|| [&cancelled_fixture, &other].iter().all(|fixture| fixture.workdir().join("leader").exists()))
+                    .await;
+                cancelled_fixture.cancel.cancel();
+                until(|| live_processes(&cancelled_fixture).is_empty()).await;
                 fs::write(other.workdir().join("go"), "").unwrap();
             }
         );
         assert_eq!(
             only_text(&ended),
             ("(no output)\n\nCommand was stopped, because the run was stopped", true),
-            "{way}"
+            "{sandbox}"
         );
-        assert_eq!(only_text(&stayed), ("done", false), "{way}");
+        assert_eq!(only_text(&stayed), ("done", false), "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn nothing_is_started_once_the_run_is_stopped() {
-    let bench = ToolFixture::new();
-    bench.cancel.cancel();
-    let result = bench.call("exec", json!({"command": "echo > started"})).await;
+    let fixture = ToolFixture::new();
+    fixture.cancel.cancel();
+    let result = fixture.call("exec", json!({"command": "echo > started"})).await;
     assert_eq!(only_text(&result), ("the run was stopped before the command was started", true));
-    assert!(!bench.workdir().join("started").exists());
+    assert!(!fixture.workdir().join("started").exists());
 }
 
 #[tokio::test]
-async fn one_that_never_reads_its_input_does_not_hold_up_who_writes() {
-    for (way, bench) in sandboxes() {
+async fn a_command_that_never_reads_does_not_block_writers() {
+    for (sandbox, fixture) in sandboxes() {
         for pty in [false, true] {
             let command = json!({"command": "stty raw 2> /dev/null; sleep 60", "background": true, "pty": pty});
-            let started = bench.call("exec", command).await;
+            let started = fixture.call("exec", command).await;
             let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
             let data = "x".repeat(1_000_000);
-            let write = bench.call("process", json!({"action": "write", "sessionId": id, "data": data}));
+            let write = fixture.call("process", json!({"action": "write", "sessionId": id, "data": data}));
             let (text, is_error) = {
                 let result = timeout(TEST_TIMEOUT, write).await.unwrap();
                 (only_text(&result).0.to_owned(), result.is_error)
             };
-            assert!(is_error && text.contains("the command does not read its input"), "{way} {pty}: {text}");
-            bench.call("process", json!({"action": "kill", "sessionId": id})).await;
-            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {pty}");
+            assert!(is_error && text.contains("the command does not read its input"), "{sandbox} {pty}: {text}");
+            fixture.call("process", json!({"action": "kill", "sessionId": id})).await;
+            assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox} {pty}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_killed_family_in_the_background_is_gone_when_the_answer_comes() {
-    for (way, bench) in sandboxes() {
+async fn a_killed_background_process_tree_has_ended_when_kill_returns() {
+    for (sandbox, fixture) in sandboxes() {
         for pty in [false, true] {
             for name in MEMBERS {
-                fs::remove_file(bench.workdir().join(name)).ok();
+                fs::remove_file(fixture.workdir().join(name)).ok();
             }
-            let started = bench.call("exec", json!({"command": FAMILY, "background": true, "pty": pty})).await;
+            let started = fixture.call("exec", json!({"command": FAMILY, "background": true, "pty": pty})).await;
             let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
-            until(|| is_complete(&bench)).await;
-            let killed = bench.call("process", json!({"action": "kill", "sessionId": id})).await;
-            assert_eq!(only_text(&killed), (format!("Killed session {id}.").as_str(), false), "{way} {pty}");
-            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {pty}");
+            until(|| is_complete(&fixture)).await;
+            let killed = fixture.call("process", json!({"action": "kill", "sessionId": id})).await;
+            assert_eq!(only_text(&killed), (format!("Killed session {id}.").as_str(), false), "{sandbox} {pty}");
+            assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox} {pty}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_command_in_the_background_outlives_the_run_but_not_its_timeout() {
-    for (way, bench) in sandboxes() {
+    for (sandbox, fixture) in sandboxes() {
         let command = json!({"command": "trap '' TERM; sleep 60", "background": true, "timeout": 1});
-        let started = bench.call("exec", command).await;
-        bench.cancel.cancel();
-        assert_eq!(started.details.unwrap()["status"], "running", "{way}");
-        until(|| !live_processes(&bench).is_empty()).await;
-        until(|| live_processes(&bench).is_empty()).await;
+        let started = fixture.call("exec", command).await;
+        fixture.cancel.cancel();
+        assert_eq!(started.details.unwrap()["status"], "running", "{sandbox}");
+        until(|| !live_processes(&fixture).is_empty()).await;
+        until(|| live_processes(&fixture).is_empty()).await;
     }
 }
 
 #[tokio::test]
 async fn a_session_does_not_see_the_commands_of_another() {
-    let bench = ToolFixture::new();
-    let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
+    let fixture = ToolFixture::new();
+    let started = fixture.call("exec", json!({"command": "sleep 60", "background": true})).await;
     assert_eq!(started.details.unwrap()["sessionId"], "amber-reef");
     let other = SessionKey::parse("agent:main:other", &AgentId::main()).unwrap();
-    let list = bench.call_from(other.clone(), "process", json!({"action": "list"})).await;
+    let list = fixture.call_from(other.clone(), "process", json!({"action": "list"})).await;
     assert_eq!(only_text(&list), ("No commands in the background.", false));
     for action in ["poll", "log", "write", "submit", "kill", "clear", "remove"] {
         let arguments = json!({"action": action, "sessionId": "amber-reef"});
-        let result = bench.call_from(other.clone(), "process", arguments).await;
+        let result = fixture.call_from(other.clone(), "process", arguments).await;
         let expected = "session amber-reef does not exist: use the action list to see the sessions";
         assert_eq!(only_text(&result), (expected, true), "{action}");
     }
 }
 
 #[tokio::test]
-async fn a_session_that_ends_takes_its_commands_with_it() {
+async fn the_commands_of_a_session_end_with_it() {
     let mut background = None;
-    let bench = ToolFixture::with(&ENV, |settings| background = Some(settings.background.clone()));
+    let fixture = ToolFixture::with(&ENV, |settings| background = Some(settings.background.clone()));
     let background = background.unwrap();
-    bench.call("exec", json!({"command": FAMILY, "background": true})).await;
-    until(|| is_complete(&bench)).await;
+    fixture.call("exec", json!({"command": FAMILY, "background": true})).await;
+    until(|| is_complete(&fixture)).await;
     let session = AgentId::main().main_session();
     assert_eq!(background.count(&session), 1);
     background.kill_session(&session).await;
-    assert_eq!((live_processes(&bench), background.count(&session)), (Vec::new(), 0));
+    assert_eq!((live_processes(&fixture), background.count(&session)), (Vec::new(), 0));
 }
 
 #[tokio::test]
-async fn what_is_over_is_forgotten_after_a_while() {
-    let bench = ToolFixture::with(&ENV, |settings| settings.keep_finished = Duration::from_millis(1));
-    bench.call("exec", json!({"command": "true", "background": true})).await;
-    bench.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
-    let begun = Instant::now();
-    until(|| begun.elapsed() > Duration::from_millis(2)).await;
-    let list = bench.call("process", json!({"action": "list"})).await;
+async fn finished_commands_are_evicted() {
+    let fixture = ToolFixture::with(&ENV, |settings| settings.keep_finished = Duration::from_millis(1));
+    fixture.call("exec", json!({"command": "true", "background": true})).await;
+    fixture.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
+    let started = Instant::now();
+    until(|| started.elapsed() > Duration::from_millis(2)).await;
+    let list = fixture.call("process", json!({"action": "list"})).await;
     assert_eq!(only_text(&list), ("No commands in the background.", false));
 }
 
 #[tokio::test]
-async fn a_session_may_not_have_too_many_commands_at_work() {
-    let bench = ToolFixture::with(&ENV, |settings| settings.sandbox.mode = AccessMode::Full);
+async fn a_session_has_a_limit_of_running_commands() {
+    let fixture = ToolFixture::with(&ENV, |settings| settings.sandbox.mode = AccessMode::Full);
     for _ in 0..32 {
-        let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
+        let started = fixture.call("exec", json!({"command": "sleep 60", "background": true})).await;
         assert!(!started.is_error, "{started:?}");
     }
-    let refused = bench.call("exec", json!({"command": "true"})).await;
+    let refused = fixture.call("exec", json!({"command": "true"})).await;
     let expected = "32 commands of this session are already running: use process to stop some";
     assert_eq!(only_text(&refused), (expected, true));
 }
 
 #[test]
 fn the_tools_have_the_names_and_parameters_of_openclaw() {
-    let bench = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let parameters = |tool: &str| {
-        let spec = bench.tool(tool).spec();
+        let spec = fixture.tool(tool).spec();
         spec.parameters["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
     };
     let exec = "command workdir env yieldMs background timeout pty elevated host security ask node";
@@ -332,19 +341,19 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
 }
 
 #[tokio::test]
-async fn where_nothing_goes_on_in_the_background_every_call_waits_for_the_end() {
-    let bench = ToolFixture::with(&ENV, |settings| settings.background_after = None);
+async fn without_background_commands_every_call_waits_for_the_end() {
+    let fixture = ToolFixture::with(&ENV, |settings| settings.background_after = None);
     let note = "[The command ran to completion: background commands are not available here.]";
     // It would wait forever for input that never comes.
-    for (asked, is_told) in [(json!({"background": true}), true), (json!({"yieldMs": 10}), true), (json!({}), false)] {
+    for (extra, has_note) in [(json!({"background": true}), true), (json!({"yieldMs": 10}), true), (json!({}), false)] {
         let mut arguments = json!({"command": "cat; sleep 0.1; echo done"});
-        arguments.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
-        let result = timeout(TEST_TIMEOUT, bench.call("exec", arguments)).await.unwrap();
-        let expected = if is_told { format!("done\n\n{note}") } else { "done".to_owned() };
-        assert_eq!(only_text(&result), (expected.as_str(), false), "{asked}");
+        arguments.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let result = timeout(TEST_TIMEOUT, fixture.call("exec", arguments)).await.unwrap();
+        let expected = if has_note { format!("done\n\n{note}") } else { "done".to_owned() };
+        assert_eq!(only_text(&result), (expected.as_str(), false), "{extra}");
     }
-    let late = bench.call("exec", json!({"command": "sleep 60", "timeout": 0.2, "background": true})).await;
-    assert!(late.is_error && only_text(&late).0.contains("timed out"), "{late:?}");
-    let list = bench.call("process", json!({"action": "list"})).await;
+    let timed_out = fixture.call("exec", json!({"command": "sleep 60", "timeout": 0.2, "background": true})).await;
+    assert!(timed_out.is_error && only_text(&timed_out).0.contains("timed out"), "{timed_out:?}");
+    let list = fixture.call("process", json!({"action": "list"})).await;
     assert_eq!(only_text(&list), ("No commands in the background.", false));
 }

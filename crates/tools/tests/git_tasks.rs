@@ -84,12 +84,12 @@ const SETS_UPSTREAM: &str = "push a new branch";
 
 #[tokio::test]
 async fn c2_ordinary_git_tasks_need_no_approval() {
-    let mut benches = vec![("tier B", ToolFixture::with(&ENV, |settings| settings.tier = Some(limited())))];
+    let mut fixtures = vec![("tier B", ToolFixture::with(&ENV, |settings| settings.tier = Some(limited())))];
     if has_namespaces("c2_ordinary_git_tasks_need_no_approval") {
-        benches.push(("tier A", ToolFixture::new()));
+        fixtures.push(("tier A", ToolFixture::new()));
     }
-    for (tier, bench) in benches {
-        let failed = failed_tasks(&bench).await;
+    for (tier, fixture) in fixtures {
+        let failed = failed_tasks(&fixture).await;
         assert!(failed.is_empty(), "{tier}: {} of {} tasks failed:\n{}", failed.len(), TASKS.len(), failed.join("\n"));
     }
 }
@@ -99,13 +99,13 @@ fn limited() -> Tier {
 }
 
 /// Runs all tasks; returns those that failed or lost files to the quarantine.
-async fn failed_tasks(bench: &ToolFixture) -> Vec<String> {
+async fn failed_tasks(fixture: &ToolFixture) -> Vec<String> {
     let identity = ["AUTHOR", "COMMITTER"]
         .map(|role| [(format!("GIT_{role}_NAME"), "Ann"), (format!("GIT_{role}_EMAIL"), "ann@example.com")])
         .concat();
     let prepared = Command::new("bash")
         .args(["-ec", PREPARE])
-        .current_dir(bench.workdir())
+        .current_dir(fixture.workdir())
         .envs(identity.iter().map(|(name, value)| (name.as_str(), *value)))
         .envs([
             ("GIT_CONFIG_COUNT", "1"),
@@ -118,9 +118,9 @@ async fn failed_tasks(bench: &ToolFixture) -> Vec<String> {
     let exports: String = identity.iter().map(|(name, value)| format!("export {name}={value}; ")).collect();
     let mut failed = Vec::new();
     for (task, command) in TASKS {
-        let result = bench.call("exec", json!({"command": format!("{exports}({command}) && echo finished")})).await;
+        let result = fixture.call("exec", json!({"command": format!("{exports}({command}) && echo finished")})).await;
         let text = only_text(&result).0;
-        let is_touched = ["The sandbox quarantined", "The sandbox restored"].iter().any(|said| text.contains(said));
+        let is_touched = ["The sandbox quarantined", "The sandbox restored"].iter().any(|note| text.contains(note));
         if !text.lines().any(|line| line == "finished") || (is_touched && task != SETS_UPSTREAM) {
             failed.push(format!("{task}: {text}"));
         }

@@ -96,19 +96,19 @@ fn put(path: &Path, text: &str) {
 
 /// Returns a bench for each tier that works here, whose home directory contains all of the above. `workspace` is below
 /// it.
-fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&'static str, ToolFixture)> {
+fn fixtures(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&'static str, ToolFixture)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let mut all = vec![("tier B", Some(limited))];
     if has_namespaces("the view of the home directory in namespaces") {
         all.push(("tier A", None));
     }
-    let make = |(way, tier): (&'static str, Option<Tier>)| {
+    let make = |(sandbox, tier): (&'static str, Option<Tier>)| {
         let outside = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let top = outside.path().canonicalize().unwrap();
         // `ToolFixture` works in the folder `workspace`.
         let home = if workspace.is_empty() { top.join("workspace") } else { top };
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", home.to_str().unwrap())];
-        let bench = ToolFixture::below(outside, &env, |settings| {
+        let fixture = ToolFixture::below(outside, &env, |settings| {
             settings.tier = tier;
             settings.sandbox.state_dir = Some(home.join(".homard"));
             change(&home, settings);
@@ -121,114 +121,120 @@ fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&
         }
         put(&home.join("taxes.txt"), "plain");
         put(&home.join(".homard/gateway-token"), "canary");
-        (way, bench)
+        (sandbox, fixture)
     };
     all.into_iter().map(make).collect()
 }
 
-async fn run(bench: &ToolFixture, command: &str) -> String {
-    let result = bench.call("exec", json!({"command": command})).await;
+async fn run(fixture: &ToolFixture, command: &str) -> String {
+    let result = fixture.call("exec", json!({"command": command})).await;
     only_text(&result).0.to_owned()
 }
 
 /// Returns the files of the home directory among `names` that a command can read.
-async fn readable(bench: &ToolFixture, names: &[&str]) -> Vec<String> {
+async fn readable(fixture: &ToolFixture, names: &[&str]) -> Vec<String> {
     let command = format!("for f in {}; do cat ~/$f > /dev/null 2>&1 && echo $f; done; true", names.join(" "));
-    run(bench, &command).await.lines().filter(|line| *line != "(no output)").map(ToOwned::to_owned).collect()
+    run(fixture, &command).await.lines().filter(|line| *line != "(no output)").map(ToOwned::to_owned).collect()
 }
 
 // A13.
 #[tokio::test]
 async fn m8_commands_read_no_credential_file_of_the_home_directory() {
-    for (way, bench) in benches("workspace", |_, _| {}) {
-        assert_eq!(readable(&bench, &CREDENTIALS).await, Vec::<String>::new(), "{way}");
-        assert_eq!(readable(&bench, &["taxes.txt", ".homard/gateway-token"]).await, Vec::<String>::new(), "{way}");
-        let found = run(&bench, "grep -rl canary ~ /proc/self/root/$HOME 2> /dev/null; true").await;
-        assert_eq!(found, "(no output)", "{way}");
+    for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
+        assert_eq!(readable(&fixture, &CREDENTIALS).await, Vec::<String>::new(), "{sandbox}");
+        assert_eq!(
+            readable(&fixture, &["taxes.txt", ".homard/gateway-token"]).await,
+            Vec::<String>::new(),
+            "{sandbox}"
+        );
+        let found = run(&fixture, "grep -rl canary ~ /proc/self/root/$HOME 2> /dev/null; true").await;
+        assert_eq!(found, "(no output)", "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn m8_commands_read_toolchains_and_caches_but_do_not_change_them() {
-    for (way, bench) in benches("workspace", |_, _| {}) {
-        assert_eq!(readable(&bench, &DEVELOPMENT).await, DEVELOPMENT, "{way}");
-        run(&bench, "for f in ~/.cargo/bin/tool ~/.local/bin/tool ~/new ~/.cargo/new; do echo x > $f; done").await;
-        assert_eq!(fs::read_to_string(bench.outside().join(".local/bin/tool")).unwrap(), "tool", "{way}");
-        assert!(!bench.outside().join("new").exists() && !bench.outside().join(".cargo/new").exists(), "{way}");
+    for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
+        assert_eq!(readable(&fixture, &DEVELOPMENT).await, DEVELOPMENT, "{sandbox}");
+        run(&fixture, "for f in ~/.cargo/bin/tool ~/.local/bin/tool ~/new ~/.cargo/new; do echo x > $f; done").await;
+        assert_eq!(fs::read_to_string(fixture.outside().join(".local/bin/tool")).unwrap(), "tool", "{sandbox}");
+        assert!(!fixture.outside().join("new").exists() && !fixture.outside().join(".cargo/new").exists(), "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn m8_git_commits_with_the_identity_of_the_user() {
-    for (way, bench) in benches("workspace", |_, _| {}) {
+    for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
         let config = "[user]\n\tname = Ann\n\temail = ann@example.com\n";
         // As with dotfiles kept in a repository.
-        put(&bench.outside().join("dotfiles/gitconfig"), config);
-        symlink("dotfiles/gitconfig", bench.outside().join(".gitconfig")).unwrap();
-        fs::remove_dir_all(bench.outside().join(".config/git")).unwrap();
+        put(&fixture.outside().join("dotfiles/gitconfig"), config);
+        symlink("dotfiles/gitconfig", fixture.outside().join(".gitconfig")).unwrap();
+        fs::remove_dir_all(fixture.outside().join(".config/git")).unwrap();
         let command = "git init -q -b main && echo a > a && git add a && git commit -qm one && git log --format=%an";
-        assert_eq!(run(&bench, command).await, "Ann", "{way}");
-        assert_eq!(readable(&bench, &["dotfiles/other"]).await, Vec::<String>::new(), "{way}");
+        assert_eq!(run(&fixture, command).await, "Ann", "{sandbox}");
+        assert_eq!(readable(&fixture, &["dotfiles/other"]).await, Vec::<String>::new(), "{sandbox}");
     }
 }
 
 #[tokio::test]
-async fn m8_the_owner_opens_more_of_the_home_directory() {
+async fn m8_the_owner_can_make_more_of_the_home_directory_visible() {
     let opened = ["docs/a.txt", ".config/gh/hosts.yml"];
     let closed = ["docs/.key", "taxes.txt", ".config/hub", ".ssh/id_ed25519"];
-    for (way, bench) in benches("workspace", |home, settings| {
+    for (sandbox, fixture) in fixtures("workspace", |home, settings| {
         put(&home.join("docs/a.txt"), "a");
         put(&home.join("docs/.key"), "canary");
         put(&home.join(".config/gh/hosts.yml"), "a");
         settings.sandbox.extra_read = vec![home.join("docs"), home.join(".config/gh")];
         settings.sandbox.masked = vec![home.join("docs/.key")];
     }) {
-        assert_eq!(readable(&bench, &opened).await, opened, "{way}");
-        assert_eq!(readable(&bench, &closed).await, Vec::<String>::new(), "{way}");
+        assert_eq!(readable(&fixture, &opened).await, opened, "{sandbox}");
+        assert_eq!(readable(&fixture, &closed).await, Vec::<String>::new(), "{sandbox}");
     }
     // The whole home directory is opened, but known credentials stay hidden.
-    for (way, bench) in benches("workspace", |home, settings| settings.sandbox.extra_read = vec![home.to_owned()]) {
-        let found = readable(&bench, &["taxes.txt", ".boto", ".ssh/id_ed25519", ".homard/gateway-token"]).await;
-        assert_eq!(found, ["taxes.txt", ".boto"], "{way}");
+    for (sandbox, fixture) in
+        fixtures("workspace", |home, settings| settings.sandbox.extra_read = vec![home.to_owned()])
+    {
+        let found = readable(&fixture, &["taxes.txt", ".boto", ".ssh/id_ed25519", ".homard/gateway-token"]).await;
+        assert_eq!(found, ["taxes.txt", ".boto"], "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn m8_a_home_directory_that_is_the_workspace_shows_no_hidden_files() {
-    for (way, bench) in benches("", |_, _| {}) {
+    for (sandbox, fixture) in fixtures("", |_, _| {}) {
         for name in CREDENTIALS.into_iter().chain([".homard/gateway-token"]) {
-            let read = bench.call("read", json!({"path": name})).await;
-            assert!(only_text(&read).0.contains("is hidden from tools"), "{way} {name}: {read:?}");
+            let read = fixture.call("read", json!({"path": name})).await;
+            assert!(only_text(&read).0.contains("is hidden from tools"), "{sandbox} {name}: {read:?}");
         }
         for path in [".tmux.conf", ".config/nvim/init.vim", ".cargo/bin/tool", ".gitconfig"] {
-            let wrote = bench.call("write", json!({"path": path, "content": "evil"})).await;
-            assert!(wrote.is_error, "{way} {path}: {wrote:?}");
+            let written = fixture.call("write", json!({"path": path, "content": "evil"})).await;
+            assert!(written.is_error, "{sandbox} {path}: {written:?}");
         }
-        let own = bench.call("read", json!({"path": ".cargo/config.toml"})).await;
-        assert_eq!(only_text(&own), ("tool", false), "{way}");
-        let plain = bench.call("edit", json!({"path": "taxes.txt", "oldText": "plain", "newText": "plainly"})).await;
-        assert!(!plain.is_error, "{way}: {plain:?}");
-        assert_eq!(readable(&bench, &CREDENTIALS).await, Vec::<String>::new(), "{way}");
-        assert_eq!(readable(&bench, &DEVELOPMENT).await, DEVELOPMENT, "{way}");
-        assert_eq!(readable(&bench, &["taxes.txt"]).await, ["taxes.txt"], "{way}");
-        run(&bench, "echo evil > ~/.cargo/bin/tool; echo evil > ~/.local/bin/new; echo evil > ~/.tmux.conf").await;
-        assert_eq!(fs::read_to_string(bench.workdir().join(".cargo/bin/tool")).unwrap(), "tool", "{way}");
-        assert!(!bench.workdir().join(".local/bin/new").exists(), "{way}");
-        assert!(!bench.workdir().join(".tmux.conf").exists(), "{way}");
+        let read_config = fixture.call("read", json!({"path": ".cargo/config.toml"})).await;
+        assert_eq!(only_text(&read_config), ("tool", false), "{sandbox}");
+        let edited = fixture.call("edit", json!({"path": "taxes.txt", "oldText": "plain", "newText": "plainly"})).await;
+        assert!(!edited.is_error, "{sandbox}: {edited:?}");
+        assert_eq!(readable(&fixture, &CREDENTIALS).await, Vec::<String>::new(), "{sandbox}");
+        assert_eq!(readable(&fixture, &DEVELOPMENT).await, DEVELOPMENT, "{sandbox}");
+        assert_eq!(readable(&fixture, &["taxes.txt"]).await, ["taxes.txt"], "{sandbox}");
+        run(&fixture, "echo evil > ~/.cargo/bin/tool; echo evil > ~/.local/bin/new; echo evil > ~/.tmux.conf").await;
+        assert_eq!(fs::read_to_string(fixture.workdir().join(".cargo/bin/tool")).unwrap(), "tool", "{sandbox}");
+        assert!(!fixture.workdir().join(".local/bin/new").exists(), "{sandbox}");
+        assert!(!fixture.workdir().join(".tmux.conf").exists(), "{sandbox}");
     }
 }
 
 #[tokio::test]
 async fn m8_a_masked_file_in_the_workspace_is_hidden() {
-    for (way, bench) in benches("workspace", |home, settings| {
+    for (sandbox, fixture) in fixtures("workspace", |home, settings| {
         settings.sandbox.masked = vec![home.join("workspace/keys"), home.join("workspace/deep/.env")];
     }) {
-        put(&bench.workdir().join("keys/a"), "canary");
-        put(&bench.workdir().join("deep/.env"), "canary");
-        put(&bench.workdir().join("deep/a"), "plain");
-        let text = run(&bench, "cat keys/a deep/.env; cat deep/a; echo changed > deep/a").await;
-        assert!(!text.contains("canary") && text.contains("plain"), "{way}: {text}");
-        assert_eq!(fs::read_to_string(bench.workdir().join("deep/a")).unwrap(), "changed\n", "{way}");
+        put(&fixture.workdir().join("keys/a"), "canary");
+        put(&fixture.workdir().join("deep/.env"), "canary");
+        put(&fixture.workdir().join("deep/a"), "plain");
+        let text = run(&fixture, "cat keys/a deep/.env; cat deep/a; echo changed > deep/a").await;
+        assert!(!text.contains("canary") && text.contains("plain"), "{sandbox}: {text}");
+        assert_eq!(fs::read_to_string(fixture.workdir().join("deep/a")).unwrap(), "changed\n", "{sandbox}");
     }
 }
 
@@ -240,8 +246,8 @@ fn git(folder: &Path, arguments: &[&str]) {
 
 #[tokio::test]
 async fn m8_the_repository_around_a_workspace_can_be_read() {
-    for (way, bench) in benches("workspace", |_, _| {}) {
-        let home = bench.outside().canonicalize().unwrap();
+    for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
+        let home = fixture.outside().canonicalize().unwrap();
         let project = home.join("projects/one");
         put(&project.join("Cargo.toml"), "whole");
         put(&project.join("part/a"), "a");
@@ -256,29 +262,29 @@ async fn m8_the_repository_around_a_workspace_can_be_read() {
             (home.join("projects/tree"), "first"),
             (home.join("projects/evil"), "(no output)"),
         ] {
-            let mut cx = bench.cx(homard_proto::AgentId::main().main_session());
+            let mut cx = fixture.cx(homard_proto::AgentId::main().main_session());
             cx.workdir = folder.clone();
             let command = "exec 2> /dev/null; cat ../Cargo.toml && echo; git log --format=%s; cat ~/.kube/config; true";
-            let result = bench.tool("exec").call(cx, json!({"command": command})).await;
-            assert_eq!(only_text(&result).0, expected, "{way} {}", folder.display());
+            let result = fixture.tool("exec").call(cx, json!({"command": command})).await;
+            assert_eq!(only_text(&result).0, expected, "{sandbox} {}", folder.display());
         }
     }
 }
 
 #[tokio::test]
 async fn m8_a_workspace_behind_a_link_can_be_used_by_its_name() {
-    for (way, bench) in benches("workspace", |home, settings| {
+    for (sandbox, fixture) in fixtures("workspace", |home, settings| {
         settings.sandbox.extra_read = vec![home.join("projects"), home.join("projects/one")];
     }) {
         let elsewhere = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         put(&elsewhere.path().join("one/a"), "a");
         put(&elsewhere.path().join("two/b"), "b");
-        let home = bench.outside().canonicalize().unwrap();
+        let home = fixture.outside().canonicalize().unwrap();
         symlink(elsewhere.path(), home.join("projects")).unwrap();
-        let mut cx = bench.cx(homard_proto::AgentId::main().main_session());
+        let mut cx = fixture.cx(homard_proto::AgentId::main().main_session());
         cx.workdir = home.join("projects/one");
         let command = "cat a ~/projects/one/a ~/projects/two/b && echo c > ~/projects/one/c && cat c";
-        let result = bench.tool("exec").call(cx, json!({"command": command})).await;
-        assert_eq!(only_text(&result), ("aabc", false), "{way}");
+        let result = fixture.tool("exec").call(cx, json!({"command": command})).await;
+        assert_eq!(only_text(&result), ("aabc", false), "{sandbox}");
     }
 }

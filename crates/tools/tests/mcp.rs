@@ -55,8 +55,8 @@ fn tool(servers: &McpServers, name: &str) -> Arc<dyn Tool> {
 }
 
 async fn call(servers: &McpServers, name: &str, arguments: Value) -> ToolResult {
-    let bench = ToolFixture::new();
-    tool(servers, name).call(bench.cx(AgentId::main().main_session()), arguments).await
+    let fixture = ToolFixture::new();
+    tool(servers, name).call(fixture.cx(AgentId::main().main_session()), arguments).await
 }
 
 /// True if a process is alive and not a zombie.
@@ -71,8 +71,8 @@ async fn the_tools_of_a_server_are_listed_by_its_name() {
         return;
     }
     let servers = ready(vec![stdio("my fake", None)]).await;
-    let own = ["crash", "echo", "environment", "fail", "grow", "hang", "picture", "refuse", "spawn"];
-    assert_eq!(names(&servers), own.map(|name| format!("my-fake__{name}")));
+    let tool_names = ["crash", "echo", "environment", "fail", "grow", "hang", "picture", "refuse", "spawn"];
+    assert_eq!(names(&servers), tool_names.map(|name| format!("my-fake__{name}")));
     let echo = tool(&servers, "my-fake__echo");
     assert_eq!(echo.class(), ToolClass::Effect);
     assert_eq!(echo.spec().description, "Says it again.");
@@ -85,7 +85,7 @@ async fn the_tools_of_a_server_are_listed_by_its_name() {
         name: "my fake".to_owned(),
         state: ServerState::Ready,
         server: Some("fake 1".to_owned()),
-        tools: own.map(str::to_owned).to_vec(),
+        tools: tool_names.map(str::to_owned).to_vec(),
         error: None,
         cooldown: None,
     };
@@ -94,7 +94,7 @@ async fn the_tools_of_a_server_are_listed_by_its_name() {
 }
 
 #[tokio::test]
-async fn only_tools_that_are_wanted_are_listed() {
+async fn only_selected_tools_are_listed() {
     if !has_node("only tools that are wanted are listed") {
         return;
     }
@@ -107,7 +107,7 @@ async fn only_tools_that_are_wanted_are_listed() {
 }
 
 #[tokio::test]
-async fn answers_are_told_as_they_are() {
+async fn answers_are_returned_unchanged() {
     if !has_node("answers are told as they are") {
         return;
     }
@@ -132,13 +132,13 @@ async fn a_server_sees_only_the_environment_that_it_is_given() {
         return;
     }
     let servers = ready(vec![stdio("a", None)]).await;
-    let told = call(&servers, "a__environment", json!({})).await;
-    assert_eq!(only_text(&told), ("HOMARD_EXEC KEY PATH in /", false));
+    let result = call(&servers, "a__environment", json!({})).await;
+    assert_eq!(only_text(&result), ("HOMARD_EXEC KEY PATH in /", false));
     servers.close().await;
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_is_started_again_at_the_next_call() {
+async fn a_server_that_exited_is_restarted_at_the_next_call() {
     if !has_node("a server that went away is started again at the next call") {
         return;
     }
@@ -159,7 +159,7 @@ async fn a_server_that_went_away_is_started_again_at_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_again_and_again_is_left_alone() {
+async fn a_server_that_keeps_exiting_is_put_in_cooldown() {
     if !has_node("a server that goes away again and again is left alone") {
         return;
     }
@@ -167,8 +167,8 @@ async fn a_server_that_goes_away_again_and_again_is_left_alone() {
     for _ in 0..5 {
         call(&servers, "a__crash", json!({})).await;
     }
-    let rests = call(&servers, "a__echo", json!({"text": "x"})).await;
-    let (text, is_error) = only_text(&rests);
+    let in_cooldown = call(&servers, "a__echo", json!({"text": "x"})).await;
+    let (text, is_error) = only_text(&in_cooldown);
     assert!(is_error && text.contains("in cooldown for another"), "{text}");
     assert!(servers.status()[0].cooldown.is_some());
     servers.close().await;
@@ -182,9 +182,9 @@ async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
     let mut setup = stdio("a", None);
     setup.call_timeout = Duration::from_millis(200);
     let servers = ready(vec![setup]).await;
-    let slow = call(&servers, "a__hang", json!({})).await;
+    let timed_out = call(&servers, "a__hang", json!({})).await;
     assert_eq!(
-        only_text(&slow),
+        only_text(&timed_out),
         (
             "call to MCP server a failed: no response within 200ms. It is unknown whether the call was \
              carried out",
@@ -194,15 +194,15 @@ async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
     servers.close().await;
 
     let servers = ready(vec![stdio("a", None)]).await;
-    let bench = ToolFixture::new();
-    bench.cancel.cancel();
-    let stopped = tool(&servers, "a__hang").call(bench.cx(AgentId::main().main_session()), json!({})).await;
+    let fixture = ToolFixture::new();
+    fixture.cancel.cancel();
+    let stopped = tool(&servers, "a__hang").call(fixture.cx(AgentId::main().main_session()), json!({})).await;
     assert_eq!(only_text(&stopped), ("the run was stopped before the MCP server answered", true));
     servers.close().await;
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_any_more_is_started_again() {
+async fn an_unresponsive_server_is_restarted() {
     if !has_node("a server that does not answer any more is started again") {
         return;
     }
@@ -222,7 +222,7 @@ async fn a_server_that_does_not_answer_any_more_is_started_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_server() {
+async fn closing_leaves_no_server_process() {
     if !has_node("nothing is left of a server") {
         return;
     }
@@ -232,8 +232,8 @@ async fn nothing_is_left_of_a_server() {
     assert!(is_alive(&pid), "it is no test without a process");
     servers.close().await;
     assert!(!is_alive(&pid));
-    let late = call(&servers, "a__echo", json!({"text": "x"})).await;
-    assert!(late.is_error, "{late:?}");
+    let after_close = call(&servers, "a__echo", json!({"text": "x"})).await;
+    assert!(after_close.is_error, "{after_close:?}");
 }
 
 #[tokio::test]
@@ -272,15 +272,15 @@ async fn a_server_that_never_answers_is_ended_at_its_timeout() {
     let servers = ready(vec![setup]).await;
     assert_eq!(servers.status()[0].error.as_deref(), Some("no response within 300ms"));
     servers.close().await;
-    let is_it = |pid: &String| {
+    let is_server = |pid: &String| {
         fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(gate.to_str().unwrap()))
     };
     let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert_eq!(processes.filter(is_it).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(processes.filter(is_server).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_list_that_grows_is_told() {
+async fn a_changed_tool_list_is_published() {
     if !has_node("a list that grows is told") {
         return;
     }
@@ -294,7 +294,7 @@ async fn a_list_that_grows_is_told() {
 }
 
 #[tokio::test]
-async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
+async fn unusable_servers_are_reported_and_do_not_block_others() {
     if !has_node("servers that cannot be used are told and hold nobody up") {
         return;
     }
@@ -344,7 +344,7 @@ impl Drop for HttpServerProcess {
 }
 
 #[tokio::test]
-async fn a_server_on_the_web_is_called_like_any_other() {
+async fn an_http_server_is_called_like_any_other() {
     if !has_node("a server on the web is called like any other") {
         return;
     }
@@ -357,7 +357,7 @@ async fn a_server_on_the_web_is_called_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
+async fn an_http_server_that_refuses_or_redirects_is_down() {
     if !has_node("a server on the web that refuses or sends on is down") {
         return;
     }
@@ -365,13 +365,13 @@ async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
     let servers = ready(vec![web.setup("/mcp", "wrong-key"), web.setup("/moved", "open")]).await;
     let status = servers.status();
     assert!(status.iter().all(|status| status.state == ServerState::Down), "{status:?}");
-    let told = format!("{status:?}");
-    assert!(!told.contains("wrong-key"), "{told}");
+    let status_text = format!("{status:?}");
+    assert!(!status_text.contains("wrong-key"), "{status_text}");
     servers.close().await;
 }
 
 #[tokio::test]
-async fn another_setup_for_one_server_leaves_the_others_alone() {
+async fn a_new_setup_for_one_server_does_not_affect_the_others() {
     if !has_node("another setup for one server leaves the others alone") {
         return;
     }
@@ -385,26 +385,26 @@ async fn another_setup_for_one_server_leaves_the_others_alone() {
     other.include = vec!["echo".to_owned()];
     servers.set(vec![stdio("a", None), other]);
     servers.settled(TEST_TIMEOUT).await;
-    let named: Vec<_> = names(&servers).into_iter().filter(|name| !name.starts_with("a__")).collect();
-    assert_eq!(named, ["b__echo"]);
+    let other_names: Vec<_> = names(&servers).into_iter().filter(|name| !name.starts_with("a__")).collect();
+    assert_eq!(other_names, ["b__echo"]);
     assert_eq!(only_text(&call(&servers, "a__echo", json!({"text": "still here"})).await), ("still here", false));
     // Their child processes are killed with them.
-    let gone = async {
+    let removed = async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while is_alive(&pids[1]) || is_alive(&pids[2]) {
             tick.tick().await;
         }
     };
-    tokio::time::timeout(TEST_TIMEOUT, gone).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, removed).await.unwrap();
     assert!(is_alive(&pids[0]), "a stays as it was");
-    let late = b.0.call(ToolFixture::new().cx(AgentId::main().main_session()), json!({})).await;
-    let told = "call to MCP server b failed: cannot start or reach the server: the server was removed, or the gateway is stopping";
-    assert_eq!(only_text(&late), (told, true));
+    let late_call = b.0.call(ToolFixture::new().cx(AgentId::main().main_session()), json!({})).await;
+    let expected = "call to MCP server b failed: cannot start or reach the server: the server was removed, or the gateway is stopping";
+    assert_eq!(only_text(&late_call), (expected, true));
     servers.close().await;
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_and_comes_back_is_news() {
+async fn outages_and_recoveries_of_a_server_are_published() {
     if !has_node("a server that goes away and comes back is news") {
         return;
     }

@@ -32,10 +32,10 @@ impl ChannelSender for RecordingSender {
         if outgoing.to == "nobody" {
             return Err(SendError::Refused("there is no nobody".to_owned()));
         }
-        let mut bag = self.0.lock().unwrap();
+        let mut messages = self.0.lock().unwrap();
         let channel = outgoing.channel.clone().unwrap_or_else(|| "telegram".to_owned());
-        bag.push(outgoing);
-        Ok(Receipt { message: Some(format!("m{}", bag.len())), channel, details: Value::Null })
+        messages.push(outgoing);
+        Ok(Receipt { message: Some(format!("m{}", messages.len())), channel, details: Value::Null })
     }
 
     fn traits(&self, _: &str) -> Option<ChannelTraits> {
@@ -59,10 +59,10 @@ struct MessageFixture {
 
 impl MessageFixture {
     fn new(principal: &str, rules: MessageRules) -> Self {
-        let bag = Arc::new(RecordingSender::default());
+        let sender = Arc::new(RecordingSender::default());
         let route = Route::new(Some("telegram"), Some("42"), Some("bot"), Some("7"));
         let origin = RunOrigin { principal: principal.to_owned(), route, ..RunOrigin::default() };
-        Self { tool: MessageTool::new(Some(bag.clone()), rules), sender: bag, origin }
+        Self { tool: MessageTool::new(Some(sender.clone()), rules), sender, origin }
     }
 
     async fn call_in(&self, workdir: &Path, arguments: Value) -> ToolResult {
@@ -107,23 +107,23 @@ fn here() -> OutgoingAction {
     }
 }
 
-fn why(result: &ToolResult) -> String {
+fn error_text(result: &ToolResult) -> String {
     assert!(result.is_error, "{result:?}");
     result.details.as_ref().unwrap()["error"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn without_a_target_it_goes_to_the_conversation() {
-    let desk = owner();
-    let result = desk.call(json!({"action": "send", "message": " Hello. ", "silent": true})).await;
-    assert_eq!(desk.sent(), [OutgoingAction { text: "Hello.".to_owned(), is_silent: true, ..here() }]);
+async fn without_a_target_a_message_goes_to_the_current_conversation() {
+    let fixture = owner();
+    let result = fixture.call(json!({"action": "send", "message": " Hello. ", "silent": true})).await;
+    assert_eq!(fixture.sent(), [OutgoingAction { text: "Hello.".to_owned(), is_silent: true, ..here() }]);
     let details = json!({"ok": true, "action": "send", "channel": "telegram", "to": "42", "messageId": "m1"});
     assert_eq!((result.details, result.is_error), (Some(details), false));
 }
 
 #[tokio::test]
-async fn each_action_is_handed_on() {
-    let desk = owner();
+async fn each_action_is_passed_to_the_sender() {
+    let fixture = owner();
     for arguments in [
         json!({"action": "reply", "message": "Yes.", "replyTo": "m9"}),
         json!({"action": "thread-reply", "message": "Here.", "threadId": "8"}),
@@ -135,7 +135,7 @@ async fn each_action_is_handed_on() {
         json!({"action": "poll", "pollQuestion": "Pizza?", "pollOption": ["Yes", " ", "No"], "pollMulti": true}),
         json!({"action": "send", "media": "https://a.example/b.ogg", "asVoice": true}),
     ] {
-        let result = desk.call(arguments).await;
+        let result = fixture.call(arguments).await;
         assert!(!result.is_error, "{result:?}");
     }
     let (text, nine) = (|text: &str| text.to_owned(), Some("m9".to_owned()));
@@ -158,12 +158,12 @@ async fn each_action_is_handed_on() {
         OutgoingAction { action: MessageActionKind::Poll, poll: Some(pizza), ..here() },
         OutgoingAction { media: vec![OutgoingMedia::Url(text("https://a.example/b.ogg"))], is_voice: true, ..here() },
     ];
-    assert_eq!(desk.sent(), expected);
+    assert_eq!(fixture.sent(), expected);
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_nothing_is_sent() {
-    let desk = owner();
+async fn missing_arguments_are_named_and_nothing_is_sent() {
+    let fixture = owner();
     for (arguments, missing) in [
         (json!({"action": "send"}), "message is missing: send needs it"),
         (json!({"action": "send", "message": "  "}), "message is missing: send needs it"),
@@ -182,64 +182,68 @@ async fn what_is_missing_is_named_and_nothing_is_sent() {
         ),
         (json!({"action": "send", "message": "x", "channel": "slack"}), "target is missing: name the recipient"),
     ] {
-        assert_eq!(why(&desk.call(arguments).await), missing);
+        assert_eq!(error_text(&fixture.call(arguments).await), missing);
     }
-    assert_eq!(desk.sent(), []);
+    assert_eq!(fixture.sent(), []);
 }
 
 #[tokio::test]
-async fn without_a_courier_it_says_so() {
-    let desk = MessageFixture { tool: MessageTool::new(None, MessageRules::default()), ..owner() };
-    let told = why(&desk.call(json!({"action": "send", "message": "x"})).await);
-    assert!(told.starts_with("no channel is configured, so nothing can be sent: reply here instead."), "{told}");
+async fn without_a_sender_a_call_fails() {
+    let fixture = MessageFixture { tool: MessageTool::new(None, MessageRules::default()), ..owner() };
+    let error = error_text(&fixture.call(json!({"action": "send", "message": "x"})).await);
+    assert!(error.starts_with("no channel is configured, so nothing can be sent: reply here instead."), "{error}");
 }
 
 #[tokio::test]
-async fn a_broadcast_tells_who_got_it() {
-    let desk = owner();
+async fn a_broadcast_reports_each_recipient() {
+    let fixture = owner();
     let targets = json!(["1", "nobody", "2"]);
-    let result = desk.call(json!({"action": "broadcast", "message": "All.", "targets": targets})).await;
+    let result = fixture.call(json!({"action": "broadcast", "message": "All.", "targets": targets})).await;
     let row = |to: &str, id: &str| json!({"ok": true, "channel": "telegram", "to": to, "messageId": id});
     let failed = json!({"ok": false, "channel": "telegram", "to": "nobody", "error": "there is no nobody"});
     let expected = json!({"ok": true, "action": "broadcast", "results": [row("1", "m1"), failed, row("2", "m2")]});
     assert_eq!((result.details, result.is_error), (Some(expected), false));
-    assert!(desk.call(json!({"action": "send", "message": "x", "target": "nobody"})).await.is_error);
+    assert!(fixture.call(json!({"action": "send", "message": "x", "target": "nobody"})).await.is_error);
     let quiet = MessageFixture::new(OWNER, MessageRules { broadcast: false, ..MessageRules::default() });
-    let told = why(&quiet.call(json!({"action": "broadcast", "message": "x", "targets": ["1"]})).await);
-    assert_eq!(told, "broadcasts are disabled (tools.message.broadcast)");
+    let error = error_text(&quiet.call(json!({"action": "broadcast", "message": "x", "targets": ["1"]})).await);
+    assert_eq!(error, "broadcasts are disabled (tools.message.broadcast)");
 }
 
 #[tokio::test]
 async fn a_dry_run_sends_nothing() {
-    let desk = owner();
-    let result = desk.call(json!({"action": "send", "message": "x", "target": "43", "dryRun": true})).await;
+    let fixture = owner();
+    let result = fixture.call(json!({"action": "send", "message": "x", "target": "43", "dryRun": true})).await;
     let to = json!([{"channel": "telegram", "to": "43"}]);
     assert_eq!(result.details, Some(json!({"ok": true, "dryRun": true, "action": "send", "targets": to})));
-    assert_eq!(desk.sent(), []);
+    assert_eq!(fixture.sent(), []);
 }
 
 #[tokio::test]
 async fn a_conversation_stays_on_its_platform_unless_the_owner_says_otherwise() {
-    let far = json!({"action": "send", "message": "x", "channel": "Slack", "target": "C1"});
-    let near = json!({"action": "send", "message": "x", "target": "43"});
+    let other_channel = json!({"action": "send", "message": "x", "channel": "Slack", "target": "C1"});
+    let other_chat = json!({"action": "send", "message": "x", "target": "43"});
     let sent = async |rules: MessageRules| {
-        let desk = MessageFixture::new(OWNER, rules);
-        (desk.call(near.clone()).await.is_error, desk.call(far.clone()).await.is_error, desk.sent().len())
+        let fixture = MessageFixture::new(OWNER, rules);
+        (
+            fixture.call(other_chat.clone()).await.is_error,
+            fixture.call(other_channel.clone()).await.is_error,
+            fixture.sent().len(),
+        )
     };
-    let usual = MessageRules::default();
-    assert_eq!(sent(usual).await, (false, true, 1));
-    assert_eq!(sent(MessageRules { within_channel: false, ..usual }).await, (true, true, 0));
-    assert_eq!(sent(MessageRules { across_channels: true, ..usual }).await, (false, false, 2));
+    let default_rules = MessageRules::default();
+    assert_eq!(sent(default_rules).await, (false, true, 1));
+    assert_eq!(sent(MessageRules { within_channel: false, ..default_rules }).await, (true, true, 0));
+    assert_eq!(sent(MessageRules { across_channels: true, ..default_rules }).await, (false, false, 2));
     // A run that was not started from a chat belongs to no platform.
     let mut local = owner();
     local.origin.route = Route::default();
-    assert!(!local.call(far).await.is_error);
+    assert!(!local.call(other_channel).await.is_error);
 }
 
 #[tokio::test]
-async fn strangers_write_here_and_nowhere_else() {
+async fn non_owners_write_only_to_the_current_chat() {
     let wide = MessageRules { across_channels: true, ..MessageRules::default() };
-    let desk = MessageFixture::new("telegram:42", wide);
+    let fixture = MessageFixture::new("telegram:42", wide);
     for arguments in [
         json!({"action": "send", "message": "x", "target": "43"}),
         json!({"action": "send", "message": "x", "channel": "slack", "target": "42"}),
@@ -248,10 +252,10 @@ async fn strangers_write_here_and_nowhere_else() {
         json!({"action": "send", "message": "x", "accountId": "other"}),
         json!({"action": "read", "target": "43"}),
     ] {
-        assert!(desk.call(arguments.clone()).await.is_error, "{arguments}");
+        assert!(fixture.call(arguments.clone()).await.is_error, "{arguments}");
     }
-    assert_eq!(desk.sent(), []);
-    assert!(!desk.call(json!({"action": "send", "message": "x", "target": "@42"})).await.is_error);
+    assert_eq!(fixture.sent(), []);
+    assert!(!fixture.call(json!({"action": "send", "message": "x", "target": "@42"})).await.is_error);
 }
 
 // A20, R62.
@@ -263,19 +267,19 @@ async fn files_come_from_the_workspace_only() {
     fs::write(workdir.join("a.png"), "picture").unwrap();
     fs::write(outside.path().join("secret"), "secret").unwrap();
     symlink(outside.path().join("secret"), workdir.join("link")).unwrap();
-    let desk = owner();
+    let fixture = owner();
     for path in ["../secret", "link", "/etc/passwd", "file:///etc/passwd", "missing", "/proc/self/environ", "."] {
-        let result = desk.call_in(&workdir, json!({"action": "send", "media": path})).await;
+        let result = fixture.call_in(&workdir, json!({"action": "send", "media": path})).await;
         assert!(result.is_error, "{path}");
     }
-    assert_eq!(desk.sent(), []);
+    assert_eq!(fixture.sent(), []);
     for arguments in [
         json!({"action": "send", "media": "a.png", "filename": "../b.png", "mimeType": "image/png"}),
         json!({"action": "send", "path": "./a.png", "caption": "Look."}),
         json!({"action": "send", "media": "https://example.org/c.png"}),
         json!({"action": "send", "buffer": "data:text/plain;base64,aGk="}),
     ] {
-        let result = desk.call_in(&workdir, arguments).await;
+        let result = fixture.call_in(&workdir, arguments).await;
         assert!(!result.is_error, "{result:?}");
     }
     let file = |name: &str, mime: Option<&str>, bytes: &str| {
@@ -287,55 +291,55 @@ async fn files_come_from_the_workspace_only() {
         vec![OutgoingMedia::Url("https://example.org/c.png".to_owned())],
         file("file", Some("text/plain"), "hi"),
     ];
-    assert_eq!(desk.sent().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
-    let broken = desk.call(json!({"action": "send", "buffer": "%%"})).await;
-    assert!(why(&broken).starts_with("buffer is not Base64"), "{broken:?}");
+    assert_eq!(fixture.sent().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
+    let broken = fixture.call(json!({"action": "send", "buffer": "%%"})).await;
+    assert!(error_text(&broken).starts_with("buffer is not Base64"), "{broken:?}");
 }
 
 #[tokio::test]
-async fn a_guest_edits_here_and_takes_nothing_back() {
-    let desk = MessageFixture::new("channel:telegram:42", MessageRules::default());
-    let deleted = desk.call(json!({"action": "delete", "messageId": "m9"})).await;
-    assert_eq!(why(&deleted), "only the owner's runs may delete messages");
-    let edited = desk.call(json!({"action": "edit", "messageId": "m9", "message": "x"})).await;
+async fn a_non_owner_may_edit_but_not_delete() {
+    let fixture = MessageFixture::new("channel:telegram:42", MessageRules::default());
+    let deleted = fixture.call(json!({"action": "delete", "messageId": "m9"})).await;
+    assert_eq!(error_text(&deleted), "only the owner's runs may delete messages");
+    let edited = fixture.call(json!({"action": "edit", "messageId": "m9", "message": "x"})).await;
     assert!(!edited.is_error, "{edited:?}");
-    assert_eq!(desk.sent().len(), 1);
+    assert_eq!(fixture.sent().len(), 1);
 }
 
 // M5.
 #[tokio::test]
-async fn m5_only_the_chat_that_is_answered_and_those_that_the_owner_named_are_written_to() {
-    let mut desk = owner();
+async fn m5_only_the_current_chat_and_listed_recipients_are_written_to() {
+    let mut fixture = owner();
     let send = |target: &str| json!({"action": "send", "channel": "telegram", "target": target, "message": "x"});
     for target in ["stranger", "telegram:stranger", "stranger:topic:5", "stranger2"] {
-        let told = why(&desk.call(send(target)).await);
-        assert!(told.contains("tools.message.allowTo") && told.contains("may not write to stranger"), "{told}");
+        let error = error_text(&fixture.call(send(target)).await);
+        assert!(error.contains("tools.message.allowTo") && error.contains("may not write to stranger"), "{error}");
     }
     for action in ["react", "edit", "poll", "read", "delete"] {
         let call = json!({
             "action": action, "target": "stranger", "messageId": "1", "emoji": "x", "message": "x", "pollQuestion": "x",
             "pollOption": ["a", "b"],
         });
-        assert!(why(&desk.call(call).await).contains("tools.message.allowTo"), "{action}");
+        assert!(error_text(&fixture.call(call).await).contains("tools.message.allowTo"), "{action}");
     }
     let many = json!({"action": "broadcast", "targets": ["7", "stranger"], "message": "x"});
-    assert!(why(&desk.call(many).await).contains("tools.message.allowTo"));
-    assert_eq!(desk.sent(), [], "a broadcast with one of them goes to nobody");
-    assert!(!desk.call(send("7")).await.is_error);
+    assert!(error_text(&fixture.call(many).await).contains("tools.message.allowTo"));
+    assert_eq!(fixture.sent(), [], "a broadcast with one of them goes to nobody");
+    assert!(!fixture.call(send("7")).await.is_error);
 
-    let listed = |all: &[&str], own: &[&str]| {
+    let listed = |all: &[&str], agent_entries: &[&str]| {
         let texts = |list: &[&str]| list.iter().copied().map(str::to_owned).collect::<Vec<_>>();
-        let courier: Arc<dyn ChannelSender> = desk.sender.clone();
-        Recipients::new(Some(courier), texts(all), [(AgentId::main(), texts(own))].into())
+        let sender: Arc<dyn ChannelSender> = fixture.sender.clone();
+        Recipients::new(Some(sender), texts(all), [(AgentId::main(), texts(agent_entries))].into())
     };
-    let (all, own) = (listed(&["telegram:stranger"], &[]), listed(&[], &["telegram:stranger"]));
+    let (all, agent_entries) = (listed(&["telegram:stranger"], &[]), listed(&[], &["telegram:stranger"]));
     let other = listed(&["webhook:stranger"], &["telegram/work:stranger"]);
-    for (recipients, is_error) in [(all, false), (own, false), (other, true)] {
-        desk.tool = desk.tool.clone().with_recipients(recipients);
-        assert_eq!(desk.call(send("stranger")).await.is_error, is_error);
+    for (recipients, is_error) in [(all, false), (agent_entries, false), (other, true)] {
+        fixture.tool = fixture.tool.clone().with_recipients(recipients);
+        assert_eq!(fixture.call(send("stranger")).await.is_error, is_error);
     }
 
-    desk.tool = MessageTool::new(Some(desk.sender.clone()), MessageRules::default());
-    desk.origin.route = Route::new(Some("telegram"), Some("stranger"), Some("bot"), None);
-    assert!(!desk.call(send("telegram:stranger")).await.is_error, "the chat that is answered, in another spelling");
+    fixture.tool = MessageTool::new(Some(fixture.sender.clone()), MessageRules::default());
+    fixture.origin.route = Route::new(Some("telegram"), Some("stranger"), Some("bot"), None);
+    assert!(!fixture.call(send("telegram:stranger")).await.is_error, "the chat that is answered, in another spelling");
 }

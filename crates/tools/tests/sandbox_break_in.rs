@@ -16,7 +16,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// Both sandboxes, in a directory that commands can see.
-fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, ToolFixture); 2] {
+fn sandboxes(change: impl Fn(&mut ExecSettings)) -> [(&'static str, ToolFixture); 2] {
     let make = |tier: Option<Tier>| {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         ToolFixture::below(folder, &[("PATH", "/usr/local/bin:/usr/bin:/bin")], |settings| {
@@ -28,24 +28,24 @@ fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, ToolFixture); 2] 
     [("tier A", make(None)), ("tier B", make(Some(limited)))]
 }
 
-async fn run(bench: &ToolFixture, command: &str) -> String {
-    only_text(&bench.call("exec", json!({"command": command})).await).0.to_owned()
+async fn run(fixture: &ToolFixture, command: &str) -> String {
+    only_text(&fixture.call("exec", json!({"command": command})).await).0.to_owned()
 }
 
 // R52: a Unix socket with a path leads to the process that listens there, such as a container engine.
 #[tokio::test]
 async fn programs_that_listen_at_a_path_cannot_be_reached() {
     for network in [false, true] {
-        for (way, bench) in ways(|settings| settings.sandbox.network = network) {
-            for folder in [bench.outside(), bench.workdir()] {
+        for (sandbox, fixture) in sandboxes(|settings| settings.sandbox.network = network) {
+            for folder in [fixture.outside(), fixture.workdir()] {
                 let path = folder.join("a socket");
                 let listener = UnixListener::bind(&path).unwrap();
                 listener.set_nonblocking(true).unwrap();
                 let connect = "perl -MSocket -e 'socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; \
                                connect($s, pack_sockaddr_un($ARGV[0])) or exit 1; print \"out\"'";
-                let said = run(&bench, &format!("{connect} '{}'", path.display())).await;
-                assert!(!said.contains("out\n") && !said.starts_with("out"), "{way} {network}: {said}");
-                assert!(listener.accept().is_err(), "{way} {network}");
+                let output = run(&fixture, &format!("{connect} '{}'", path.display())).await;
+                assert!(!output.contains("out\n") && !output.starts_with("out"), "{sandbox} {network}: {output}");
+                assert!(listener.accept().is_err(), "{sandbox} {network}");
             }
         }
     }
@@ -56,7 +56,7 @@ async fn a_hidden_socket_that_disappears_meanwhile_fails_no_command() {
     let Tier::A { bwrap, has_sizes } = Tier::detect(None, "/usr/local/bin:/usr/bin:/bin") else {
         return assert!(!has_namespaces("a_hidden_socket_that_disappears_meanwhile_fails_no_command"));
     };
-    let [(_, bench), _] = ways(|settings| {
+    let [(_, fixture), _] = sandboxes(|settings| {
         let folder = settings.sandbox.state_dir.clone().unwrap();
         let (socket, bwrap_then) = (folder.with_extension("socket"), folder.join("bwrap"));
         let script = format!("#!/bin/sh\nrm -f '{}'\nexec '{}' \"$@\"\n", socket.display(), bwrap.display());
@@ -64,86 +64,90 @@ async fn a_hidden_socket_that_disappears_meanwhile_fails_no_command() {
         fs::set_permissions(&bwrap_then, fs::Permissions::from_mode(0o700)).unwrap();
         settings.tier = settings.tier.clone().or(Some(Tier::A { bwrap: bwrap_then, has_sizes }));
     });
-    let listener = UnixListener::bind(bench.state().with_extension("socket")).unwrap();
-    assert_eq!(run(&bench, "echo ran >> runs; cat runs").await, "ran");
+    let listener = UnixListener::bind(fixture.state().with_extension("socket")).unwrap();
+    assert_eq!(run(&fixture, "echo ran >> runs; cat runs").await, "ran");
     drop(listener);
     // If building the sandbox always fails, retries are limited.
-    let [(_, bench), _] = ways(|settings| {
+    let [(_, fixture), _] = sandboxes(|settings| {
         let tier = Tier::A { bwrap: "/bin/false".into(), has_sizes };
         settings.tier = settings.tier.clone().or(Some(tier));
     });
-    assert_eq!(run(&bench, "true").await, "(no output)\n\nCommand exited with code 1");
+    assert_eq!(run(&fixture, "true").await, "(no output)\n\nCommand exited with code 1");
 }
 
 #[tokio::test]
-async fn a_socket_of_its_own_is_a_commands_to_use() {
-    if !has_namespaces("a_socket_of_its_own_is_a_commands_to_use") {
+async fn a_command_can_use_its_own_sockets() {
+    if !has_namespaces("a_command_can_use_its_own_sockets") {
         return;
     }
-    let [(_, bench), _] = ways(|_| {});
+    let [(_, fixture), _] = sandboxes(|_| {});
     let script = "perl -MSocket -e 'socket($l, PF_UNIX, SOCK_STREAM, 0); bind($l, pack_sockaddr_un(\"s\")); listen($l, 1); \
                   socket($s, PF_UNIX, SOCK_STREAM, 0); connect($s, pack_sockaddr_un(\"s\")) or exit 1; print \"met\"'";
-    assert_eq!(run(&bench, script).await, "met");
+    assert_eq!(run(&fixture, script).await, "met");
 }
 
 #[tokio::test]
-async fn calls_that_nobody_has_looked_at_do_not_exist() {
-    for (way, bench) in ways(|_| {}) {
+async fn unreviewed_system_calls_are_unavailable() {
+    for (sandbox, fixture) in sandboxes(|_| {}) {
         for number in [467, 470, 1_000, 0x4000_0000 + 39] {
             let command = format!("perl -e 'syscall({number}, 0, 0); print $!+0'");
-            assert_eq!(run(&bench, &command).await, "38", "{way} {number}");
+            assert_eq!(run(&fixture, &command).await, "38", "{sandbox} {number}");
         }
     }
 }
 
 // R54: a command's environment is an allowlist, whatever is in the gateway's.
 #[tokio::test]
-async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
-    let words = ["TOKEN", "KEY", "SECRET", "URL", "LD_PRELOAD", "PYTHONPATH", "GIT_SSH", "x", "HOME_", "PATH_"];
-    let names: Vec<String> = (0..200).map(|n| format!("{}_{n}", words[n % words.len()])).collect();
+async fn two_hundred_gateway_variables_are_not_visible_to_commands() {
+    let suffixes = ["TOKEN", "KEY", "SECRET", "URL", "LD_PRELOAD", "PYTHONPATH", "GIT_SSH", "x", "HOME_", "PATH_"];
+    let names: Vec<String> = (0..200).map(|n| format!("{}_{n}", suffixes[n % suffixes.len()])).collect();
     let canaries = names.iter().map(|name| (name.as_str(), "canary"));
-    let known = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("LD_PRELOAD", "canary"), ("BASH_ENV", "canary")];
-    let env: Vec<_> = canaries.chain(known).collect();
+    let base_env = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("LD_PRELOAD", "canary"), ("BASH_ENV", "canary")];
+    let env: Vec<_> = canaries.chain(base_env).collect();
     for tier in [None, Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()))] {
-        let bench = ToolFixture::with(&env, |settings| settings.tier = tier.clone());
-        let seen = run(&bench, "env | grep -v '^_=' | cut -d= -f1 | sort | tr '\\n' ' '; env | grep canary").await;
+        let fixture = ToolFixture::with(&env, |settings| settings.tier = tier.clone());
+        let visible_names =
+            run(&fixture, "env | grep -v '^_=' | cut -d= -f1 | sort | tr '\\n' ' '; env | grep canary").await;
         let temporary = if tier.is_some() { " TMPDIR" } else { "" };
-        assert!(seen.starts_with(&format!("HOMARD_EXEC LANG PATH PWD SHLVL TERM{temporary}")), "{seen}");
-        assert!(!seen.contains("canary") && !seen.contains("TOKEN"), "{seen}");
+        assert!(
+            visible_names.starts_with(&format!("HOMARD_EXEC LANG PATH PWD SHLVL TERM{temporary}")),
+            "{visible_names}"
+        );
+        assert!(!visible_names.contains("canary") && !visible_names.contains("TOKEN"), "{visible_names}");
     }
 }
 
 // R53: all files that are loaded into a prompt automatically.
 #[tokio::test]
-async fn what_a_prompt_is_made_of_is_not_changed_nor_made() {
+async fn prompt_files_are_neither_changed_nor_created() {
     let pages =
         "AGENTS.md SOUL.md TOOLS.md IDENTITY.md USER.md HEARTBEAT.md MEMORY.md memory.md BOOTSTRAP.md GEMINI.md";
-    let [(_, bench), (_, limited)] = ways(|_| {});
-    for bench in [&bench, &limited] {
-        run(bench, &format!("for page in {pages}; do echo evil > $page; done")).await;
-        assert_eq!(fs::read_dir(bench.workdir()).unwrap().count(), 0);
+    let [(_, fixture), (_, limited)] = sandboxes(|_| {});
+    for fixture in [&fixture, &limited] {
+        run(fixture, &format!("for page in {pages}; do echo evil > $page; done")).await;
+        assert_eq!(fs::read_dir(fixture.workdir()).unwrap().count(), 0);
     }
     // Without namespaces, a command can change an existing file before it is restored.
-    if !has_namespaces("what_a_prompt_is_made_of_is_not_changed_nor_made") {
+    if !has_namespaces("prompt_files_are_neither_changed_nor_created") {
         return;
     }
     for page in pages.split(' ').filter(|page| *page != "BOOTSTRAP.md") {
-        fs::write(bench.workdir().join(page), "good").unwrap();
-        run(&bench, &format!("echo evil > {page}; rm {page}; mv {page} x; echo evil > {page}")).await;
-        assert_eq!(fs::read_to_string(bench.workdir().join(page)).unwrap(), "good", "{page}");
+        fs::write(fixture.workdir().join(page), "good").unwrap();
+        run(&fixture, &format!("echo evil > {page}; rm {page}; mv {page} x; echo evil > {page}")).await;
+        assert_eq!(fs::read_to_string(fixture.workdir().join(page)).unwrap(), "good", "{page}");
     }
-    fs::write(bench.workdir().join("BOOTSTRAP.md"), "good").unwrap();
-    run(&bench, "rm BOOTSTRAP.md").await;
-    assert!(!bench.workdir().join("BOOTSTRAP.md").exists());
+    fs::write(fixture.workdir().join("BOOTSTRAP.md"), "good").unwrap();
+    run(&fixture, "rm BOOTSTRAP.md").await;
+    assert!(!fixture.workdir().join("BOOTSTRAP.md").exists());
 }
 
 #[tokio::test]
 async fn settings_of_a_new_repository_that_are_huge_or_a_pipe_are_not_read() {
-    let [(_, bench), _] = ways(|settings| settings.sandbox.limits.file = None);
+    let [(_, fixture), _] = sandboxes(|settings| settings.sandbox.limits.file = None);
     for evil in ["truncate -s 1T .git/config", "rm .git/config; mkfifo .git/config"] {
-        let said = run(&bench, &format!("git init -q; {evil}")).await;
-        assert!(said.contains(": .git/config."), "{said}");
-        fs::remove_dir_all(bench.workdir().join(".git")).unwrap();
+        let output = run(&fixture, &format!("git init -q; {evil}")).await;
+        assert!(output.contains(": .git/config."), "{output}");
+        fs::remove_dir_all(fixture.workdir().join(".git")).unwrap();
     }
 }
 
@@ -156,27 +160,27 @@ const LISTEN: &str = "socket($s, PF_UNIX, SOCK_STREAM, 0) or die; bind($s, pack_
 #[tokio::test]
 async fn l1_a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
     for network in [false, true] {
-        for (way, bench) in ways(|settings| settings.sandbox.network = network) {
-            let deep = bench.workdir().join("deep");
+        for (sandbox, fixture) in sandboxes(|settings| settings.sandbox.network = network) {
+            let deep = fixture.workdir().join("deep");
             fs::create_dir(&deep).unwrap();
             // A listener that has left the directory is only found in the workspace.
-            for (folder, then) in [(bench.outside(), "."), (bench.workdir(), "."), (&deep, "/")] {
+            for (folder, then) in [(fixture.outside(), "."), (fixture.workdir(), "."), (&deep, "/")] {
                 let mut listener = Command::new("perl");
                 listener.args(["-MSocket", "-e", LISTEN, then]).current_dir(folder).stdout(Stdio::piped());
                 let mut listener = listener.spawn().unwrap();
-                let mut said = BufReader::new(listener.stdout.take().unwrap());
+                let mut listener_output = BufReader::new(listener.stdout.take().unwrap());
                 let mut line = String::new();
-                said.read_line(&mut line).unwrap();
+                listener_output.read_line(&mut line).unwrap();
                 assert_eq!(line, "ready\n");
                 let connect = "perl -MSocket -e 'socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; \
                                connect($s, pack_sockaddr_un($ARGV[0])) or exit 1; print <$s>'";
                 let path = folder.join("rel.sock");
-                let text = run(&bench, &format!("{connect} '{}'", path.display())).await;
+                let text = run(&fixture, &format!("{connect} '{}'", path.display())).await;
                 listener.kill().unwrap();
                 listener.wait().unwrap();
                 let mut rest = String::new();
-                said.read_to_string(&mut rest).unwrap();
-                assert_eq!(rest, "", "{way} {network} {}: {text}", path.display());
+                listener_output.read_to_string(&mut rest).unwrap();
+                assert_eq!(rest, "", "{sandbox} {network} {}: {text}", path.display());
                 fs::remove_file(&path).unwrap();
             }
         }

@@ -1,6 +1,6 @@
-//! R56 and R60, extended: process families that are hard to kill, and paths that only sometimes lead outside.
+//! R56 and R60, extended: process trees that are hard to kill, and paths that only sometimes lead outside.
 //!
-//! `GRID=all` kills two hundred families in each sandbox, and tries a million paths.
+//! `GRID=all` kills two hundred process trees in each sandbox, and tries a million paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
 
 mod fixture;
@@ -26,7 +26,7 @@ const FAMILY: &str = "
 ";
 const MEMBERS: [&str; 5] = ["stubborn", "session", "orphan", "bare", "leader"];
 
-/// How a family is ended.
+/// How a process tree is ended.
 const ENDS: [FamilyEnd; 3] = [FamilyEnd::Cancel, FamilyEnd::Kill, FamilyEnd::Leave];
 
 #[derive(Debug, Clone, Copy)]
@@ -41,54 +41,54 @@ enum FamilyEnd {
 
 #[allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the grids they want")]
 fn is_long() -> bool {
-    std::env::var("GRID").is_ok_and(|how| how == "all")
+    std::env::var("GRID").is_ok_and(|value| value == "all")
 }
 
 /// Returns the processes with the workspace as working directory, except zombies.
-fn live_processes(bench: &ToolFixture) -> Vec<String> {
+fn live_processes(fixture: &ToolFixture) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
+    let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == fixture.workdir());
     pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
 }
 
-async fn complete(bench: &ToolFixture) {
+async fn complete(fixture: &ToolFixture) {
     let mut tick = interval(Duration::from_millis(5));
     let waited = timeout(Duration::from_secs(30), async {
-        while !MEMBERS.iter().all(|name| bench.workdir().join(name).exists()) {
+        while !MEMBERS.iter().all(|name| fixture.workdir().join(name).exists()) {
             tick.tick().await;
         }
     });
     waited.await.expect("the family should be complete by now");
 }
 
-/// Starts and ends a family; returns how long its end took.
-async fn round(bench: &ToolFixture, end: FamilyEnd) -> Duration {
+/// Starts and ends a process tree; returns how long ending it took.
+async fn round(fixture: &ToolFixture, end: FamilyEnd) -> Duration {
     let waiting = format!("{FAMILY} wait");
     match end {
         FamilyEnd::Cancel => {
-            let call = bench.call("exec", json!({"command": waiting, "yieldMs": 60_000}));
-            let (_, begun) = tokio::join!(call, async {
-                complete(bench).await;
-                bench.cancel.cancel();
+            let call = fixture.call("exec", json!({"command": waiting, "yieldMs": 60_000}));
+            let (_, started_at) = tokio::join!(call, async {
+                complete(fixture).await;
+                fixture.cancel.cancel();
                 Instant::now()
             });
-            begun.elapsed()
+            started_at.elapsed()
         }
         FamilyEnd::Kill => {
-            let started = bench.call("exec", json!({"command": waiting, "background": true})).await;
+            let started = fixture.call("exec", json!({"command": waiting, "background": true})).await;
             let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
-            complete(bench).await;
-            let begun = Instant::now();
-            bench.call("process", json!({"action": "kill", "sessionId": id})).await;
-            begun.elapsed()
+            complete(fixture).await;
+            let started_at = Instant::now();
+            fixture.call("process", json!({"action": "kill", "sessionId": id})).await;
+            started_at.elapsed()
         }
         FamilyEnd::Leave => {
             let members = MEMBERS.map(|name| format!("-e {name}")).join(" -a ");
             let command = format!("{FAMILY} until [ {members} ]; do sleep 0.01; done; touch left");
-            let call = bench.call("exec", json!({"command": command, "yieldMs": 60_000}));
+            let call = fixture.call("exec", json!({"command": command, "yieldMs": 60_000}));
             let result = timeout(Duration::from_secs(60), call).await.unwrap();
             assert!(!result.is_error, "{result:?}");
-            let left = fs::metadata(bench.workdir().join("left")).unwrap().modified().unwrap();
+            let left = fs::metadata(fixture.workdir().join("left")).unwrap().modified().unwrap();
             left.elapsed().unwrap_or_default()
         }
     }
@@ -96,31 +96,31 @@ async fn round(bench: &ToolFixture, end: FamilyEnd) -> Duration {
 
 // R56.
 #[tokio::test]
-async fn r56_no_family_outlives_its_end() {
+async fn r56_no_process_tree_outlives_its_end() {
     let rounds = if is_long() { 200 } else { ENDS.len() };
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
-    for (way, tier, most) in [("tier A", None, 3), ("tier B", Some(limited), 5)] {
+    for (sandbox, tier, max) in [("tier A", None, 3), ("tier B", Some(limited), 5)] {
         let mut longest = Duration::ZERO;
         for number in 0..rounds {
             let end = ENDS[number % ENDS.len()];
-            let bench = ToolFixture::with(&ENV, |settings| settings.tier = tier.clone());
-            let took = round(&bench, end).await;
-            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {end:?}, round {number}");
-            assert!(took <= Duration::from_secs(most), "{way} {end:?}, round {number}: {took:?}");
-            longest = longest.max(took);
+            let fixture = ToolFixture::with(&ENV, |settings| settings.tier = tier.clone());
+            let elapsed = round(&fixture, end).await;
+            assert_eq!(live_processes(&fixture), Vec::<String>::new(), "{sandbox} {end:?}, round {number}");
+            assert!(elapsed <= Duration::from_secs(max), "{sandbox} {end:?}, round {number}: {elapsed:?}");
+            longest = longest.max(elapsed);
         }
-        println!("{way}: {rounds} families of 200 and more are gone, the slowest after {longest:?}");
+        println!("{sandbox}: {rounds} families of 200 and more are gone, the slowest after {longest:?}");
     }
 }
 
 // A18, R60.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r60_no_try_of_many_leads_out() {
-    let tries = if is_long() { 1_000_000 } else { 3_000 };
-    let bench = ToolFixture::new();
+async fn r60_no_attempt_of_many_escapes_the_workspace() {
+    let attempts = if is_long() { 1_000_000 } else { 3_000 };
+    let fixture = ToolFixture::new();
     let (mut inside, mut refused) = (0, 0);
-    let work = async {
-        for n in 0..tries {
+    let swaps = async {
+        for n in 0..attempts {
             let (tool, arguments) = match n % 40 {
                 10 => ("write", json!({"path": "real/secret.txt", "content": "harmless"})),
                 20 => ("edit", json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"})),
@@ -135,24 +135,24 @@ async fn r60_no_try_of_many_leads_out() {
                 9 => ("grep", json!({"pattern": "a secret", "path": "real"})),
                 _ => ("read", json!({"path": "real/secret.txt"})),
             };
-            let result = bench.call(tool, arguments).await;
+            let result = fixture.call(tool, arguments).await;
             let (text, is_error) = only_text(&result);
             assert!(!text.contains("a secret"), "{tool}, try {n}: {text}");
             if is_error { refused += 1 } else { inside += 1 }
         }
     };
-    bench.while_swapped(("secret.txt", "harmless"), work).await;
-    bench.assert_outside_is_untouched();
+    fixture.while_swapped(("secret.txt", "harmless"), swaps).await;
+    fixture.assert_outside_is_untouched();
     assert!(inside > 0 && refused > 0, "{inside} {refused}: nothing was swapped");
-    println!("{tries} tries: {inside} stayed inside, {refused} were refused, none led out");
+    println!("{attempts} tries: {inside} stayed inside, {refused} were refused, none led out");
 }
 
 // A18, R60: more than a hundred spellings of a path outside.
 #[tokio::test]
-async fn r60_no_spelling_of_a_path_leads_out() {
-    let bench = ToolFixture::new();
-    let root = bench.workdir().display().to_string();
-    let outside = bench.outside().canonicalize().unwrap().display().to_string();
+async fn r60_no_spelling_of_a_path_escapes_the_workspace() {
+    let fixture = ToolFixture::new();
+    let root = fixture.workdir().display().to_string();
+    let outside = fixture.outside().canonicalize().unwrap().display().to_string();
     let links = [
         ("relative", "../other".to_owned()),
         ("absolute", format!("{outside}/other")),
@@ -166,13 +166,13 @@ async fn r60_no_spelling_of_a_path_leads_out() {
         ("loop", "loop".to_owned()),
         ("through", "folder/../../other".to_owned()),
     ];
-    fs::create_dir(bench.workdir().join("folder")).unwrap();
+    fs::create_dir(fixture.workdir().join("folder")).unwrap();
     for (name, target) in &links {
-        std::os::unix::fs::symlink(target, bench.workdir().join(name)).unwrap();
+        std::os::unix::fs::symlink(target, fixture.workdir().join(name)).unwrap();
     }
-    fs::hard_link(bench.other().join("secret.txt"), bench.workdir().join("hard")).unwrap();
+    fs::hard_link(fixture.other().join("secret.txt"), fixture.workdir().join("hard")).unwrap();
     let below = outside.trim_start_matches('/');
-    let ups = [
+    let parent_paths = [
         "..",
         "./..",
         "folder/../..",
@@ -189,8 +189,8 @@ async fn r60_no_spelling_of_a_path_leads_out() {
         "through/..",
         "relative/..",
     ];
-    let mut paths: Vec<String> = ups.iter().map(|up| format!("{up}/other/secret.txt")).collect();
-    paths.extend(ups.iter().map(|up| format!("{root}/{up}/other/secret.txt")));
+    let mut paths: Vec<String> = parent_paths.iter().map(|parent| format!("{parent}/other/secret.txt")).collect();
+    paths.extend(parent_paths.iter().map(|parent| format!("{root}/{parent}/other/secret.txt")));
     paths.extend(
         ["slash", "magic_root", "magic_root/proc/self/root"].map(|link| format!("{link}/{below}/other/secret.txt")),
     );
@@ -201,7 +201,7 @@ async fn r60_no_spelling_of_a_path_leads_out() {
         paths.push(format!("{prefix}{outside}/other/secret.txt"));
         paths.push(format!("{prefix}/etc/passwd"));
     }
-    for odd in [
+    for unusual in [
         "~/x",
         "$HOME/x",
         "file:///etc/passwd",
@@ -210,7 +210,7 @@ async fn r60_no_spelling_of_a_path_leads_out() {
         "..\0/x",
         "\u{2024}\u{2024}/x",
     ] {
-        paths.push(odd.to_owned());
+        paths.push(unusual.to_owned());
     }
     paths.extend((1..40).map(|depth| format!("{}other/secret.txt", "../".repeat(depth))));
     assert!(paths.len() >= 100, "{}", paths.len());
@@ -225,13 +225,13 @@ async fn r60_no_spelling_of_a_path_leads_out() {
             ("apply_patch", json!({"input": format!("*** Begin Patch\n*** Add File: {path}x\n+x\n*** End Patch")})),
             ("write", json!({"path": path, "content": "changed"})),
         ] {
-            let result = bench.call(tool, arguments).await;
+            let result = fixture.call(tool, arguments).await;
             let text = only_text(&result).0;
             assert!(!text.contains("a secret") && !text.contains("root:"), "{tool} {path}: {text}");
         }
-        bench.assert_outside_is_untouched();
+        fixture.assert_outside_is_untouched();
     }
     // A second name (hard link) outside keeps the old content.
-    bench.call("write", json!({"path": "hard", "content": "changed"})).await;
-    bench.assert_outside_is_untouched();
+    fixture.call("write", json!({"path": "hard", "content": "changed"})).await;
+    fixture.assert_outside_is_untouched();
 }

@@ -19,7 +19,7 @@ fn namespace() -> ToolFixture {
     ToolFixture::with_env(&ENV)
 }
 
-fn ways() -> [(&'static str, ToolFixture); 2] {
+fn sandboxes() -> [(&'static str, ToolFixture); 2] {
     let limited = ToolFixture::with(&ENV, |settings| {
         settings.tier = Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()));
     });
@@ -27,21 +27,21 @@ fn ways() -> [(&'static str, ToolFixture); 2] {
 }
 
 /// Runs a command in the background, runs `work` when it is ready, lets it continue, and returns its output.
-async fn during(bench: &ToolFixture, before: &str, after: &str, work: impl AsyncFnOnce()) -> String {
+async fn during(fixture: &ToolFixture, before: &str, after: &str, action: impl AsyncFnOnce()) -> String {
     let command = format!("{before}; {WAIT}; {after}");
-    let started = bench.call("exec", json!({"command": command, "background": true})).await;
+    let started = fixture.call("exec", json!({"command": command, "background": true})).await;
     let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
     let ready = "until [ -e ready ]; do sleep 0.01; done; rm ready";
-    assert!(!bench.call("exec", json!({"command": ready})).await.is_error);
-    work().await;
-    fs::write(bench.workdir().join("go"), "").unwrap();
-    let polled = bench.call("process", json!({"action": "poll", "sessionId": id, "timeout": 20_000})).await;
-    fs::remove_file(bench.workdir().join("go")).unwrap();
+    assert!(!fixture.call("exec", json!({"command": ready})).await.is_error);
+    action().await;
+    fs::write(fixture.workdir().join("go"), "").unwrap();
+    let polled = fixture.call("process", json!({"action": "poll", "sessionId": id, "timeout": 20_000})).await;
+    fs::remove_file(fixture.workdir().join("go")).unwrap();
     only_text(&polled).0.to_owned()
 }
 
-async fn write(bench: &ToolFixture, path: &str, content: &str) {
-    let result = bench.call("write", json!({"path": path, "content": content})).await;
+async fn write(fixture: &ToolFixture, path: &str, content: &str) {
+    let result = fixture.call("write", json!({"path": path, "content": content})).await;
     assert!(!result.is_error, "{result:?}");
 }
 
@@ -52,156 +52,159 @@ fn replace(path: &Path, text: &str) {
     fs::rename(new, path).unwrap();
 }
 
-fn read(bench: &ToolFixture, path: &str) -> Option<String> {
-    fs::read_to_string(bench.workdir().join(path)).ok()
+fn read(fixture: &ToolFixture, path: &str) -> Option<String> {
+    fs::read_to_string(fixture.workdir().join(path)).ok()
 }
 
 #[tokio::test]
-async fn what_our_own_tools_write_stays() {
-    for (way, bench) in ways() {
-        let said = during(&bench, "true", "true", async || {
-            write(&bench, "AGENTS.md", "one").await;
-            bench.call("edit", json!({"path": "AGENTS.md", "oldText": "one", "newText": "two"})).await;
-            write(&bench, "./skills/knit/SKILL.md", "knit").await;
+async fn files_written_by_our_own_tools_stay() {
+    for (sandbox, fixture) in sandboxes() {
+        let output = during(&fixture, "true", "true", async || {
+            write(&fixture, "AGENTS.md", "one").await;
+            fixture.call("edit", json!({"path": "AGENTS.md", "oldText": "one", "newText": "two"})).await;
+            write(&fixture, "./skills/knit/SKILL.md", "knit").await;
             let patch = "*** Begin Patch\n*** Add File: SOUL.md\n+calm\n*** Add File: CLAUDE.md\n+x\n*** End Patch";
-            bench.call("apply_patch", json!({"input": patch})).await;
+            fixture.call("apply_patch", json!({"input": patch})).await;
             let patch = "*** Begin Patch\n*** Update File: CLAUDE.md\n*** Move to: hooks/a\n@@\n-x\n+y\n*** End Patch";
-            bench.call("apply_patch", json!({"input": patch})).await;
+            fixture.call("apply_patch", json!({"input": patch})).await;
         });
-        let said = said.await;
-        assert!(!said.contains("quarantined"), "{way}: {said}");
+        let output = output.await;
+        assert!(!output.contains("quarantined"), "{sandbox}: {output}");
         for (path, text) in
             [("AGENTS.md", "two"), ("skills/knit/SKILL.md", "knit"), ("SOUL.md", "calm\n"), ("hooks/a", "y\n")]
         {
-            assert_eq!(read(&bench, path).as_deref(), Some(text), "{way} {path}");
+            assert_eq!(read(&fixture, path).as_deref(), Some(text), "{sandbox} {path}");
         }
-        assert_eq!(read(&bench, "CLAUDE.md"), None, "{way}");
+        assert_eq!(read(&fixture, "CLAUDE.md"), None, "{sandbox}");
     }
 }
 
 #[tokio::test]
-async fn what_a_command_does_to_files_of_our_own_tools_is_undone() {
-    for (way, bench) in ways() {
+async fn changes_of_a_command_to_files_of_our_own_tools_are_undone() {
+    for (sandbox, fixture) in sandboxes() {
         let evil = "echo evil >> AGENTS.md; echo evil > skills/knit/more; ln SOUL.md other; rm CLAUDE.md; mkdir CLAUDE.md; \
                     touch CLAUDE.md/x; echo evil > MEMORY.md";
-        let said = during(&bench, "true", evil, async || {
+        let output = during(&fixture, "true", evil, async || {
             for path in ["AGENTS.md", "skills/knit/SKILL.md", "SOUL.md", "CLAUDE.md"] {
-                write(&bench, path, "good").await;
+                write(&fixture, path, "good").await;
             }
-            write(&bench, "MEMORY.md", "good").await;
+            write(&fixture, "MEMORY.md", "good").await;
             let patch = "*** Begin Patch\n*** Delete File: MEMORY.md\n*** End Patch";
-            bench.call("apply_patch", json!({"input": patch})).await;
+            fixture.call("apply_patch", json!({"input": patch})).await;
         });
-        let said = said.await;
-        let taken = ": AGENTS.md, CLAUDE.md, MEMORY.md, SOUL.md, skills/knit/more.";
-        assert!(said.contains(taken), "{way}: {said}");
+        let output = output.await;
+        let restored_names = ": AGENTS.md, CLAUDE.md, MEMORY.md, SOUL.md, skills/knit/more.";
+        assert!(output.contains(restored_names), "{sandbox}: {output}");
         for path in ["AGENTS.md", "skills/knit/SKILL.md", "SOUL.md", "CLAUDE.md"] {
-            assert_eq!(read(&bench, path).as_deref(), Some("good"), "{way} {path}");
+            assert_eq!(read(&fixture, path).as_deref(), Some("good"), "{sandbox} {path}");
         }
-        assert_eq!((read(&bench, "MEMORY.md"), read(&bench, "skills/knit/more")), (None, None), "{way}");
+        assert_eq!((read(&fixture, "MEMORY.md"), read(&fixture, "skills/knit/more")), (None, None), "{sandbox}");
         // Under another name it would not be protected from the next command.
-        bench.call("exec", json!({"command": "echo evil >> other"})).await;
-        assert_eq!(read(&bench, "SOUL.md").as_deref(), Some("good"), "{way}");
+        fixture.call("exec", json!({"command": "echo evil >> other"})).await;
+        assert_eq!(read(&fixture, "SOUL.md").as_deref(), Some("good"), "{sandbox}");
     }
 }
 
 #[tokio::test]
-async fn a_file_that_our_own_tools_replaced_is_protected_still() {
-    let bench = namespace();
-    fs::write(bench.workdir().join("AGENTS.md"), "old").unwrap();
-    fs::write(bench.workdir().join("SOUL.md"), "old").unwrap();
+async fn a_file_replaced_by_our_own_tools_is_still_protected() {
+    let fixture = namespace();
+    fs::write(fixture.workdir().join("AGENTS.md"), "old").unwrap();
+    fs::write(fixture.workdir().join("SOUL.md"), "old").unwrap();
     let evil = "echo evil >> AGENTS.md; echo evil > SOUL.md";
-    let said = during(&bench, evil, evil, async || {
-        write(&bench, "AGENTS.md", "new").await;
+    let output = during(&fixture, evil, evil, async || {
+        write(&fixture, "AGENTS.md", "new").await;
         let patch = "*** Begin Patch\n*** Delete File: SOUL.md\n*** End Patch";
-        bench.call("apply_patch", json!({"input": patch})).await;
+        fixture.call("apply_patch", json!({"input": patch})).await;
     });
-    let said = said.await;
-    assert!(said.contains("quarantined files that were created while a command ran: AGENTS.md, SOUL.md."), "{said}");
-    assert_eq!((read(&bench, "AGENTS.md").as_deref(), read(&bench, "SOUL.md")), (Some("new"), None));
+    let output = output.await;
+    assert!(
+        output.contains("quarantined files that were created while a command ran: AGENTS.md, SOUL.md."),
+        "{output}"
+    );
+    assert_eq!((read(&fixture, "AGENTS.md").as_deref(), read(&fixture, "SOUL.md")), (Some("new"), None));
 }
 
 #[tokio::test]
 async fn a_second_command_knows_what_our_own_tools_wrote_during_the_first() {
-    let bench = namespace();
-    let said = during(&bench, "true", "true", async || {
-        write(&bench, "AGENTS.md", "good").await;
-        assert_eq!(only_text(&bench.call("exec", json!({"command": "cat AGENTS.md"})).await), ("good", false));
+    let fixture = namespace();
+    let output = during(&fixture, "true", "true", async || {
+        write(&fixture, "AGENTS.md", "good").await;
+        assert_eq!(only_text(&fixture.call("exec", json!({"command": "cat AGENTS.md"})).await), ("good", false));
     });
-    assert!(!said.await.contains("quarantined"));
-    assert_eq!(read(&bench, "AGENTS.md").as_deref(), Some("good"));
+    assert!(!output.await.contains("quarantined"));
+    assert_eq!(read(&fixture, "AGENTS.md").as_deref(), Some("good"));
 }
 
 #[tokio::test]
-async fn a_protected_file_that_a_person_replaced_stays_and_is_pointed_out() {
-    // Without namespaces it is put back: nothing tells the person's change from the command's.
-    if !fixture::has_namespaces("a_protected_file_that_a_person_replaced_stays_and_is_pointed_out") {
+async fn a_protected_file_replaced_by_a_person_stays_and_is_reported() {
+    // Without namespaces it is restored: the person's change cannot be told apart from one by the command.
+    if !fixture::has_namespaces("a_protected_file_replaced_by_a_person_stays_and_is_reported") {
         return;
     }
-    let bench = namespace();
-    let path = bench.workdir().join("AGENTS.md");
+    let fixture = namespace();
+    let path = fixture.workdir().join("AGENTS.md");
     fs::write(&path, "old").unwrap();
-    let said = during(&bench, "true", "true", async || replace(&path, "new")).await;
+    let output = during(&fixture, "true", "true", async || replace(&path, "new")).await;
     let note = format!(
         "[{} was replaced while a command ran, and the command could change the new file: check it before you use it]",
         path.display()
     );
-    assert!(said.ends_with(&note), "{said}");
-    assert_eq!(read(&bench, "AGENTS.md").as_deref(), Some("new"));
+    assert!(output.ends_with(&note), "{output}");
+    assert_eq!(read(&fixture, "AGENTS.md").as_deref(), Some("new"));
 }
 
 #[tokio::test]
-async fn what_a_person_makes_meanwhile_is_taken_aside_and_the_result_says_where() {
-    let bench = namespace();
-    let said =
-        during(&bench, "true", "true", async || fs::write(bench.workdir().join("SOUL.md"), "mine").unwrap()).await;
-    let kept = bench.state().join("quarantine/1");
-    assert!(said.contains(&format!("Kept in {}]", kept.display())), "{said}");
-    assert_eq!(fs::read_to_string(kept.join("SOUL.md")).unwrap(), "mine");
+async fn files_created_by_a_person_meanwhile_are_quarantined_and_reported() {
+    let fixture = namespace();
+    let output =
+        during(&fixture, "true", "true", async || fs::write(fixture.workdir().join("SOUL.md"), "mine").unwrap()).await;
+    let quarantined = fixture.state().join("quarantine/1");
+    assert!(output.contains(&format!("Kept in {}]", quarantined.display())), "{output}");
+    assert_eq!(fs::read_to_string(quarantined.join("SOUL.md")).unwrap(), "mine");
 }
 
 // A28, R79: a mount disappears when the file below it is replaced.
 #[tokio::test]
-async fn a_secret_that_is_replaced_meanwhile_stays_hidden() {
+async fn a_secret_replaced_meanwhile_stays_hidden() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = folder.path().canonicalize().unwrap();
     if ["/tmp", "/var/tmp", "/run"].iter().any(|private| home.starts_with(private)) {
-        let test = "a_secret_that_is_replaced_meanwhile_stays_hidden";
+        let test = "a_secret_replaced_meanwhile_stays_hidden";
         return fixture::skip(test, "the target directory is in a directory that commands have for themselves");
     }
     fs::write(home.join(".netrc"), "secret").unwrap();
     fs::write(home.join("notes.txt"), "notes").unwrap();
-    let bench = ToolFixture::below(folder, &[ENV[0], ("HOME", home.to_str().unwrap())], |settings| {
+    let fixture = ToolFixture::below(folder, &[ENV[0], ("HOME", home.to_str().unwrap())], |settings| {
         settings.sandbox.extra_read = vec![home.clone()];
     });
-    let look = "cat ~/.netrc; cat ~/notes.txt";
-    let said = during(&bench, look, look, async || replace(&home.join(".netrc"), "secret")).await;
-    assert!(!said.contains("secret") && said.matches("notes").count() == 2, "{said}");
+    let command = "cat ~/.netrc; cat ~/notes.txt";
+    let output = during(&fixture, command, command, async || replace(&home.join(".netrc"), "secret")).await;
+    assert!(!output.contains("secret") && output.matches("notes").count() == 2, "{output}");
     // Without namespaces a directory with a hidden file cannot be listed (docs/security.md).
-    if fixture::has_namespaces("a_secret_that_is_replaced_meanwhile_stays_hidden: listing the home directory") {
-        let listed = bench.call("exec", json!({"command": "ls -A ~; ls / > /dev/null"})).await;
+    if fixture::has_namespaces("a_secret_replaced_meanwhile_stays_hidden: listing the home directory") {
+        let listed = fixture.call("exec", json!({"command": "ls -A ~; ls / > /dev/null"})).await;
         assert_eq!(fixture::only_text(&listed), (".netrc\nnotes.txt\nother\nworkspace", false));
     }
 }
 
 #[tokio::test]
 async fn another_name_for_the_settings_of_a_new_repository_changes_nothing_later() {
-    let bench = namespace();
-    bench.call("exec", json!({"command": "git init -q && ln .git/config other"})).await;
-    bench.call("exec", json!({"command": "printf '[core]\\nfsmonitor = ./evil\\n' >> other"})).await;
-    assert!(!read(&bench, ".git/config").unwrap_or_default().contains("evil"));
+    let fixture = namespace();
+    fixture.call("exec", json!({"command": "git init -q && ln .git/config other"})).await;
+    fixture.call("exec", json!({"command": "printf '[core]\\nfsmonitor = ./evil\\n' >> other"})).await;
+    assert!(!read(&fixture, ".git/config").unwrap_or_default().contains("evil"));
 }
 
 #[tokio::test]
-async fn empty_directories_where_files_belong_are_swept_away() {
-    let bench = namespace();
+async fn empty_directories_in_place_of_files_are_removed() {
+    let fixture = namespace();
     for name in [".git", "AGENTS.md", ".envrc", "skills", "hooks"] {
-        fs::create_dir(bench.workdir().join(name)).unwrap();
+        fs::create_dir(fixture.workdir().join(name)).unwrap();
     }
-    let result = bench.call("exec", json!({"command": "git init -q && git status -s && mkdir SOUL.md"})).await;
+    let result = fixture.call("exec", json!({"command": "git init -q && git status -s && mkdir SOUL.md"})).await;
     assert_eq!(only_text(&result), ("(no output)", false));
-    let mut names: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> = fs::read_dir(fixture.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, [".git", "hooks", "skills"]);
-    assert!(bench.workdir().join(".git/HEAD").exists());
+    assert!(fixture.workdir().join(".git/HEAD").exists());
 }

@@ -34,7 +34,7 @@ fn limited() -> Tier {
 }
 
 /// A sandbox without namespaces, in a directory that commands can see.
-fn bench(change: impl FnOnce(&mut ExecSettings)) -> ToolFixture {
+fn fixture(change: impl FnOnce(&mut ExecSettings)) -> ToolFixture {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     ToolFixture::below(folder, &ENV, |settings| {
         settings.tier = Some(limited());
@@ -42,8 +42,8 @@ fn bench(change: impl FnOnce(&mut ExecSettings)) -> ToolFixture {
     })
 }
 
-async fn run(bench: &ToolFixture, command: &str) -> (String, bool) {
-    let result = bench.call("exec", json!({"command": command})).await;
+async fn run(fixture: &ToolFixture, command: &str) -> (String, bool) {
+    let result = fixture.call("exec", json!({"command": command})).await;
     let (text, is_error) = only_text(&result);
     (text.to_owned(), is_error)
 }
@@ -51,22 +51,22 @@ async fn run(bench: &ToolFixture, command: &str) -> (String, bool) {
 /// Opens a terminal of the user: our side, the side of a program, and its path.
 fn terminal() -> (OwnedFd, OwnedFd, String) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = openpt(flags).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
-    let path = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    (ours, theirs, path)
+    let controller = openpt(flags).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let slave = ioctl_tiocgptpeer(&controller, flags).unwrap();
+    let path = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
+    (controller, slave, path)
 }
 
 /// Returns the processes with a word in their command line.
-fn processes(word: &str) -> Vec<String> {
+fn processes(text: &str) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let lines = pids.filter(|pid| pid.parse::<u32>().is_ok()).filter_map(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         Some(format!("{pid} {}", String::from_utf8_lossy(&line).replace('\0', " ")))
     });
-    lines.filter(|line| line.contains(word)).collect()
+    lines.filter(|line| line.contains(text)).collect()
 }
 
 /// Returns a unique number of seconds for `sleep`.
@@ -95,26 +95,26 @@ impl Drop for SleepProcess {
 
 #[tokio::test]
 async fn h4_terminals_of_the_user_are_neither_read_nor_written() {
-    let bench = bench(|_| {});
-    let (ours, _theirs, path) = terminal();
-    rustix::io::write(&ours, b"typed-password\n").unwrap();
+    let fixture = fixture(|_| {});
+    let (controller, _slave, path) = terminal();
+    rustix::io::write(&controller, b"typed-password\n").unwrap();
     for pty in [false, true] {
         let command = format!("echo FAKE > {path}; timeout 5 head -1 < {path}; timeout 5 head -1 <> {path}; true");
-        let result = bench.call("exec", json!({"command": command, "pty": pty})).await;
+        let result = fixture.call("exec", json!({"command": command, "pty": pty})).await;
         let (text, _) = only_text(&result);
         assert!(!text.contains("typed-password") && text.contains("Permission denied"), "pty {pty}: {text}");
     }
-    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).unwrap();
-    let mut shown = [0; 64];
-    let count = rustix::io::read(&ours, &mut shown).unwrap();
-    assert_eq!(&shown[..count], b"typed-password\r\n", "only what the terminal echoes");
+    rustix::fs::fcntl_setfl(&controller, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let mut received = [0; 64];
+    let count = rustix::io::read(&controller, &mut received).unwrap();
+    assert_eq!(&received[..count], b"typed-password\r\n", "only what the terminal echoes");
 }
 
 #[tokio::test]
 async fn h4_a_command_has_its_own_terminal() {
-    let bench = bench(|_| {});
+    let fixture = fixture(|_| {});
     let command = "echo one > /dev/tty; echo two > $(tty); [ -t 0 ] && echo three; ps -o tty= $$";
-    let result = bench.call("exec", json!({"command": command, "pty": true})).await;
+    let result = fixture.call("exec", json!({"command": command, "pty": true})).await;
     let (text, is_error) = only_text(&result);
     assert!(!is_error && text.starts_with("one\ntwo\nthree\npts/"), "{text}");
 }
@@ -122,8 +122,8 @@ async fn h4_a_command_has_its_own_terminal() {
 #[tokio::test]
 async fn h4_a_command_is_not_in_the_session_of_our_terminal() {
     let session = |stat: &str| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap().to_owned();
-    let bench = bench(|_| {});
-    let (text, _) = run(&bench, "cat /proc/$$/stat").await;
+    let fixture = fixture(|_| {});
+    let (text, _) = run(&fixture, "cat /proc/$$/stat").await;
     assert_ne!(session(&text), session(&fs::read_to_string("/proc/self/stat").unwrap()), "{text}");
 }
 
@@ -134,15 +134,15 @@ fn metadata(path: &Path) -> (u32, u32, u32, i64, i64) {
 }
 
 #[tokio::test]
-async fn h4_modes_owners_times_and_attributes_outside_stay() {
-    let bench = bench(|_| {});
-    let (file, folder) = (bench.other().join("secret.txt"), bench.other());
+async fn h4_modes_owners_times_and_attributes_outside_are_unchanged() {
+    let fixture = fixture(|_| {});
+    let (file, folder) = (fixture.other().join("secret.txt"), fixture.other());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let before = [metadata(&file), metadata(&folder)];
     let numbers =
         if cfg!(target_arch = "x86_64") { [188, 189, 190, 91, 280, 452, 197] } else { [5, 6, 7, 52, 88, 452, 14] };
     let [set, lset, fset, fchmod, utimensat, fchmodat2, remove] = numbers;
-    let tries = format!(
+    let attempts = format!(
         "for p in ../other ../other/secret.txt; do chmod 777 $p; chmod 000 $p; chmod u+s $p; chmod a+r $p; touch -d 2001-01-01 $p; touch $p; \
          chgrp 12345 $p; chown :12345 $p; \
          perl -e '$p = shift; chmod 0777, $p; utime 1, 1, $p; $v = \"y\"; $n = \"user.x\"; \
@@ -152,17 +152,17 @@ async fn h4_modes_owners_times_and_attributes_outside_stay() {
          syscall({fchmodat2}, -100, $p, 0777, 0); syscall({remove}, $p, $n); \
          ioctl $f, 0x40086602, pack(\"l\", 0x80) and print \"flags\"' $p; done 2> /dev/null; true"
     );
-    let (text, _) = run(&bench, &tries).await;
+    let (text, _) = run(&fixture, &attempts).await;
     assert_eq!([metadata(&file), metadata(&folder)], before, "{text}");
     assert_eq!(text, "(no output)");
 }
 
 #[tokio::test]
-async fn h4_programs_that_set_modes_and_times_go_on_and_what_they_make_can_be_run() {
-    let bench = bench(|_| {});
+async fn h4_programs_that_set_modes_and_times_still_work() {
+    let fixture = fixture(|_| {});
     let command = "echo 'echo ran' > x.sh; chmod 755 x.sh && touch -d 2001-01-01 x.sh && cp -p x.sh y.sh && mkdir d && mv x.sh d && \
                    tar cf t.tar d && rm -r d && tar xf t.tar && git init -q repo && chmod 700 y.sh && ls d && ./y.sh";
-    let (text, is_error) = run(&bench, command).await;
+    let (text, is_error) = run(&fixture, command).await;
     if geteuid().is_root() {
         // Modes of root's files belong to the system, so none is changed.
         assert!(is_error && text.starts_with("x.sh\n") && text.contains("./y.sh: Permission denied"), "{text}");
@@ -173,49 +173,50 @@ async fn h4_programs_that_set_modes_and_times_go_on_and_what_they_make_can_be_ru
 }
 
 #[tokio::test]
-async fn h4_limits_and_priorities_of_other_processes_stay() {
-    let bench = bench(|_| {});
+async fn h4_limits_and_priorities_of_other_processes_are_unchanged() {
+    let fixture = fixture(|_| {});
     let sleeper = SleepProcess::new();
     let nice = |stat: String| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned();
-    let look = || {
+    let priorities = || {
         let status = sleeper.file("status");
         let affinity = status.lines().find(|line| line.starts_with("Cpus_allowed:")).unwrap().to_owned();
         (sleeper.file("limits"), nice(sleeper.file("stat")), affinity, sleeper.file("sched").contains("policy"))
     };
     let policy = || sleeper.file("stat").rsplit_once(')').unwrap().1.split_whitespace().nth(38).unwrap().to_owned();
-    let before = (look(), policy());
+    let before = (priorities(), policy());
     let pid = sleeper.0.id();
     let command = format!(
         "exec 2>&1; prlimit --pid {pid} --nofile=40:40; prlimit --pid {pid} --fsize=0:0; renice -n 19 -p {pid}; \
          taskset -p 1 {pid}; ionice -c3 -p {pid}; chrt -i -p 0 {pid}; chrt -b -p 0 {pid}; true"
     );
-    let (text, _) = run(&bench, &command).await;
-    assert_eq!((look(), policy()), before, "{text}");
-    let own = "ulimit -n 100 && nice -n 1 true && ionice -c3 true && taskset 1 true && chrt -i 0 true && ulimit -n";
-    assert_eq!(run(&bench, own).await, ("100".to_owned(), false));
+    let (text, _) = run(&fixture, &command).await;
+    assert_eq!((priorities(), policy()), before, "{text}");
+    let own_changes =
+        "ulimit -n 100 && nice -n 1 true && ionice -c3 true && taskset 1 true && chrt -i 0 true && ulimit -n";
+    assert_eq!(run(&fixture, own_changes).await, ("100".to_owned(), false));
 }
 
 #[tokio::test]
 async fn h4_memory_queues_and_events_of_other_programs_are_out_of_reach() {
-    let bench = bench(|_| {});
+    let fixture = fixture(|_| {});
     let name = format!("/dev/shm/homard-test-{}", std::process::id());
     fs::write(&name, "shared-canary").unwrap();
-    let (text, _) = run(&bench, &format!("cat {name}; echo x > {name}; echo x > {name}-new; true")).await;
-    let kept = fs::read_to_string(&name).unwrap();
+    let (text, _) = run(&fixture, &format!("cat {name}; echo x > {name}; echo x > {name}-new; true")).await;
+    let shared_memory = fs::read_to_string(&name).unwrap();
     fs::remove_file(&name).unwrap();
-    assert!(!text.contains("canary") && kept == "shared-canary", "{text}");
+    assert!(!text.contains("canary") && shared_memory == "shared-canary", "{text}");
     assert!(!Path::new(&format!("{name}-new")).exists());
     // System V shared memory, queues and semaphores, POSIX queues, and inotify on a hidden directory.
     let calls = if cfg!(target_arch = "x86_64") { [29, 68, 64, 240, 254] } else { [194, 186, 190, 180, 27] };
     for call in calls {
         let command = format!("perl -e 'syscall({call}, 0, 0, 0, 0, 0); print $!+0'");
-        assert_eq!(run(&bench, &command).await, ("1".to_owned(), false), "{call}");
+        assert_eq!(run(&fixture, &command).await, ("1".to_owned(), false), "{call}");
     }
 }
 
 #[tokio::test]
 async fn h4_no_process_outlives_a_command() {
-    let bench = bench(|_| {});
+    let fixture = fixture(|_| {});
     let seconds = unique_seconds(77);
     let plant = "sleep 1; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md";
     // Forks and exits continuously, each time in a new session; only for a while, so that a failing test does not leave
@@ -226,17 +227,17 @@ async fn h4_no_process_outlives_a_command() {
         "(setsid env -i /bin/sleep {seconds} > /dev/null 2>&1 &); (setsid env -i /bin/sh -c '{plant}; sleep {seconds}' > /dev/null 2>&1 &); \
          (setsid perl -e '{chain}' > /dev/null 2>&1 &); nohup sleep {seconds} > /dev/null 2>&1 & sleep 0.1; echo done"
     );
-    let (text, is_error) = run(&bench, &command).await;
+    let (text, is_error) = run(&fixture, &command).await;
     assert!(!is_error && text.starts_with("done"), "{text}");
     assert_eq!(processes(&seconds), Vec::<String>::new());
-    assert_eq!(fs::read_dir(bench.workdir()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(fixture.workdir()).unwrap().count(), 0);
 }
 
 #[tokio::test]
-async fn h4_an_exit_code_and_a_signal_are_passed_on() {
-    let bench = bench(|_| {});
-    assert_eq!(run(&bench, "exit 7").await, ("(no output)\n\nCommand exited with code 7".to_owned(), true));
-    let (text, _) = run(&bench, "kill -9 $$").await;
+async fn h4_exit_codes_and_signals_are_returned() {
+    let fixture = fixture(|_| {});
+    assert_eq!(run(&fixture, "exit 7").await, ("(no output)\n\nCommand exited with code 7".to_owned(), true));
+    let (text, _) = run(&fixture, "kill -9 $$").await;
     assert_eq!(text, "(no output)\n\nCommand exited with code 137 (signal 9)");
 }
 
@@ -245,11 +246,11 @@ async fn h4_an_exit_code_and_a_signal_are_passed_on() {
 #[allow(clippy::disallowed_methods, reason = "the test that starts this one says where")]
 async fn a_process_to_be_killed() {
     let Ok(folder) = std::env::var(KILLED) else { return };
-    let bench = ToolFixture::with(&ENV, |settings| settings.tier = Some(limited()));
+    let fixture = ToolFixture::with(&ENV, |settings| settings.tier = Some(limited()));
     let seconds = fs::read_to_string(Path::new(&folder).join("seconds")).unwrap();
     let command =
         format!("(setsid env -i sleep {seconds} > /dev/null 2>&1 &); setsid sleep {seconds} & sleep {seconds}");
-    bench.call("exec", json!({"command": command, "background": true})).await;
+    fixture.call("exec", json!({"command": command, "background": true})).await;
     let mut tick = interval(Duration::from_millis(10));
     while processes(&format!("sleep {seconds}")).iter().filter(|line| line.contains(" sleep ")).count() < 3 {
         tick.tick().await;
@@ -280,10 +281,10 @@ async fn h4_commands_end_when_the_gateway_is_killed() {
     gateway.kill().unwrap();
     gateway.wait().unwrap();
     ready.expect("the command should run by now");
-    let gone = timeout(Duration::from_secs(5), async {
+    let ended = timeout(Duration::from_secs(5), async {
         while !processes(&seconds).is_empty() {
             tick.tick().await;
         }
     });
-    assert!(gone.await.is_ok(), "{:?}", processes(&seconds));
+    assert!(ended.await.is_ok(), "{:?}", processes(&seconds));
 }

@@ -39,17 +39,17 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
     let tool = folder.parent().unwrap().file_name().unwrap().to_str().unwrap();
     // The clock is paused, so that times are deterministic.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    let told = runtime.block_on(async {
+    let actual = runtime.block_on(async {
         let site = TestSite::open(folder).await;
         let arguments = fs::read_to_string(call).unwrap().replace("$SITE", &site.url);
         let result = tool_named(tool, &site.url).call(context(), serde_json::from_str(&arguments).unwrap()).await;
         site.format_result(&result)
     });
     let expected: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
-    let told = Value::Object(
-        told.into_iter().filter(|(name, _)| name != "asked" || expected.get("asked").is_some()).collect(),
+    let actual = Value::Object(
+        actual.into_iter().filter(|(name, _)| name != "asked" || expected.get("asked").is_some()).collect(),
     );
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     Ok(())
 }
 
@@ -65,9 +65,13 @@ fn tool_named(name: &str, site: &str) -> Box<dyn Tool> {
     match name {
         "web_fetch" => {
             let allow = vec!["127.0.0.1".parse().unwrap()];
-            let bounds = EgressLimits { allow, bytes: 200_000, ..EgressLimits::default() };
-            let settings =
-                WebFetchSettings { bounds, max_chars: 2_000, max_chars_cap: 3_000, ..WebFetchSettings::default() };
+            let limits = EgressLimits { allow, bytes: 200_000, ..EgressLimits::default() };
+            let settings = WebFetchSettings {
+                bounds: limits,
+                max_chars: 2_000,
+                max_chars_cap: 3_000,
+                ..WebFetchSettings::default()
+            };
             Box::new(WebFetch::new(settings, names, ambient))
         }
         "brave" => search(Some(brave())),
@@ -95,7 +99,7 @@ fn context() -> ToolCx {
 /// A local server.
 struct TestSite {
     url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl TestSite {
@@ -105,8 +109,8 @@ impl TestSite {
         let answers: BTreeMap<_, _> = answers.into_iter().map(|(path, is)| (path, answer(folder, &is))).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let notes = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = requests.clone();
         spawn("site", async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -117,32 +121,32 @@ impl TestSite {
                 let head = String::from_utf8(head).unwrap();
                 let target = head.split(' ').nth(1).unwrap().to_owned();
                 let key = head.lines().find_map(|line| line.strip_prefix("x-subscription-token: "));
-                notes.lock().unwrap().push(key.map_or(target.clone(), |key| format!("{target} with {key}")));
+                recorded.lock().unwrap().push(key.map_or(target.clone(), |key| format!("{target} with {key}")));
                 let path = target.split('?').next().unwrap();
                 let missing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
                 // A client that has read enough may close the connection early.
                 stream.write_all(answers.get(path).unwrap_or(&missing)).await.unwrap_or_default();
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     /// Formats a result as in `result.json`.
     fn format_result(&self, result: &ToolResult) -> serde_json::Map<String, Value> {
         let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
-        let mut told = json!({"text": text.text.lines().collect::<Vec<_>>()});
+        let mut actual = json!({"text": text.text.lines().collect::<Vec<_>>()});
         if result.is_error {
-            told["isError"] = json!(true);
+            actual["isError"] = json!(true);
         }
-        told["details"] = json!(result.details);
-        if let Some(text) = told.pointer("/details/text").and_then(Value::as_str) {
+        actual["details"] = json!(result.details);
+        if let Some(text) = actual.pointer("/details/text").and_then(Value::as_str) {
             // Corrects the length for the replaced URL.
-            let surplus = text.matches(&self.url).count() * (self.url.len() - "$SITE".len());
-            let length = told.pointer("/details/length").and_then(Value::as_u64).unwrap();
-            told["details"]["length"] = json!(length - surplus as u64);
+            let url_growth = text.matches(&self.url).count() * (self.url.len() - "$SITE".len());
+            let length = actual.pointer("/details/length").and_then(Value::as_u64).unwrap();
+            actual["details"]["length"] = json!(length - url_growth as u64);
         }
-        told["asked"] = json!(*self.asked.lock().unwrap());
-        serde_json::from_str(&told.to_string().replace(&self.url, "$SITE")).unwrap()
+        actual["asked"] = json!(*self.requests.lock().unwrap());
+        serde_json::from_str(&actual.to_string().replace(&self.url, "$SITE")).unwrap()
     }
 }
 
@@ -160,9 +164,9 @@ fn answer(folder: &Path, is: &Value) -> Vec<u8> {
         head += &format!("{name}: {}\r\n", value.as_str().unwrap());
     }
     if is.get("gzip").is_some() {
-        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(&body).unwrap();
-        body = packed.finish().unwrap();
+        let mut compressed = GzEncoder::new(Vec::new(), Compression::best());
+        compressed.write_all(&body).unwrap();
+        body = compressed.finish().unwrap();
         head += "content-encoding: gzip\r\n";
     }
     [format!("{head}content-length: {}\r\nconnection: close\r\n\r\n", body.len()).as_bytes(), &body].concat()

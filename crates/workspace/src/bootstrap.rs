@@ -78,14 +78,14 @@ impl Default for BootstrapLimits {
 /// Reads the files, and caches unchanged ones.
 #[derive(Debug, Default)]
 pub struct BootstrapReader {
-    kept: Mutex<HashMap<PathBuf, CachedFile>>,
+    cache: Mutex<HashMap<PathBuf, CachedFile>>,
     /// Decides what may be read; `None` allows everything.
     gate: Option<Arc<dyn LoadGate>>,
 }
 
 #[derive(Debug)]
 struct CachedFile {
-    stamp: FileState,
+    state: FileState,
     limit: usize,
     text: Arc<FileText>,
 }
@@ -123,7 +123,7 @@ impl BootstrapReader {
         rule: &LoadRules<'_>,
     ) -> Vec<PromptPage> {
         let mut seen = HashSet::new();
-        let mut left = limits.total;
+        let mut remaining = limits.total;
         let mut pages = Vec::new();
         let root = file::root(dir);
         for name in audience.names().iter().copied().flatten().copied() {
@@ -132,7 +132,7 @@ impl BootstrapReader {
             if let LoadRule::Text(text) = &allowed {
                 let text = FileText::new(text.trim_end(), limits.per_file);
                 if text.chars() > 0 {
-                    let body = share(&text, name, limits.per_file, &mut left);
+                    let body = share(&text, name, limits.per_file, &mut remaining);
                     pages.push(PromptPage { name: name.into(), path, body, chars: text.chars() });
                 }
                 continue;
@@ -142,12 +142,12 @@ impl BootstrapReader {
                 Ok(None) => Ok(None),
                 Err(why) => Err(why.clone()),
             };
-            let is_again = matches!(&found, Ok(Some(place)) if !seen.insert(place.stamp.identity));
+            let is_duplicate = matches!(&found, Ok(Some(file)) if !seen.insert(file.state.identity));
             let (body, chars) = match found {
-                Ok(_) if is_again && MEMORY.contains(&name) => continue,
-                Ok(Some(place)) => match self.read(&place, &path, limits.per_file) {
+                Ok(_) if is_duplicate && MEMORY.contains(&name) => continue,
+                Ok(Some(file)) => match self.read(&file, &path, limits.per_file) {
                     Ok(text) if text.chars() == 0 => continue,
-                    Ok(text) => (share(&text, name, limits.per_file, &mut left), text.chars()),
+                    Ok(text) => (share(&text, name, limits.per_file, &mut remaining), text.chars()),
                     Err(why) => (unusable(&path, why), 0),
                 },
                 Ok(None) if STANDARD.contains(&name) => (PageBody::Missing, 0),
@@ -175,8 +175,8 @@ impl BootstrapReader {
             Arc::new(FileText::new(text.trim_end(), limit))
         } else {
             let Some(root) = file::root(dir)? else { return Ok(None) };
-            let Some(place) = find(&root, name, allowed)? else { return Ok(None) };
-            self.read(&place, &dir.join(name), limit)?
+            let Some(file) = find(&root, name, allowed)? else { return Ok(None) };
+            self.read(&file, &dir.join(name), limit)?
         };
         match text.fit(name, limit).0 {
             PageBody::Whole(text) | PageBody::Cut(text) => Ok(Some(text)),
@@ -184,24 +184,24 @@ impl BootstrapReader {
         }
     }
 
-    fn read(&self, place: &WorkspaceFile, path: &Path, limit: usize) -> Result<Arc<FileText>, String> {
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kept().get(path)
-            && (known.stamp, known.limit) == (place.stamp, limit)
+    fn read(&self, file: &WorkspaceFile, path: &Path, limit: usize) -> Result<Arc<FileText>, String> {
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cache().get(path)
+            && (cached.state, cached.limit) == (file.state, limit)
         {
-            return Ok(known.text.clone());
+            return Ok(cached.text.clone());
         }
-        let (stamp, text) = file::read(place, limit)?;
+        let (state, text) = file::read(file, limit)?;
         if text.chars() > limit {
             warn!(path = %path.display(), chars = text.chars(), limit, "workspace file cut for the prompt");
         }
         let text = Arc::new(text);
-        let mut kept = kept();
+        let mut cache = cache();
         // The limit is higher than the number of files in use, so this is rare. Cleared files are read again.
-        if kept.len() >= MAX_CACHED {
-            kept.clear();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        kept.insert(path.to_owned(), CachedFile { stamp, limit, text: text.clone() });
+        cache.insert(path.to_owned(), CachedFile { state, limit, text: text.clone() });
         Ok(text)
     }
 }
@@ -216,13 +216,13 @@ fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<WorkspaceF
 }
 
 /// Gives a file its share of the remaining space.
-fn share(text: &FileText, name: &str, per_file: usize, left: &mut usize) -> PageBody {
+fn share(text: &FileText, name: &str, per_file: usize, remaining: &mut usize) -> PageBody {
     let wanted = text.chars().min(per_file);
-    if *left < wanted && *left < MIN_SHARE {
+    if *remaining < wanted && *remaining < MIN_SHARE {
         return text.note(name);
     }
-    let (body, taken) = text.fit(name, per_file.min(*left));
-    *left -= taken;
+    let (body, used) = text.fit(name, per_file.min(*remaining));
+    *remaining -= used;
     body
 }
 

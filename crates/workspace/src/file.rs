@@ -25,9 +25,9 @@ const TRAILING_BYTES: u64 = 1024;
 pub(crate) struct WorkspaceFile {
     root: PathBuf,
     /// Path from the root, with symlinks resolved.
-    inside: PathBuf,
+    relative: PathBuf,
     /// State of the file when it was found.
-    pub(crate) stamp: FileState,
+    pub(crate) state: FileState,
 }
 
 /// Identifies a state of a file. Includes the change time (ctime): a file that may no longer be read, or whose old
@@ -43,12 +43,12 @@ pub(crate) struct FileState {
 }
 
 impl FileState {
-    fn of(found: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         Self {
-            identity: (found.dev(), found.ino()),
-            written: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-            bytes: found.len(),
+            identity: (metadata.dev(), metadata.ino()),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            bytes: metadata.len(),
         }
     }
 }
@@ -57,8 +57,8 @@ impl FileState {
 pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
     match dir.canonicalize() {
         Ok(root) => Ok(Some(root)),
-        Err(reason) if is_missing(&reason) => Ok(None),
-        Err(reason) => Err(cannot(&reason)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(read_error(&error)),
     }
 }
 
@@ -66,56 +66,56 @@ pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
 pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<WorkspaceFile>, String> {
     let name = name.as_ref();
     let path = root.join(name);
-    let found = match path.symlink_metadata() {
-        Ok(found) => found,
-        Err(reason) if is_missing(&reason) => return Ok(None),
-        Err(reason) => return Err(cannot(&reason)),
+    let metadata = match path.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(read_error(&error)),
     };
     let root = root.to_owned();
-    if !found.is_symlink() && name.components().count() == 1 {
+    if !metadata.is_symlink() && name.components().count() == 1 {
         // No path component can lead elsewhere. This runs for every file in every run, so the second lookup is skipped.
-        require_regular(&found)?;
-        return Ok(Some(WorkspaceFile { root, inside: name.into(), stamp: FileState::of(&found) }));
+        require_regular(&metadata)?;
+        return Ok(Some(WorkspaceFile { root, relative: name.into(), state: FileState::of(&metadata) }));
     }
     let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(reason) if is_missing(&reason) => {
+        Err(error) if is_missing(&error) => {
             return Err("broken symbolic link; remove it or replace it with a file".to_owned());
         }
-        Err(reason) => return Err(cannot(&reason)),
+        Err(error) => return Err(read_error(&error)),
     };
-    let Ok(inside) = real.strip_prefix(&root).map(Path::to_owned) else {
+    let Ok(relative) = real.strip_prefix(&root).map(Path::to_owned) else {
         return Err(format!("symbolic link to {}, outside the workspace; replace it with a copy", real.display()));
     };
-    let found = fs::metadata(&real).map_err(|reason| cannot(&reason))?;
-    require_regular(&found)?;
-    Ok(Some(WorkspaceFile { root, inside, stamp: FileState::of(&found) }))
+    let metadata = fs::metadata(&real).map_err(|error| read_error(&error))?;
+    require_regular(&metadata)?;
+    Ok(Some(WorkspaceFile { root, relative, state: FileState::of(&metadata) }))
 }
 
 /// Reads as much of a file as the limit can show; also returns the state of the file that was read.
-pub(crate) fn read(place: &WorkspaceFile, limit: usize) -> Result<(FileState, FileText), String> {
-    let mut file = place.open().map_err(|reason| cannot(&reason))?;
+pub(crate) fn read(source: &WorkspaceFile, limit: usize) -> Result<(FileState, FileText), String> {
+    let mut file = source.open().map_err(|error| read_error(&error))?;
     // Checked again: the file may have been replaced.
-    let found = file.metadata().map_err(|reason| cannot(&reason))?;
-    require_regular(&found)?;
+    let metadata = file.metadata().map_err(|error| read_error(&error))?;
+    require_regular(&metadata)?;
     let bytes = |chars: usize| MAX_CHAR_BYTES.saturating_mul(chars as u64);
-    let whole = MAX_COUNTED_BYTES.max(bytes(limit));
-    let text = if found.len() <= whole {
-        let all = next(&mut file, whole)?;
+    let whole_limit = MAX_COUNTED_BYTES.max(bytes(limit));
+    let text = if metadata.len() <= whole_limit {
+        let all = read_bytes(&mut file, whole_limit)?;
         let text = String::from_utf8_lossy(&all);
         FileText::new(strip_bom(&text).trim_end(), limit)
     } else {
-        let head = next(&mut file, bytes(text::head_chars(limit)) + MAX_CHAR_BYTES)?;
+        let head = read_bytes(&mut file, bytes(text::head_chars(limit)) + MAX_CHAR_BYTES)?;
         let tail_bytes = bytes(text::tail_chars(limit)) + TRAILING_BYTES;
-        file.seek(SeekFrom::Start(found.len().saturating_sub(tail_bytes))).map_err(|reason| cannot(&reason))?;
-        let tail = next(&mut file, tail_bytes)?;
+        file.seek(SeekFrom::Start(metadata.len().saturating_sub(tail_bytes))).map_err(|error| read_error(&error))?;
+        let tail = read_bytes(&mut file, tail_bytes)?;
         // The first bytes may be the remainder of a character.
         let rest = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
         let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail[rest..]));
-        let length = usize::try_from(found.len()).unwrap_or(usize::MAX);
+        let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
         FileText::ends(strip_bom(&head), tail.trim_end(), length, limit)
     };
-    Ok((FileState::of(&found), text))
+    Ok((FileState::of(&metadata), text))
 }
 
 impl WorkspaceFile {
@@ -123,20 +123,20 @@ impl WorkspaceFile {
     /// to lead outside. Does not block if the file has become a pipe.
     fn open(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut at = open(&self.root, flags | OFlags::DIRECTORY, Mode::empty())?;
-        let mut parts = self.inside.iter().peekable();
+        let mut dir = open(&self.root, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let mut parts = self.relative.iter().peekable();
         while let Some(part) = parts.next() {
             let kind = if parts.peek().is_some() { OFlags::DIRECTORY } else { OFlags::NONBLOCK | OFlags::NOCTTY };
-            at = openat(&at, part, flags | kind, Mode::empty())?;
+            dir = openat(&dir, part, flags | kind, Mode::empty())?;
         }
-        Ok(File::from(at))
+        Ok(File::from(dir))
     }
 }
 
 /// Reads the next bytes of a file, if they are text.
-fn next(file: &mut File, most: u64) -> Result<Vec<u8>, String> {
+fn read_bytes(file: &mut File, max_bytes: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).map_err(|reason| cannot(&reason))?;
+    file.take(max_bytes).read_to_end(&mut bytes).map_err(|error| read_error(&error))?;
     match bytes.contains(&0) {
         true => Err("not text; save it as UTF-8 text".to_owned()),
         false => Ok(bytes),
@@ -148,27 +148,27 @@ fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-fn is_missing(reason: &io::Error) -> bool {
-    reason.kind() == ErrorKind::NotFound
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
 }
 
-fn require_regular(found: &Metadata) -> Result<(), String> {
-    let kind = found.file_type();
-    let what = match kind {
+fn require_regular(metadata: &Metadata) -> Result<(), String> {
+    let kind = metadata.file_type();
+    let kind_name = match kind {
         _ if kind.is_file() => return Ok(()),
         _ if kind.is_dir() => "a folder",
         _ if kind.is_fifo() => "a pipe",
         _ if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(format!("{what}, not a file; replace it with a text file"))
+    Err(format!("{kind_name}, not a file; replace it with a text file"))
 }
 
-fn cannot(reason: &io::Error) -> String {
-    if reason.kind() == ErrorKind::PermissionDenied {
+fn read_error(error: &io::Error) -> String {
+    if error.kind() == ErrorKind::PermissionDenied {
         return "permission denied; give the user that Homard runs as read permission".to_owned();
     }
-    format!("cannot be read: {reason}")
+    format!("cannot be read: {error}")
 }
 
 #[cfg(test)]
@@ -186,18 +186,18 @@ mod tests {
         symlink("docs/a.md", dir.path().join("AGENTS.md")).unwrap();
         symlink(other.path(), dir.path().join("out")).unwrap();
         let root = root(dir.path()).unwrap().unwrap();
-        let place = find(&root, "AGENTS.md").unwrap().unwrap();
+        let source = find(&root, "AGENTS.md").unwrap().unwrap();
         swap(dir.path());
-        read(&place, 100).map(|(_, text)| text)
+        read(&source, 100).map(|(_, text)| text)
     }
 
     #[test]
-    fn a_file_is_read_when_nothing_happens() {
+    fn an_unchanged_file_is_read() {
         assert_eq!(read_after(|_| {}), Ok(FileText::Whole { text: "mine".to_owned(), chars: 4 }));
     }
 
     #[test]
-    fn a_link_put_in_the_way_is_not_followed() {
+    fn a_symlink_planted_after_the_lookup_is_not_followed() {
         let file = read_after(|dir| {
             fs::remove_file(dir.join("docs/a.md")).unwrap();
             symlink("../out/a.md", dir.join("docs/a.md")).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_put_in_the_way_is_not_waited_for() {
+    fn a_pipe_planted_after_the_lookup_does_not_block() {
         let pipe = read_after(|dir| {
             fs::remove_file(dir.join("docs/a.md")).unwrap();
             assert!(Command::new("mkfifo").arg(dir.join("docs/a.md")).status().unwrap().success());

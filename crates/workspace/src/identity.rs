@@ -34,13 +34,13 @@ impl AgentPersona {
             if value.is_empty() || is_placeholder(value) {
                 continue;
             }
-            let short = || Some(value.chars().take(MAX_VALUE_CHARS).collect());
+            let truncated = || Some(value.chars().take(MAX_VALUE_CHARS).collect());
             match label.as_str() {
-                "name" => identity.name = short(),
-                "emoji" => identity.emoji = short(),
-                "creature" => identity.creature = short(),
-                "vibe" => identity.vibe = short(),
-                "theme" => identity.theme = short(),
+                "name" => identity.name = truncated(),
+                "emoji" => identity.emoji = truncated(),
+                "creature" => identity.creature = truncated(),
+                "vibe" => identity.vibe = truncated(),
+                "theme" => identity.theme = truncated(),
                 "avatar" => identity.avatar = Some(value.to_owned()),
                 _ => {}
             }
@@ -63,7 +63,7 @@ fn is_decoration(c: char) -> bool {
     c.is_whitespace() || matches!(c, '*' | '_')
 }
 
-/// True if a value is a hint of a template: words in parentheses. A face such as `(^_^)` has no words.
+/// True if a value is a placeholder of a template: words in parentheses. A face such as `(^_^)` has no words.
 fn is_placeholder(value: &str) -> bool {
     let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
     inner.is_some_and(|inner| inner.as_bytes().windows(2).any(|pair| pair.iter().all(u8::is_ascii_alphabetic)))
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_a_line_are_read() {
+    fn both_notations_of_a_line_are_parsed() {
         let text = "# Me\r\n- **Name:** Ada\r\n* **Emoji**: 🦞\n  Creature: a lobster: small\n- VIBE: _calm_\n\
                     __Theme:__ sea\n+ avatar: https://example.org/a_.png\nMy name is: Bob\nName:\n";
         let identity = AgentPersona {
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn hints_of_a_template_are_no_values() {
+    fn template_placeholders_are_not_values() {
         let text = "- **Name:** _(pick one)_\n- **Emoji:** *(yours)*\n- **Vibe:** ____\n- **Theme:** (any)\n\
                     - **Creature:**\n  _(robot?)_\n";
         assert_eq!(AgentPersona::parse(text), AgentPersona::default());
     }
 
     #[test]
-    fn parentheses_alone_make_no_hint() {
+    fn parentheses_alone_are_not_a_placeholder() {
         let identity = AgentPersona::parse("Name: Ada (the first)\nEmoji: (^_^)\n");
         assert_eq!(
             identity,
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_counts_and_a_hint_does_not_undo_it() {
+    fn the_last_value_counts_unless_it_is_a_placeholder() {
         let identity = AgentPersona::parse("Name: Ada\nName: Bea\nName: (your name)\n");
         assert_eq!(identity, AgentPersona { name: some("Bea"), ..AgentPersona::default() });
     }
 
     #[test]
-    fn a_name_has_a_limit_and_a_picture_has_none() {
+    fn a_name_is_truncated_and_an_avatar_is_not() {
         let long = "ä".repeat(3 * MAX_VALUE_CHARS);
         let identity = AgentPersona::parse(&format!("Name: {long}\nAvatar: {long}"));
         let name = Some("ä".repeat(MAX_VALUE_CHARS));

@@ -101,35 +101,37 @@ pub fn create(dir: &Path, starter: Starter) -> Result<CreatedWorkspace, Error> {
 }
 
 fn explain(dir: &Path, source: io::Error) -> Error {
-    let there = dir.ancestors().find(|at| at.symlink_metadata().is_ok()).unwrap_or(dir).to_owned();
+    let existing = dir.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(dir).to_owned();
     let path = dir.to_owned();
-    match there.is_dir() {
-        true => Error::Refused { path, parent: there, source },
-        false => Error::Blocked { path, obstacle: there },
+    match existing.is_dir() {
+        true => Error::Refused { path, parent: existing, source },
+        false => Error::Blocked { path, obstacle: existing },
     }
 }
 
 fn complete(dir: &Path) -> CreatedWorkspace {
-    let is_absent = |name| dir.join(name).symlink_metadata().is_err_and(|reason| reason.kind() == ErrorKind::NotFound);
+    let is_absent = |name| dir.join(name).symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let is_new = FILES.iter().all(|(name, _)| is_absent(name));
     // The guide is written first: if the process is killed midway, the next call either finds a new workspace or the
     // guide exists.
     let guide = is_new.then_some((BOOTSTRAP_GUIDE, include_str!("../starter/BOOTSTRAP.md")));
-    let mut made = CreatedWorkspace::default();
+    let mut created = CreatedWorkspace::default();
     for (name, text) in guide.into_iter().chain(FILES) {
         let path = dir.join(name);
         match write(&path, text) {
-            Ok(()) => made.written.push(name),
-            Err(reason) if reason.kind() == ErrorKind::AlreadyExists => {}
-            Err(reason) => made.problems.push(StarterProblem { path, message: format!("cannot be written: {reason}") }),
+            Ok(()) => created.written.push(name),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                created.problems.push(StarterProblem { path, message: format!("cannot be written: {error}") })
+            }
         }
     }
-    made
+    created
 }
 
 /// Creates a file. Fails if the path exists, even as a dangling symlink. If writing fails, the file is removed, because
 /// an existing file would not be completed later.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes()).or_else(|reason| fs::remove_file(path).and(Err(reason)))
+    file.write_all(text.as_bytes()).or_else(|error| fs::remove_file(path).and(Err(error)))
 }

@@ -50,19 +50,19 @@ impl FileText {
 
     /// Returns what is shown within this space, and how much of it the text's own characters take. The truncation note
     /// is added on top, so that the kept part does not depend on its wording.
-    pub(crate) fn fit(&self, name: &str, room: usize) -> (PageBody, usize) {
+    pub(crate) fn fit(&self, name: &str, space: usize) -> (PageBody, usize) {
         let (head, tail) = match self {
-            Self::Whole { text, chars } if *chars <= room => return (PageBody::Whole(text.clone()), *chars),
+            Self::Whole { text, chars } if *chars <= space => return (PageBody::Whole(text.clone()), *chars),
             Self::Whole { text, .. } => (text, text),
             Self::Ends { head, tail, .. } => (head, tail),
         };
-        let (head, tail) = (first(head, head_chars(room)), last(tail, tail_chars(room)));
-        let (begins, ends) = (head.chars().count(), tail.chars().count());
-        let mark = format!(
-            "[… the middle of {name} is left out: here are {begins} + {ends} of {}; read the file for the rest …]",
+        let (head, tail) = (first(head, head_chars(space)), last(tail, tail_chars(space)));
+        let (head_count, tail_count) = (head.chars().count(), tail.chars().count());
+        let notice = format!(
+            "[… the middle of {name} is left out: here are {head_count} + {tail_count} of {}; read the file for the rest …]",
             self.length()
         );
-        (PageBody::Cut(format!("{head}\n\n{mark}\n\n{tail}")), begins + ends)
+        (PageBody::Cut(format!("{head}\n\n{notice}\n\n{tail}")), head_count + tail_count)
     }
 
     /// Returns the note that replaces a file for which no space is left.
@@ -74,8 +74,8 @@ impl FileText {
     }
 
     fn length(&self) -> String {
-        let is_guess = matches!(self, Self::Ends { is_counted: false, .. });
-        format!("{}{} characters", if is_guess { "about " } else { "" }, self.chars())
+        let is_estimate = matches!(self, Self::Ends { is_counted: false, .. });
+        format!("{}{} characters", if is_estimate { "about " } else { "" }, self.chars())
     }
 }
 
@@ -115,17 +115,17 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_keeps_seven_tenths_and_two_tenths_of_the_limit() {
+    fn a_truncated_text_keeps_70_percent_head_and_20_percent_tail() {
         let text = FileText::new("0123456789abcdefghijklm", 19);
-        let shown = "0123456789abc\n\n[… the middle of USER.md is left out: here are 13 + 3 of 23 characters; read the \
+        let expected = "0123456789abc\n\n[… the middle of USER.md is left out: here are 13 + 3 of 23 characters; read the \
                      file for the rest …]\n\nklm";
-        assert_eq!(text.fit("USER.md", 19), (PageBody::Cut(shown.to_owned()), 16));
+        assert_eq!(text.fit("USER.md", 19), (PageBody::Cut(expected.to_owned()), 16));
         // Reducing the space later has the same result as reducing it from the start.
         assert_eq!(text.fit("USER.md", 11), FileText::new("0123456789abcdefghijklm", 11).fit("USER.md", 11));
     }
 
     #[test]
-    fn a_guessed_length_says_so() {
+    fn an_estimated_length_is_marked_as_such() {
         let text = FileText::ends("begin", "end", 52_428_800, 10);
         assert_eq!(
             cut(text.fit("AGENTS.md", 10).0),
@@ -140,29 +140,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_whole_or_its_ends_around_a_mark(
+        fn a_text_is_whole_or_truncated_around_a_notice(
             text in "(\\PC|[äß漢🦞\n]){0,300}", limit in 0_usize..320, less in 0_usize..40,
         ) {
             let all: Vec<char> = text.chars().collect();
-            let room = limit - less.min(limit);
-            let (body, taken) = FileText::new(&text, limit).fit("AGENTS.md", room);
-            if all.len() <= room {
-                prop_assert_eq!((body, taken), (PageBody::Whole(text), all.len()));
+            let space = limit - less.min(limit);
+            let (body, used) = FileText::new(&text, limit).fit("AGENTS.md", space);
+            if all.len() <= space {
+                prop_assert_eq!((body, used), (PageBody::Whole(text), all.len()));
                 return Ok(());
             }
-            let (begins, ends) = (room * 7 / 10, room * 2 / 10);
-            let head: String = all[..begins].iter().collect();
-            let tail: String = all[all.len() - ends..].iter().collect();
-            let shown = cut(body);
-            let mark = shown.strip_prefix(&head).and_then(|rest| rest.strip_suffix(&tail)).unwrap();
-            let counts = format!(" {begins} + {ends} of {} characters; ", all.len());
-            prop_assert!(mark.contains("AGENTS.md") && mark.contains(&counts), "{}", mark);
-            prop_assert!(mark.chars().count() < 160, "{}", mark);
-            prop_assert!(taken == begins + ends && taken <= room);
+            let (head_count, tail_count) = (space * 7 / 10, space * 2 / 10);
+            let head: String = all[..head_count].iter().collect();
+            let tail: String = all[all.len() - tail_count..].iter().collect();
+            let truncated = cut(body);
+            let notice = truncated.strip_prefix(&head).and_then(|rest| rest.strip_suffix(&tail)).unwrap();
+            let counts = format!(" {head_count} + {tail_count} of {} characters; ", all.len());
+            prop_assert!(notice.contains("AGENTS.md") && notice.contains(&counts), "{}", notice);
+            prop_assert!(notice.chars().count() < 160, "{}", notice);
+            prop_assert!(used == head_count + tail_count && used <= space);
         }
 
         #[test]
-        fn no_limit_is_too_large(text in "\\PC{0,40}", limit in usize::MAX - 20..) {
+        fn large_limits_do_not_overflow(text in "\\PC{0,40}", limit in usize::MAX - 20..) {
             let chars = text.chars().count();
             prop_assert_eq!(FileText::new(&text, limit).fit("SOUL.md", limit), (PageBody::Whole(text), chars));
             prop_assert!(head_chars(limit) + tail_chars(limit) <= limit);

@@ -38,7 +38,7 @@ impl Hook for DeletionGuard {
             return Ok(HookResult::block("nothing is deleted here"));
         }
         if let HookEvent::AgentEnd(end) = &event {
-            say(&format!("[keeper] {} ended well: {}", context.run_id.unwrap_or_default(), end.success));
+            print_line(&format!("[keeper] {} ended well: {}", context.run_id.unwrap_or_default(), end.success));
         }
         Ok(HookResult::empty())
     }
@@ -65,7 +65,7 @@ impl Tool for PretendExec {
 }
 
 #[allow(clippy::print_stdout, reason = "this is a program for a terminal")]
-fn say(text: &str) {
+fn print_line(text: &str) {
     println!("{text}");
 }
 
@@ -86,7 +86,7 @@ async fn main() -> anyhow::Result<()> {
             && let TapeState::Ended(end) = Subscriber::new(tape).end().await
         {
             let answer: Vec<_> = end.replies.iter().map(|reply| reply.text.as_str()).collect();
-            say(&format!("> {text}\n{}", answer.join("\n")));
+            print_line(&format!("> {text}\n{}", answer.join("\n")));
         }
     }
     hub.gateway_stopping("done").await;

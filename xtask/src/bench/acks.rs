@@ -29,14 +29,14 @@ pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) 
             connected.push(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         }
         let text = format!("hang {}", "x".repeat(MESSAGE_BYTES));
-        let (begun, end) = (Instant::now(), Instant::now() + SEND_TIME);
-        let sending = connected.iter_mut().enumerate().map(|(number, client)| {
+        let (started_at, end) = (Instant::now(), Instant::now() + SEND_TIME);
+        let sends = connected.iter_mut().enumerate().map(|(number, client)| {
             let session = format!("agent:main:acks-{clients}-{number}");
             let text = &text;
             async move { client.send_until(end, &session, text).await }
         });
-        let took = try_join_all(sending).await?.concat();
-        report.acks(clients, &took, begun.elapsed(), syncs);
+        let times = try_join_all(sends).await?.concat();
+        report.acks(clients, &times, started_at.elapsed(), syncs);
     }
     Ok(())
 }
@@ -46,12 +46,12 @@ pub(super) fn bare_syncs(folder: &Path) -> Result<f64> {
     let path = folder.join("bare-syncs.tmp");
     let mut file =
         OpenOptions::new().create(true).append(true).open(&path).context("cannot write to the journal's directory")?;
-    let (begun, line, mut count) = (Instant::now(), vec![b'x'; MESSAGE_BYTES], 0u32);
-    while begun.elapsed() < SYNC_TIME {
+    let (started_at, line, mut count) = (Instant::now(), vec![b'x'; MESSAGE_BYTES], 0u32);
+    while started_at.elapsed() < SYNC_TIME {
         file.write_all(&line).and_then(|()| file.sync_data())?;
         count += 1;
     }
-    let rate = f64::from(count) / begun.elapsed().as_secs_f64();
+    let rate = f64::from(count) / started_at.elapsed().as_secs_f64();
     std::fs::remove_file(&path)?;
     Ok(rate)
 }

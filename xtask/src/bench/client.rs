@@ -29,9 +29,9 @@ pub(super) struct BenchClient {
 /// Result of a load over some time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LoadResult {
-    pub(super) good: usize,
-    pub(super) bad: usize,
-    pub(super) took: Duration,
+    pub(super) succeeded: usize,
+    pub(super) failed: usize,
+    pub(super) elapsed: Duration,
 }
 
 impl BenchClient {
@@ -89,10 +89,10 @@ impl BenchClient {
     pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<(Duration, Utf8Bytes)> {
         let start = Instant::now();
         let id = self.request(method, params).await?;
-        let mark = format!(r#"{{"type":"res","id":"{id}","ok":"#);
+        let prefix = format!(r#"{{"type":"res","id":"{id}","ok":"#);
         loop {
             let text = self.text().await?;
-            if let Some(rest) = text.strip_prefix(&mark) {
+            if let Some(rest) = text.strip_prefix(&prefix) {
                 ensure!(rest.starts_with("true"), "{method} failed: {text}");
                 return Ok((start.elapsed(), text));
             }
@@ -157,16 +157,16 @@ impl BenchClient {
             let id = answer["id"].as_str().unwrap_or_default();
             let Some((session, run)) = waiting.remove(id) else { continue };
             if answer["payload"]["status"] == "ok" {
-                load.good += 1;
+                load.succeeded += 1;
             } else {
-                if load.bad == 0 {
+                if load.failed == 0 {
                     eprintln!("a run failed: {answer}");
                 }
-                load.bad += 1;
+                load.failed += 1;
             }
             waiting.insert(self.start_run_with_text(&key(session, run + 1), text).await?, (session, run + 1));
         }
-        load.took = start.elapsed();
+        load.elapsed = start.elapsed();
         Ok(load)
     }
 
@@ -174,20 +174,20 @@ impl BenchClient {
     /// number of answers that were out of order.
     pub(super) async fn burst(&mut self, session: &str, messages: usize, text: &str) -> Result<(Duration, usize)> {
         let start = Instant::now();
-        let mut asked = Vec::new();
+        let mut sent_ids = Vec::new();
         for _ in 0..messages {
-            asked.push(self.start_run_with_text(session, text).await?);
+            sent_ids.push(self.start_run_with_text(session, text).await?);
         }
-        let mut answered = Vec::new();
-        while answered.len() < messages {
+        let mut answered_ids = Vec::new();
+        while answered_ids.len() < messages {
             let answer = self.next_response().await?;
             if answer["payload"]["status"] != "accepted" {
                 ensure!(answer["payload"]["status"] == "ok", "a run did not end with ok: {answer}");
-                answered.push(answer["id"].as_str().unwrap_or_default().to_owned());
+                answered_ids.push(answer["id"].as_str().unwrap_or_default().to_owned());
             }
         }
-        let took = start.elapsed();
-        Ok((took, asked.iter().zip(&answered).filter(|(asked, answered)| asked != answered).count()))
+        let elapsed = start.elapsed();
+        Ok((elapsed, sent_ids.iter().zip(&answered_ids).filter(|(sent, answered)| sent != answered).count()))
     }
 
     /// Sends a message and returns when it is accepted.
@@ -206,25 +206,25 @@ impl BenchClient {
 
     /// Sends messages sequentially to sessions whose names begin like this; returns how long each took to be accepted.
     pub(super) async fn send_until(&mut self, end: Instant, session: &str, text: &str) -> Result<Vec<Duration>> {
-        let mut took = Vec::new();
+        let mut times = Vec::new();
         while Instant::now() < end {
-            let session = format!("{session}-{}", took.len() / MAX_QUEUED);
+            let session = format!("{session}-{}", times.len() / MAX_QUEUED);
             let start = Instant::now();
             self.send(&session, text).await?;
-            took.push(start.elapsed());
+            times.push(start.elapsed());
         }
-        Ok(took)
+        Ok(times)
     }
 
-    /// Sends a message to a session with `chat.send` and returns its run when it is accepted; fails unless it is
-    /// started or queued, as expected by `how`.
-    pub(super) async fn chat_send(&mut self, session: &str, text: &str, how: &str) -> Result<String> {
+    /// Sends a message to a session with `chat.send` and returns its run when it is accepted; fails unless its
+    /// disposition is the expected one.
+    pub(super) async fn chat_send(&mut self, session: &str, text: &str, disposition: &str) -> Result<String> {
         let run = format!("bench-say-{}", self.requests);
         let id =
             self.request("chat.send", json!({"message": text, "sessionKey": session, "idempotencyKey": run})).await?;
         let answer = self.next_response().await?;
-        let is_so = answer["id"] == id && answer["ok"] == true && answer["payload"]["disposition"] == how;
-        ensure!(is_so, "a message was not {how}: {answer}");
+        let is_accepted = answer["id"] == id && answer["ok"] == true && answer["payload"]["disposition"] == disposition;
+        ensure!(is_accepted, "a message was not {disposition}: {answer}");
         Ok(run)
     }
 
@@ -232,21 +232,21 @@ impl BenchClient {
     pub(super) async fn next_final(&mut self) -> Result<String> {
         loop {
             let event = self.frame("event", "chat").await?;
-            let told = &event["payload"];
-            if told["state"] != "delta" {
-                ensure!(told["state"] == "final", "a run did not end with final: {event}");
-                return Ok(told["runId"].as_str().unwrap_or_default().to_owned());
+            let payload = &event["payload"];
+            if payload["state"] != "delta" {
+                ensure!(payload["state"] == "final", "a run did not end with final: {event}");
+                return Ok(payload["runId"].as_str().unwrap_or_default().to_owned());
             }
         }
     }
 
     /// Reads the events of a run to its end; returns their number.
     pub(super) async fn watch(&mut self, session: &str) -> Result<usize> {
-        let mark = format!(r#""sessionKey":"{session}""#);
+        let session_field = format!(r#""sessionKey":"{session}""#);
         let mut events = 0;
         loop {
             let text = self.text().await?;
-            if text.contains(r#""type":"event""#) && text.contains(&mark) {
+            if text.contains(r#""type":"event""#) && text.contains(&session_field) {
                 events += 1;
                 if text.contains(r#""state":"final""#) {
                     return Ok(events);
@@ -264,11 +264,11 @@ impl BenchClient {
         }
         let (mut last, mut gaps, mut ends) = (HashMap::new(), Vec::new(), 0);
         // Each request gets two responses: accepted and final.
-        let mut answers = 2 * sessions.len();
-        while answers > 0 {
+        let mut pending = 2 * sessions.len();
+        while pending > 0 {
             let frame = self.text().await?;
             if frame.contains(r#""type":"res""#) {
-                answers -= 1;
+                pending -= 1;
                 ends += usize::from(frame.contains(r#""status":"ok""#));
             } else if frame.contains(r#""event":"chat""#)
                 && let Some((_, rest)) = frame.split_once(r#""runId":""#)
@@ -307,10 +307,10 @@ impl BenchClient {
 
     /// Returns the next frame with this member. Others are skipped by a text search, to keep the client cheap.
     async fn frame(&mut self, name: &str, value: &str) -> Result<Value> {
-        let mark = format!(r#""{name}":"{value}""#);
+        let field = format!(r#""{name}":"{value}""#);
         loop {
             let text = self.text().await?;
-            if text.contains(&mark) {
+            if text.contains(&field) {
                 let frame: Value = serde_json::from_str(&text)?;
                 if frame[name] == value {
                     return Ok(frame);
@@ -346,7 +346,7 @@ mod tests {
         socket.send(Message::text(frame.to_string())).unwrap();
     }
 
-    fn asked(socket: &mut WebSocket<TcpStream>) -> Value {
+    fn read_request(socket: &mut WebSocket<TcpStream>) -> Value {
         serde_json::from_str(socket.read().unwrap().to_text().unwrap()).unwrap()
     }
 
@@ -360,11 +360,11 @@ mod tests {
                 &mut socket,
                 &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}),
             );
-            let hello = asked(&mut socket);
+            let hello = read_request(&mut socket);
             send(&mut socket, &json!({"type": "res", "id": hello["id"], "ok": true, "payload": {"type": "hello-ok"}}));
             let mut keys = Vec::new();
             for _ in 0..runs / 2 {
-                let pair = [asked(&mut socket), asked(&mut socket)];
+                let pair = [read_request(&mut socket), read_request(&mut socket)];
                 for request in &pair {
                     let accepted = json!({"status": "accepted"});
                     send(&mut socket, &json!({"type": "res", "id": request["id"], "ok": true, "payload": accepted}));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_badly_is_no_measurement() {
+    fn a_failed_run_is_an_error_of_the_measurement() {
         let (port, server) = gateway(2, "error");
         let error = load(port).unwrap_err().to_string();
         assert_eq!(

@@ -49,9 +49,9 @@ impl DirectClient {
         while !self.buffer.ends_with(b"\r\n0\r\n\r\n") {
             ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the model server closed the connection");
         }
-        let took = start.elapsed();
-        let seen = self.buffer.windows(9).filter(|window| window == b"\"content\"").count();
-        ensure!(seen == chunks, "requested {chunks} chunks from the model server, but received {seen}");
-        Ok(took)
+        let elapsed = start.elapsed();
+        let received = self.buffer.windows(9).filter(|window| window == b"\"content\"").count();
+        ensure!(received == chunks, "requested {chunks} chunks from the model server, but received {received}");
+        Ok(elapsed)
     }
 }

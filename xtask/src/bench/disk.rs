@@ -75,8 +75,8 @@ async fn runs(gateway: &RunningGateway) -> Result<()> {
 pub(super) fn strace(trace: &Path) -> Vec<OsString> {
     let calls = [&WRITES[..], &SYNCS[..]].concat().join(",");
     let filter = format!("trace={calls}");
-    let words = ["strace", "-D", "-f", "-y", "-e", &filter, "-o"].map(OsString::from);
-    words.into_iter().chain([trace.as_os_str().to_owned()]).collect()
+    let args = ["strace", "-D", "-f", "-y", "-e", &filter, "-o"].map(OsString::from);
+    args.into_iter().chain([trace.as_os_str().to_owned()]).collect()
 }
 
 /// Counts the calls on files below a folder. A call interrupted by another thread has two lines, of which the first
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_on_our_files_count_also_when_they_are_told_in_two_lines() {
+    fn interrupted_calls_on_our_files_are_counted() {
         let trace = "\
 7 pwrite64(9</s/journal/journal.db-wal>, \"a = 1\"..., 4096, 32) = 4096
 7 write(3<socket:[1]>, \"x\"..., 100) = 100

@@ -25,9 +25,9 @@ pub(super) async fn measure(gateway: &RunningGateway, model: &BenchModel, report
     let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     let served = model.served();
     let busy = client.chat_send(session, BUSY, "started").await?;
-    let mut waiting = Vec::new();
+    let mut queued = Vec::new();
     for _ in 0..MESSAGES {
-        waiting.push(client.chat_send(session, TEXT, "queued").await?);
+        queued.push(client.chat_send(session, TEXT, "queued").await?);
     }
     ensure!(client.next_final().await? == busy, "another run ended before the one that kept the session busy");
     let start = Instant::now();
@@ -35,18 +35,18 @@ pub(super) async fn measure(gateway: &RunningGateway, model: &BenchModel, report
     for _ in 0..MESSAGES {
         answered.push(client.next_final().await?);
     }
-    let took = start.elapsed();
-    ensure!(answered == waiting, "the runs {waiting:?} ended in the order {answered:?}");
-    let asked = model.served() - served;
+    let elapsed = start.elapsed();
+    ensure!(answered == queued, "the runs {queued:?} ended in the order {answered:?}");
+    let requests = model.served() - served;
     ensure!(
-        asked == MESSAGES + 1,
-        "expected one model request for each of {MESSAGES} messages and the first one, but got {asked}"
+        requests == MESSAGES + 1,
+        "expected one model request for each of {MESSAGES} messages and the first one, but got {requests}"
     );
     let mut direct = DirectClient::connect(model.port()).await?;
-    let mut straight = Duration::ZERO;
+    let mut direct_time = Duration::ZERO;
     for _ in 0..MESSAGES {
-        straight += direct.request(TEXT, CHUNKS).await?;
+        direct_time += direct.request(TEXT, CHUNKS).await?;
     }
-    report.drain(MESSAGES, took, straight);
+    report.drain(MESSAGES, elapsed, direct_time);
     Ok(())
 }

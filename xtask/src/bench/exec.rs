@@ -22,16 +22,16 @@ pub(super) struct Comparison {
 
 /// Benchmarks a no-op command. The gateway's own binary is the sandbox helper.
 pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut BenchReport) -> Result<()> {
-    for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
-        report.exec(&compared);
+    for comparison in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
+        report.exec(&comparison);
     }
     Ok(())
 }
 
 /// Benchmarks redaction of secrets.
 pub(super) fn secrets(bench_tools: &Path, report: &mut BenchReport) -> Result<()> {
-    for compared in run(Command::new(bench_tools).arg("secrets"))? {
-        report.secrets(&compared);
+    for comparison in run(Command::new(bench_tools).arg("secrets"))? {
+        report.secrets(&comparison);
     }
     Ok(())
 }
@@ -47,19 +47,19 @@ pub(super) fn build(gateway: &Path) -> Result<PathBuf> {
 
 /// Runs `bench_tools` and parses its output.
 pub(super) fn run(bench_tools: &mut Command) -> Result<Vec<Comparison>> {
-    let told = shell::output(bench_tools)?;
-    let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
-    told.map(|line| read(&line.context("bench_tools did not write JSON")?)).collect()
+    let output = shell::output(bench_tools)?;
+    let output = serde_json::Deserializer::from_slice(&output).into_iter::<Value>();
+    output.map(|line| read(&line.context("bench_tools did not write JSON")?)).collect()
 }
 
 fn read(line: &Value) -> Result<Comparison> {
     let what = line["what"].as_str().context("the output of bench_tools has no `what`")?.to_owned();
-    let took = line["took"].as_object().context("the output of bench_tools has no `took`")?;
+    let measured = line["took"].as_object().context("the output of bench_tools has no `took`")?;
     let times = |times: &Value| {
         let times = times.as_array().into_iter().flatten().filter_map(Value::as_f64);
         times.map(|micros| Duration::from_secs_f64(micros / 1e6)).collect()
     };
-    Ok(Comparison { what, times: took.iter().map(|(who, took)| (who.clone(), times(took))).collect() })
+    Ok(Comparison { what, times: measured.iter().map(|(name, values)| (name.clone(), times(values))).collect() })
 }
 
 #[cfg(test)]
@@ -69,12 +69,12 @@ mod tests {
     #[test]
     fn each_line_is_a_comparison() {
         let line = r#"{"what":"exec","took":{"bare":[1500.0,2000.0],"sh -c true":[1000.0]}}"#;
-        let took = |micros: &[u64]| micros.iter().map(|&micros| Duration::from_micros(micros)).collect();
+        let times_of = |micros: &[u64]| micros.iter().map(|&micros| Duration::from_micros(micros)).collect();
         let expected = Comparison {
             what: "exec".to_owned(),
-            times: vec![("bare".to_owned(), took(&[1500, 2000])), ("sh -c true".to_owned(), took(&[1000]))],
+            times: vec![("bare".to_owned(), times_of(&[1500, 2000])), ("sh -c true".to_owned(), times_of(&[1000]))],
         };
-        let told = run(Command::new("printf").args(["%s\n%s\n", line, line])).unwrap();
-        assert_eq!(told, [Comparison { what: expected.what.clone(), times: expected.times.clone() }, expected]);
+        let parsed = run(Command::new("printf").args(["%s\n%s\n", line, line])).unwrap();
+        assert_eq!(parsed, [Comparison { what: expected.what.clone(), times: expected.times.clone() }, expected]);
     }
 }

@@ -11,10 +11,11 @@ use crate::gateway::{self, RunningGateway};
 
 /// Numbers of sockets, and how many runs they watch: enough frames to measure, but not too slow.
 const WATCHERS: [(usize, usize); 4] = [(1, 4), (10, 4), (100, 2), (1_000, 1)];
-/// Message: two seconds of a steady stream, whose text is coalesced at a pace of its own.
+/// Message of a run. Its answer is a steady stream of two seconds; the gateway coalesces the text of several chunks into
+/// one frame.
 const TEXT: &str = "pace=10 chunks=200";
-/// Number of runs for a reader beside one that does not read. Each frame contains the whole text so far, so this is
-/// more than all buffers hold, and the reader that does not read is disconnected on the way.
+/// Number of runs that are watched by a reader and by a client that does not read. Each frame contains the whole text so
+/// far, so this is more than all buffers hold, and the client that does not read is disconnected meanwhile.
 const BESIDE: usize = 5;
 const LONG: &str = "pace=10 size=500 chunks=200";
 
@@ -32,27 +33,27 @@ struct FanoutResult {
 pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     let mut starter = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     // The first run of a gateway warms it up.
-    watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
+    run_watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
     let mut readers = Vec::new();
     for (count, runs) in WATCHERS {
         while readers.len() < count {
             readers.push(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         }
-        let took = watched(gateway, &mut starter, &mut readers, (&format!("by-{count}"), runs, TEXT)).await?;
-        report.fanout(count, took.cpu_time, took.frames);
+        let result = run_watched(gateway, &mut starter, &mut readers, (&format!("by-{count}"), runs, TEXT)).await?;
+        report.fanout(count, result.cpu_time, result.frames);
     }
     readers.truncate(1);
-    let before = watched(gateway, &mut starter, &mut readers, ("before", BESIDE, LONG)).await?;
+    let before = run_watched(gateway, &mut starter, &mut readers, ("before", BESIDE, LONG)).await?;
     let mut silent = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
-    let beside = watched(gateway, &mut starter, &mut readers, ("beside", BESIDE, LONG)).await?;
-    let heard = silent.watch(&session("beside", BESIDE - 1)).await;
-    ensure!(heard.is_err(), "a client that did not read received all events: {heard:?}");
-    report.beside_silent(before.each, beside.each);
+    let beside_silent = run_watched(gateway, &mut starter, &mut readers, ("beside", BESIDE, LONG)).await?;
+    let events = silent.watch(&session("beside", BESIDE - 1)).await;
+    ensure!(events.is_err(), "a client that did not read received all events: {events:?}");
+    report.beside_silent(before.each, beside_silent.each);
     Ok(())
 }
 
 /// Makes sequential runs that all readers watch.
-async fn watched(
+async fn run_watched(
     gateway: &RunningGateway,
     starter: &mut BenchClient,
     readers: &mut Vec<BenchClient>,
@@ -71,21 +72,21 @@ async fn watched(
             });
         }
         starter.run_text(&session, text).await?;
-        let mut heard = Vec::new();
-        while let Some(read) = reading.join_next().await {
-            let (reader, events) = read??;
+        let mut event_counts = Vec::new();
+        while let Some(joined) = reading.join_next().await {
+            let (reader, events) = joined??;
             readers.push(reader);
-            heard.push(events);
+            event_counts.push(events);
         }
         ensure!(
-            heard.windows(2).all(|pair| pair[0] == pair[1]),
-            "the subscribers of one run received different numbers of events: {heard:?}"
+            event_counts.windows(2).all(|pair| pair[0] == pair[1]),
+            "the subscribers of one run received different numbers of events: {event_counts:?}"
         );
         // The client that started the run received it as well.
-        frames += heard.iter().chain(heard.first()).sum::<usize>();
+        frames += event_counts.iter().chain(event_counts.first()).sum::<usize>();
     }
-    let used = process::threads_cpu_time(gateway.pid())?.saturating_sub(before);
-    Ok(FanoutResult { each: start.elapsed() / runs.try_into()?, cpu_time: used, frames })
+    let cpu_time = process::threads_cpu_time(gateway.pid())?.saturating_sub(before);
+    Ok(FanoutResult { each: start.elapsed() / runs.try_into()?, cpu_time, frames })
 }
 
 /// Returns a session for each run, so that none has a long history.

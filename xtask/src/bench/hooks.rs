@@ -87,8 +87,8 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     let node = setup::node().context("no sufficiently recent version of Node was found")?;
     let folder = tempfile::tempdir()?;
     let bare = runs(binary, config, (&node, folder.path(), logs), report).await?;
-    for compared in exec::run(Command::new(build(binary)?).arg(&node))? {
-        report.hook(&compared, &bare);
+    for comparison in exec::run(Command::new(build(binary)?).arg(&node))? {
+        report.hook(&comparison, &bare);
     }
     starts(binary, config, (&node, folder.path(), logs), report)
 }
@@ -112,37 +112,37 @@ async fn runs(
     python(&folder.join("python"), "python", &POINTS)?;
     javascript(&folder.join("javascript"), "javascript", &POINTS)?;
     let mut gateways = Vec::new();
-    for (way, ids, unknown) in
+    for (kind, ids, unknown) in
         [("none", &[][..], &[][..]), ("Python", &["python"], &[]), ("Node", &["javascript"], &["javascript"])]
     {
         let config = with_plugins(config, node, folder, ids);
-        let home = Rc::new(GatewayHome::new(binary, &config, &logs.join(format!("hooks-{way}.log")))?);
+        let home = Rc::new(GatewayHome::new(binary, &config, &logs.join(format!("hooks-{kind}.log")))?);
         let gateway = RunningGateway::start_at(home)?;
         wait_for_registrations(&gateway, unknown)?;
         let client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
-        gateways.push((way, gateway, client, Vec::new()));
+        gateways.push((kind, gateway, client, Vec::new()));
     }
     for run in 0..WARM_UP + RUNS {
-        for (_, _, client, took) in &mut gateways {
+        for (_, _, client, times) in &mut gateways {
             let time = client.run(&format!("agent:main:hooks-{}", run % ROUND), CHUNKS).await?;
             if run >= WARM_UP {
-                took.push(time);
+                times.push(time);
             }
         }
     }
-    for (way, gateway, ..) in &gateways {
-        let said = gateway.output();
-        ensure!(!said.contains("and was skipped"), "hooks in {way} did not answer:\n{said}");
+    for (kind, gateway, ..) in &gateways {
+        let output = gateway.output();
+        ensure!(!output.contains("and was skipped"), "hooks in {kind} did not answer:\n{output}");
     }
-    let took: Vec<_> = gateways.into_iter().map(|(way, _, _, took)| (way.to_owned(), took)).collect();
+    let times: Vec<_> = gateways.into_iter().map(|(kind, _, _, times)| (kind.to_owned(), times)).collect();
     // Their gateways have exited, so the plugins have, too.
     for id in ["python", "javascript"] {
         let count = count(&folder.join(id).join("count"))?;
         println!("hooks of the plugin {id} were called {count} times in {} runs", WARM_UP + RUNS);
         ensure!(count >= RUNS * MIN_CALLS, "the plugin {id} was called only {count} times in {RUNS} runs");
     }
-    let bare = took.first().map(|(_, took)| took.clone()).unwrap_or_default();
-    report.hooked(&Comparison { what: "run".to_owned(), times: took });
+    let bare = times.first().map(|(_, times)| times.clone()).unwrap_or_default();
+    report.hooked(&Comparison { what: "run".to_owned(), times });
     Ok(bare)
 }
 
@@ -156,26 +156,26 @@ fn starts(
     let many = folder.join("many");
     let ids: Vec<String> = (0..PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {
-        let make = if number % 2 == 0 { python } else { javascript };
-        make(&many.join(id), id, &["agent_end"])?;
+        let write_plugin = if number % 2 == 0 { python } else { javascript };
+        write_plugin(&many.join(id), id, &["agent_end"])?;
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
-    let with = with_plugins(config, node, &many, &ids);
+    let config_with_plugins = with_plugins(config, node, &many, &ids);
     let home = |config: &Value| GatewayHome::new(binary, config, &logs.join("starts.log")).map(Rc::new);
     let (mut none, mut new) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
         none.push(RunningGateway::start_at(home(config)?)?.ready_after());
-        new.push(RunningGateway::start_at(home(&with)?)?.ready_after());
+        new.push(RunningGateway::start_at(home(&config_with_plugins)?)?.ready_after());
     }
     report.start_with(&format!("{PLUGINS} new plugins"), &none, &new);
-    let (bare, full) = (home(config)?, home(&with)?);
-    RunningGateway::start_at(bare.clone())?;
-    wait_for_registrations(&RunningGateway::start_at(full.clone())?, &unknown)?;
+    let (bare_home, full_home) = (home(config)?, home(&config_with_plugins)?);
+    RunningGateway::start_at(bare_home.clone())?;
+    wait_for_registrations(&RunningGateway::start_at(full_home.clone())?, &unknown)?;
     let (mut none, mut known) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
-        none.push(RunningGateway::start_at(bare.clone())?.ready_after());
-        known.push(RunningGateway::start_at(full.clone())?.ready_after());
+        none.push(RunningGateway::start_at(bare_home.clone())?.ready_after());
+        known.push(RunningGateway::start_at(full_home.clone())?.ready_after());
     }
     report.start_with(&format!("{PLUGINS} known plugins"), &none, &known);
     Ok(())
@@ -215,11 +215,11 @@ pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()>
 /// Waits until the gateway knows the registrations of plugins whose manifests do not declare them.
 pub(super) fn wait_for_registrations(gateway: &RunningGateway, ids: &[&str]) -> Result<()> {
     let file = gateway.state().join("plugins").join("registrations.json");
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let is_known = |known: &Value| ids.iter().all(|id| known.get(id).is_some());
     while !is_known(&serde_json::from_slice(&fs::read(&file).unwrap_or_default()).unwrap_or_default()) {
         ensure!(
-            begun.elapsed() < REGISTRATION_TIMEOUT,
+            started_at.elapsed() < REGISTRATION_TIMEOUT,
             "plugins are not registered after {REGISTRATION_TIMEOUT:?}:\n{}",
             gateway.output()
         );
@@ -230,12 +230,12 @@ pub(super) fn wait_for_registrations(gateway: &RunningGateway, ids: &[&str]) -> 
 
 /// Returns how often a plugin was called, which it reports when it exits.
 fn count(file: &Path) -> Result<usize> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
         if let Some(count) = fs::read_to_string(file).ok().and_then(|text| text.parse().ok()) {
             return Ok(count);
         }
-        ensure!(begun.elapsed() < COUNT_TIMEOUT, "{} is missing after {COUNT_TIMEOUT:?}", file.display());
+        ensure!(started_at.elapsed() < COUNT_TIMEOUT, "{} is missing after {COUNT_TIMEOUT:?}", file.display());
         thread::sleep(POLL);
     }
 }

@@ -70,19 +70,19 @@ fn serve(stream: &TcpStream, served: &AtomicUsize, longest: &AtomicUsize) -> io:
         if path == "/v1/chat/completions" {
             served.fetch_add(1, Ordering::Relaxed);
             longest.fetch_max(body.len(), Ordering::Relaxed);
-            let said = last_user_text(&body).unwrap_or_default();
-            if said.contains("hang") {
+            let text = last_user_text(&body).unwrap_or_default();
+            if text.contains("hang") {
                 // Waits until the gateway disconnects.
                 reader.read_line(&mut String::new())?;
                 return Ok(());
             }
-            thread::sleep(Duration::from_millis(number(&said, "wait=").unwrap_or(0)));
-            let size = number(&said, "size=").unwrap_or(0).try_into().unwrap_or(0);
-            let answer = completion(number(&said, "chunks=").unwrap_or(DEFAULT_CHUNKS), size);
-            match number(&said, "pace=") {
-                None => writer.write_all(answer.concat().as_bytes())?,
+            thread::sleep(Duration::from_millis(number(&text, "wait=").unwrap_or(0)));
+            let size = number(&text, "size=").unwrap_or(0).try_into().unwrap_or(0);
+            let pieces = completion(number(&text, "chunks=").unwrap_or(DEFAULT_CHUNKS), size);
+            match number(&text, "pace=") {
+                None => writer.write_all(pieces.concat().as_bytes())?,
                 Some(pace) => {
-                    for piece in answer {
+                    for piece in pieces {
                         thread::sleep(Duration::from_millis(pace));
                         writer.write_all(piece.as_bytes())?;
                     }
@@ -134,9 +134,9 @@ fn number(text: &str, name: &str) -> Option<u64> {
 fn completion(chunks: u64, size: usize) -> Vec<String> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\
                 transfer-encoding: chunked\r\n\r\n";
-    let words = (0..chunks).map(|n| {
-        let word = format!("tok{n} ");
-        event(&format!(r#"[{{"index":0,"delta":{{"content":"{word:>size$}"}},"finish_reason":null}}]"#), "null")
+    let deltas = (0..chunks).map(|n| {
+        let token = format!("tok{n} ");
+        event(&format!(r#"[{{"index":0,"delta":{{"content":"{token:>size$}"}},"finish_reason":null}}]"#), "null")
     });
     let usage = format!(r#"{{"prompt_tokens":10,"completion_tokens":{chunks},"total_tokens":{}}}"#, chunks + 10);
     let last = [
@@ -144,7 +144,7 @@ fn completion(chunks: u64, size: usize) -> Vec<String> {
         event("[]", &usage),
         http_chunk("data: [DONE]\n\n") + "0\r\n\r\n",
     ];
-    [head.to_owned()].into_iter().chain(words).chain(last).collect()
+    [head.to_owned()].into_iter().chain(deltas).chain(last).collect()
 }
 
 fn event(choices: &str, usage: &str) -> String {
@@ -165,26 +165,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_user_message_says_how_many_chunks_and_when() {
-        let asked = |messages: Value| {
-            let said = last_user_text(json!({"messages": messages}).to_string().as_bytes()).unwrap();
-            (number(&said, "chunks="), number(&said, "wait="))
+    fn the_last_user_message_controls_the_answer() {
+        let settings = |messages: Value| {
+            let text = last_user_text(json!({"messages": messages}).to_string().as_bytes()).unwrap();
+            (number(&text, "chunks="), number(&text, "wait="))
         };
         let first = json!({"role": "user", "content": "chunks=3"});
-        assert_eq!(asked(json!([first])), (Some(3), None));
-        assert_eq!(asked(json!([first, {"role": "assistant", "content": "chunks=4"}])), (Some(3), None));
+        assert_eq!(settings(json!([first])), (Some(3), None));
+        assert_eq!(settings(json!([first, {"role": "assistant", "content": "chunks=4"}])), (Some(3), None));
         let blocks = json!({"role": "user", "content": [{"type": "text", "text": "[now] wait=7 chunks=250"}]});
-        assert_eq!(asked(json!([first, blocks])), (Some(250), Some(7)));
-        assert_eq!(asked(json!([{"role": "user", "content": "hello"}])), (None, None));
+        assert_eq!(settings(json!([first, blocks])), (Some(250), Some(7)));
+        assert_eq!(settings(json!([{"role": "user", "content": "hello"}])), (None, None));
     }
 
     #[test]
-    fn an_answer_is_one_event_a_chunk() {
+    fn an_answer_has_one_event_per_chunk() {
         let answer = completion(2, 0).concat();
         let events: Vec<&str> = answer.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-        let told = |event: &str| serde_json::from_str::<Value>(event).map(|event| event["choices"].clone()).ok();
+        let choices = |event: &str| serde_json::from_str::<Value>(event).map(|event| event["choices"].clone()).ok();
         assert_eq!(
-            events.iter().map(|event| told(event)).collect::<Vec<_>>(),
+            events.iter().map(|event| choices(event)).collect::<Vec<_>>(),
             [
                 Some(json!([{"index": 0, "delta": {"content": "tok0 "}, "finish_reason": null}])),
                 Some(json!([{"index": 0, "delta": {"content": "tok1 "}, "finish_reason": null}])),

@@ -85,26 +85,26 @@ impl PeerResults {
     }
 
     /// Enters the results of a row for a peer: every line of the row gets a cell.
-    fn enter(&mut self, row: PeerRow, peer: &str, brought: Result<Vec<PeerValue>>) {
-        let (figures, why) = match brought {
-            Ok(figures) => (figures, "not measured".to_owned()),
+    fn enter(&mut self, row: PeerRow, peer: &str, measured: Result<Vec<PeerValue>>) {
+        let (values, why) = match measured {
+            Ok(values) => (values, "not measured".to_owned()),
             Err(error) => (Vec::new(), format!("{error:#}")),
         };
         for line in line::of(row) {
-            let value = figures.iter().find(|(key, _)| *key == line.key).map(|(_, value)| MeasuredCell::Value(*value));
+            let value = values.iter().find(|(key, _)| *key == line.key).map(|(_, value)| MeasuredCell::Value(*value));
             let cells = self.cells.entry(line.key).or_default();
             cells.insert(peer.to_owned(), value.unwrap_or_else(|| MeasuredCell::Missing(why.clone())));
         }
     }
 
     fn to_json(&self) -> Value {
-        let told = |cell: &MeasuredCell| match cell {
+        let cell_json = |cell: &MeasuredCell| match cell {
             MeasuredCell::Value(value) => json!(value),
             MeasuredCell::Missing(why) => json!({"not": why}),
         };
         let line = |line: &line::TableLine| {
             let cells = self.cells.get(line.key)?;
-            let cells: Map<String, Value> = cells.iter().map(|(peer, cell)| (peer.clone(), told(cell))).collect();
+            let cells: Map<String, Value> = cells.iter().map(|(peer, cell)| (peer.clone(), cell_json(cell))).collect();
             Some((line.key.to_owned(), json!({"title": line.title, "unit": line.unit, "figures": cells})))
         };
         Value::Object(line::LINES.iter().filter_map(line).collect())
@@ -112,93 +112,94 @@ impl PeerResults {
 }
 
 /// Measures, prints progress, and, if everything was measured, writes the page.
-pub(super) fn run(wishes: &PeerOptions<'_>) -> Result<()> {
-    let peers = peers(wishes)?;
+pub(super) fn run(options: &PeerOptions<'_>) -> Result<()> {
+    let peers = peers(options)?;
     let folder = tempfile::tempdir()?;
     let model = BenchModel::start().context("cannot start the model server")?;
-    let stage = PeerEnvironment { model, folder: folder.path().to_owned() };
+    let environment = PeerEnvironment { model, folder: folder.path().to_owned() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let rows = if wishes.rows.is_empty() { PeerRow::value_variants() } else { wishes.rows };
-    let begun = Instant::now();
-    let mut figures = PeerResults { peers: peers.iter().map(Peer::name).collect(), ..PeerResults::default() };
+    let rows = if options.rows.is_empty() { PeerRow::value_variants() } else { options.rows };
+    let started_at = Instant::now();
+    let mut results = PeerResults { peers: peers.iter().map(Peer::name).collect(), ..PeerResults::default() };
     for row in rows {
         for peer in &peers {
             let name = peer.name();
-            let left = TOTAL_TIMEOUT.saturating_sub(begun.elapsed()).min(ROW_TIMEOUT);
+            let time_left = TOTAL_TIMEOUT.saturating_sub(started_at.elapsed()).min(ROW_TIMEOUT);
             let start = Instant::now();
             let measured = runtime.block_on(async {
-                timeout(left, measure(*row, &stage, peer))
+                timeout(time_left, measure(*row, &environment, peer))
                     .await
-                    .with_context(|| format!("not finished within {left:?}"))?
+                    .with_context(|| format!("not finished within {time_left:?}"))?
             });
-            figures.enter(*row, &name, measured);
-            print_progress(&figures, *row, &name, (begun.elapsed(), start.elapsed()));
+            results.enter(*row, &name, measured);
+            print_progress(&results, *row, &name, (started_at.elapsed(), start.elapsed()));
         }
     }
-    print!("{}", page::table(&figures));
-    if wishes.rows.is_empty() && wishes.peer.is_none() {
-        page::write(&figures, begun.elapsed())?;
+    print!("{}", page::table(&results));
+    if options.rows.is_empty() && options.peer.is_none() {
+        page::write(&results, started_at.elapsed())?;
     }
     Ok(())
 }
 
-async fn measure(row: PeerRow, stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+async fn measure(row: PeerRow, environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     match row {
         PeerRow::Install => start::install(peer),
-        PeerRow::Start => start::start(stage, peer).await,
-        PeerRow::FullStart => start::full_start(stage, peer).await,
-        PeerRow::Runs => runs::runs(stage, peer).await,
-        PeerRow::Commit => runs::commit(stage, peer).await,
-        PeerRow::Load => runs::load(stage, peer).await,
-        PeerRow::After => runs::after(stage, peer).await,
-        PeerRow::Stream => length::stream(stage, peer).await,
-        PeerRow::Busy => length::busy(stage, peer).await,
-        PeerRow::History => length::history(stage, peer).await,
-        PeerRow::Fanout => scale::fanout(stage, peer).await,
-        PeerRow::Idle => scale::idle(stage, peer).await,
-        PeerRow::Writes => outside::writes(stage, peer).await,
-        PeerRow::Once => outside::once(stage, peer).await,
+        PeerRow::Start => start::start(environment, peer).await,
+        PeerRow::FullStart => start::full_start(environment, peer).await,
+        PeerRow::Runs => runs::runs(environment, peer).await,
+        PeerRow::Commit => runs::commit(environment, peer).await,
+        PeerRow::Load => runs::load(environment, peer).await,
+        PeerRow::After => runs::after(environment, peer).await,
+        PeerRow::Stream => length::stream(environment, peer).await,
+        PeerRow::Busy => length::busy(environment, peer).await,
+        PeerRow::History => length::history(environment, peer).await,
+        PeerRow::Fanout => scale::fanout(environment, peer).await,
+        PeerRow::Idle => scale::idle(environment, peer).await,
+        PeerRow::Writes => outside::writes(environment, peer).await,
+        PeerRow::Once => outside::once(environment, peer).await,
     }
 }
 
 /// Prints a line of progress for a row of a peer.
-fn print_progress(figures: &PeerResults, row: PeerRow, peer: &str, (since, took): (Duration, Duration)) {
-    let told: Vec<String> = line::of(row)
-        .filter_map(|line| match figures.get(line.key, peer)? {
+fn print_progress(results: &PeerResults, row: PeerRow, peer: &str, (total, elapsed): (Duration, Duration)) {
+    let values: Vec<String> = line::of(row)
+        .filter_map(|line| match results.get(line.key, peer)? {
             MeasuredCell::Value(value) => Some(format!("{} {} {}", line.key, page::number(*value), line.unit)),
             MeasuredCell::Missing(_) => None,
         })
         .collect();
-    let told = match (told.is_empty(), line::of(row).next().and_then(|line| figures.get(line.key, peer))) {
+    let values = match (values.is_empty(), line::of(row).next().and_then(|line| results.get(line.key, peer))) {
         (true, Some(MeasuredCell::Missing(why))) => format!("– ({why})"),
-        (true, Some(MeasuredCell::Value(_)) | None) | (false, _) => told.join(", "),
+        (true, Some(MeasuredCell::Value(_)) | None) | (false, _) => values.join(", "),
     };
-    let (minutes, seconds) = (since.as_secs() / 60, since.as_secs() % 60);
-    eprintln!("{minutes:>3}:{seconds:02}  {row:?}, {peer}: {told} [{:.0} s]", took.as_secs_f64());
+    let (minutes, seconds) = (total.as_secs() / 60, total.as_secs() % 60);
+    eprintln!("{minutes:>3}:{seconds:02}  {row:?}, {peer}: {values} [{:.0} s]", elapsed.as_secs_f64());
 }
 
 /// Builds and installs all selected peers.
-fn peers(wishes: &PeerOptions<'_>) -> Result<Vec<Peer>> {
+fn peers(options: &PeerOptions<'_>) -> Result<Vec<Peer>> {
     let logs = shell::root().join("target").join("bench");
     fs::create_dir_all(&logs)?;
-    let is_wished = |name: &str| wishes.peer.is_none_or(|wish| name.to_lowercase().contains(&wish.to_lowercase()));
+    let is_selected =
+        |name: &str| options.peer.is_none_or(|name_part| name.to_lowercase().contains(&name_part.to_lowercase()));
     let mut peers = Vec::new();
-    if is_wished("floor") {
+    if is_selected("floor") {
         peers.push(Peer::Floor(example("floor")?));
     }
     // Installing takes a while, so only selected ones are installed.
-    if ["openclaw 2026.2.9", "openclaw 2026.9.6"].into_iter().any(is_wished) {
+    if ["openclaw 2026.2.9", "openclaw 2026.9.6"].into_iter().any(is_selected) {
         let all = conform::installed(&logs)?.into_iter().map(Peer::OpenClaw);
-        peers.extend(all.filter(|peer| is_wished(&peer.name())));
+        peers.extend(all.filter(|peer| is_selected(&peer.name())));
     }
-    if is_wished("homard") {
-        let binary = match wishes.binary {
+    if is_selected("homard") {
+        let binary = match options.binary {
             Some(binary) => fs::canonicalize(binary).with_context(|| format!("cannot find {}", binary.display()))?,
-            None => gateway::build(wishes.profile.unwrap_or(BuildProfile::Dist))?,
+            None => gateway::build(options.profile.unwrap_or(BuildProfile::Dist))?,
         };
         peers.push(Peer::Homard(binary));
     }
-    ensure!(!peers.is_empty(), "no peer matches {:?}", wishes.peer.unwrap_or_default());
+    ensure!(!peers.is_empty(), "no peer matches {:?}", options.peer.unwrap_or_default());
     Ok(peers)
 }
 
@@ -215,8 +216,8 @@ pub(super) fn rerun_in_release() -> Result<bool> {
         return Ok(false);
     }
     shell::run(&mut shell::cargo(&["build", "--package", "xtask", "--release"]))?;
-    let mut quick = Command::new(shell::target()?.join("release").join("xtask"));
-    shell::run(quick.args(std::env::args_os().skip(1)))?;
+    let mut release = Command::new(shell::target()?.join("release").join("xtask"));
+    shell::run(release.args(std::env::args_os().skip(1)))?;
     Ok(true)
 }
 

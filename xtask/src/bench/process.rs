@@ -48,25 +48,25 @@ pub(super) fn tree(root: u32) -> Vec<u32> {
         }
     }
     let mut tree = vec![root];
-    let mut seen = 0;
-    while let Some(&above) = tree.get(seen) {
-        seen += 1;
-        tree.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+    let mut visited = 0;
+    while let Some(&parent_pid) = tree.get(visited) {
+        visited += 1;
+        tree.extend(parents.iter().filter(|(_, parent)| *parent == parent_pid).map(|(pid, _)| *pid));
     }
     tree
 }
 
 /// Returns the memory of a process and its descendants, in bytes.
 pub(super) fn tree_memory(root: u32) -> Result<u64> {
-    let below: u64 = tree(root).into_iter().skip(1).filter_map(|pid| memory(pid).ok()).sum();
-    Ok(memory(root)? + below)
+    let descendants: u64 = tree(root).into_iter().skip(1).filter_map(|pid| memory(pid).ok()).sum();
+    Ok(memory(root)? + descendants)
 }
 
 /// Returns the CPU time of a process and its descendants so far.
 pub(super) fn tree_cpu_time(root: u32) -> Result<Duration> {
-    let below: Duration =
+    let descendants: Duration =
         tree(root).into_iter().skip(1).filter_map(|pid| CpuTime::of(pid).ok()).map(|used| used.0).sum();
-    Ok(CpuTime::of(root)?.0 + below)
+    Ok(CpuTime::of(root)?.0 + descendants)
 }
 
 /// Returns the number of open files of a process.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_tables_are_understood() {
+    fn proc_files_are_parsed() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 3 0 99 5000 600 18446744073709551615";
         assert_eq!((ticks(stat), parent(stat)), (Some(42), Some(1)));
         let status = "Name:\thomard\nVmHWM:\t  4096 kB\nVmRSS:\t    2048 kB\n";

@@ -24,10 +24,10 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
         client.send(&key(number), "hang").await?;
     }
     let gateway = gateway.kill_and_start_again()?;
-    let said = gateway.output();
+    let output = gateway.output();
     ensure!(
-        said.contains(&format!("{UNFINISHED_RUNS} unfinished")),
-        "the gateway's log does not report {UNFINISHED_RUNS} unfinished runs:\n{said}"
+        output.contains(&format!("{UNFINISHED_RUNS} unfinished")),
+        "the gateway's log does not report {UNFINISHED_RUNS} unfinished runs:\n{output}"
     );
     report.ready("1,000 open runs", gateway.ready_after(), 1_000.0);
     Ok(())

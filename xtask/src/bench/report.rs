@@ -19,8 +19,8 @@ impl BenchTarget {
     /// Returns whether a value meets the target, if there is one.
     pub(super) fn is_met(self, value: f64) -> Option<bool> {
         match self {
-            Self::AtMost(most) => Some(value <= most),
-            Self::AtLeast(least) => Some(value >= least),
+            Self::AtMost(max) => Some(value <= max),
+            Self::AtLeast(min) => Some(value >= min),
             Self::None => None,
         }
     }
@@ -51,13 +51,13 @@ pub(super) struct BenchReport {
 }
 
 impl BenchReport {
-    fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, aim: BenchTarget) {
-        self.rows.push(BenchRow { name: name.into(), value, unit, target: aim });
+    fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, target: BenchTarget) {
+        self.rows.push(BenchRow { name: name.into(), value, unit, target });
     }
 
     /// Adds the times from process start to readiness.
-    pub(super) fn start(&mut self, took: &[Duration]) {
-        self.add("cold start to ready, median", percentile(took, 50), "ms", BenchTarget::AtMost(50.0));
+    pub(super) fn start(&mut self, times: &[Duration]) {
+        self.add("cold start to ready, median", percentile(times, 50), "ms", BenchTarget::AtMost(50.0));
     }
 
     /// Adds the memory before any run.
@@ -66,21 +66,21 @@ impl BenchReport {
     }
 
     /// Adds sequential warm runs, through the gateway and direct, and the CPU time of the former.
-    pub(super) fn runs(&mut self, through: &[Duration], straight: &[Duration], used: Duration) {
+    pub(super) fn runs(&mut self, through: &[Duration], direct: &[Duration], cpu_time: Duration) {
         let runs = through.len() as f64;
-        for (percent, aim) in [(50, BenchTarget::AtMost(2.0)), (95, BenchTarget::None)] {
-            let (with, without) = (percentile(through, percent), percentile(straight, percent));
+        for (percent, target) in [(50, BenchTarget::AtMost(2.0)), (95, BenchTarget::None)] {
+            let (with, without) = (percentile(through, percent), percentile(direct, percent));
             self.add(format!("run through the gateway, p{percent}"), with, "ms", BenchTarget::None);
             self.add(format!("same stream read directly, p{percent}"), without, "ms", BenchTarget::None);
-            self.add(format!("overhead of a run, p{percent}"), with - without, "ms", aim);
+            self.add(format!("overhead of a run, p{percent}"), with - without, "ms", target);
             self.add(format!("overhead of a run, p{percent}, ratio"), with / without, "x", BenchTarget::None);
         }
-        self.add("processor time of a run", milliseconds(used) / runs, "ms", BenchTarget::AtMost(2.0));
+        self.add("processor time of a run", milliseconds(cpu_time) / runs, "ms", BenchTarget::AtMost(2.0));
     }
 
     /// Adds the CPU time of streams of one size, for all chunks together.
-    pub(super) fn stream(&mut self, size: usize, used: Duration, chunks: usize) {
-        let each = used.as_secs_f64() * 1e6 / chunks as f64;
+    pub(super) fn stream(&mut self, size: usize, cpu_time: Duration, chunks: usize) {
+        let each = cpu_time.as_secs_f64() * 1e6 / chunks as f64;
         self.add(format!("processor time of a chunk, {size} a run"), each, "µs", BenchTarget::AtMost(20.0));
         match self.shortest {
             None => self.shortest = Some(each),
@@ -117,37 +117,37 @@ impl BenchReport {
     }
 
     /// Adds runs in concurrent sessions.
-    pub(super) fn load(&mut self, sessions: usize, runs: usize, took: Duration) {
-        let rate = runs as f64 / took.as_secs_f64();
+    pub(super) fn load(&mut self, sessions: usize, runs: usize, elapsed: Duration) {
+        let rate = runs as f64 / elapsed.as_secs_f64();
         let name = format!("runs a second, {sessions} session{}", if sessions == 1 { "" } else { "s" });
         self.add(name, rate, "/s", BenchTarget::AtLeast(500.0));
     }
 
     /// Adds the time until all messages queued in one session were answered, and of the same streams read directly.
-    pub(super) fn drain(&mut self, messages: usize, took: Duration, straight: Duration) {
+    pub(super) fn drain(&mut self, messages: usize, elapsed: Duration, direct: Duration) {
         self.add(
             format!("{messages} messages to a busy session, drained"),
-            milliseconds(took),
+            milliseconds(elapsed),
             "ms",
             BenchTarget::None,
         );
-        self.add("… the same streams read directly", milliseconds(straight), "ms", BenchTarget::None);
-        let each = (milliseconds(took) - milliseconds(straight)) / messages as f64;
+        self.add("… the same streams read directly", milliseconds(direct), "ms", BenchTarget::None);
+        let each = (milliseconds(elapsed) - milliseconds(direct)) / messages as f64;
         self.add("… each, beside the model", each, "ms", BenchTarget::AtMost(2.0));
     }
 
     /// Adds runs watched by this many sockets: the CPU time of the delivered frames.
-    pub(super) fn fanout(&mut self, sockets: usize, used: Duration, frames: usize) {
-        let each = used.as_secs_f64() * 1e6 / frames as f64;
-        let who = format!("{sockets} socket{}", if sockets == 1 { "" } else { "s" });
-        self.add(format!("processor time of a frame, {who}"), each, "µs", BenchTarget::None);
+    pub(super) fn fanout(&mut self, sockets: usize, cpu_time: Duration, frames: usize) {
+        let each = cpu_time.as_secs_f64() * 1e6 / frames as f64;
+        let label = format!("{sockets} socket{}", if sockets == 1 { "" } else { "s" });
+        self.add(format!("processor time of a frame, {label}"), each, "µs", BenchTarget::None);
         // Flat or falling: the shared part of the work is spread over more sockets.
         if let Some((fewer, before)) = self.fanout.replace((sockets, each)) {
-            self.add(format!("… against {fewer}, {who}"), each / before, "x", BenchTarget::AtMost(1.5));
+            self.add(format!("… against {fewer}, {label}"), each / before, "x", BenchTarget::AtMost(1.5));
         }
     }
 
-    /// Adds a run as one reader receives it, alone and beside one that does not read.
+    /// Adds the time of a run for a reader: alone, and beside a client that does not read.
     pub(super) fn beside_silent(&mut self, alone: Duration, beside: Duration) {
         self.add("run with one reader", milliseconds(alone), "ms", BenchTarget::None);
         self.add("… beside one that does not read", milliseconds(beside), "ms", BenchTarget::None);
@@ -156,19 +156,19 @@ impl BenchReport {
     }
 
     /// R28: adds idle sockets.
-    pub(super) fn sockets(&mut self, crowd: &SocketsResult) {
-        let (count, memory) = (crowd.sockets, crowd.memory as f64 / 1024.0);
-        self.add(format!("{count} sockets, connected"), crowd.connected.as_secs_f64(), "s", BenchTarget::AtMost(20.0));
+    pub(super) fn sockets(&mut self, result: &SocketsResult) {
+        let (count, memory) = (result.sockets, result.memory as f64 / 1024.0);
+        self.add(format!("{count} sockets, connected"), result.connected.as_secs_f64(), "s", BenchTarget::AtMost(20.0));
         self.add("… memory of each", memory / count as f64, "KiB", BenchTarget::AtMost(16.0));
-        self.add("health, p99, before", percentile(&crowd.alone, 99), "ms", BenchTarget::None);
-        self.add("… while they connect", percentile(&crowd.storm, 99), "ms", BenchTarget::AtMost(50.0));
-        self.add("… while they listen", percentile(&crowd.idle, 99), "ms", BenchTarget::AtMost(50.0));
+        self.add("health, p99, before", percentile(&result.alone, 99), "ms", BenchTarget::None);
+        self.add("… while they connect", percentile(&result.storm, 99), "ms", BenchTarget::AtMost(50.0));
+        self.add("… while they listen", percentile(&result.idle, 99), "ms", BenchTarget::AtMost(50.0));
     }
 
     /// R26: adds stalled readers, beside one that reads.
-    pub(super) fn stopped(&mut self, stopped: &StalledResult) {
-        let (count, memory) = (stopped.readers, stopped.memory as f64 / 1024.0);
-        let [alone, beside] = [&stopped.alone, &stopped.beside].map(|gaps| percentile(gaps, 99));
+    pub(super) fn stopped(&mut self, result: &StalledResult) {
+        let (count, memory) = (result.readers, result.memory as f64 / 1024.0);
+        let [alone, beside] = [&result.alone, &result.beside].map(|gaps| percentile(gaps, 99));
         self.add(
             format!("{count} stopped readers, memory of each"),
             memory / count as f64,
@@ -183,7 +183,7 @@ impl BenchReport {
     /// Adds a list of ten thousand sessions, a page of it, and an empty request.
     pub(super) fn sessions(&mut self, all: &[Duration], page: &[Duration], empty: &[Duration]) {
         for percent in [50, 99] {
-            let [all, page, empty] = [all, page, empty].map(|took| percentile(took, percent));
+            let [all, page, empty] = [all, page, empty].map(|times| percentile(times, percent));
             self.add(format!("sessions.list, 10,000 rows, p{percent}"), all, "ms", BenchTarget::None);
             self.add(format!("… a page of 100, p{percent}"), page, "ms", BenchTarget::None);
             self.add(format!("… a call that needs nothing, p{percent}"), empty, "ms", BenchTarget::None);
@@ -192,16 +192,16 @@ impl BenchReport {
 
     /// Adds messages that this many clients got accepted, the time of each, and the sync rate of the bare disk just
     /// before.
-    pub(super) fn acks(&mut self, clients: usize, took: &[Duration], whole: Duration, bare: f64) {
-        let rate = took.len() as f64 / whole.as_secs_f64();
-        let who = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
-        self.add(format!("bare syncs a second, before {who}"), bare, "/s", BenchTarget::None);
-        self.add(format!("durable acks a second, {who}"), rate, "/s", BenchTarget::None);
+    pub(super) fn acks(&mut self, clients: usize, times: &[Duration], elapsed: Duration, bare: f64) {
+        let rate = times.len() as f64 / elapsed.as_secs_f64();
+        let label = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
+        self.add(format!("bare syncs a second, before {label}"), bare, "/s", BenchTarget::None);
+        self.add(format!("durable acks a second, {label}"), rate, "/s", BenchTarget::None);
         // If the disk itself is fast, there is little to gain by sharing its syncs.
-        let aim = if clients >= 256 && bare < 1_000.0 { BenchTarget::AtLeast(10.0) } else { BenchTarget::None };
-        self.add(format!("… against bare syncs, {who}"), rate / bare, "x", aim);
-        self.add(format!("… p50, {who}"), percentile(took, 50), "ms", BenchTarget::None);
-        self.add(format!("… p99, {who}"), percentile(took, 99), "ms", BenchTarget::None);
+        let target = if clients >= 256 && bare < 1_000.0 { BenchTarget::AtLeast(10.0) } else { BenchTarget::None };
+        self.add(format!("… against bare syncs, {label}"), rate / bare, "x", target);
+        self.add(format!("… p50, {label}"), percentile(times, 50), "ms", BenchTarget::None);
+        self.add(format!("… p99, {label}"), percentile(times, 99), "ms", BenchTarget::None);
     }
 
     /// Adds the file writes of a plain run, which is one streamed answer without tool calls.
@@ -218,8 +218,8 @@ impl BenchReport {
     }
 
     /// Adds the time until a killed gateway is ready again.
-    pub(super) fn ready(&mut self, with: &str, took: Duration, aim: f64) {
-        self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", BenchTarget::AtMost(aim));
+    pub(super) fn ready(&mut self, with: &str, elapsed: Duration, target: f64) {
+        self.add(format!("ready after a kill, {with}"), milliseconds(elapsed), "ms", BenchTarget::AtMost(target));
     }
 
     /// Adds turns in transcripts of one length: the first ones, which read it from disk, and later ones.
@@ -241,56 +241,56 @@ impl BenchReport {
         self.add(format!("turn after {length} messages, cold, median"), cold, "ms", BenchTarget::None);
         if let Some((shorter, before)) = self.cold.replace((length, cold)) {
             // Linear: the time grows at most like the number of messages.
-            let aim = BenchTarget::AtMost(length as f64 / shorter as f64 * 1.2);
-            self.add(format!("… against {shorter}, cold, {length}"), cold / before, "x", aim);
+            let target = BenchTarget::AtMost(length as f64 / shorter as f64 * 1.2);
+            self.add(format!("… against {shorter}, cold, {length}"), cold / before, "x", target);
         }
     }
 
     /// Adds the compaction of a huge session, and the peak memory of the gateway.
-    pub(super) fn compaction(&mut self, took: Duration, memory: u64) {
-        self.add("compaction of 100 MB", milliseconds(took), "ms", BenchTarget::None);
+    pub(super) fn compaction(&mut self, elapsed: Duration, memory: u64) {
+        self.add("compaction of 100 MB", milliseconds(elapsed), "ms", BenchTarget::None);
         self.add("… memory, at most", mebibytes(memory), "MiB", BenchTarget::None);
     }
 
     /// Adds a no-op command, for each kind of sandbox; the last one is the bare shell.
-    pub(super) fn exec(&mut self, compared: &Comparison) {
-        let Some(((shell, bare), ways)) = compared.times.split_last() else { return };
+    pub(super) fn exec(&mut self, comparison: &Comparison) {
+        let Some(((shell, bare), kinds)) = comparison.times.split_last() else { return };
         let bare = percentile(bare, 50);
         self.add(format!("{shell}, median"), bare, "ms", BenchTarget::None);
-        for (way, took) in ways {
-            let took = percentile(took, 50);
-            self.add(format!("exec, {way}, median"), took, "ms", BenchTarget::None);
-            self.add(format!("… {way} against {shell}"), took / bare, "x", BenchTarget::None);
+        for (kind, times) in kinds {
+            let median = percentile(times, 50);
+            self.add(format!("exec, {kind}, median"), median, "ms", BenchTarget::None);
+            self.add(format!("… {kind} against {shell}"), median / bare, "x", BenchTarget::None);
         }
     }
 
     /// R73: adds the redaction of secrets in a text, compared with its serialization.
-    pub(super) fn secrets(&mut self, compared: &Comparison) {
-        let [(_, ours), (other, theirs)] = &compared.times[..] else { return };
+    pub(super) fn secrets(&mut self, comparison: &Comparison) {
+        let [(_, ours), (other, theirs)] = &comparison.times[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
-        self.add(format!("{}, median", compared.what), ours, "ms", BenchTarget::AtMost(5.0));
-        self.add(format!("… against {other}, {}", compared.what), ours / theirs, "x", BenchTarget::None);
+        self.add(format!("{}, median", comparison.what), ours, "ms", BenchTarget::AtMost(5.0));
+        self.add(format!("… against {other}, {}", comparison.what), ours / theirs, "x", BenchTarget::None);
     }
 
     /// Adds a search by our tool and by another program.
-    pub(super) fn search(&mut self, compared: &Comparison) {
-        let [(_, ours), (program, theirs)] = &compared.times[..] else { return };
+    pub(super) fn search(&mut self, comparison: &Comparison) {
+        let [(_, ours), (program, theirs)] = &comparison.times[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
-        self.add(format!("{}, median", compared.what), ours, "ms", BenchTarget::None);
+        self.add(format!("{}, median", comparison.what), ours, "ms", BenchTarget::None);
         // In JSON output each row needs a unique name.
-        self.add(format!("… {program}, {}", compared.what), theirs, "ms", BenchTarget::None);
-        self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", BenchTarget::AtMost(1.5));
+        self.add(format!("… {program}, {}", comparison.what), theirs, "ms", BenchTarget::None);
+        self.add(format!("… against {program}, {}", comparison.what), ours / theirs, "x", BenchTarget::AtMost(1.5));
     }
 
     /// Adds the calls of a hook of each kind, in relation to a run without hooks.
-    pub(super) fn hook(&mut self, compared: &Comparison, run: &[Duration]) {
+    pub(super) fn hook(&mut self, comparison: &Comparison, run: &[Duration]) {
         let run = percentile(run, 50);
-        for (who, took) in &compared.times {
-            let took = percentile(took, 50);
-            self.add(format!("hook call, {who}, {}", compared.what), took * 1e3, "µs", BenchTarget::None);
+        for (kind, times) in &comparison.times {
+            let median = percentile(times, 50);
+            self.add(format!("hook call, {kind}, {}", comparison.what), median * 1e3, "µs", BenchTarget::None);
             self.add(
-                format!("… of a run without, {who}, {}", compared.what),
-                took / run * 100.0,
+                format!("… of a run without, {kind}, {}", comparison.what),
+                median / run * 100.0,
                 "%",
                 BenchTarget::None,
             );
@@ -298,14 +298,14 @@ impl BenchReport {
     }
 
     /// Adds runs with hooks at every point, of each kind; the first kind has none.
-    pub(super) fn hooked(&mut self, compared: &Comparison) {
-        let Some(((_, bare), ways)) = compared.times.split_first() else { return };
+    pub(super) fn hooked(&mut self, comparison: &Comparison) {
+        let Some(((_, bare), kinds)) = comparison.times.split_first() else { return };
         let bare = percentile(bare, 50);
-        self.add(format!("{}, without hooks, median", compared.what), bare, "ms", BenchTarget::None);
-        for (way, took) in ways {
-            let took = percentile(took, 50);
-            self.add(format!("… with 21 in {way}, median"), took, "ms", BenchTarget::None);
-            self.add(format!("… with 21 in {way}, against none"), took / bare, "x", BenchTarget::None);
+        self.add(format!("{}, without hooks, median", comparison.what), bare, "ms", BenchTarget::None);
+        for (kind, times) in kinds {
+            let median = percentile(times, 50);
+            self.add(format!("… with 21 in {kind}, median"), median, "ms", BenchTarget::None);
+            self.add(format!("… with 21 in {kind}, against none"), median / bare, "x", BenchTarget::None);
         }
     }
 
@@ -331,9 +331,9 @@ impl BenchReport {
     pub(super) fn to_table(&self) -> String {
         let mut table = String::new();
         for row in &self.rows {
-            let aim = match row.target {
-                BenchTarget::AtMost(most) => format!("≤ {most}"),
-                BenchTarget::AtLeast(least) => format!("≥ {least}"),
+            let target = match row.target {
+                BenchTarget::AtMost(max) => format!("≤ {max}"),
+                BenchTarget::AtLeast(min) => format!("≥ {min}"),
                 BenchTarget::None => String::new(),
             };
             let verdict = match row.target.is_met(row.value) {
@@ -343,32 +343,32 @@ impl BenchReport {
             };
             let BenchRow { name, value, unit, .. } = row;
             // Writing to a `String` cannot fail.
-            writeln!(table, "{}", format!("{name:<45} {value:>10.2} {unit:<4} {aim:<7} {verdict}").trim_end()).ok();
+            writeln!(table, "{}", format!("{name:<45} {value:>10.2} {unit:<4} {target:<7} {verdict}").trim_end()).ok();
         }
         table
     }
 
     /// Returns the rows as JSON: value, unit, target, and whether the target is met.
     pub(super) fn to_json(&self) -> Value {
-        let told = |row: &BenchRow| {
-            let aim = match row.target {
-                BenchTarget::AtMost(most) => json!({"atMost": most}),
-                BenchTarget::AtLeast(least) => json!({"atLeast": least}),
+        let row_json = |row: &BenchRow| {
+            let target = match row.target {
+                BenchTarget::AtMost(max) => json!({"atMost": max}),
+                BenchTarget::AtLeast(min) => json!({"atLeast": min}),
                 BenchTarget::None => Value::Null,
             };
             let met = row.target.is_met(row.value);
-            (row.name.clone(), json!({"value": row.value, "unit": row.unit, "aim": aim, "met": met}))
+            (row.name.clone(), json!({"value": row.value, "unit": row.unit, "aim": target, "met": met}))
         };
-        Value::Object(self.rows.iter().map(told).collect::<Map<_, _>>())
+        Value::Object(self.rows.iter().map(row_json).collect::<Map<_, _>>())
     }
 }
 
 /// Returns a percentile by the nearest-rank method, in milliseconds.
-pub(super) fn percentile(took: &[Duration], percent: usize) -> f64 {
-    let mut took = took.to_vec();
-    took.sort_unstable();
-    let rank = (took.len() * percent).div_ceil(100).max(1);
-    took.get(rank - 1).map_or(f64::NAN, |took| milliseconds(*took))
+pub(super) fn percentile(times: &[Duration], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let rank = (times.len() * percent).div_ceil(100).max(1);
+    times.get(rank - 1).map_or(f64::NAN, |time| milliseconds(*time))
 }
 
 pub(super) fn milliseconds(duration: Duration) -> f64 {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_aim_is_told() {
+    fn a_missed_target_is_reported() {
         let mut report = BenchReport::default();
         report.start(&ms(&[60]));
         report.load(10, 1_000, Duration::from_secs(1));
@@ -456,14 +456,14 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_told_beside_a_run_that_has_none() {
-        let compared = |what: &str, took: &[(&str, u64)]| Comparison {
+    fn hooks_are_compared_with_a_run_without_any() {
+        let comparison = |what: &str, times: &[(&str, u64)]| Comparison {
             what: what.to_owned(),
-            times: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+            times: times.iter().map(|(name, time)| ((*name).to_owned(), ms(&[*time]))).collect(),
         };
         let mut report = BenchReport::default();
-        report.hook(&compared("short", &[("Rust", 1)]), &ms(&[4]));
-        report.hooked(&compared("run", &[("none", 4), ("Node", 6)]));
+        report.hook(&comparison("short", &[("Rust", 1)]), &ms(&[4]));
+        report.hooked(&comparison("run", &[("none", 4), ("Node", 6)]));
         report.start_with("50 plugins", &ms(&[30]), &ms(&[51]));
         assert_eq!(
             report.to_table(),
@@ -479,16 +479,16 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_told_beside_the_programs_that_do_the_same() {
-        let compared = |what: &str, took: &[(&str, u64)]| Comparison {
+    fn tools_are_compared_with_equivalent_programs() {
+        let comparison = |what: &str, times: &[(&str, u64)]| Comparison {
             what: what.to_owned(),
-            times: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+            times: times.iter().map(|(name, time)| ((*name).to_owned(), ms(&[*time]))).collect(),
         };
         let mut report = BenchReport::default();
-        report.exec(&compared("exec", &[("bare", 3), ("tier A", 10), ("sh -c true", 2)]));
-        report.secrets(&compared("secrets", &[("ours", 4), ("JSON", 2)]));
-        report.search(&compared("grep x", &[("ours", 80), ("rg", 100)]));
-        report.search(&compared("find x", &[("ours", 80), ("fd", 50)]));
+        report.exec(&comparison("exec", &[("bare", 3), ("tier A", 10), ("sh -c true", 2)]));
+        report.secrets(&comparison("secrets", &[("ours", 4), ("JSON", 2)]));
+        report.search(&comparison("grep x", &[("ours", 80), ("rg", 100)]));
+        report.search(&comparison("find x", &[("ours", 80), ("fd", 50)]));
         assert_eq!(
             report.to_table(),
             "sh -c true, median                                  2.00 ms\n\

@@ -27,8 +27,8 @@ pub(super) fn measure(bench_tools: &Path, report: &mut BenchReport) -> Result<()
     let fd = find_or_install(&["fdfind", "fd"], "fd-find")?;
     let folder = tempfile::tempdir()?;
     create_tree(folder.path(), FILES).context("cannot write the files to search")?;
-    for compared in exec::run(Command::new(bench_tools).arg("search").arg(folder.path()).args([rg, fd]))? {
-        report.search(&compared);
+    for comparison in exec::run(Command::new(bench_tools).arg("search").arg(folder.path()).args([rg, fd]))? {
+        report.search(&comparison);
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ fn create_tree(root: &Path, files: usize) -> Result<()> {
     // Makes it a repository, so that ripgrep and fd apply the ignore rules.
     fs::create_dir(root.join(".git"))?;
     fs::write(root.join(".gitignore"), IGNORED)?;
-    let mut dice = TreeRng(7);
+    let mut rng = TreeRng(7);
     let mut text = String::new();
     for number in 0..files {
         let folder = number / FILES_PER_FOLDER;
@@ -63,9 +63,9 @@ fn create_tree(root: &Path, files: usize) -> Result<()> {
         } else {
             format!("part_{}", folder % FOLDERS_PER_PARENT)
         };
-        let place = root.join(format!("package_{package}/source_{module}/{part}"));
+        let folder_path = root.join(format!("package_{package}/source_{module}/{part}"));
         if number.is_multiple_of(FILES_PER_FOLDER) {
-            fs::create_dir_all(&place)?;
+            fs::create_dir_all(&folder_path)?;
         }
         let ending = match number % FILES_PER_FOLDER {
             0 if folder.is_multiple_of(FOLDERS_PER_PARENT) => "toml",
@@ -74,14 +74,14 @@ fn create_tree(root: &Path, files: usize) -> Result<()> {
             _ => "rs",
         };
         text.clear();
-        for line in 0..5 + dice.roll(60) {
-            let (one, other) = (dice.roll(1_000), dice.roll(1_000));
+        for line in 0..5 + rng.roll(60) {
+            let (one, other) = (rng.roll(1_000), rng.roll(1_000));
             writeln!(text, "    let straw_{one} = haystack.take({line}, hay_{other}); // dry, yellow, and long")?;
         }
         if number % MATCH_EVERY == MATCH_EVERY / 2 {
             writeln!(text, "    straw_{number}(needle_in_a_haystack);")?;
         }
-        fs::write(place.join(format!("module_{}.{ending}", number % FILES_PER_FOLDER)), &text)?;
+        fs::write(folder_path.join(format!("module_{}.{ending}", number % FILES_PER_FOLDER)), &text)?;
     }
     Ok(())
 }
@@ -91,10 +91,10 @@ fn create_tree(root: &Path, files: usize) -> Result<()> {
 struct TreeRng(u64);
 
 impl TreeRng {
-    /// Returns a number below `sides`.
-    fn roll(&mut self, sides: u64) -> u64 {
+    /// Returns a number below `end`.
+    fn roll(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
+        (self.0 >> 33) % end
     }
 }
 

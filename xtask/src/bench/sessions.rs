@@ -23,21 +23,21 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
     recovery::create_sessions(&home.state())?;
     let gateway = RunningGateway::start_at(Rc::new(home))?;
     let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
-    let questions = [
+    let requests = [
         ("all", "sessions.list", json!({}), SESSIONS),
         ("a page", "sessions.list", json!({"limit": PAGE}), PAGE),
         ("nothing", "system-presence", json!({}), 0),
     ];
-    let mut took: [Vec<Duration>; 3] = Default::default();
+    let mut times: [Vec<Duration>; 3] = Default::default();
     for _ in 0..TIMES {
-        for ((_, method, params, rows), took) in questions.iter().zip(&mut took) {
+        for ((_, method, params, rows), times) in requests.iter().zip(&mut times) {
             let (time, answer) = client.call(method, params.clone()).await?;
-            let told = answer.matches(r#""sessionId":"#).count();
-            ensure!(told == *rows, "{method} should have returned {rows} sessions, but returned {told}");
-            took.push(time);
+            let count = answer.matches(r#""sessionId":"#).count();
+            ensure!(count == *rows, "{method} should have returned {rows} sessions, but returned {count}");
+            times.push(time);
         }
     }
-    let [all, page, empty] = took;
+    let [all, page, empty] = times;
     report.sessions(&all, &page, &empty);
     Ok(())
 }

@@ -52,13 +52,13 @@ pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) 
     let before = process::memory(gateway.pid())?;
 
     let probe = HealthProbe::start(port);
-    let begun = Instant::now();
-    let mut crowd = Vec::with_capacity(SOCKETS);
-    while crowd.len() < SOCKETS {
-        let coming = (0..AT_ONCE.min(SOCKETS - crowd.len())).map(|_| BenchClient::connect(port, gateway::TOKEN));
-        crowd.extend(futures_util::future::try_join_all(coming).await?);
+    let started_at = Instant::now();
+    let mut clients = Vec::with_capacity(SOCKETS);
+    while clients.len() < SOCKETS {
+        let connecting = (0..AT_ONCE.min(SOCKETS - clients.len())).map(|_| BenchClient::connect(port, gateway::TOKEN));
+        clients.extend(futures_util::future::try_join_all(connecting).await?);
     }
-    let connected = begun.elapsed();
+    let connected = started_at.elapsed();
     let storm = probe.stop()?;
 
     let probe = HealthProbe::start(port);
@@ -66,7 +66,7 @@ pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) 
     let idle = probe.stop()?;
     let memory = process::memory(gateway.pid())?.saturating_sub(before);
     report.sockets(&SocketsResult { sockets: SOCKETS, connected, memory, alone, storm, idle });
-    drop(crowd);
+    drop(clients);
     Ok(())
 }
 
@@ -80,19 +80,19 @@ impl HealthProbe {
     fn start(port: u16) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_over);
-        let asking = thread::spawn(move || {
+        let handle = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut client = BenchClient::connect(port, gateway::TOKEN).await?;
-                let mut took = Vec::new();
+                let mut times = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    took.push(client.call("health", json!({})).await?.0);
+                    times.push(client.call("health", json!({})).await?.0);
                     tokio::time::sleep(BETWEEN).await;
                 }
-                Ok(took)
+                Ok(times)
             })
         });
-        Self { is_over, thread: asking }
+        Self { is_over, thread: handle }
     }
 
     /// Stops the probe and returns the response times.

@@ -43,17 +43,17 @@ pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) 
     // Warm-up.
     read_runs(&mut reader, "first").await?;
     let alone = read_runs(&mut reader, "alone").await?;
-    let mut stopped = Vec::new();
-    while stopped.len() < STALLED {
-        let coming =
-            (0..AT_ONCE.min(STALLED - stopped.len())).map(|_| BenchClient::connect(gateway.port(), gateway::TOKEN));
-        stopped.extend(futures_util::future::try_join_all(coming).await?);
+    let mut stalled = Vec::new();
+    while stalled.len() < STALLED {
+        let connecting =
+            (0..AT_ONCE.min(STALLED - stalled.len())).map(|_| BenchClient::connect(gateway.port(), gateway::TOKEN));
+        stalled.extend(futures_util::future::try_join_all(connecting).await?);
     }
     let before = process::peak_memory(gateway.pid())?;
     let beside = read_runs(&mut reader, "beside").await?;
     let memory = process::peak_memory(gateway.pid())?.saturating_sub(before);
     report.stopped(&StalledResult { readers: STALLED, memory, alone, beside });
-    drop(stopped);
+    drop(stalled);
     Ok(())
 }
 

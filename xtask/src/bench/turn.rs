@@ -53,18 +53,18 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
         }
         report.turn(length, &cold, &warm);
     }
-    let took = compact(&mut client).await?;
-    report.compaction(took, process::peak_memory(gateway.pid())?);
+    let elapsed = compact(&mut client).await?;
+    report.compaction(elapsed, process::peak_memory(gateway.pid())?);
     Ok(())
 }
 
 /// Compacts the huge conversation and checks the result.
 async fn compact(client: &mut BenchClient) -> Result<Duration> {
-    let (took, answer) = client.compact(&key(HUGE.0, SESSIONS)).await?;
+    let (elapsed, answer) = client.compact(&key(HUGE.0, SESSIONS)).await?;
     let (before, after) = (answer["tokensBefore"].as_u64(), answer["tokensAfter"].as_u64());
     let is_short = before > Some(10_000_000) && after < Some(100_000);
     ensure!(answer["compacted"] == true && is_short, "the huge conversation was not compacted: {answer}");
-    Ok(took)
+    Ok(elapsed)
 }
 
 fn key(length: usize, number: usize) -> String {
@@ -106,30 +106,30 @@ pub(super) fn write(
 ) -> Result<()> {
     writeln!(file, "{}", json!({"type": "session", "version": 3, "id": id, "timestamp": DATE, "cwd": "/"}))?;
     let text = "All about the house by the sea. ".repeat(size / 32 + 1);
-    let name = |place: usize| format!("{place:08x}");
+    let name = |index: usize| format!("{index:08x}");
     let mut parent = Value::Null;
-    for place in 0..length {
-        if is_compacted && place + SINCE == length {
-            let (line, kept) = (name(length), name(place - KEPT));
+    for index in 0..length {
+        if is_compacted && index + SINCE == length {
+            let (compaction_id, first_kept) = (name(length), name(index - KEPT));
             let compaction = json!({
-                "type": "compaction", "id": line, "parentId": parent, "timestamp": DATE,
-                "summary": "## Goal\nTo keep the house.", "firstKeptEntryId": kept, "tokensBefore": 100_000,
+                "type": "compaction", "id": compaction_id, "parentId": parent, "timestamp": DATE,
+                "summary": "## Goal\nTo keep the house.", "firstKeptEntryId": first_kept, "tokensBefore": 100_000,
             });
             writeln!(file, "{compaction}")?;
-            parent = line.into();
+            parent = compaction_id.into();
         }
         let content = [json!({"type": "text", "text": &text[..size]})];
-        let message = match place % 2 {
+        let message = match index % 2 {
             0 => json!({"role": "user", "content": content, "timestamp": TIME}),
             _ => json!({
                 "role": "assistant", "content": content, "api": "openai-completions", "provider": "fake",
                 "model": "fake-1", "stopReason": "stop", "timestamp": TIME,
             }),
         };
-        let line =
-            json!({"type": "message", "id": name(place), "parentId": parent, "timestamp": DATE, "message": message});
-        writeln!(file, "{line}")?;
-        parent = name(place).into();
+        let entry =
+            json!({"type": "message", "id": name(index), "parentId": parent, "timestamp": DATE, "message": message});
+        writeln!(file, "{entry}")?;
+        parent = name(index).into();
     }
     Ok(file.flush()?)
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transcript_is_one_chain_that_was_made_short_near_its_end() {
+    fn a_transcript_is_one_chain_with_a_compaction_near_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         write(BufWriter::new(File::create(&path).unwrap()), "a", (10, 5), true).unwrap();

@@ -23,14 +23,14 @@ pub(super) fn measure(gateway: &Path, model: &BenchModel, report: &mut BenchRepo
     let args = ["build", "--package", "homard-providers", "--example", "read_stream", "--profile", profile];
     shell::run(&mut shell::cargo(&args))?;
     let url = format!("http://127.0.0.1:{}/v1", model.port());
-    let told = shell::output(Command::new(folder.join("examples").join("read_stream")).arg(url))?;
-    let told: Value = serde_json::from_slice(&told).context("read_stream did not write JSON")?;
-    for size in told.as_array().into_iter().flatten() {
-        let read = |who: &str| WireMeasurement {
-            cpu_time: size[who]["used"].as_f64().unwrap_or(f64::NAN),
-            first: size[who]["first"].as_f64().unwrap_or(f64::NAN),
+    let output = shell::output(Command::new(folder.join("examples").join("read_stream")).arg(url))?;
+    let output: Value = serde_json::from_slice(&output).context("read_stream did not write JSON")?;
+    for row in output.as_array().into_iter().flatten() {
+        let read = |reader: &str| WireMeasurement {
+            cpu_time: row[reader]["used"].as_f64().unwrap_or(f64::NAN),
+            first: row[reader]["first"].as_f64().unwrap_or(f64::NAN),
         };
-        let chunks = size["chunks"].as_u64().context("the output of read_stream has no size")?;
+        let chunks = row["chunks"].as_u64().context("the output of read_stream has no size")?;
         report.wire(chunks as usize, read("wire"), read("bare"));
     }
     Ok(())

@@ -52,10 +52,10 @@ impl Mutant {
 /// Parses the lines above a patch.
 fn header(text: &str) -> Option<(String, Vec<String>)> {
     let head = || text.lines().take_while(|line| !line.starts_with("diff ") && !line.starts_with("--- "));
-    let told =
-        |word: &'static str| head().filter_map(move |line| line.strip_prefix(word)).map(|rest| rest.trim().to_owned());
-    let checks: Vec<_> = told("check:").collect();
-    let bug = told("bug:").next()?;
+    let values_of =
+        |key: &'static str| head().filter_map(move |line| line.strip_prefix(key)).map(|rest| rest.trim().to_owned());
+    let checks: Vec<_> = values_of("check:").collect();
+    let bug = values_of("bug:").next()?;
     (!checks.is_empty()).then_some((bug, checks))
 }
 
@@ -71,9 +71,9 @@ enum CheckResult {
 pub(super) fn run(only: Option<&str>) -> Result<()> {
     let mutants = all(only)?;
     let tree = PatchedTree::new()?;
-    let mut sound = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for check in mutants.iter().flat_map(|mutant| &mutant.checks) {
-        if sound.insert(check) {
+        if checked.insert(check) {
             build(&tree, check).context("the tree does not build")?;
             let verdict = run_check(&tree, check)?;
             ensure!(verdict == CheckResult::Passed, "`{check}` fails on the unmodified tree ({verdict:?})");
@@ -84,7 +84,7 @@ pub(super) fn run(only: Option<&str>) -> Result<()> {
     for mutant in &mutants {
         let start = Instant::now();
         tree.restore()?;
-        let told = match first_detection(&tree, mutant) {
+        let line = match first_detection(&tree, mutant) {
             Ok(Some((check, verdict))) => format!("caught  {}: {} — {verdict:?} by `{check}`", mutant.name, mutant.bug),
             Ok(None) => {
                 escaped.push(mutant.name.clone());
@@ -95,7 +95,7 @@ pub(super) fn run(only: Option<&str>) -> Result<()> {
                 format!("BROKEN  {}: {error:#}", mutant.name)
             }
         };
-        println!("{told} ({:.0} s)", start.elapsed().as_secs_f64());
+        println!("{line} ({:.0} s)", start.elapsed().as_secs_f64());
     }
     tree.restore()?;
     if !escaped.is_empty() {
@@ -137,28 +137,28 @@ fn first_detection<'a>(tree: &PatchedTree, mutant: &'a Mutant) -> Result<Option<
 
 /// Builds what a check needs.
 fn build(tree: &PatchedTree, check: &str) -> Result<()> {
-    let words: Vec<&str> = check.split_whitespace().collect();
+    let args: Vec<&str> = check.split_whitespace().collect();
     let mut command = tree.command("cargo");
-    match words.as_slice() {
+    match args.as_slice() {
         ["cargo", "test", rest @ ..] => {
-            let own = rest.iter().take_while(|word| **word != "--");
-            command.arg("test").args(own).arg("--no-run")
+            let cargo_args = rest.iter().take_while(|word| **word != "--");
+            command.arg("test").args(cargo_args).arg("--no-run")
         }
         ["homard", ..] => command.args(["build", "--package", "homard"]),
         _ => bail!("`{check}` is neither `cargo test …` nor `homard …`"),
     };
     let built = command.output().with_context(|| format!("cannot start `{}`", shell::describe(&command)))?;
-    let words = String::from_utf8_lossy(&built.stderr);
-    let errors: Vec<_> = words.lines().filter(|line| line.starts_with("error")).collect();
+    let stderr = String::from_utf8_lossy(&built.stderr);
+    let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("error")).collect();
     ensure!(built.status.success(), "{}", errors.join("; "));
     Ok(())
 }
 
 /// Runs a check.
 fn run_check(tree: &PatchedTree, check: &str) -> Result<CheckResult> {
-    let (variables, words): (Vec<&str>, Vec<&str>) =
+    let (variables, args): (Vec<&str>, Vec<&str>) =
         check.split_whitespace().partition(|word| word.split_once('=').is_some_and(|(name, _)| is_variable(name)));
-    let mut command = match words.as_slice() {
+    let mut command = match args.as_slice() {
         ["homard", rest @ ..] => {
             let mut command = tree.command(tree.binary());
             command.args(rest);
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_tells_the_bug_and_its_checks() {
+    fn a_header_names_the_bug_and_its_checks() {
         let text =
             "bug: no sync\ncheck: cargo test -p x\ncheck: homard chaos --kills 1\n\ndiff --git a/a b/a\n+check: no";
         let checks = vec!["cargo test -p x".to_owned(), "homard chaos --kills 1".to_owned()];

@@ -28,9 +28,9 @@ impl PatchedTree {
     pub(super) fn new() -> Result<Self> {
         let (working, folder) = (shell::root(), shell::target()?.join("mutants"));
         let names = shell::files(&working)?;
-        let [origin, root, target, scraps] = ["origin", "tree", "target", "scraps"].map(|name| folder.join(name));
+        let [origin, root, target, temporary] = ["origin", "tree", "target", "scraps"].map(|name| folder.join(name));
         copy_all(&working, &origin, &names)?;
-        let tree = Self { origin, root, target, temporary: scraps, names };
+        let tree = Self { origin, root, target, temporary, names };
         tree.restore()?;
         Ok(tree)
     }
@@ -47,9 +47,9 @@ impl PatchedTree {
     /// Applies a patch.
     pub(super) fn apply(&self, patch: &Path) -> Result<()> {
         // Within a repository, git silently ignores files that are not below the current folder.
-        let above = self.root.parent().unwrap_or(&self.root);
+        let parent = self.root.parent().unwrap_or(&self.root);
         let mut git = Command::new("git");
-        git.arg("apply").arg(patch).current_dir(&self.root).env("GIT_CEILING_DIRECTORIES", above);
+        git.arg("apply").arg(patch).current_dir(&self.root).env("GIT_CEILING_DIRECTORIES", parent);
         shell::run(&mut git).context("the patch no longer applies; recreate it")
     }
 
@@ -80,23 +80,23 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
     }
     if let Ok(target) = fs::read_link(from) {
-        if fs::read_link(to).is_ok_and(|there| there == target) {
+        if fs::read_link(to).is_ok_and(|existing| existing == target) {
             return Ok(());
         }
         return Ok(std::os::unix::fs::symlink(target, to)?);
     }
     let bytes = fs::read(from)?;
-    if fs::read(to).is_ok_and(|there| there == bytes) {
+    if fs::read(to).is_ok_and(|existing| existing == bytes) {
         return Ok(());
     }
     Ok(fs::write(to, bytes)?)
 }
 
 /// Removes files that do not belong to the tree.
-fn remove_others(root: &Path, below: &Path, names: &HashSet<&Path>) -> Result<()> {
-    for item in fs::read_dir(root.join(below))? {
+fn remove_others(root: &Path, subfolder: &Path, names: &HashSet<&Path>) -> Result<()> {
+    for item in fs::read_dir(root.join(subfolder))? {
         let item = item?;
-        let name = below.join(item.file_name());
+        let name = subfolder.join(item.file_name());
         if item.file_type()?.is_dir() {
             remove_others(root, &name, names)?;
         } else if !names.contains(name.as_path()) {
@@ -111,22 +111,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_equal_is_not_written_again_and_strangers_go() {
+    fn equal_files_are_not_rewritten_and_others_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
-        fs::create_dir(place("tree")).unwrap();
-        fs::write(place("a"), "one").unwrap();
-        std::os::unix::fs::symlink("a", place("l")).unwrap();
-        copy(&place("a"), &place("tree/b/a")).unwrap();
-        copy(&place("l"), &place("tree/l")).unwrap();
-        let before = fs::metadata(place("tree/b/a")).unwrap().modified().unwrap();
-        copy(&place("a"), &place("tree/b/a")).unwrap();
-        copy(&place("l"), &place("tree/l")).unwrap();
-        assert_eq!(fs::metadata(place("tree/b/a")).unwrap().modified().unwrap(), before);
-        assert_eq!(fs::read_link(place("tree/l")).unwrap(), Path::new("a"));
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("tree")).unwrap();
+        fs::write(path("a"), "one").unwrap();
+        std::os::unix::fs::symlink("a", path("l")).unwrap();
+        copy(&path("a"), &path("tree/b/a")).unwrap();
+        copy(&path("l"), &path("tree/l")).unwrap();
+        let before = fs::metadata(path("tree/b/a")).unwrap().modified().unwrap();
+        copy(&path("a"), &path("tree/b/a")).unwrap();
+        copy(&path("l"), &path("tree/l")).unwrap();
+        assert_eq!(fs::metadata(path("tree/b/a")).unwrap().modified().unwrap(), before);
+        assert_eq!(fs::read_link(path("tree/l")).unwrap(), Path::new("a"));
         let kept = HashSet::from([Path::new("l")]);
-        remove_others(&place("tree"), Path::new(""), &kept).unwrap();
-        assert_eq!((place("tree/b/a").exists(), place("tree/l").is_symlink()), (false, true));
-        assert!(place("a").exists());
+        remove_others(&path("tree"), Path::new(""), &kept).unwrap();
+        assert_eq!((path("tree/b/a").exists(), path("tree/l").is_symlink()), (false, true));
+        assert!(path("a").exists());
     }
 }

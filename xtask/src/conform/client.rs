@@ -121,15 +121,15 @@ impl OpenClawClient {
     /// Runs a command of the client to its end. `name` is the name of its log.
     pub(super) fn call(&self, name: &str, home: &ClientHome, args: &[&str]) -> Result<ClientOutput> {
         let output = self.output_with_timeout(home, args)?;
-        let said = ClientOutput {
+        let client_output = ClientOutput {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        let ClientOutput { code, stdout, stderr } = &said;
+        let ClientOutput { code, stdout, stderr } = &client_output;
         let log = format!("$ openclaw {}\n# exit {code:?}\n# stdout\n{stdout}\n# stderr\n{stderr}\n", args.join(" "));
         fs::write(self.logs.join(format!("{name}.log")), log).context("cannot write the client's log")?;
-        Ok(said)
+        Ok(client_output)
     }
 
     /// Runs a command with a time limit; uses tokio, because std has no wait with a timeout.
@@ -159,10 +159,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_found_between_other_words() {
-        let said =
+    fn json_is_found_between_other_text() {
+        let json_of =
             |stdout: &str| ClientOutput { code: Some(0), stdout: stdout.to_owned(), stderr: String::new() }.json();
-        assert_eq!(said("hello\n{\n  \"a\": 1\n}\nbye\n").unwrap(), json!({"a": 1}));
-        assert_eq!(said("hello {\"a\": 1}").unwrap_err().to_string(), "no JSON on stdout");
+        assert_eq!(json_of("hello\n{\n  \"a\": 1\n}\nbye\n").unwrap(), json!({"a": 1}));
+        assert_eq!(json_of("hello {\"a\": 1}").unwrap_err().to_string(), "no JSON on stdout");
     }
 }

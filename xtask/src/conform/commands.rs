@@ -13,36 +13,39 @@ use super::{
 };
 use crate::gateway::TOKEN;
 
-pub(super) fn tool(scene: &RowContext<'_>) -> Result<()> {
-    let words = format!("{}, {TOOL}", scene.unique_message(6));
-    let said = scene.call("6-agent-tool", &["agent", "--agent", "main", "--message", &words])?.succeeded()?;
-    ensure!(said.stdout.contains("The tool answered"), "the answer after the tool should be on stdout");
-    let heard = all_sessions(scene.state)?;
-    let talk = heard.iter().find(|talk| talk.count(&words) == 1).context("the message is in no transcript")?;
-    let told = talk.messages.iter().any(|(role, text)| role == "toolResult" && text.contains(TOOL_SAYS));
-    ensure!(told, "the transcript should contain the tool result");
+pub(super) fn tool(context: &RowContext<'_>) -> Result<()> {
+    let message = format!("{}, {TOOL}", context.unique_message(6));
+    let output = context.call("6-agent-tool", &["agent", "--agent", "main", "--message", &message])?.succeeded()?;
+    ensure!(output.stdout.contains("The tool answered"), "the answer after the tool should be on stdout");
+    let sessions = all_sessions(context.state)?;
+    let session =
+        sessions.iter().find(|session| session.count(&message) == 1).context("the message is in no transcript")?;
+    let has_result = session.messages.iter().any(|(role, text)| role == "toolResult" && text.contains(TOOL_SAYS));
+    ensure!(has_result, "the transcript should contain the tool result");
     Ok(())
 }
 
-pub(super) fn model_error(scene: &RowContext<'_>) -> Result<()> {
-    let words = format!("{}, {FAIL}", scene.unique_message(7));
-    let said = scene.call("7-agent-error", &["agent", "--agent", "main", "--message", &words])?;
-    ensure!(!said.all().contains("falling back to embedded"), "the client fell back to its embedded agent");
-    ensure!(said.all().contains(FAILED), "the model's error message should be printed");
-    match scene.client.protocol {
-        ProtocolVersion::Three => ensure!(said.code == Some(0), "the exit code should be 0, but is {:?}", said.code),
-        ProtocolVersion::Four => ensure!(said.code == Some(1), "the exit code should be 1, but is {:?}", said.code),
+pub(super) fn model_error(context: &RowContext<'_>) -> Result<()> {
+    let message = format!("{}, {FAIL}", context.unique_message(7));
+    let output = context.call("7-agent-error", &["agent", "--agent", "main", "--message", &message])?;
+    ensure!(!output.all().contains("falling back to embedded"), "the client fell back to its embedded agent");
+    ensure!(output.all().contains(FAILED), "the model's error message should be printed");
+    match context.client.protocol {
+        ProtocolVersion::Three => {
+            ensure!(output.code == Some(0), "the exit code should be 0, but is {:?}", output.code)
+        }
+        ProtocolVersion::Four => ensure!(output.code == Some(1), "the exit code should be 1, but is {:?}", output.code),
     }
     Ok(())
 }
 
 /// A home that was paired elsewhere: the older client sends the token of that gateway first, is rejected, and forgets
 /// it.
-pub(super) fn stale_token(scene: &RowContext<'_>) -> Result<()> {
-    let home = ClientHome::new(scene.port, TOKEN)?;
-    let ask = ["gateway", "call", "health", "--json"];
+pub(super) fn stale_token(context: &RowContext<'_>) -> Result<()> {
+    let home = ClientHome::new(context.port, TOKEN)?;
+    let args = ["gateway", "call", "health", "--json"];
     // The first call creates the device identity.
-    scene.client.call("9-first", &home, &ask)?.succeeded()?;
+    context.client.call("9-first", &home, &args)?.succeeded()?;
     let identity = home.state().join("identity");
     if !identity.join("device.json").exists() {
         // The newer client needs no identity if it has a token.
@@ -54,15 +57,15 @@ pub(super) fn stale_token(scene: &RowContext<'_>) -> Result<()> {
     }});
     let auth = json!({"version": 1, "deviceId": device["deviceId"], "tokens": tokens});
     fs::write(identity.join("device-auth.json"), auth.to_string())?;
-    let second = scene.client.call("9-second", &home, &ask)?;
-    if matches!(scene.client.protocol, ProtocolVersion::Three) {
+    let second = context.client.call("9-second", &home, &args)?;
+    if matches!(context.client.protocol, ProtocolVersion::Three) {
         ensure!(second.code == Some(1), "a token of another gateway should be rejected");
     }
-    scene.client.call("9-third", &home, &ask)?.succeeded().context("after the rejection")?;
+    context.client.call("9-third", &home, &args)?.succeeded().context("after the rejection")?;
     Ok(())
 }
 
-pub(super) fn others(scene: &RowContext<'_>) -> Result<()> {
+pub(super) fn others(context: &RowContext<'_>) -> Result<()> {
     let commands: [(&str, &[&str]); 9] = [
         ("logs", &["logs", "--limit", "5", "--json"]),
         ("cron-list", &["cron", "list", "--json"]),
@@ -75,8 +78,8 @@ pub(super) fn others(scene: &RowContext<'_>) -> Result<()> {
         ("system-event", &["system", "event", "--text", "hello from conform", "--mode", "now"]),
     ];
     for (name, args) in commands {
-        let said = scene.call(&format!("11-{name}"), args)?.succeeded().with_context(|| args.join(" "))?;
-        ensure!(!said.all().contains("unknown method"), "`{}` calls an unknown method", args.join(" "));
+        let output = context.call(&format!("11-{name}"), args)?.succeeded().with_context(|| args.join(" "))?;
+        ensure!(!output.all().contains("unknown method"), "`{}` calls an unknown method", args.join(" "));
     }
     Ok(())
 }

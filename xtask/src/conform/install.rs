@@ -48,8 +48,12 @@ pub(super) fn install(generation: &OpenClawVersion, folder: &Path, logs: &Path) 
     let node: PathBuf = modules.join(node_package).join("bin").join("node");
     let script = modules.join("openclaw").join("openclaw.mjs");
     let client = OpenClawClient { version, protocol: generation.protocol, node, script, logs: logs.join(version) };
-    let told = client.reported_version()?;
-    ensure!(told.contains(version), "the client in {} should be {version}, but reports {told:?}", home.display());
+    let reported = client.reported_version()?;
+    ensure!(
+        reported.contains(version),
+        "the client in {} should be {version}, but reports {reported:?}",
+        home.display()
+    );
     println!("OpenClaw {version} starts");
     Ok(client)
 }

@@ -18,19 +18,23 @@ pub(super) type RoleAndText = (String, String);
 impl SessionMessages {
     pub(super) fn read(transcript: &str) -> Self {
         let lines: Vec<Value> = transcript.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let said = lines.iter().filter(|line| line["type"] == "message").map(|line| role_and_text(&line["message"]));
-        Self { session: lines.first().map(|header| text(&header["id"])).unwrap_or_default(), messages: said.collect() }
+        let messages =
+            lines.iter().filter(|line| line["type"] == "message").map(|line| role_and_text(&line["message"]));
+        Self {
+            session: lines.first().map(|header| text(&header["id"])).unwrap_or_default(),
+            messages: messages.collect(),
+        }
     }
 
     /// Returns the number of user messages that contain a text.
-    pub(super) fn count(&self, words: &str) -> usize {
-        self.messages.iter().filter(|(role, text)| role == "user" && text.contains(words)).count()
+    pub(super) fn count(&self, needle: &str) -> usize {
+        self.messages.iter().filter(|(role, text)| role == "user" && text.contains(needle)).count()
     }
 
     /// Returns the model's answer to a user message that contains a text.
-    pub(super) fn reply_to(&self, words: &str) -> Option<&str> {
-        let asked = self.messages.iter().position(|(role, text)| role == "user" && text.contains(words))?;
-        let mut later = self.messages[asked..].iter();
+    pub(super) fn reply_to(&self, needle: &str) -> Option<&str> {
+        let position = self.messages.iter().position(|(role, text)| role == "user" && text.contains(needle))?;
+        let mut later = self.messages[position..].iter();
         later.find(|(role, text)| role == "assistant" && !text.is_empty()).map(|(_, text)| text.as_str())
     }
 }
@@ -48,18 +52,18 @@ fn text(value: &Value) -> String {
 
 /// Returns every transcript of the gateway.
 pub(super) fn all_sessions(state: &Path) -> Result<Vec<SessionMessages>> {
-    let mut talks = Vec::new();
+    let mut all = Vec::new();
     let agents = state.join("agents");
     for agent in fs::read_dir(&agents).with_context(|| format!("cannot read {}", agents.display()))? {
         let sessions = agent?.path().join("sessions");
         for file in fs::read_dir(&sessions).into_iter().flatten() {
             let path = file?.path();
             if path.extension().is_some_and(|ending| ending == "jsonl") {
-                talks.push(SessionMessages::read(&fs::read_to_string(path)?));
+                all.push(SessionMessages::read(&fs::read_to_string(path)?));
             }
         }
     }
-    Ok(talks)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -67,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transcript_tells_who_said_what() {
-        let talk = SessionMessages::read(concat!(
+    fn a_transcript_yields_messages_and_replies() {
+        let session = SessionMessages::read(concat!(
             r#"{"type":"session","version":3,"id":"s1","timestamp":"t","cwd":"/w"}"#,
             "\n",
             r#"{"type":"message","id":"a","parentId":null,"message":{"role":"user","content":"hi there"}}"#,
@@ -76,7 +80,7 @@ mod tests {
             r#"{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[{"type":"text","text":"hello"}]}}"#,
             "\n",
         ));
-        assert_eq!((talk.session.as_str(), talk.count("hi"), talk.reply_to("hi")), ("s1", 1, Some("hello")));
-        assert_eq!((talk.count("hello"), talk.reply_to("bye")), (0, None));
+        assert_eq!((session.session.as_str(), session.count("hi"), session.reply_to("hi")), ("s1", 1, Some("hello")));
+        assert_eq!((session.count("hello"), session.reply_to("bye")), (0, None));
     }
 }

@@ -36,16 +36,16 @@ impl RuleModel {
     pub(super) fn start(rule: fn(&Value) -> RuleAnswer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let memory = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let memory = Arc::clone(&memory);
+                let recorded = Arc::clone(&recorded);
                 // A client that disconnects early is detected by its missing requests.
-                thread::spawn(move || serve(&stream, &memory, rule).ok());
+                thread::spawn(move || serve(&stream, &recorded, rule).ok());
             }
         });
-        Ok(Self { port, requests: asked })
+        Ok(Self { port, requests })
     }
 
     /// Returns the config that uses it.
@@ -70,21 +70,21 @@ impl RuleModel {
 }
 
 /// Answers one request, and closes the connection.
-fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> RuleAnswer) -> io::Result<()> {
+fn serve(mut stream: &TcpStream, requests: &Mutex<Vec<Value>>, rule: fn(&Value) -> RuleAnswer) -> io::Result<()> {
     let body: Value = serde_json::from_slice(&read_body(&mut BufReader::new(stream))?)?;
-    let said = rule(&body);
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(body);
-    if let RuleAnswer::Fail(status, why) = said {
+    let rule_answer = rule(&body);
+    requests.lock().unwrap_or_else(PoisonError::into_inner).push(body);
+    if let RuleAnswer::Fail(status, why) = rule_answer {
         let body = json!({"error": {"message": why, "type": "invalid_request_error"}}).to_string();
         let (length, kind) = (body.len(), "content-type: application/json");
         let head = format!("HTTP/1.1 {status} No\r\n{kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
         return stream.write_all(format!("{head}{body}").as_bytes());
     }
-    let pause = match &said {
+    let pause = match &rule_answer {
         RuleAnswer::Slowly(_, pause) => *pause,
         RuleAnswer::Text(_) | RuleAnswer::Call(..) | RuleAnswer::Fail(..) => Duration::ZERO,
     };
-    for part in answer(said) {
+    for part in answer(rule_answer) {
         stream.write_all(part.as_bytes())?;
         thread::sleep(pause);
     }
@@ -110,11 +110,11 @@ fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the chunks of an answer, in order.
-fn answer(said: RuleAnswer) -> Vec<String> {
+fn answer(rule_answer: RuleAnswer) -> Vec<String> {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
-    let (deltas, reason): (Vec<_>, _) = match said {
-        RuleAnswer::Text(words) | RuleAnswer::Slowly(words, _) => {
-            let words = words.split_inclusive(' ');
+    let (deltas, reason): (Vec<_>, _) = match rule_answer {
+        RuleAnswer::Text(text) | RuleAnswer::Slowly(text, _) => {
+            let words = text.split_inclusive(' ');
             (words.map(|word| json!({"content": word})).collect(), "stop")
         }
         RuleAnswer::Call(name, arguments) => {
@@ -125,9 +125,9 @@ fn answer(said: RuleAnswer) -> Vec<String> {
         }
         RuleAnswer::Fail(..) => (Vec::new(), "stop"),
     };
-    let said = deltas.into_iter().map(|delta| json!([{"index": 0, "delta": delta, "finish_reason": null}]));
+    let chunks = deltas.into_iter().map(|delta| json!([{"index": 0, "delta": delta, "finish_reason": null}]));
     let end = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);
-    let events = said.chain([end]).map(|choices| (choices, Value::Null)).chain([(json!([]), usage)]);
+    let events = chunks.chain([end]).map(|choices| (choices, Value::Null)).chain([(json!([]), usage)]);
     let events = events.map(|(choices, usage)| {
         let event = json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake-1",
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_as_long_as_its_header_says() {
+    fn a_body_has_the_length_of_its_header() {
         let mut request = "POST /v1 HTTP/1.1\r\nContent-Length: 2\r\nhost: a:1\r\n\r\n{}and more".as_bytes();
         assert_eq!(read_body(&mut request).unwrap(), b"{}");
     }

@@ -24,17 +24,17 @@ pub(super) fn answer(request: &Value) -> RuleAnswer {
     if last.0 == "tool" {
         return RuleAnswer::Text(format!("The tool answered {}.", last.1.trim().replace('\n', " ")));
     }
-    let asked = messages.iter().rev().map(|message| role_and_text(message)).find(|(role, _)| role == "user");
-    let asked = asked.map(|(_, text)| text).unwrap_or_default();
-    if asked.contains(TOOL) {
+    let user_text = messages.iter().rev().map(|message| role_and_text(message)).find(|(role, _)| role == "user");
+    let user_text = user_text.map(|(_, text)| text).unwrap_or_default();
+    if user_text.contains(TOOL) {
         RuleAnswer::Call("exec", r#"{"command": "echo tool-was-here"}"#)
-    } else if asked.contains(SLOW) {
+    } else if user_text.contains(SLOW) {
         let words: Vec<String> = (1..=100).map(|number| format!("word{number}")).collect();
         RuleAnswer::Slowly(words.join(" "), Duration::from_millis(300))
-    } else if asked.contains(FAIL) {
+    } else if user_text.contains(FAIL) {
         RuleAnswer::Fail(400, FAILED)
     } else {
-        let line = asked.lines().last().unwrap_or_default();
+        let line = user_text.lines().last().unwrap_or_default();
         // Without the timestamp that precedes users' messages.
         let line = line.split_once("] ").filter(|_| line.starts_with('[')).map_or(line, |(_, line)| line);
         RuleAnswer::Text(format!("I have heard: {line}"))
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_in_the_newest_message_says_how() {
-        let said = |messages: Value| format!("{:?}", answer(&json!({"messages": messages})));
+    fn a_keyword_in_the_newest_message_selects_the_answer() {
+        let answer_to = |messages: Value| format!("{:?}", answer(&json!({"messages": messages})));
         let user = |text: &str| json!({"role": "user", "content": text});
-        assert_eq!(said(json!([user("hi"), user("ho")])), r#"Text("I have heard: ho")"#);
-        assert!(said(json!([user(TOOL)])).starts_with("Call(\"exec\""));
+        assert_eq!(answer_to(json!([user("hi"), user("ho")])), r#"Text("I have heard: ho")"#);
+        assert!(answer_to(json!([user(TOOL)])).starts_with("Call(\"exec\""));
         let tool = json!({"role": "tool", "content": "x\n"});
-        assert_eq!(said(json!([user(TOOL), tool])), r#"Text("The tool answered x.")"#);
-        assert!(said(json!([user(FAIL), user("now")])).starts_with("Text"));
+        assert_eq!(answer_to(json!([user(TOOL), tool])), r#"Text("The tool answered x.")"#);
+        assert!(answer_to(json!([user(FAIL), user("now")])).starts_with("Text"));
     }
 }

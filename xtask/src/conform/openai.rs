@@ -43,18 +43,18 @@ pub(super) struct OpenAiEnvironment<'a> {
 }
 
 /// Runs both clients; returns whether each succeeded.
-pub(super) fn check(scene: OpenAiEnvironment<'_>) -> Vec<bool> {
-    let clients = [("python", python(scene.folder)), ("node", node(scene.folder))];
-    let checked = clients.map(|(name, client)| {
-        let result = client.and_then(|client| run_client(client, name, scene));
-        let told = match &result {
+pub(super) fn check(environment: OpenAiEnvironment<'_>) -> Vec<bool> {
+    let clients = [("python", python(environment.folder)), ("node", node(environment.folder))];
+    let results = clients.map(|(name, client)| {
+        let result = client.and_then(|client| run_client(client, name, environment));
+        let verdict = match &result {
             Ok(count) => format!("pass ({count} requests)"),
             Err(why) => format!("FAIL: {why:#}"),
         };
-        println!("{:>5}  {:<28} {name:<10} {told}", "http", "official OpenAI client");
+        println!("{:>5}  {:<28} {name:<10} {verdict}", "http", "official OpenAI client");
         result.is_ok()
     });
-    checked.to_vec()
+    results.to_vec()
 }
 
 /// Returns the command that runs the Python client.
@@ -83,25 +83,29 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// Runs a client against a gateway of its own, and compares its requests with the recorded ones; returns their number.
-fn run_client(mut client: Command, name: &str, scene: OpenAiEnvironment<'_>) -> Result<usize> {
+fn run_client(mut client: Command, name: &str, environment: OpenAiEnvironment<'_>) -> Result<usize> {
     let model = RuleModel::start(answer)?;
     let mut config = model.config();
     // A local model would be offered only a few tools.
     config["gateway"] = json!({"http": {"endpoints": {
         "chatCompletions": {"enabled": true}, "responses": {"enabled": true},
     }}});
-    let gateway = RunningGateway::start(scene.binary, &config, &scene.logs.join(format!("gateway-openai-{name}.log")))?;
+    let gateway = RunningGateway::start(
+        environment.binary,
+        &config,
+        &environment.logs.join(format!("gateway-openai-{name}.log")),
+    )?;
     client.args([&format!("http://127.0.0.1:{}/v1", gateway.port()), gateway::TOKEN]);
-    let told = shell::output(&mut client)?;
-    let sent: Value = serde_json::from_slice(&told).context("the client did not write JSON")?;
+    let output = shell::output(&mut client)?;
+    let sent: Value = serde_json::from_slice(&output).context("the client did not write JSON")?;
     let sent = normalize_ids(&format!("{sent:#}\n"));
     let record = shell::root().join("crates/gateway/tests/golden/openai").join(format!("{name}.json"));
-    if scene.records {
+    if environment.records {
         fs::write(&record, &sent).with_context(|| format!("cannot write {}", record.display()))?;
     }
-    let known = fs::read_to_string(&record).with_context(|| format!("cannot read {}", record.display()))?;
+    let recorded = fs::read_to_string(&record).with_context(|| format!("cannot read {}", record.display()))?;
     ensure!(
-        sent == known,
+        sent == recorded,
         "the client's requests differ from {}; if that is intended, record them with conform --openai-only --record",
         record.display()
     );
@@ -110,26 +114,26 @@ fn run_client(mut client: Command, name: &str, scene: OpenAiEnvironment<'_>) -> 
 
 /// Replaces ids that differ every time.
 fn normalize_ids(text: &str) -> String {
-    let mut steady = String::new();
+    let mut normalized = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("\"resp_") {
         let (before, id) = rest.split_at(at + "\"resp_".len());
-        steady.push_str(before);
-        steady.push_str("before");
+        normalized.push_str(before);
+        normalized.push_str("before");
         rest = id.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '-');
     }
-    steady + rest
+    normalized + rest
 }
 
 /// Calls the client's tool if there is one and it was not called yet; answers in JSON if that is requested.
-fn answer(asked: &Value) -> RuleAnswer {
-    let tools = asked["tools"].as_array().into_iter().flatten();
+fn answer(request: &Value) -> RuleAnswer {
+    let tools = request["tools"].as_array().into_iter().flatten();
     let has_tool = tools.into_iter().any(|tool| tool["function"]["name"] == "get_weather");
-    let last = asked["messages"].as_array().and_then(|messages| messages.last());
+    let last = request["messages"].as_array().and_then(|messages| messages.last());
     let is_answered = last.is_some_and(|message| message["role"] == "tool");
     if has_tool && !is_answered {
         RuleAnswer::Call("get_weather", r#"{"city":"Paris"}"#)
-    } else if asked["messages"].to_string().contains("one JSON value") {
+    } else if request["messages"].to_string().contains("one JSON value") {
         RuleAnswer::Text(r#"{"city":"Paris","celsius":18}"#.to_owned())
     } else {
         RuleAnswer::Text(FINAL_ANSWER.to_owned())
@@ -141,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_are_new_every_time_are_made_the_same() {
+    fn changing_ids_are_normalized() {
         assert_eq!(
             normalize_ids(r#"{"a": "resp_1f-2", "b": "resp_3"}"#),
             r#"{"a": "resp_before", "b": "resp_before"}"#

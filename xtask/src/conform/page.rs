@@ -41,18 +41,18 @@ impl BrowserAutomation {
     }
 
     /// Executes one step in a page, in a browser of its own.
-    fn run_step(&self, scene: &RowContext<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
-        let generation = match scene.client.protocol {
+    fn run_step(&self, context: &RowContext<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
+        let generation = match context.client.protocol {
             ProtocolVersion::Three => 3,
             ProtocolVersion::Four => 4,
         };
-        let order = json!({
-            "step": step, "generation": generation, "url": format!("http://127.0.0.1:{}", scene.port), "token": TOKEN,
-            "chromium": self.chromium, "name": name, "folder": scene.client.logs, "record": scene.record,
+        let params = json!({
+            "step": step, "generation": generation, "url": format!("http://127.0.0.1:{}", context.port), "token": TOKEN,
+            "chromium": self.chromium, "name": name, "folder": context.client.logs, "record": context.record,
             "seconds": time.as_secs(),
         });
-        let mut command = Command::new(scene.node);
-        command.arg(&self.script).arg(order.to_string());
+        let mut command = Command::new(context.node);
+        command.arg(&self.script).arg(params.to_string());
         let output = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut command = process::Command::from(command);
             let output = tokio::time::timeout(ROW_TIMEOUT + time, command.kill_on_drop(true).output()).await;
@@ -60,8 +60,8 @@ impl BrowserAutomation {
                 .with_context(|| format!("the script did not exit within {:?}", ROW_TIMEOUT + time))?
                 .context("cannot start Node")
         })?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let last = said.lines().last().unwrap_or_default();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let last = stdout.lines().last().unwrap_or_default();
         let Ok(result) = serde_json::from_str::<Value>(last) else {
             bail!("the script failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         };
@@ -84,8 +84,8 @@ fn chromium() -> Result<PathBuf> {
 
 macro_rules! steps {
     ($($function:ident = $step:literal, $name:literal;)*) => { $(
-        pub(super) fn $function(scene: &RowContext<'_>) -> Result<()> {
-            scene.stage()?.run_step(scene, $step, $name, Duration::ZERO)
+        pub(super) fn $function(context: &RowContext<'_>) -> Result<()> {
+            context.browser()?.run_step(context, $step, $name, Duration::ZERO)
         }
     )* };
 }
@@ -100,11 +100,11 @@ steps! {
 }
 
 /// Makes turn after turn, and checks that nothing is missed.
-pub(super) fn long(scene: &RowContext<'_>) -> Result<()> {
-    scene.stage()?.run_step(scene, "long", "29-page-long", scene.long)
+pub(super) fn long(context: &RowContext<'_>) -> Result<()> {
+    context.browser()?.run_step(context, "long", "29-page-long", context.long)
 }
 
 /// Waits, and checks that the page is still connected.
-pub(super) fn idle(scene: &RowContext<'_>, time: Duration) -> Result<()> {
-    scene.stage()?.run_step(scene, "idle", "30-page-idle", time)
+pub(super) fn idle(context: &RowContext<'_>, time: Duration) -> Result<()> {
+    context.browser()?.run_step(context, "idle", "30-page-idle", time)
 }

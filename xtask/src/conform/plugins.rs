@@ -66,16 +66,16 @@ pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
     config["tools"] = json!({"alsoAllow": ["llm-task", "lobster"]});
     config["gateway"] = json!({"tools": {"allow": ["llm-task", "lobster"]}});
     let gateway = RunningGateway::start(binary, &config, &client.logs.join("plugins-gateway.log"))?;
-    loaded(binary, &gateway, client)?;
+    wait_until_loaded(binary, &gateway, client)?;
     let call = |tool: &str, args: Value| invoke(gateway.port(), &json!({"tool": tool, "args": args}));
     let answer = call("llm-task", json!({"prompt": "How many lighthouses are there?"}))?;
     let details = &answer["result"]["details"];
     ensure!(answer["ok"] == true && details["json"] == json!({"n": 1}), "llm-task should answer: {answer}");
-    let asked = model.requests();
+    let requests = model.requests();
     ensure!(
-        asked.iter().any(|asked| asked["messages"].to_string().contains("How many lighthouses")),
+        requests.iter().any(|request| request["messages"].to_string().contains("How many lighthouses")),
         "llm-task should send a request to the agent's model, which received {} requests",
-        asked.len()
+        requests.len()
     );
     let fails = |tool: &str, args: Value, why: &str| {
         let answer = call(tool, args)?;
@@ -91,27 +91,27 @@ pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
 }
 
 /// Waits until all are loaded, and checks their registrations.
-fn loaded(binary: &Path, gateway: &RunningGateway, client: &OpenClawClient) -> Result<()> {
-    let begun = Instant::now();
+fn wait_until_loaded(binary: &Path, gateway: &RunningGateway, client: &OpenClawClient) -> Result<()> {
+    let started_at = Instant::now();
     loop {
         let listed = list(binary, gateway)?;
         fs::write(client.logs.join("plugins-list.log"), format!("{listed:#}\n"))?;
         let plugin = |id: &str| listed["plugins"].as_array().and_then(|all| all.iter().find(|one| one["id"] == id));
         let mut waiting = Vec::new();
         for (id, registered) in PLUGINS {
-            let said = plugin(id).with_context(|| format!("the plugin {id} should be listed"))?;
-            ensure!(said["error"].is_null(), "the plugin {id} could not be loaded: {}", said["error"]);
-            if said["registered"].is_null() {
+            let status = plugin(id).with_context(|| format!("the plugin {id} should be listed"))?;
+            ensure!(status["error"].is_null(), "the plugin {id} could not be loaded: {}", status["error"]);
+            if status["registered"].is_null() {
                 waiting.push(id);
                 continue;
             }
-            ensure!(said["registered"] == json!(registered), "{id} registers {}", said["registered"]);
-            ensure!(said["denied"] == json!([]), "{id} was denied {}", said["denied"]);
+            ensure!(status["registered"] == json!(registered), "{id} registers {}", status["registered"]);
+            ensure!(status["denied"] == json!([]), "{id} was denied {}", status["denied"]);
         }
         if waiting.is_empty() {
             return Ok(());
         }
-        if begun.elapsed() > LOAD_TIMEOUT {
+        if started_at.elapsed() > LOAD_TIMEOUT {
             bail!("{} not loaded after {LOAD_TIMEOUT:?}:\n{}", waiting.join(", "), gateway.output());
         }
         thread::sleep(POLL);

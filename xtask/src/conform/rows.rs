@@ -80,15 +80,15 @@ pub(super) struct RowContext<'a> {
     /// A Node that can control a browser.
     pub(super) node: &'a Path,
     /// The browser automation, if it could be installed.
-    pub(super) stage: &'a Result<BrowserAutomation>,
+    pub(super) browser: &'a Result<BrowserAutomation>,
     /// Length of the long session.
     pub(super) long: Duration,
 }
 
 impl RowContext<'_> {
     /// Returns the browser automation.
-    pub(super) fn stage(&self) -> Result<&BrowserAutomation> {
-        self.stage.as_ref().map_err(|error| anyhow!("{error:#}"))
+    pub(super) fn browser(&self) -> Result<&BrowserAutomation> {
+        self.browser.as_ref().map_err(|error| anyhow!("{error:#}"))
     }
 
     /// Runs a command in a fresh home that is configured with the token.
@@ -102,18 +102,18 @@ impl RowContext<'_> {
     }
 }
 
-fn health(scene: &RowContext<'_>) -> Result<()> {
-    let report = scene.call("1-gateway-call-health", &["gateway", "call", "health", "--json"])?;
+fn health(context: &RowContext<'_>) -> Result<()> {
+    let report = context.call("1-gateway-call-health", &["gateway", "call", "health", "--json"])?;
     let report = report.succeeded()?.json()?;
     ensure!(report["ok"] == true, "`ok` should be true: {report}");
     ensure!(report["agents"].is_array(), "`agents` should be a list: {report}");
-    scene.call("1-health", &["health"])?.succeeded()?;
+    context.call("1-health", &["health"])?.succeeded()?;
     Ok(())
 }
 
-fn status(scene: &RowContext<'_>) -> Result<()> {
-    let said = scene.call("2-status", &["status"])?.succeeded()?;
-    let text = said.stdout.to_lowercase();
+fn status(context: &RowContext<'_>) -> Result<()> {
+    let output = context.call("2-status", &["status"])?.succeeded()?;
+    let text = output.stdout.to_lowercase();
     ensure!(!text.contains("unknown method"), "the client should not call unknown methods");
     ensure!(
         text.contains("reachable") && !text.contains("unreachable"),
@@ -122,72 +122,74 @@ fn status(scene: &RowContext<'_>) -> Result<()> {
     Ok(())
 }
 
-fn agent_run(scene: &RowContext<'_>) -> Result<()> {
-    let words = scene.unique_message(3);
-    let said = scene.call("3-agent", &["agent", "--agent", "main", "--message", &words])?.succeeded()?;
-    ensure!(!said.all().contains("falling back to embedded"), "the client fell back to its embedded agent");
-    let heard = all_sessions(scene.state)?;
-    let reply = heard.iter().find_map(|talk| talk.reply_to(&words)).context("the reply is in no transcript")?;
+fn agent_run(context: &RowContext<'_>) -> Result<()> {
+    let message = context.unique_message(3);
+    let output = context.call("3-agent", &["agent", "--agent", "main", "--message", &message])?.succeeded()?;
+    ensure!(!output.all().contains("falling back to embedded"), "the client fell back to its embedded agent");
+    let sessions = all_sessions(context.state)?;
+    let reply =
+        sessions.iter().find_map(|session| session.reply_to(&message)).context("the reply is in no transcript")?;
     let first_line = reply.lines().next().unwrap_or_default();
-    ensure!(!first_line.is_empty() && said.stdout.contains(first_line), "stdout should contain {first_line:?}");
+    ensure!(!first_line.is_empty() && output.stdout.contains(first_line), "stdout should contain {first_line:?}");
     Ok(())
 }
 
-fn agent_json(scene: &RowContext<'_>) -> Result<()> {
-    let words = scene.unique_message(4);
-    let said = scene.call("4-agent-json", &["agent", "--agent", "main", "--message", &words, "--json"])?;
-    is_final(&said.succeeded()?.json()?)
+fn agent_json(context: &RowContext<'_>) -> Result<()> {
+    let message = context.unique_message(4);
+    let output = context.call("4-agent-json", &["agent", "--agent", "main", "--message", &message, "--json"])?;
+    is_final(&output.succeeded()?.json()?)
 }
 
-fn named_session(scene: &RowContext<'_>) -> Result<()> {
-    let (id, words) = (session_of(scene.client.version), scene.unique_message(5));
+fn named_session(context: &RowContext<'_>) -> Result<()> {
+    let (id, text) = (session_of(context.client.version), context.unique_message(5));
     for turn in ["first", "second"] {
-        let message = format!("{words}, {turn} turn");
+        let message = format!("{text}, {turn} turn");
         let args = ["agent", "--session-id", &id, "--message", &message, "--thinking", "low"];
-        scene.call(&format!("5-agent-session-{turn}"), &args)?.succeeded()?;
+        context.call(&format!("5-agent-session-{turn}"), &args)?.succeeded()?;
     }
-    let heard = all_sessions(scene.state)?;
-    let talk = heard.iter().find(|talk| talk.session == id).with_context(|| format!("session {id} is missing"))?;
-    ensure!(talk.count(&words) == 2, "session {id} should contain both turns, but contains {}", talk.count(&words));
+    let sessions = all_sessions(context.state)?;
+    let session =
+        sessions.iter().find(|session| session.session == id).with_context(|| format!("session {id} is missing"))?;
+    ensure!(session.count(&text) == 2, "session {id} should contain both turns, but contains {}", session.count(&text));
     Ok(())
 }
 
-fn wrong_token(scene: &RowContext<'_>) -> Result<()> {
-    let home = ClientHome::new(scene.port, "not-the-token")?;
-    let said = scene.client.call("8-wrong-token", &home, &["gateway", "call", "health", "--json"])?;
-    ensure!(said.code == Some(1), "the exit code should be 1, but is {:?}", said.code);
-    ensure!(said.all().contains("unauthorized: gateway token mismatch"), "the token mismatch should be reported");
-    match scene.client.protocol {
-        ProtocolVersion::Three => ensure!(said.all().contains("(1008)"), "the socket should be closed with 1008"),
+fn wrong_token(context: &RowContext<'_>) -> Result<()> {
+    let home = ClientHome::new(context.port, "not-the-token")?;
+    let output = context.client.call("8-wrong-token", &home, &["gateway", "call", "health", "--json"])?;
+    ensure!(output.code == Some(1), "the exit code should be 1, but is {:?}", output.code);
+    ensure!(output.all().contains("unauthorized: gateway token mismatch"), "the token mismatch should be reported");
+    match context.client.protocol {
+        ProtocolVersion::Three => ensure!(output.all().contains("(1008)"), "the socket should be closed with 1008"),
         ProtocolVersion::Four => {
-            let code = said.json()?["error"]["details"]["code"].clone();
+            let code = output.json()?["error"]["details"]["code"].clone();
             ensure!(code == "AUTH_TOKEN_MISMATCH", "`error.details.code` should be AUTH_TOKEN_MISMATCH, but is {code}");
         }
     }
     Ok(())
 }
 
-fn repeated_call(scene: &RowContext<'_>) -> Result<()> {
-    let words = scene.unique_message(10);
-    let key = format!("conform-{}", scene.client.version);
-    let params = serde_json::json!({"message": words, "agentId": "main", "idempotencyKey": key}).to_string();
+fn repeated_call(context: &RowContext<'_>) -> Result<()> {
+    let message = context.unique_message(10);
+    let key = format!("conform-{}", context.client.version);
+    let params = serde_json::json!({"message": message, "agentId": "main", "idempotencyKey": key}).to_string();
     let args = ["gateway", "call", "agent", "--expect-final", "--timeout", "60000", "--params", &params, "--json"];
-    let first = scene.call("10-agent-call-first", &args)?.succeeded()?.json()?;
+    let first = context.call("10-agent-call-first", &args)?.succeeded()?.json()?;
     is_final(&first)?;
-    let second = scene.call("10-agent-call-second", &args)?.succeeded()?.json()?;
+    let second = context.call("10-agent-call-second", &args)?.succeeded()?.json()?;
     ensure!(first == second, "the second response should equal the first one: {second}");
-    let runs: usize = all_sessions(scene.state)?.iter().map(|talk| talk.count(&words)).sum();
+    let runs: usize = all_sessions(context.state)?.iter().map(|session| session.count(&message)).sum();
     ensure!(runs == 1, "expected one run, but there were {runs}");
     Ok(())
 }
 
 /// Both kinds of clients at once, for two minutes: ticks arrive every 30 s, and a client that misses them disconnects
 /// after 60.
-fn idle(scene: &RowContext<'_>) -> Result<()> {
+fn idle(context: &RowContext<'_>) -> Result<()> {
     let time = Duration::from_secs(125);
     thread::scope(|scope| {
-        let page = scope.spawn(|| page::idle(scene, time).context("page"));
-        let screen = tui::idle(scene, time).context("TUI");
+        let page = scope.spawn(|| page::idle(context, time).context("page"));
+        let screen = tui::idle(context, time).context("TUI");
         let page = page.join().unwrap_or_else(|_| Err(anyhow!("the page's thread panicked")));
         screen.and(page)
     })

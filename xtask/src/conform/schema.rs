@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("schema.mjs");
 const RECORD: &str = "HOMARD_TEST_FRAMES";
 
 /// Runs the gateway's own tests, and validates their frames.
-pub(super) fn of_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
+pub(super) fn check_own_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
     let record = logs.join("tests.jsonl");
     fs::write(&record, "")?;
     let mut tests = shell::cargo(&["test", "--package", "homard-gateway", "--test", "it", "--quiet"]);
@@ -33,8 +33,8 @@ pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {
     fs::write(&script, SCRIPT)?;
     let schema = home.join("node_modules/@openclaw/gateway-protocol/protocol.schema.json");
     let output = Command::new(node).arg(&script).arg(record).arg(schema).output().context("cannot start Node")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let Ok(found) = serde_json::from_str::<Value>(&said) else {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let Ok(found) = serde_json::from_str::<Value>(&stdout) else {
         bail!("the script failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     };
     fs::write(record.with_extension("schema.json"), format!("{found:#}\n"))?;

@@ -55,17 +55,17 @@ impl Screen {
     }
 
     /// Waits until the screen satisfies a condition.
-    pub(super) fn until(&self, what: &str, patience: Duration, is: impl Fn(&str) -> bool) -> Result<String> {
-        let end = Instant::now() + patience;
+    pub(super) fn until(&self, what: &str, time_limit: Duration, condition: impl Fn(&str) -> bool) -> Result<String> {
+        let end = Instant::now() + time_limit;
         loop {
             let text = self.text().with_context(|| format!("waiting for {what}"))?;
-            if is(&text) {
+            if condition(&text) {
                 return Ok(text);
             }
             if Instant::now() > end {
                 let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
                 let last = lines[lines.len().saturating_sub(4)..].join(" | ");
-                bail!("{what} was not on the screen after {patience:?}; its last lines are: {last}");
+                bail!("{what} was not on the screen after {time_limit:?}; its last lines are: {last}");
             }
             thread::sleep(POLL);
         }

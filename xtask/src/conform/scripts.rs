@@ -15,7 +15,7 @@ use super::{
 use crate::gateway::{RunningGateway, TOKEN};
 
 impl RowContext<'_> {
-    fn line(&self) -> SocketParams<'_> {
+    fn socket_params(&self) -> SocketParams<'_> {
         SocketParams { port: self.port, protocol: self.client.protocol, record: self.record }
     }
 
@@ -29,29 +29,29 @@ impl RowContext<'_> {
     }
 }
 
-pub(super) fn dedupe(scene: &RowContext<'_>) -> Result<()> {
-    let mut wire = scene.line().open()?;
-    let (key, session) = (format!("dedupe-{}", scene.client.version), scene.session(23));
+pub(super) fn dedupe(context: &RowContext<'_>) -> Result<()> {
+    let mut wire = context.socket_params().open()?;
+    let (key, session) = (format!("dedupe-{}", context.client.version), context.session(23));
     let params = json!({"message": format!("once, {SLOW}"), "sessionKey": session, "idempotencyKey": key});
     let first = wire.send_request("agent", params.clone())?;
     let accepted = wire.response(&first)?;
     ensure!(accepted["payload"]["status"] == "accepted", "the first request should be accepted: {accepted}");
     let again = wire.request("agent", params.clone())?;
-    let status = if scene.is_new() { "in_flight" } else { "accepted" };
+    let status = if context.is_new() { "in_flight" } else { "accepted" };
     ensure!(again["payload"]["status"] == status, "the second request should be {status}: {again}");
     wire.request_ok("chat.abort", json!({"sessionKey": session}))?;
     let ended = wire.response(&first)?;
     ensure!(ended["payload"]["runId"] == key, "the first request should get a second response: {ended}");
     let later = wire.request("agent", params)?;
     ensure!(later["payload"] == ended["payload"], "a later request should get the same result: {later} is not {ended}");
-    let runs: usize = all_sessions(scene.state)?.iter().map(|talk| talk.count("once, ")).sum();
+    let runs: usize = all_sessions(context.state)?.iter().map(|messages| messages.count("once, ")).sum();
     ensure!(runs == 1, "expected one run, but there were {runs}");
     Ok(())
 }
 
-pub(super) fn agent_wait(scene: &RowContext<'_>) -> Result<()> {
-    let mut wire = scene.line().open()?;
-    let (key, session) = (format!("wait-{}", scene.client.version), scene.session(24));
+pub(super) fn agent_wait(context: &RowContext<'_>) -> Result<()> {
+    let mut wire = context.socket_params().open()?;
+    let (key, session) = (format!("wait-{}", context.client.version), context.session(24));
     let params = json!({"message": "be quick", "sessionKey": session, "idempotencyKey": key});
     let first = wire.send_request("agent", params)?;
     wire.response(&first)?;
@@ -65,7 +65,7 @@ pub(super) fn agent_wait(scene: &RowContext<'_>) -> Result<()> {
     );
     let unknown = wire.request_ok("agent.wait", json!({"runId": "nobody-knows", "timeoutMs": 50}))?;
     ensure!(unknown["status"] == "timeout", "agent.wait for an unknown run should time out: {unknown}");
-    let slow = format!("wait-slow-{}", scene.client.version);
+    let slow = format!("wait-slow-{}", context.client.version);
     let params = json!({"message": SLOW, "sessionKey": session, "idempotencyKey": slow});
     let second = wire.send_request("agent", params)?;
     wire.response(&second)?;
@@ -76,10 +76,10 @@ pub(super) fn agent_wait(scene: &RowContext<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn busy_session(scene: &RowContext<'_>) -> Result<()> {
-    let mut wire = scene.line().open()?;
-    let session = scene.session(25);
-    let (first, second) = (format!("busy-1-{}", scene.client.version), format!("busy-2-{}", scene.client.version));
+pub(super) fn busy_session(context: &RowContext<'_>) -> Result<()> {
+    let mut wire = context.socket_params().open()?;
+    let session = context.session(25);
+    let (first, second) = (format!("busy-1-{}", context.client.version), format!("busy-2-{}", context.client.version));
     let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
     let ack = wire.request_ok("chat.send", send(&format!("first text, {SLOW}"), &first))?;
     ensure!(ack["status"] == "started" && ack["runId"] == *first, "the first message should be started: {ack}");
@@ -96,20 +96,20 @@ pub(super) fn busy_session(scene: &RowContext<'_>) -> Result<()> {
         let is_end = frame["event"] == "chat" && payload["state"] != "delta" && payload["state"] != "status";
         ensure!(!is_end || (payload["runId"] != *first && payload["runId"] != *second), "a run ended twice: {frame}");
     }
-    let heard = all_sessions(scene.state)?;
+    let sessions = all_sessions(context.state)?;
     for text in ["first text", "second text"] {
-        let count: usize = heard.iter().map(|talk| talk.count(text)).sum();
+        let count: usize = sessions.iter().map(|messages| messages.count(text)).sum();
         // Both versions of the client run this row, each in its own gateway.
         ensure!(count == 1, "the transcript should contain {text:?} once, but contains it {count} times ({ends:?})");
     }
     Ok(())
 }
 
-pub(super) fn stop_words(scene: &RowContext<'_>) -> Result<()> {
-    let mut wire = scene.line().open()?;
-    let session = scene.session(26);
+pub(super) fn stop_words(context: &RowContext<'_>) -> Result<()> {
+    let mut wire = context.socket_params().open()?;
+    let session = context.session(26);
     for (number, word) in ["/stop", "stop"].into_iter().enumerate() {
-        let key = format!("stop-{number}-{}", scene.client.version);
+        let key = format!("stop-{number}-{}", context.client.version);
         let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
         wire.request_ok("chat.send", send(SLOW, &key))?;
         wire.find("the first delta of the run", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *key)?;
@@ -152,28 +152,28 @@ const BAD_FRAMES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-pub(super) fn bad_frames(scene: &RowContext<'_>) -> Result<()> {
-    let mut wire = scene.line().open()?;
+pub(super) fn bad_frames(context: &RowContext<'_>) -> Result<()> {
+    let mut wire = context.socket_params().open()?;
     for garbage in [&b"hello there"[..], b"{", b"", &[1, 2, 3]] {
         wire.send_binary(garbage)?;
         let answer = wire.find("an error response", |frame| frame["type"] == "res" && frame["id"] == "invalid")?;
         ensure!(answer["error"]["code"] == "INVALID_REQUEST", "a frame that is not JSON should be rejected: {answer}");
     }
-    for (said, id, message) in BAD_FRAMES {
-        wire.send_text(said)?;
+    for (text, id, message) in BAD_FRAMES {
+        wire.send_text(text)?;
         let id: Value = serde_json::from_str(id)?;
         let answer =
-            wire.find(&format!("a response to {said}"), |frame| frame["type"] == "res" && frame["id"] == id)?;
-        let told = answer["error"]["message"].as_str().unwrap_or_default();
-        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "{said}: {answer}");
-        ensure!(told.contains(message), "{said} should be answered with {message:?}: {answer}");
+            wire.find(&format!("a response to {text}"), |frame| frame["type"] == "res" && frame["id"] == id)?;
+        let error_message = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "{text}: {answer}");
+        ensure!(error_message.contains(message), "{text} should be answered with {message:?}: {answer}");
     }
     let bytes = br#"{"type":"req","id":"bin","method":"health"}"#;
     wire.send_binary(bytes)?;
     ensure!(wire.response("bin")?["ok"] == true, "JSON in a binary message should be accepted");
     ensure!(wire.request("last-heartbeat", Value::Null)?["ok"] == true, "`null` should be accepted as no parameters");
-    let most = if scene.is_new() { 26_214_400 } else { 524_288 };
-    let pad = "x".repeat(most);
+    let max_bytes = if context.is_new() { 26_214_400 } else { 524_288 };
+    let pad = "x".repeat(max_bytes);
     wire.send_text(&json!({"type": "req", "id": "big", "method": "health", "params": {"pad": pad}}).to_string())?;
     let (_, code, _) = wire.rest()?;
     ensure!(code == 1009, "an oversized frame should close with 1009, but closed with {code}");
@@ -229,73 +229,73 @@ const VARIANTS: &[ConnectVariant] = &[
     ),
 ];
 
-pub(super) fn handshakes(scene: &RowContext<'_>) -> Result<()> {
+pub(super) fn handshakes(context: &RowContext<'_>) -> Result<()> {
     // Wrong tokens lock out an address, so this row has a gateway of its own.
-    let log = scene.client.logs.join("28-gateway.log");
-    let gateway = RunningGateway::start(scene.binary, &json!({}), &log)?;
-    let line = SocketParams { port: gateway.port(), ..scene.line() };
-    for (what, change, refused) in VARIANTS {
-        check_variant(&line, *change, *refused).with_context(|| format!("connect with {what}"))?;
+    let log = context.client.logs.join("28-gateway.log");
+    let gateway = RunningGateway::start(context.binary, &json!({}), &log)?;
+    let socket_params = SocketParams { port: gateway.port(), ..context.socket_params() };
+    for (what, change, rejection) in VARIANTS {
+        check_variant(&socket_params, *change, *rejection).with_context(|| format!("connect with {what}"))?;
     }
     let first = [("hello", 1000), ("[]", 1008), (r#"{"type":"req","id":"1","method":"health"}"#, 1008)];
-    for (said, code) in first {
-        let mut wire = line.connect_only(&[])?;
-        wire.send_text(said)?;
+    for (text, code) in first {
+        let mut wire = socket_params.connect_only(&[])?;
+        wire.send_text(text)?;
         let (_, closed, _) = wire.rest()?;
-        ensure!(closed == code, "{said} before `connect` should close with {code}, but closed with {closed}");
+        ensure!(closed == code, "{text} before `connect` should close with {code}, but closed with {closed}");
     }
     ensure!(
-        line.connect_only(&[("origin", "https://evil.example")]).is_err(),
+        socket_params.connect_only(&[("origin", "https://evil.example")]).is_err(),
         "a page of another origin should be rejected"
     );
-    let hello = gateway_methods(&mut line.open()?, &line)?;
-    ensure!(!hello.is_empty(), "some methods should be advertised");
+    let methods = gateway_methods(&mut socket_params.open()?, &socket_params)?;
+    ensure!(!methods.is_empty(), "some methods should be advertised");
     Ok(())
 }
 
 fn check_variant(
-    line: &SocketParams<'_>,
+    socket_params: &SocketParams<'_>,
     change: fn(&mut Value),
-    refused: Option<(u16, &str, Option<&str>)>,
+    rejection: Option<(u16, &str, Option<&str>)>,
 ) -> Result<()> {
-    let mut wire = line.connect_only(&[])?;
-    let mut params = line.connect();
+    let mut wire = socket_params.connect_only(&[])?;
+    let mut params = socket_params.connect();
     change(&mut params);
     let id = wire.send_request("connect", params)?;
     let answer = wire.response(&id)?;
-    let Some((code, words, details)) = refused else {
+    let Some((code, expected_reason, details)) = rejection else {
         ensure!(
             answer["ok"] == true && answer["payload"]["type"] == "hello-ok",
             "the handshake should succeed: {answer}"
         );
         return Ok(());
     };
-    let told = answer["error"]["message"].as_str().unwrap_or_default();
+    let error_message = answer["error"]["message"].as_str().unwrap_or_default();
     ensure!(
-        answer["ok"] == false && told.starts_with(words),
-        "the handshake should be rejected with {words:?}: {answer}"
+        answer["ok"] == false && error_message.starts_with(expected_reason),
+        "the handshake should be rejected with {expected_reason:?}: {answer}"
     );
-    if line.number() == 4 {
-        let told = answer["error"]["details"]["code"].as_str();
-        ensure!(details.is_none() || told == details, "`details.code` should be {details:?}: {answer}");
+    if socket_params.number() == 4 {
+        let details_code = answer["error"]["details"]["code"].as_str();
+        ensure!(details.is_none() || details_code == details, "`details.code` should be {details:?}: {answer}");
     }
     let (_, closed, reason) = wire.rest()?;
     ensure!(
-        closed == code && reason.starts_with(words),
+        closed == code && reason.starts_with(expected_reason),
         "the connection should close with {code}, but closed with {closed} {reason:?}"
     );
     Ok(())
 }
 
 /// Calls every advertised method without parameters: each must be known.
-fn gateway_methods(wire: &mut ScriptedSocket, line: &SocketParams<'_>) -> Result<Vec<String>> {
-    let mut fresh = line.connect_only(&[])?;
-    let hello = fresh.request_ok("connect", line.connect())?;
+fn gateway_methods(wire: &mut ScriptedSocket, socket_params: &SocketParams<'_>) -> Result<Vec<String>> {
+    let mut fresh = socket_params.connect_only(&[])?;
+    let hello = fresh.request_ok("connect", socket_params.connect())?;
     let methods: Vec<String> = serde_json::from_value(hello["features"]["methods"].clone())?;
     for method in &methods {
         let answer = wire.request(method, json!({}))?;
-        let told = answer["error"]["message"].as_str().unwrap_or_default();
-        ensure!(!told.starts_with("unknown method"), "{method} is advertised, but unknown");
+        let error_message = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(!error_message.starts_with("unknown method"), "{method} is advertised, but unknown");
     }
     Ok(methods)
 }

@@ -27,8 +27,8 @@ pub(super) fn check(folder: &Path) -> bool {
         Ok(python) => validate(&python).map(|count| format!("pass ({count} requests)")),
     };
     let is_good = verdict.is_ok();
-    let told = verdict.unwrap_or_else(|why| format!("FAIL: {why:#}"));
-    println!("{:>5}  {:<28} {:<10} {told}", "sdk", "request types", "python");
+    let line = verdict.unwrap_or_else(|why| format!("FAIL: {why:#}"));
+    println!("{:>5}  {:<28} {:<10} {line}", "sdk", "request types", "python");
     is_good
 }
 
@@ -51,21 +51,21 @@ pub(super) fn install(home: &Path) -> Result<PathBuf> {
 fn validate(python: &Path) -> Result<u64> {
     let requests = requests(&shell::files(&shell::root())?);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conform/sdk.py");
-    let mut asking = Command::new(python);
-    asking.arg(script).args(requests).current_dir(shell::root());
-    let told: Value = serde_json::from_slice(&shell::output(&mut asking)?).context("sdk.py did not write JSON")?;
-    let wrong: Vec<_> = told["wrong"].as_object().into_iter().flatten().collect();
-    if let Some((file, why)) = wrong.first() {
-        bail!("{} requests are rejected; the first is {file}: {why}", wrong.len());
+    let mut command = Command::new(python);
+    command.arg(script).args(requests).current_dir(shell::root());
+    let output: Value = serde_json::from_slice(&shell::output(&mut command)?).context("sdk.py did not write JSON")?;
+    let rejected: Vec<_> = output["wrong"].as_object().into_iter().flatten().collect();
+    if let Some((file, why)) = rejected.first() {
+        bail!("{} requests are rejected; the first is {file}: {why}", rejected.len());
     }
-    let missed: Vec<_> = told["missed"].as_array().into_iter().flatten().collect();
+    let missed: Vec<_> = output["missed"].as_array().into_iter().flatten().collect();
     if let Some(first) = missed.first() {
         bail!(
             "{} invalid requests are not rejected, so the check is not effective; the first is {first}",
             missed.len()
         );
     }
-    let count = told["checked"].as_u64().unwrap_or(0);
+    let count = output["checked"].as_u64().unwrap_or(0);
     ensure!(count >= MIN_REQUESTS, "only {count} requests were found");
     Ok(count)
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_found_by_their_places() {
+    fn requests_are_found_by_their_paths() {
         let files = [
             "crates/providers/tests/corpus/openai-responses/plain/request.json",
             "crates/providers/tests/corpus/openai-responses/plain/history.json",

@@ -31,23 +31,24 @@ pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
         "notion": {"env": {"NOTION_API_KEY": ""}},
         "weather": {"enabled": false},
     });
-    let scenes = [
+    let scenarios = [
         ("bare", json!({})),
         ("entries", json!({"skills": {"entries": entries}})),
         ("allowed", json!({"skills": {"allowBundled": ["weather", "github", "healthcheck"]}})),
     ];
-    for (name, config) in &scenes {
+    for (name, config) in &scenarios {
         compare(client, binary, name, config).with_context(|| format!("scenario {name}"))?;
     }
     Ok(())
 }
 
-fn compare(client: &OpenClawClient, binary: &Path, scene: &str, config: &Value) -> Result<()> {
+fn compare(client: &OpenClawClient, binary: &Path, scenario: &str, config: &Value) -> Result<()> {
     let home = ClientHome::without_gateway()?;
     fs::write(home.state().join("openclaw.json"), config.to_string())?;
-    let theirs = client.call(&format!("skills-{scene}"), &home, &["skills", "list", "--json"])?.succeeded()?.json()?;
+    let theirs =
+        client.call(&format!("skills-{scenario}"), &home, &["skills", "list", "--json"])?.succeeded()?.json()?;
     let ours = ours(client, binary, &home, config)?;
-    fs::write(client.logs.join(format!("skills-{scene}-homard.log")), format!("{ours:#}\n"))?;
+    fs::write(client.logs.join(format!("skills-{scenario}-homard.log")), format!("{ours:#}\n"))?;
     let (theirs, mut ours) = (status_by_name(&theirs)?, status_by_name(&ours)?);
     for name in KNOWN_MISSING.iter().filter(|(version, _)| *version == client.version).flat_map(|(_, names)| *names) {
         ensure!(!theirs.contains_key(*name), "OpenClaw now finds {name}; remove it from LOST");
@@ -59,9 +60,9 @@ fn compare(client: &OpenClawClient, binary: &Path, scene: &str, config: &Value) 
         "only {} skills were found, {ready} of them ready",
         theirs.len()
     );
-    let wrong = differences(&theirs, &ours);
-    if !wrong.is_empty() {
-        bail!("{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    let found = differences(&theirs, &ours);
+    if !found.is_empty() {
+        bail!("{} differences:\n{}", found.len(), found.join("\n"));
     }
     Ok(())
 }
@@ -98,16 +99,16 @@ fn bundled(package: &Path, home: &ClientHome) -> Result<PathBuf> {
 /// Returns the folders of plugins' skills, which the newer client links into its state.
 fn plugins(home: &ClientHome) -> Result<Vec<PathBuf>> {
     let Ok(links) = fs::read_dir(home.state().join("plugin-skills")) else { return Ok(Vec::new()) };
-    let real = |link: std::io::Result<fs::DirEntry>| fs::canonicalize(link?.path());
-    links.map(real).collect::<std::io::Result<_>>().context("cannot resolve the link of a plugin's skill")
+    let resolve = |link: std::io::Result<fs::DirEntry>| fs::canonicalize(link?.path());
+    links.map(resolve).collect::<std::io::Result<_>>().context("cannot resolve the link of a plugin's skill")
 }
 
 /// Returns the status of each skill, by name.
 fn status_by_name(list: &Value) -> Result<BTreeMap<String, Value>> {
     let skills = list["skills"].as_array().context("the list should have `skills`")?;
     let state = |skill: &Value| {
-        let said: Value = COMPARED_FIELDS.iter().map(|&what| (what.to_owned(), skill[what].clone())).collect();
-        Ok((skill["name"].as_str().context("a skill has no name")?.to_owned(), said))
+        let status: Value = COMPARED_FIELDS.iter().map(|&what| (what.to_owned(), skill[what].clone())).collect();
+        Ok((skill["name"].as_str().context("a skill has no name")?.to_owned(), status))
     };
     skills.iter().map(state).collect()
 }
@@ -115,11 +116,11 @@ fn status_by_name(list: &Value) -> Result<BTreeMap<String, Value>> {
 fn differences(theirs: &BTreeMap<String, Value>, ours: &BTreeMap<String, Value>) -> Vec<String> {
     let missed = theirs.keys().filter(|name| !ours.contains_key(*name)).map(|name| format!("only OpenClaw has {name}"));
     let added = ours.keys().filter(|name| !theirs.contains_key(*name)).map(|name| format!("only Homard has {name}"));
-    let judged = theirs.iter().filter_map(|(name, theirs)| {
+    let changed = theirs.iter().filter_map(|(name, theirs)| {
         let ours = ours.get(name).filter(|ours| *ours != theirs)?;
         Some(format!("{name}: OpenClaw says {theirs}, Homard says {ours}"))
     });
-    missed.chain(added).chain(judged).collect()
+    missed.chain(added).chain(changed).collect()
 }
 
 #[cfg(test)]
@@ -127,17 +128,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_added_or_judged_otherwise_is_told() {
+    fn missing_added_and_changed_skills_are_reported() {
         let list = |skills: Value| status_by_name(&json!({"skills": skills})).unwrap();
         let theirs = list(json!([{"name": "a", "eligible": true}, {"name": "b", "eligible": true}]));
         let ours = list(json!([{"name": "b", "eligible": false, "other": 1}, {"name": "c"}]));
-        let said = |eligible: bool| json!({"eligible": eligible, "disabled": null, "blockedByAllowlist": null, "missing": null});
+        let status = |eligible: bool| json!({"eligible": eligible, "disabled": null, "blockedByAllowlist": null, "missing": null});
         assert_eq!(
             differences(&theirs, &ours),
             [
                 "only OpenClaw has a".to_owned(),
                 "only Homard has c".to_owned(),
-                format!("b: OpenClaw says {}, Homard says {}", said(true), said(false)),
+                format!("b: OpenClaw says {}, Homard says {}", status(true), status(false)),
             ]
         );
         assert_eq!(differences(&theirs, &theirs), Vec::<String>::new());

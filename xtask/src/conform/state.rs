@@ -49,11 +49,11 @@ pub(super) fn check(client: &OpenClawClient, binary: &Path, config: &Value) -> R
     let log = client.logs.join("state-gateway.log");
     let home = Rc::new(gateway::GatewayHome::new(binary, config, &log)?);
     let agents = home.state().join("agents");
-    let begun = start_session(binary, &home).context("first turns with Homard")?;
+    let before = start_session(binary, &home).context("first turns with Homard")?;
     fs::rename(&log, client.logs.join("state-gateway-before.log"))?;
 
     let theirs = ClientHome::without_gateway()?;
-    let continued = continue_with_openclaw(client, &theirs, &agents, &begun).context("turn with OpenClaw")?;
+    let continued = continue_with_openclaw(client, &theirs, &agents, &before).context("turn with OpenClaw")?;
 
     fs::remove_dir_all(&agents)?;
     copy(&theirs.state().join("agents"), &agents)?;
@@ -69,14 +69,14 @@ fn start_session(binary: &Path, home: &Rc<gateway::GatewayHome>) -> Result<Trans
         last_reply = send_message(binary, &gateway, message)?;
     }
     shell::run(Command::new("kill").arg(gateway.pid().to_string()))?;
-    let told = Instant::now();
+    let stopped_at = Instant::now();
     loop {
-        let left = final_transcript(&home.state().join("agents"), &last_reply);
-        if left.is_ok() || told.elapsed() > FLUSH_TIMEOUT {
-            let left = left?;
-            let used_a_tool = left.said().iter().any(|(role, _)| role == "toolResult");
-            ensure!(used_a_tool, "the demo model should have used a tool: {:?}", left.said());
-            return Ok(left);
+        let transcript = final_transcript(&home.state().join("agents"), &last_reply);
+        if transcript.is_ok() || stopped_at.elapsed() > FLUSH_TIMEOUT {
+            let transcript = transcript?;
+            let used_a_tool = transcript.messages().iter().any(|(role, _)| role == "toolResult");
+            ensure!(used_a_tool, "the demo model should have used a tool: {:?}", transcript.messages());
+            return Ok(transcript);
         }
         thread::sleep(POLL);
     }
@@ -85,8 +85,8 @@ fn start_session(binary: &Path, home: &Rc<gateway::GatewayHome>) -> Result<Trans
 /// Returns the transcript, once it ends with this reply and `sessions.json` lists it.
 fn final_transcript(agents: &Path, last_reply: &str) -> Result<TranscriptFile> {
     let transcript = TranscriptFile::only_one(agents)?;
-    let said = transcript.said();
-    let end = said.last().context("the transcript is empty")?;
+    let messages = transcript.messages();
+    let end = messages.last().context("the transcript is empty")?;
     ensure!(end.1 == last_reply, "the transcript should end with {last_reply:?}, but ends with {end:?}");
     let index = fs::read_to_string(agents.join("main/sessions/sessions.json")).context("cannot read sessions.json")?;
     let id = SessionMessages::read(&transcript.text).session;
@@ -99,18 +99,18 @@ fn continue_with_openclaw(
     client: &OpenClawClient,
     home: &ClientHome,
     agents: &Path,
-    begun: &TranscriptFile,
+    before: &TranscriptFile,
 ) -> Result<TranscriptFile> {
     let model = RuleModel::start(|_| RuleAnswer::Text(REPLY.to_owned()))?;
     copy(agents, &home.state().join("agents"))?;
     fs::write(home.state().join("openclaw.json"), model.config().to_string())?;
     let args = ["agent", "--local", "--agent", "main", "--message", OPENCLAW_MESSAGE];
-    let said = client.call("state-agent-local", home, &args)?.succeeded()?;
+    let output = client.call("state-agent-local", home, &args)?.succeeded()?;
     fs::write(client.logs.join("state-requests.log"), format!("{:#}\n", Value::from(model.requests())))?;
-    ensure!(said.stdout.contains(REPLY), "stdout should contain the reply {REPLY:?}");
+    ensure!(output.stdout.contains(REPLY), "stdout should contain the reply {REPLY:?}");
 
     let continued = TranscriptFile::only_one(&home.state().join("agents"))?;
-    let added = continued.added_to(begun)?;
+    let added = continued.added_to(before)?;
     let turn =
         [("user", OPENCLAW_MESSAGE), ("assistant", REPLY)].map(|(role, text)| (role.to_owned(), text.to_owned()));
     ensure!(
@@ -118,7 +118,7 @@ fn continue_with_openclaw(
         "the entries {turn:?} should have been appended to the transcript, but these were: {added}"
     );
     ensure!(
-        received_messages(&model)? == expected_messages(&begun.said()),
+        received_messages(&model)? == expected_messages(&before.messages()),
         "the model should have received the whole history, see the log"
     );
     Ok(continued)
@@ -136,9 +136,9 @@ fn received_messages(model: &RuleModel) -> Result<Vec<RoleAndText>> {
 
 /// Returns the messages that the model must receive: Homard's history with the wire format's role names, and the new
 /// message.
-fn expected_messages(begun: &[RoleAndText]) -> Vec<RoleAndText> {
+fn expected_messages(before: &[RoleAndText]) -> Vec<RoleAndText> {
     let wire = |role: &str| if role == "toolResult" { "tool" } else { role }.to_owned();
-    let earlier = begun.iter().map(|(role, text)| (wire(role), text.clone()));
+    let earlier = before.iter().map(|(role, text)| (wire(role), text.clone()));
     earlier.chain([("user".to_owned(), OPENCLAW_MESSAGE.to_owned())]).collect()
 }
 
@@ -148,13 +148,13 @@ fn finish(binary: &Path, gateway: &RunningGateway, continued: &TranscriptFile, l
     let history = call(binary, gateway, &["chat.history", "--params", r#"{"sessionKey":"agent:main:main"}"#])?;
     fs::write(logs.join("state-history.log"), format!("{history:#}\n"))?;
     let history: Vec<RoleAndText> = history["messages"].as_array().into_iter().flatten().map(role_and_text).collect();
-    let earlier = continued.said();
+    let earlier = continued.messages();
     let (first, last) = history.split_at_checked(earlier.len()).context("earlier turns are missing in the history")?;
     ensure!(first == earlier, "the history should begin with {earlier:?}, but is {history:?}");
     let turn = (last.first(), last.last());
-    let (asked, answered) = (("user".to_owned(), AFTER.to_owned()), ("assistant".to_owned(), reply));
+    let (user_message, reply_message) = (("user".to_owned(), AFTER.to_owned()), ("assistant".to_owned(), reply));
     ensure!(
-        turn == (Some(&asked), Some(&answered)),
+        turn == (Some(&user_message), Some(&reply_message)),
         "the history should end with the new turn, but ends with {last:?}"
     );
     TranscriptFile::only_one(&gateway.state().join("agents"))?.added_to(continued)?;
@@ -204,7 +204,7 @@ impl TranscriptFile {
         Ok(Self { text: fs::read_to_string(&path)?, path })
     }
 
-    fn said(&self) -> Vec<RoleAndText> {
+    fn messages(&self) -> Vec<RoleAndText> {
         SessionMessages::read(&self.text).messages
     }
 
@@ -221,10 +221,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_line_is_noticed_and_a_new_one_is_told() {
+    fn a_changed_entry_is_an_error_and_a_new_one_is_returned() {
         let transcript = |text: &str| TranscriptFile { path: PathBuf::from("a.jsonl"), text: text.to_owned() };
-        let begun = transcript("one\n");
-        assert_eq!(transcript("one\ntwo\n").added_to(&begun).unwrap(), "two\n");
-        assert!(transcript("One\ntwo\n").added_to(&begun).is_err());
+        let before = transcript("one\n");
+        assert_eq!(transcript("one\ntwo\n").added_to(&before).unwrap(), "two\n");
+        assert!(transcript("One\ntwo\n").added_to(&before).is_err());
     }
 }

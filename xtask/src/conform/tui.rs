@@ -27,16 +27,16 @@ fn is_idle(text: &str) -> bool {
     text.contains("connected | idle")
 }
 
-pub(super) fn start(scene: &RowContext<'_>) -> Result<()> {
-    let screen = scene.tui("12-tui-start")?;
+pub(super) fn start(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("12-tui-start")?;
     let text = screen.until("agent, session and tokens", STEP_TIMEOUT, |text| {
         text.contains("agent main") && text.contains("session ") && text.contains("tokens ")
     })?;
     require_no_errors(&text)
 }
 
-pub(super) fn message(scene: &RowContext<'_>) -> Result<()> {
-    let screen = scene.tui("13-tui-message")?;
+pub(super) fn message(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("13-tui-message")?;
     screen.enter("row thirteen speaks")?;
     let answer = "I have heard: row thirteen speaks";
     let text = screen.until("the answer", STEP_TIMEOUT, |text| text.contains(answer) && is_idle(text))?;
@@ -46,8 +46,8 @@ pub(super) fn message(scene: &RowContext<'_>) -> Result<()> {
     require_no_errors(&text)
 }
 
-pub(super) fn abort(scene: &RowContext<'_>) -> Result<()> {
-    let screen = scene.tui("14-tui-abort")?;
+pub(super) fn abort(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("14-tui-abort")?;
     screen.enter(SLOW)?;
     screen.until("the first words of the answer", STEP_TIMEOUT, |text| text.contains("word3"))?;
     screen.keys(&["Escape"])?;
@@ -62,13 +62,13 @@ pub(super) fn abort(scene: &RowContext<'_>) -> Result<()> {
     )
 }
 
-pub(super) fn new(scene: &RowContext<'_>) -> Result<()> {
-    let screen = scene.tui("15-tui-new")?;
+pub(super) fn new(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("15-tui-new")?;
     screen.enter("before the new one")?;
     screen
         .until("the answer", STEP_TIMEOUT, |text| text.contains("I have heard: before the new one") && is_idle(text))?;
     screen.enter("/new")?;
-    let text = match scene.client.protocol {
+    let text = match context.client.protocol {
         ProtocolVersion::Three => {
             screen.until("a reset session", STEP_TIMEOUT, |text| text.contains("tokens ?/") && is_idle(text))?
         }
@@ -80,8 +80,8 @@ pub(super) fn new(scene: &RowContext<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn pickers(scene: &RowContext<'_>) -> Result<()> {
-    let screen = scene.tui("16-tui-pickers")?;
+pub(super) fn pickers(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("16-tui-pickers")?;
     screen.enter("so that there is a session")?;
     screen.until("the answer", STEP_TIMEOUT, |text| text.contains("I have heard: so that") && is_idle(text))?;
     screen.enter("/model")?;
@@ -95,8 +95,8 @@ pub(super) fn pickers(scene: &RowContext<'_>) -> Result<()> {
 }
 
 /// Waits two minutes, and checks that the client is still connected.
-pub(super) fn idle(scene: &RowContext<'_>, time: Duration) -> Result<()> {
-    let screen = scene.tui("30-tui-idle")?;
+pub(super) fn idle(context: &RowContext<'_>, time: Duration) -> Result<()> {
+    let screen = context.tui("30-tui-idle")?;
     thread::sleep(time);
     let text = screen.text()?;
     ensure!(is_idle(&text), "after {time:?} the TUI should be connected and idle");

@@ -138,7 +138,7 @@ impl ScriptedSocket {
     pub(super) fn send_request(&mut self, method: &str, params: impl Into<Value>) -> Result<String> {
         self.requests += 1;
         let id = format!("q{}", self.requests);
-        self.note(&json!({"asked": id, "method": method}))?;
+        self.write_record(&json!({"asked": id, "method": method}))?;
         self.send_text(&json!({"type": "req", "id": id, "method": method, "params": params.into()}).to_string())?;
         Ok(id)
     }
@@ -174,13 +174,13 @@ impl ScriptedSocket {
     }
 
     /// Returns the first matching frame, among received and future ones.
-    pub(super) fn find(&mut self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Result<Value> {
-        if let Some(at) = self.unread.iter().position(&is_meant) {
+    pub(super) fn find(&mut self, what: &str, is_match: impl Fn(&Value) -> bool) -> Result<Value> {
+        if let Some(at) = self.unread.iter().position(&is_match) {
             return self.unread.remove(at).context("the frame is missing in the queue");
         }
         loop {
             match self.next(RESPONSE_TIMEOUT).with_context(|| format!("waiting for {what}"))? {
-                WireEvent::Frame(frame) if is_meant(&frame) => return Ok(frame),
+                WireEvent::Frame(frame) if is_match(&frame) => return Ok(frame),
                 WireEvent::Frame(frame) => self.unread.push_back(frame),
                 WireEvent::Closed(code, reason) => bail!("closed with {code} {reason:?} while waiting for {what}"),
             }
@@ -190,8 +190,8 @@ impl ScriptedSocket {
     /// Returns everything received so far and within a time.
     pub(super) fn collect(&mut self, time: Duration) -> Result<Vec<Value>> {
         let end = Instant::now() + time;
-        while let Some(left) = end.checked_duration_since(Instant::now()) {
-            match self.next_within(left)? {
+        while let Some(remaining) = end.checked_duration_since(Instant::now()) {
+            match self.next_within(remaining)? {
                 Some(WireEvent::Frame(frame)) => self.unread.push_back(frame),
                 Some(WireEvent::Closed(code, reason)) => bail!("closed with {code} {reason:?}"),
                 None => break,
@@ -211,30 +211,30 @@ impl ScriptedSocket {
         }
     }
 
-    fn next(&mut self, patience: Duration) -> Result<WireEvent> {
-        self.next_within(patience)?.with_context(|| format!("nothing received within {patience:?}"))
+    fn next(&mut self, time_limit: Duration) -> Result<WireEvent> {
+        self.next_within(time_limit)?.with_context(|| format!("nothing received within {time_limit:?}"))
     }
 
-    fn next_within(&mut self, patience: Duration) -> Result<Option<WireEvent>> {
+    fn next_within(&mut self, time_limit: Duration) -> Result<Option<WireEvent>> {
         loop {
-            let heard = self.runtime.block_on(async { timeout(patience, self.socket.next()).await });
-            let Ok(heard) = heard else { return Ok(None) };
-            let heard = match heard {
+            let received = self.runtime.block_on(async { timeout(time_limit, self.socket.next()).await });
+            let Ok(received) = received else { return Ok(None) };
+            let received = match received {
                 Some(Ok(Message::Text(text))) => WireEvent::Frame(serde_json::from_str(&text)?),
                 Some(Ok(Message::Close(Some(close)))) => WireEvent::Closed(close.code.into(), close.reason.to_string()),
                 Some(Ok(Message::Close(None))) | None => WireEvent::Closed(1005, String::new()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => continue,
                 Some(Err(error)) => WireEvent::Closed(1006, error.to_string()),
             };
-            if let WireEvent::Frame(frame) = &heard {
+            if let WireEvent::Frame(frame) = &received {
                 let frame = frame.clone();
-                self.note(&json!({"heard": frame}))?;
+                self.write_record(&json!({"heard": frame}))?;
             }
-            return Ok(Some(heard));
+            return Ok(Some(received));
         }
     }
 
-    fn note(&mut self, what: &Value) -> Result<()> {
+    fn write_record(&mut self, what: &Value) -> Result<()> {
         let mut what = what.clone();
         what["protocol"] = self.protocol.into();
         writeln!(self.record, "{what}").context("cannot write the frame record")

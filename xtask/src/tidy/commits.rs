@@ -15,16 +15,16 @@ const LONGEST_SUBJECT: usize = 72;
 /// Changed lines above which a commit needs a body.
 const EXPLAINED: usize = 50;
 
-/// Endings of words that are no imperative.
+/// Endings of verbs that are not imperatives.
 const NOT_IMPERATIVE: [&str; 2] = ["ing", "ed"];
 
 /// Imperatives with such an ending.
 const IMPERATIVES: [&str; 6] = ["bring", "embed", "feed", "need", "seed", "shed"];
 
-/// Complains of each commit since [`CHECKED_SINCE`]. A clone without that commit is not checked.
+/// Reports the problems of each commit since [`CHECKED_SINCE`]. A clone without that commit is not checked.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
-    let known = Command::new("git").args(["cat-file", "-e", CHECKED_SINCE]).current_dir(root).output();
-    if !known.is_ok_and(|known| known.status.success()) {
+    let base = Command::new("git").args(["cat-file", "-e", CHECKED_SINCE]).current_dir(root).output();
+    if !base.is_ok_and(|base| base.status.success()) {
         return Ok(Vec::new());
     }
     let mut git = Command::new("git");
@@ -35,7 +35,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(log.split('\u{1}').filter_map(problem).collect())
 }
 
-/// What is wrong with one commit of the log.
+/// Returns the problem of a commit of the log, if it has one.
 fn problem(commit: &str) -> Option<String> {
     let mut parts = commit.split('\u{2}');
     let (id, subject, body, files) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -43,11 +43,12 @@ fn problem(commit: &str) -> Option<String> {
     if length > LONGEST_SUBJECT {
         return Some(format!("commit {id}: the subject has {length} characters; at most {LONGEST_SUBJECT}"));
     }
-    let said = subject.split_once(": ").map_or(subject, |(_, said)| said);
-    let verb = said.split_whitespace().next().unwrap_or_default().to_lowercase();
-    let is_other = NOT_IMPERATIVE.iter().any(|ending| verb.ends_with(ending)) && !IMPERATIVES.contains(&verb.as_str());
-    if is_other {
-        return Some(format!("commit {id}: `{said}` begins with `{verb}`; use the imperative"));
+    let summary = subject.split_once(": ").map_or(subject, |(_, summary)| summary);
+    let verb = summary.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let is_not_imperative =
+        NOT_IMPERATIVE.iter().any(|ending| verb.ends_with(ending)) && !IMPERATIVES.contains(&verb.as_str());
+    if is_not_imperative {
+        return Some(format!("commit {id}: `{summary}` begins with `{verb}`; use the imperative"));
     }
     let number = |field: Option<&str>| field.and_then(|field| field.parse::<usize>().ok()).unwrap_or(0);
     let changed = |line: &str| {

@@ -1,4 +1,4 @@
-//! The table of `docs/compatibility.md` names what holds each row: every name must exist, and every row has one.
+//! Checks the table of `docs/compatibility.md`: every row must name the tests that cover it, and they must exist.
 
 use std::{fs, path::Path};
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 const PAGE: &str = "docs/compatibility.md";
 
-/// How many rows the loop has.
+/// Number of rows of the table.
 const ROWS: usize = 26;
 
-/// Names the rows that are missing or name nothing, and the names that lead nowhere.
+/// Reports missing rows, rows without a test, and tests that do not exist.
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     Ok(problems(&text, |name| exists(root, name)))
@@ -32,8 +32,8 @@ fn problems(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
         if names.is_empty() {
             problems.push(format!("{PAGE}: row {count} names no test"));
         }
-        let lost = names.into_iter().filter(|name| !exists(name));
-        problems.extend(lost.map(|name| format!("{PAGE}: row {count} names {name}, which does not exist")));
+        let missing = names.into_iter().filter(|name| !exists(name));
+        problems.extend(missing.map(|name| format!("{PAGE}: row {count} names {name}, which does not exist")));
     }
     if count != ROWS {
         problems.push(format!("{PAGE} has {count} rows instead of {ROWS}"));
@@ -41,7 +41,7 @@ fn problems(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     problems
 }
 
-/// Whether there is this file, or this trace; `*` at the end stands for at least one.
+/// Returns true if a file or a trace exists; `*` at the end matches any ending.
 fn exists(root: &Path, name: &str) -> bool {
     if name.starts_with("crates/") {
         return root.join(name).is_file();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_needs_a_number_a_test_that_is_there_and_a_word_on_differences() {
+    fn a_row_needs_a_number_an_existing_test_and_differences() {
         let row =
             |number: usize, tests: &str, differences: &str| format!("| {number} | x | {tests} | {differences} |\n");
         let good: String = (1..=ROWS).map(|number| row(number, "`a/b`, `crates/c`", "none")).collect();

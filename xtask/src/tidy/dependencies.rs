@@ -84,14 +84,14 @@ pub(super) fn check(metadata: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
-        let Some((_, may)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
             problems
                 .push(format!("{name}: not in the table of crates; declare what it may use in tidy/dependencies.rs"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let used = dependency["name"].as_str().unwrap_or_default();
-            if ours.contains(&used) && !allows(*may, used, dependency["kind"] == "dev") {
+            if ours.contains(&used) && !allows(*allowed, used, dependency["kind"] == "dev") {
                 problems.push(format!(
                     "{name}: must not use {used}; the table in tidy/dependencies.rs does not declare it"
                 ));
@@ -101,10 +101,10 @@ pub(super) fn check(metadata: &Value) -> Vec<String> {
     problems
 }
 
-fn allows(may: AllowedDependencies, used: &str, in_tests: bool) -> bool {
-    match may {
-        AllowedDependencies::Use(named) => named.contains(&used),
-        AllowedDependencies::UseAndTestWithAny(named) => in_tests || named.contains(&used),
+fn allows(allowed: AllowedDependencies, used: &str, in_tests: bool) -> bool {
+    match allowed {
+        AllowedDependencies::Use(names) => names.contains(&used),
+        AllowedDependencies::UseAndTestWithAny(names) => in_tests || names.contains(&used),
         AllowedDependencies::UseAny => true,
     }
 }
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    fn told(user: &str, used: &str, kind: Option<&str>) -> Vec<String> {
+    fn problems_of(user: &str, used: &str, kind: Option<&str>) -> Vec<String> {
         check(&json!({"packages": [
             {"name": user, "dependencies": [{"name": "serde", "kind": null}, {"name": used, "kind": kind}]},
             {"name": "homard-proto", "dependencies": []},
@@ -128,18 +128,18 @@ mod tests {
         let refused = |name: &str| {
             vec![format!("{name}: must not use homard-gateway; the table in tidy/dependencies.rs does not declare it")]
         };
-        assert_eq!(told("homard-agent", "homard-proto", None), Vec::<String>::new());
-        assert_eq!(told("homard-agent", "homard-gateway", None), refused("homard-agent"));
-        assert_eq!(told("homard-agent", "homard-gateway", Some("dev")), refused("homard-agent"));
-        assert_eq!(told("homard-testkit", "homard-gateway", None), refused("homard-testkit"));
-        assert_eq!(told("homard-testkit", "homard-gateway", Some("dev")), Vec::<String>::new());
-        assert_eq!(told("homard", "homard-gateway", None), Vec::<String>::new());
+        assert_eq!(problems_of("homard-agent", "homard-proto", None), Vec::<String>::new());
+        assert_eq!(problems_of("homard-agent", "homard-gateway", None), refused("homard-agent"));
+        assert_eq!(problems_of("homard-agent", "homard-gateway", Some("dev")), refused("homard-agent"));
+        assert_eq!(problems_of("homard-testkit", "homard-gateway", None), refused("homard-testkit"));
+        assert_eq!(problems_of("homard-testkit", "homard-gateway", Some("dev")), Vec::<String>::new());
+        assert_eq!(problems_of("homard", "homard-gateway", None), Vec::<String>::new());
     }
 
     #[test]
-    fn a_crate_outside_the_table_is_told() {
+    fn a_crate_outside_the_table_is_reported() {
         assert_eq!(
-            told("homard-annex", "homard-proto", None),
+            problems_of("homard-annex", "homard-proto", None),
             ["homard-annex: not in the table of crates; declare what it may use in tidy/dependencies.rs"]
         );
     }

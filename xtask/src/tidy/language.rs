@@ -66,10 +66,10 @@ const DIALECT: &[&str] = &[
 /// Type names that a module's name completes, so that several modules may have one.
 const COMPLETED: [&str; 7] = ["Args", "Config", "Error", "Kind", "Params", "Settings", "State"];
 
-/// How many types may share a name.
+/// Number of types that may share a name.
 const SAME_NAME: usize = 3;
 
-/// Words that are participles but do not end in `ed`.
+/// Participles that do not end in `ed`.
 const PARTICIPLES: &[&str] = &[
     "Begun", "Bound", "Broken", "Brought", "Built", "Done", "Drawn", "Driven", "Found", "Given", "Gone", "Heard",
     "Held", "Kept", "Known", "Left", "Lent", "Lost", "Made", "Meant", "Met", "Paid", "Put", "Read", "Said", "Seen",
@@ -85,7 +85,7 @@ const MOST_FIELDS: usize = 20;
 /// Files over which the `impl` blocks of a type may be spread.
 const MOST_IMPL_FILES: usize = 4;
 
-/// What is counted, and how much of it there may be. Lower a number with the change that made it smaller.
+/// The counted symptoms, each with its limit. Lower a limit with the change that made the count smaller.
 const ALLOWED: [(&str, usize); 7] = [
     ("comment lines with dialect words", 3),
     ("lines of docs with dialect words", 0),
@@ -96,7 +96,7 @@ const ALLOWED: [(&str, usize); 7] = [
     ("types whose impl blocks are in more than four files", 11),
 ];
 
-/// Complains of each count that has grown.
+/// Reports each count that has grown.
 pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let counts = [
         files.iter().filter(|file| file.is_rust()).map(|file| comment_lines(&file.text)).sum(),
@@ -223,17 +223,17 @@ fn large_structs(text: &str) -> usize {
 
 /// Types with `impl Type` blocks in too many files of one crate. Implementations of traits do not count.
 fn scattered(files: &[SourceFile]) -> Vec<(String, &str)> {
-    let mut places: BTreeMap<(String, &str), BTreeSet<usize>> = BTreeMap::new();
+    let mut impl_files: BTreeMap<(String, &str), BTreeSet<usize>> = BTreeMap::new();
     for (number, file) in files.iter().enumerate().filter(|(_, file)| file.is_rust()) {
         let package: Vec<_> = file.path.iter().take(2).map(|part| part.to_string_lossy().into_owned()).collect();
         for line in file.text.lines().filter(|line| line.starts_with("impl") && !line.contains(" for ")) {
             let rest = line.trim_start_matches("impl").trim_start();
             let rest = if rest.starts_with('<') { rest.split_once("> ").map_or(rest, |(_, rest)| rest) } else { rest };
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            places.entry((package.join("/"), &rest[..end])).or_default().insert(number);
+            impl_files.entry((package.join("/"), &rest[..end])).or_default().insert(number);
         }
     }
-    places.into_iter().filter(|(_, files)| files.len() > MOST_IMPL_FILES).map(|(name, _)| name).collect()
+    impl_files.into_iter().filter(|(_, files)| files.len() > MOST_IMPL_FILES).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

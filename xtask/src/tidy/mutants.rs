@@ -17,8 +17,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
         let checked = Command::new("git").args(["apply", "--check"]).arg(&path).current_dir(root).output();
         let checked = checked.context("cannot start git, which checks whether the seeded bugs apply")?;
         if !checked.status.success() {
-            let said = String::from_utf8_lossy(&checked.stderr).trim().replace('\n', "; ");
-            problems.push(format!("{}: the patch no longer applies; recreate it ({said})", path.display()));
+            let error = String::from_utf8_lossy(&checked.stderr).trim().replace('\n', "; ");
+            problems.push(format!("{}: the patch no longer applies; recreate it ({error})", path.display()));
         }
     }
     problems.sort();

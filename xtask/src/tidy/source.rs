@@ -20,11 +20,11 @@ pub(super) fn check(file: &SourceFile) -> Vec<String> {
         problems.push(format!("{path}:1: no `//!` header; describe the file in a sentence"));
     }
     for (at, line) in file.text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
-        for (word, way_out) in BANNED_IN_RUST.iter().filter(|(word, _)| file.is_rust() && line.contains(word)) {
-            problems.push(format!("{path}:{at}: `{word}`; {way_out}"));
+        for (word, advice) in BANNED_IN_RUST.iter().filter(|(word, _)| file.is_rust() && line.contains(word)) {
+            problems.push(format!("{path}:{at}: `{word}`; {advice}"));
         }
-        for place in MACHINE_PATHS.iter().filter(|place| line.contains(**place)) {
-            problems.push(format!("{path}:{at}: names `{place}`, which exists on one machine only"));
+        for machine_path in MACHINE_PATHS.iter().filter(|machine_path| line.contains(**machine_path)) {
+            problems.push(format!("{path}:{at}: names `{machine_path}`, which exists on one machine only"));
         }
     }
     problems
@@ -34,30 +34,30 @@ pub(super) fn check(file: &SourceFile) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn told(path: &str, text: &str) -> Vec<String> {
+    fn problems_of(path: &str, text: &str) -> Vec<String> {
         check(&SourceFile { path: path.into(), text: text.to_owned() })
     }
 
     #[test]
     fn a_rust_file_needs_a_header() {
-        assert_eq!(told("a.rs", "//! A file.\nfn a() {}\n"), Vec::<String>::new());
-        assert_eq!(told("a.rs", "fn a() {}\n"), ["a.rs:1: no `//!` header; describe the file in a sentence"]);
-        assert_eq!(told("a.md", "no header\n"), Vec::<String>::new());
+        assert_eq!(problems_of("a.rs", "//! A file.\nfn a() {}\n"), Vec::<String>::new());
+        assert_eq!(problems_of("a.rs", "fn a() {}\n"), ["a.rs:1: no `//!` header; describe the file in a sentence"]);
+        assert_eq!(problems_of("a.md", "no header\n"), Vec::<String>::new());
     }
 
     #[test]
-    fn banned_words_are_told_with_their_line() {
-        for (word, way_out) in BANNED_IN_RUST {
-            assert_eq!(told("a.rs", &format!("//! A file.\n{word}")), [format!("a.rs:2: `{word}`; {way_out}")]);
-            assert_eq!(told("a.md", &format!("\n{word}")), Vec::<String>::new());
+    fn banned_text_is_reported_with_its_line() {
+        for (word, advice) in BANNED_IN_RUST {
+            assert_eq!(problems_of("a.rs", &format!("//! A file.\n{word}")), [format!("a.rs:2: `{word}`; {advice}")]);
+            assert_eq!(problems_of("a.md", &format!("\n{word}")), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn paths_of_one_machine_are_told_in_any_file() {
-        for place in MACHINE_PATHS {
-            let complaint = format!("a.md:1: names `{place}`, which exists on one machine only");
-            assert_eq!(told("a.md", &format!("see {place}/x")), [complaint]);
+    fn machine_paths_are_reported_in_any_file() {
+        for path in MACHINE_PATHS {
+            let complaint = format!("a.md:1: names `{path}`, which exists on one machine only");
+            assert_eq!(problems_of("a.md", &format!("see {path}/x")), [complaint]);
         }
     }
 }

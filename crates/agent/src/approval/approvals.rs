@@ -1,4 +1,4 @@
-//! Exec approvals: requests, decisions and their use. Everything it reports is on disk.
+//! Exec approvals: requests, decisions and their use. A change is on disk before it is returned or published.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
@@ -61,45 +61,38 @@ struct ApprovalChange {
 
 impl ExecApprovals {
     /// Opens the store without an audit log.
-    pub async fn open(shelf: Arc<dyn ApprovalStore>, ambient: Ambient) -> Result<Self, StoreError> {
-        Self::open_with(shelf, ambient, Audit::default()).await
+    pub async fn open(store: Arc<dyn ApprovalStore>, ambient: Ambient) -> Result<Self, StoreError> {
+        Self::open_with(store, ambient, Audit::default()).await
     }
 
     /// Opens the store and writes requests and decisions to the audit log.
-    pub async fn open_with(shelf: Arc<dyn ApprovalStore>, ambient: Ambient, audit: Audit) -> Result<Self, StoreError> {
-        let book = Arc::new(ApprovalTable::read(shelf.load().await?));
-        let (book, news) = (watch::Sender::new(book), broadcast::channel(EVENT_BUFFER).0);
-        Ok(Self(Arc::new(ApprovalsInner {
-            store: shelf,
-            ambient,
-            writing: Mutex::new(()),
-            table: book,
-            events: news,
-            audit,
-        })))
+    pub async fn open_with(store: Arc<dyn ApprovalStore>, ambient: Ambient, audit: Audit) -> Result<Self, StoreError> {
+        let table = Arc::new(ApprovalTable::read(store.load().await?));
+        let (table, events) = (watch::Sender::new(table), broadcast::channel(EVENT_BUFFER).0);
+        Ok(Self(Arc::new(ApprovalsInner { store, ambient, writing: Mutex::new(()), table, events, audit })))
     }
 
     /// Adds a request; does not wait for the decision.
-    pub async fn request(&self, ticket: ApprovalParams) -> Result<Approval, Error> {
+    pub async fn request(&self, params: ApprovalParams) -> Result<Approval, Error> {
         let nonce = self.0.ambient.nonce();
-        self.change(move |draft| {
-            let entry = draft.table.ask(ticket, nonce, draft.now)?;
-            // A request that was displaced.
-            let displaced = draft.table.expire(draft.now);
-            draft.events.extend(displaced.iter().map(|entry| ("exec.approval.resolved", entry.resolved(draft.now))));
-            draft.events.push(("exec.approval.requested", entry.requested()));
+        self.change(move |change| {
+            let entry = change.table.add_request(params, nonce, change.now)?;
+            // If the queue was full, adding the request has displaced another one.
+            let displaced = change.table.expire(change.now);
+            change.events.extend(displaced.iter().map(|entry| ("exec.approval.resolved", entry.resolved(change.now))));
+            change.events.push(("exec.approval.requested", entry.requested()));
             Ok(entry)
         })
         .await
     }
 
     /// Decides a request. The first decision counts; `allow-always` takes effect only after its rules are stored.
-    pub async fn decide(&self, id: &str, verdict: ApprovalDecision, by: &str) -> Result<Approval, Error> {
+    pub async fn decide(&self, id: &str, decision: ApprovalDecision, by: &str) -> Result<Approval, Error> {
         let (id, by) = (id.to_owned(), by.to_owned());
-        self.change(move |draft| {
-            let entry = draft.table.decide(&id, verdict, &by, draft.now)?;
-            draft.events.push(("exec.approval.resolved", entry.resolved(draft.now)));
-            draft.allowed_always = (verdict == ApprovalDecision::AllowAlways).then(|| entry.clone());
+        self.change(move |change| {
+            let entry = change.table.decide(&id, decision, &by, change.now)?;
+            change.events.push(("exec.approval.resolved", entry.resolved(change.now)));
+            change.allowed_always = (decision == ApprovalDecision::AllowAlways).then(|| entry.clone());
             Ok(entry)
         })
         .await
@@ -107,9 +100,9 @@ impl ExecApprovals {
 
     /// Consumes an approval, once; its use is on disk before this returns. An approval whose command has changed is
     /// consumed, too.
-    pub async fn consume(&self, id: &str, bound: CommandFingerprint) -> Result<Approval, Error> {
+    pub async fn consume(&self, id: &str, fingerprint: CommandFingerprint) -> Result<Approval, Error> {
         let id = id.to_owned();
-        self.change(move |draft| draft.table.consume(&id, &bound, draft.now)).await
+        self.change(move |change| change.table.consume(&id, &fingerprint, change.now)).await
     }
 
     /// Returns a request.
@@ -120,40 +113,40 @@ impl ExecApprovals {
     /// Returns the pending requests, oldest first.
     pub fn pending(&self) -> Vec<Approval> {
         let now = self.0.ambient.now_ms();
-        let book = self.0.table.borrow();
-        let mut pending: Vec<_> = book.pending().filter(|entry| now < entry.expires_at_ms).cloned().collect();
+        let table = self.0.table.borrow();
+        let mut pending: Vec<_> = table.pending().filter(|entry| now < entry.expires_at_ms).cloned().collect();
         pending.sort_by_key(|entry| entry.created_at_ms);
         pending
     }
 
     /// Returns the settled requests that are still kept, newest first.
     pub fn settled(&self) -> Vec<Approval> {
-        let book = self.0.table.borrow();
+        let table = self.0.table.borrow();
         let mut settled: Vec<_> =
-            book.0.values().filter(|entry| entry.state != ApprovalState::Pending).cloned().collect();
+            table.0.values().filter(|entry| entry.state != ApprovalState::Pending).cloned().collect();
         settled.sort_by_key(|entry| Reverse(entry.decided_at_ms.unwrap_or(entry.expires_at_ms)));
         settled
     }
 
-    /// Returns requests for our own commands that are pending, or allowed and not executed: a restart resumes them.
+    /// Returns requests for commands of agents that are pending, or allowed and not executed: a restart resumes them.
     pub fn unfinished(&self) -> Vec<Approval> {
-        let book = self.0.table.borrow();
-        let is_ours =
+        let table = self.0.table.borrow();
+        let is_unfinished =
             |entry: &&Approval| entry.bound.is_some() && (entry.state == ApprovalState::Pending || entry.is_open());
-        book.0.values().filter(is_ours).cloned().collect()
+        table.0.values().filter(is_unfinished).cloned().collect()
     }
 
     /// Waits until a request is settled; `None` if it does not exist.
     pub async fn wait(&self, id: &str) -> Option<Approval> {
-        let mut seen = self.0.table.subscribe();
+        let mut changes = self.0.table.subscribe();
         loop {
-            let mut entry = seen.borrow_and_update().0.get(id).cloned()?;
+            let mut entry = changes.borrow_and_update().0.get(id).cloned()?;
             if entry.state != ApprovalState::Pending {
                 return Some(entry);
             }
             tokio::select! {
                 biased;
-                changed = seen.changed() => changed.ok()?,
+                changed = changes.changed() => changed.ok()?,
                 () = sleep_until(self.instant(entry.expires_at_ms)) => {
                     // Even if the expiry cannot be stored, the request has expired.
                     if let Err(error) = self.expire().await {
@@ -168,20 +161,20 @@ impl ExecApprovals {
 
     /// Expires overdue requests until it is stopped.
     pub async fn run(self, stop: CancellationToken) {
-        let mut seen = self.0.table.subscribe();
+        let mut changes = self.0.table.subscribe();
         loop {
-            let next = seen.borrow_and_update().pending().map(|entry| entry.expires_at_ms).min();
-            let late = async {
+            let next = changes.borrow_and_update().pending().map(|entry| entry.expires_at_ms).min();
+            let expiry = async {
                 match next {
-                    Some(at) => sleep_until(self.instant(at)).await,
+                    Some(at_ms) => sleep_until(self.instant(at_ms)).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                changed = seen.changed() => if changed.is_err() { return },
-                () = late => if let Err(error) = self.expire().await {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = expiry => if let Err(error) = self.expire().await {
                     tracing::warn!(%error, "failed to store the expiry of approvals");
                     // Delay before the retry: a full disk stays full for a while.
                     tokio::select! {
@@ -209,39 +202,39 @@ impl ExecApprovals {
         let text = self.0.store.policy().await?;
         let hash = hash(text.as_deref());
         let policy = text.as_deref().map_or_else(|| Ok(ApprovalPolicy::default()), ApprovalPolicy::parse);
-        let unread = |why: String| {
-            StoreError::Corrupt(format!("{} cannot be read: {why}; correct it, or move it away", self.location()))
+        let unreadable = |reason: String| {
+            StoreError::Corrupt(format!("{} cannot be read: {reason}; correct it, or move it away", self.location()))
         };
-        Ok(ApprovalRules { policy: policy.map_err(unread)?, exists: text.is_some(), hash })
+        Ok(ApprovalRules { policy: policy.map_err(unreadable)?, exists: text.is_some(), hash })
     }
 
     /// Replaces the rules, if their hash is still `base`.
     pub async fn set_rules(&self, policy: ApprovalPolicy, base: Option<&str>) -> Result<ApprovalRules, Error> {
         let _writing = self.0.writing.lock().await;
-        let now = self.rules().await?;
+        let current = self.rules().await?;
         match base {
-            None if now.exists => {
+            None if current.exists => {
                 return Err(Error::Invalid(
                     "baseHash is missing; get the file with exec.approvals.get first".to_owned(),
                 ));
             }
-            Some(base) if base != now.hash => {
-                let why = "the file has changed since it was read; get it again with exec.approvals.get";
-                return Err(Error::Invalid(why.to_owned()));
+            Some(base) if base != current.hash => {
+                let message = "the file has changed since it was read; get it again with exec.approvals.get";
+                return Err(Error::Invalid(message.to_owned()));
             }
             None | Some(_) => {}
         }
-        self.0.store.set_policy(policy.with_token_of(&now.policy).text()?).await?;
+        self.0.store.set_policy(policy.with_token_of(&current.policy).text()?).await?;
         self.0.audit.note(AuditRecord::new(AuditKind::PolicyChanged));
         Ok(self.rules().await?)
     }
 
-    async fn store_rules(&self, entry: &Approval, at: u64) -> Result<(), Error> {
+    async fn store_rules(&self, entry: &Approval, at_ms: u64) -> Result<(), Error> {
         let mut policy = self.rules().await?.policy;
         let before = policy.clone();
         for rule in entry.rules() {
             let agent = AgentId::normalize(&entry.agent);
-            policy.add_rule(&agent, &rule, &self.0.ambient.nonce(), (at, &entry.command));
+            policy.add_rule(&agent, &rule, &self.0.ambient.nonce(), (at_ms, &entry.command));
         }
         if policy != before {
             self.0.store.set_policy(policy.text()?).await?;
@@ -259,53 +252,54 @@ impl ExecApprovals {
         T: Send + 'static,
         F: FnOnce(&mut ApprovalChange) -> Result<T, Error> + Send + 'static,
     {
-        let desk = self.clone();
-        let made = task::spawn("approval", async move {
-            let _writing = desk.0.writing.lock().await;
-            let now = desk.0.ambient.now_ms();
-            let mut book = ApprovalTable::clone(&desk.0.table.borrow());
-            let ended = book.expire(now);
-            let news = ended.iter().map(|entry| ("exec.approval.resolved", entry.resolved(now))).collect();
-            let mut draft = ApprovalChange { table: book, now, events: news, allowed_always: None };
-            let made = change(&mut draft);
-            if let Some(entry) = &draft.allowed_always {
-                desk.store_rules(entry, now).await?;
+        let approvals = self.clone();
+        let handle = task::spawn("approval", async move {
+            let _writing = approvals.0.writing.lock().await;
+            let now = approvals.0.ambient.now_ms();
+            let mut table = ApprovalTable::clone(&approvals.0.table.borrow());
+            let expired = table.expire(now);
+            let events = expired.iter().map(|entry| ("exec.approval.resolved", entry.resolved(now))).collect();
+            let mut pending_change = ApprovalChange { table, now, events, allowed_always: None };
+            let result = change(&mut pending_change);
+            if let Some(entry) = &pending_change.allowed_always {
+                approvals.store_rules(entry, now).await?;
             }
-            if draft.table != **desk.0.table.borrow() {
-                desk.0.store.save(draft.table.values()?).await?;
-                desk.0.table.send_replace(Arc::new(draft.table));
+            if pending_change.table != **approvals.0.table.borrow() {
+                approvals.0.store.save(pending_change.table.values()?).await?;
+                approvals.0.table.send_replace(Arc::new(pending_change.table));
             }
-            for (event, payload) in draft.events {
-                desk.audit(event, &payload);
+            for (event, payload) in pending_change.events {
+                approvals.audit(event, &payload);
                 // There may be no subscribers.
-                desk.0.events.send((event, payload)).ok();
+                approvals.0.events.send((event, payload)).ok();
             }
-            made
+            result
         });
-        let broke = |error| Error::Store(StoreError::Disk(format!("the task that stores the change failed: {error}")));
-        made.await.map_err(broke).flatten()
+        let join_error =
+            |error| Error::Store(StoreError::Disk(format!("the task that stores the change failed: {error}")));
+        handle.await.map_err(join_error).flatten()
     }
 
     /// Writes a request or decision to the audit log, without the command.
     fn audit(&self, event: &str, payload: &Value) {
-        let what =
+        let kind =
             if event == "exec.approval.requested" { AuditKind::ApprovalRequested } else { AuditKind::ApprovalDecided };
         let id = payload["id"].as_str().unwrap_or_default();
         let entry = self.get(id);
-        let mut fact = AuditRecord::new(what).with("approval", id);
+        let mut record = AuditRecord::new(kind).with("approval", id);
         if let Some(entry) = &entry {
-            let session = entry.bound.as_ref().map(|bound| bound.session.as_str());
-            fact = fact.with("agent", &entry.agent).with("session", session.unwrap_or_default());
-            fact = fact.digest("command", &entry.command);
+            let session = entry.bound.as_ref().map(|fingerprint| fingerprint.session.as_str());
+            record = record.with("agent", &entry.agent).with("session", session.unwrap_or_default());
+            record = record.digest("command", &entry.command);
         }
-        let (who, outcome) = match (what, &entry) {
+        let (actor, outcome) = match (kind, &entry) {
             (AuditKind::ApprovalDecided, Some(entry)) => {
-                (entry.decided_by.as_deref().unwrap_or("house"), entry.state.as_str())
+                (entry.decided_by.as_deref().unwrap_or("homard"), entry.state.as_str())
             }
             (_, Some(entry)) => (entry.agent.as_str(), "asked"),
-            (_, None) => ("house", "asked"),
+            (_, None) => ("homard", "asked"),
         };
-        self.0.audit.note(fact.actor(who).outcome(outcome));
+        self.0.audit.note(record.actor(actor).outcome(outcome));
     }
 
     /// Converts a wall-clock time to an instant.

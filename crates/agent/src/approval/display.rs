@@ -12,32 +12,32 @@ pub fn display_command(command: &str) -> Option<String> {
 }
 
 fn escape(command: &str) -> String {
-    let mut shown = String::with_capacity(command.len());
+    let mut escaped = String::with_capacity(command.len());
     let mut slashes = 0;
     let mut rest = command.chars();
-    while let Some(letter) = rest.next() {
-        if letter == '\\' {
+    while let Some(c) = rest.next() {
+        if c == '\\' {
             slashes += 1;
-            shown.push(letter);
+            escaped.push(c);
             continue;
         }
-        let is_spelled = needs_escape(letter);
-        if is_spelled || (letter == 'u' && rest.as_str().starts_with('{')) {
-            shown.extend(std::iter::repeat_n('\\', slashes));
+        let is_escaped = needs_escape(c);
+        if is_escaped || (c == 'u' && rest.as_str().starts_with('{')) {
+            escaped.extend(std::iter::repeat_n('\\', slashes));
         }
         slashes = 0;
-        if is_spelled { shown.push_str(&format!("\\u{{{:x}}}", letter as u32)) } else { shown.push(letter) }
+        if is_escaped { escaped.push_str(&format!("\\u{{{:x}}}", c as u32)) } else { escaped.push(c) }
     }
-    shown
+    escaped
 }
 
 /// True if a character affects a terminal or is invisible.
-fn needs_escape(letter: char) -> bool {
-    let is_blank = letter != ' ' && letter.is_whitespace();
-    letter.is_control()
+fn needs_escape(c: char) -> bool {
+    let is_blank = c != ' ' && c.is_whitespace();
+    c.is_control()
         || is_blank
         || matches!(
-            letter,
+            c,
             '\u{ad}'
                 | '\u{34f}'
                 | '\u{61c}'
@@ -67,36 +67,36 @@ mod tests {
     use super::*;
 
     /// Decodes what was shown.
-    fn meant(shown: &str) -> String {
-        let (mut meant, mut rest) = (String::new(), shown);
-        while let Some(place) = rest.find('\\') {
-            meant.push_str(&rest[..place]);
-            let after = rest[place..].trim_start_matches('\\');
-            let slashes = rest.len() - place - after.len();
+    fn decode(shown: &str) -> String {
+        let (mut decoded, mut rest) = (String::new(), shown);
+        while let Some(offset) = rest.find('\\') {
+            decoded.push_str(&rest[..offset]);
+            let after = rest[offset..].trim_start_matches('\\');
+            let slashes = rest.len() - offset - after.len();
             match after.strip_prefix("u{") {
-                Some(spelled) => {
-                    meant.push_str(&"\\".repeat(slashes / 2));
+                Some(escape_digits) => {
+                    decoded.push_str(&"\\".repeat(slashes / 2));
                     rest = after;
                     if slashes % 2 == 1 {
-                        let (code, left) = spelled.split_once('}').unwrap();
-                        meant.push(char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap());
-                        rest = left;
+                        let (code, remaining) = escape_digits.split_once('}').unwrap();
+                        decoded.push(char::from_u32(u32::from_str_radix(code, 16).unwrap()).unwrap());
+                        rest = remaining;
                     } else {
-                        meant.push('u');
+                        decoded.push('u');
                         rest = &rest[1..];
                     }
                 }
                 None => {
-                    meant.push_str(&"\\".repeat(slashes));
+                    decoded.push_str(&"\\".repeat(slashes));
                     rest = after;
                 }
             }
         }
-        meant + rest
+        decoded + rest
     }
 
     #[test]
-    fn what_acts_on_a_screen_is_spelled_out() {
+    fn control_characters_are_escaped() {
         for (command, expected) in [
             ("ls -la 'é' | wc", "ls -la 'é' | wc"),
             ("ls\n\trm", "ls\\u{a}\\u{9}rm"),
@@ -108,12 +108,12 @@ mod tests {
             ("echo \\\n", "echo \\\\\\u{a}"),
         ] {
             assert_eq!(display_command(command).as_deref(), Some(expected), "{command:?}");
-            assert_eq!(meant(expected), command);
+            assert_eq!(decode(expected), command);
         }
     }
 
     #[test]
-    fn a_command_is_shown_whole_or_cannot_be_allowed() {
+    fn a_command_is_displayed_in_full_or_cannot_be_approved() {
         for length in [1, 100, 8 * 1024, MAX_COMMAND_BYTES] {
             assert_eq!(display_command(&"x".repeat(length)), Some("x".repeat(length)));
             assert_eq!(display_command(&"\u{1b}".repeat(length)).map(|text| text.len()), Some(length * 6));
@@ -125,10 +125,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_means_one_command_only(command in "(\\\\|u|\\{|\\}|a|\n|\u{202e}|\\PC|.){0,40}") {
+        fn a_displayed_command_decodes_to_one_command_only(command in "(\\\\|u|\\{|\\}|a|\n|\u{202e}|\\PC|.){0,40}") {
             let shown = display_command(&command).unwrap();
             prop_assert!(!shown.chars().any(needs_escape), "{shown:?}");
-            prop_assert_eq!(meant(&shown), command);
+            prop_assert_eq!(decode(&shown), command);
         }
     }
 }

@@ -56,19 +56,19 @@ pub struct FileIdentity {
 
 impl CommandFingerprint {
     /// Returns the first difference, as a text for people.
-    pub fn difference(&self, now: &Self) -> Option<&'static str> {
+    pub fn difference(&self, current: &Self) -> Option<&'static str> {
         let Self { argv, cwd, env, files, session, run, profile, repository } = self;
         let same = [
-            (argv == &now.argv, "the command"),
-            (cwd == &now.cwd, "its working directory"),
-            (env == &now.env, "its environment"),
-            (files == &now.files, "a program or file that it names"),
-            (session == &now.session, "its session"),
-            (run == &now.run, "its run"),
-            (profile == &now.profile, "its sandbox"),
-            (repository == &now.repository, "the config, a hook or the attributes of the git repository"),
+            (argv == &current.argv, "the command"),
+            (cwd == &current.cwd, "its working directory"),
+            (env == &current.env, "its environment"),
+            (files == &current.files, "a program or file that it names"),
+            (session == &current.session, "its session"),
+            (run == &current.run, "its run"),
+            (profile == &current.profile, "its sandbox"),
+            (repository == &current.repository, "the config, a hook or the attributes of the git repository"),
         ];
-        same.into_iter().find(|(is_same, _)| !is_same).map(|(_, what)| what)
+        same.into_iter().find(|(is_same, _)| !is_same).map(|(_, part)| part)
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_what_it_says_in_any_order() {
+    fn the_digest_of_an_environment_ignores_the_order() {
         assert_eq!(digest([("A", "1"), ("B", "2")]), digest([("B", "2"), ("A", "1")]));
         for other in [vec![("A", "1")], vec![("A", "1B"), ("", "2")], vec![("A", "2"), ("B", "1")], vec![]] {
             assert_ne!(digest([("A", "1"), ("B", "2")]), digest(other.clone()), "{other:?}");

@@ -1,7 +1,7 @@
 //! Execution after a decision: runs allowed commands, and wakes their session with the result.
 //!
-//! The run that asked for approval has continued without the decision. The result is reported like the end of a background
-//! command ([`crate::hub`]); a command that continues in the background reports its end itself.
+//! The run that asked for approval has continued without the decision. The result is reported like the end of a
+//! background command ([`crate::hub`]); a command that continues in the background reports its end itself.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -31,7 +31,8 @@ pub enum Followup {
 /// Future of the result.
 type ResultFuture = Pin<Box<dyn Future<Output = Followup> + Send>>;
 
-/// Runs an allowed command. It must first consume the approval with [`ExecApprovals::consume`], and run nothing if that fails.
+/// Runs an allowed command. It must first consume the approval with [`ExecApprovals::consume`], and run nothing if that
+/// fails.
 #[derive(Clone)]
 pub struct ApprovedRunner {
     run: Arc<dyn Fn(Approval, Variables) -> ResultFuture + Send + Sync>,
@@ -76,21 +77,21 @@ impl fmt::Debug for ApprovedRunner {
 
 /// Waits for a decision, executes it and reports to the session. If this is dropped, [`resume`] continues it at the
 /// next start.
-pub async fn follow(desk: &ExecApprovals, hub: &Hub, id: &str, later: &ApprovedRunner) {
-    let Some(entry) = desk.wait(id).await else { return };
-    let Some(session) = entry.bound.as_ref().map(|bound| bound.session.clone()) else { return };
+pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &ApprovedRunner) {
+    let Some(entry) = approvals.wait(id).await else { return };
+    let Some(session) = entry.bound.as_ref().map(|fingerprint| fingerprint.session.clone()) else { return };
     let Ok(key) = SessionKey::parse(&session, &AgentId::main()) else {
         tracing::warn!(%session, "approval has an invalid session key");
         return;
     };
     let profile = hub.agents().of(key.agent());
     let (id, command, command_id) = (entry.id.clone(), entry.shown(), entry.command_id());
-    let origin = entry.origin().filter(|_| later.wakes);
+    let origin = entry.origin().filter(|_| runner.wakes);
     let followup = match entry.state {
-        // It would be cancelled at once: the next start runs it.
+        // At shutdown the command would be cancelled at once; the next start runs it.
         ApprovalState::AllowedOnce | ApprovalState::AllowedAlways if hub.is_draining() => return,
         ApprovalState::AllowedOnce | ApprovalState::AllowedAlways => {
-            (later.run)(entry, profile.prompt.skills.get().variables.clone()).await
+            (runner.run)(entry, profile.prompt.skills.get().variables.clone()).await
         }
         ApprovalState::Denied => Followup::Ended(format!("Exec denied (approval {id}): {command}")),
         ApprovalState::Expired | ApprovalState::Pending => {
@@ -113,23 +114,23 @@ pub async fn follow(desk: &ExecApprovals, hub: &Hub, id: &str, later: &ApprovedR
 
 /// Shortens a long text to its beginning, which names the command, and its end, which is the most informative.
 fn clipped(text: &str) -> String {
-    let (first, last) = (400, 1_400);
+    let (head_chars, tail_chars) = (400, 1_400);
     let count = text.chars().count();
-    if count <= first + last {
+    if count <= head_chars + tail_chars {
         return text.to_owned();
     }
-    let head: String = text.chars().take(first).collect();
-    let tail: String = text.chars().skip(count - last).collect();
+    let head: String = text.chars().take(head_chars).collect();
+    let tail: String = text.chars().skip(count - tail_chars).collect();
     format!("{head} … {tail}")
 }
 
 /// Resumes requests found at a restart: pending ones, and allowed ones that were not executed. The tasks end by
 /// themselves, after at most five minutes, or with the command that they run.
-pub fn resume(desk: &ExecApprovals, hub: &Hub, later: &ApprovedRunner) -> Vec<tokio::task::JoinHandle<()>> {
-    let unfinished = desk.unfinished().into_iter();
+pub fn resume(approvals: &ExecApprovals, hub: &Hub, runner: &ApprovedRunner) -> Vec<tokio::task::JoinHandle<()>> {
+    let unfinished = approvals.unfinished().into_iter();
     let tasks = unfinished.map(|entry| {
-        let (desk, hub, later) = (desk.clone(), hub.clone(), later.clone());
-        task::spawn("approved", async move { follow(&desk, &hub, &entry.id, &later).await })
+        let (approvals, hub, runner) = (approvals.clone(), hub.clone(), runner.clone());
+        task::spawn("approved", async move { follow(&approvals, &hub, &entry.id, &runner).await })
     });
     tasks.collect()
 }

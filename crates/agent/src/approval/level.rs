@@ -46,8 +46,8 @@ pub struct EffectiveLevels {
 
 impl Security {
     /// Parses a level; an unknown word is the strictest.
-    pub fn parse(word: &str) -> Self {
-        match word.trim() {
+    pub fn parse(name: &str) -> Self {
+        match name.trim() {
             "allowlist" => Self::Allowlist,
             "full" => Self::Full,
             _ => Self::Deny,
@@ -66,8 +66,8 @@ impl Security {
 
 impl AskMode {
     /// Parses a level; an unknown word is the strictest.
-    pub fn parse(word: &str) -> Self {
-        match word.trim() {
+    pub fn parse(name: &str) -> Self {
+        match name.trim() {
             "off" => Self::Off,
             "on-miss" => Self::OnMiss,
             _ => Self::Always,
@@ -86,10 +86,10 @@ impl AskMode {
 
 impl EffectiveLevels {
     /// Returns the strictest levels. If no source sets one, the defaults are `deny` and `on-miss`.
-    pub fn of(wishes: &[LevelOverrides]) -> Self {
+    pub fn of(sources: &[LevelOverrides]) -> Self {
         Self {
-            security: wishes.iter().filter_map(|wish| wish.security).min().unwrap_or(Security::Deny),
-            ask: wishes.iter().filter_map(|wish| wish.ask).max().unwrap_or(AskMode::OnMiss),
+            security: sources.iter().filter_map(|source| source.security).min().unwrap_or(Security::Deny),
+            ask: sources.iter().filter_map(|source| source.ask).max().unwrap_or(AskMode::OnMiss),
         }
     }
 }
@@ -103,16 +103,16 @@ mod tests {
     const ASKS: [Option<AskMode>; 4] = [None, Some(AskMode::Off), Some(AskMode::OnMiss), Some(AskMode::Always)];
 
     #[test]
-    fn nobody_can_loosen_what_another_says() {
-        let wishes: Vec<LevelOverrides> =
+    fn no_source_can_loosen_the_level_of_another() {
+        let sources: Vec<LevelOverrides> =
             SECURITIES.iter().flat_map(|&security| ASKS.map(|ask| LevelOverrides { security, ask })).collect();
-        for &call in &wishes {
-            for &config in &wishes {
-                for &file in &wishes {
+        for &call in &sources {
+            for &config in &sources {
+                for &file in &sources {
                     let effective = EffectiveLevels::of(&[call, config, file]);
-                    for wish in [call, config, file] {
-                        assert!(wish.security.is_none_or(|said| effective.security <= said));
-                        assert!(wish.ask.is_none_or(|said| effective.ask >= said));
+                    for source in [call, config, file] {
+                        assert!(source.security.is_none_or(|level| effective.security <= level));
+                        assert!(source.ask.is_none_or(|level| effective.ask >= level));
                     }
                 }
             }
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn silence_means_no_and_ask() {
-        let silence = EffectiveLevels { security: Security::Deny, ask: AskMode::OnMiss };
-        assert_eq!(EffectiveLevels::of(&[LevelOverrides::default(), LevelOverrides::default()]), silence);
+    fn without_levels_commands_are_denied_unless_approved() {
+        let default_levels = EffectiveLevels { security: Security::Deny, ask: AskMode::OnMiss };
+        assert_eq!(EffectiveLevels::of(&[LevelOverrides::default(), LevelOverrides::default()]), default_levels);
     }
 
     #[test]
-    fn words_come_back_and_unknown_ones_are_strict() {
+    fn level_names_round_trip_and_unknown_ones_are_strict() {
         for security in SECURITIES.into_iter().flatten() {
             assert_eq!(Security::parse(security.as_str()), security);
         }

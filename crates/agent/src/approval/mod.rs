@@ -1,8 +1,9 @@
 //! Exec approvals: requests, decisions, and permanent rules.
 //!
-//! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission, [`fingerprint`] the
-//! fingerprint that a decision is bound to, [`display`] the display of commands, `book` the state of all requests (all
-//! pure); [`approvals`] persists that state on its [`store`], and [`follow`] executes decisions.
+//! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission,
+//! [`fingerprint`] the fingerprint that a decision is bound to, [`display`] the display of commands, `state` the
+//! requests and their state transitions (all pure); [`approvals`] persists that state on its [`store`], and [`follow`]
+//! executes decisions.
 
 pub mod approvals;
 pub mod display;

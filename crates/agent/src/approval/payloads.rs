@@ -21,10 +21,10 @@ impl Approval {
     }
 
     /// Payload of `exec.approval.resolved`. An expired request counts as denied.
-    pub fn resolved(&self, at: u64) -> Value {
+    pub fn resolved(&self, now: u64) -> Value {
         json!({
             "id": self.id, "decision": self.state.decision().unwrap_or("deny"), "resolvedBy": self.decided_by,
-            "ts": self.decided_at_ms.unwrap_or(at), "request": self.request(),
+            "ts": self.decided_at_ms.unwrap_or(now), "request": self.request(),
         })
     }
 
@@ -38,11 +38,11 @@ impl Approval {
 
     /// Result of `exec.approval.get`.
     pub fn view(&self) -> Value {
-        let told = |name: &str| self.told.get(name).cloned().unwrap_or_default();
+        let field = |name: &str| self.told.get(name).cloned().unwrap_or_default();
         json!({
             "id": self.id, "commandText": self.shown(), "commandPreview": null, "allowedDecisions": self.allowed(),
-            "host": told("host"), "nodeId": told("nodeId"), "agentId": self.agent, "cwd": told("cwd"),
-            "resolvedPath": told("resolvedPath"), "sessionKey": told("sessionKey"),
+            "host": field("host"), "nodeId": field("nodeId"), "agentId": self.agent, "cwd": field("cwd"),
+            "resolvedPath": field("resolvedPath"), "sessionKey": field("sessionKey"),
             "createdAtMs": self.created_at_ms, "expiresAtMs": self.expires_at_ms,
         })
     }
@@ -64,6 +64,6 @@ impl Approval {
     }
 
     fn allowed(&self) -> Value {
-        self.offers().iter().map(|verdict| verdict.as_str()).collect()
+        self.offers().iter().map(|decision| decision.as_str()).collect()
     }
 }

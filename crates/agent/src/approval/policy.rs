@@ -25,7 +25,7 @@ impl Default for ApprovalPolicy {
 impl ApprovalPolicy {
     /// Parses a file. A wrong structure is an error, because an unreadable rule may be one that denies.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
+        let file: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let Value::Object(file) = file else { return Err("the file is not a JSON object".to_owned()) };
         Self::new(file)
     }
@@ -64,11 +64,11 @@ impl ApprovalPolicy {
 
     /// Returns the file for clients, without the token of OpenClaw's socket.
     pub fn redacted(&self) -> Value {
-        let mut shown = self.0.clone();
-        if let Some(Value::Object(socket)) = shown.get_mut("socket") {
+        let mut file = self.0.clone();
+        if let Some(Value::Object(socket)) = file.get_mut("socket") {
             socket.shift_remove("token");
         }
-        shown.into()
+        file.into()
     }
 
     /// Takes over another file's token if this one has none: clients do not see the token, so they cannot send it back.
@@ -84,15 +84,15 @@ impl ApprovalPolicy {
 
     /// Returns the levels of an agent: its own, else those for all agents, else the defaults.
     pub fn levels_of(&self, agent: &AgentId) -> LevelOverrides {
-        let said = |name: &str| {
-            let own = self.entries_of(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
-            own.or_else(|| self.0.get("defaults")?.get(name).filter(|value| !value.is_null()))
+        let setting = |name: &str| {
+            let agent_value = self.entries_of(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
+            agent_value.or_else(|| self.0.get("defaults")?.get(name).filter(|value| !value.is_null()))
         };
         // A value that is not a string counts as an unknown word, which is the strictest.
-        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         LevelOverrides {
-            security: said("security").map(|value| Security::parse(&word(value))),
-            ask: said("ask").map(|value| AskMode::parse(&word(value))),
+            security: setting("security").map(|value| Security::parse(&text(value))),
+            ask: setting("ask").map(|value| AskMode::parse(&text(value))),
         }
     }
 
@@ -103,15 +103,15 @@ impl ApprovalPolicy {
     }
 
     /// Adds a rule for an agent, unless it has an equal one.
-    pub(super) fn add_rule(&mut self, agent: &AgentId, rule: &ApprovalRule, id: &str, (at, command): (u64, &str)) {
-        let has_it = self.rules(agent).iter().any(|known| known.allows_same(rule));
-        if has_it {
+    pub(super) fn add_rule(&mut self, agent: &AgentId, rule: &ApprovalRule, id: &str, (at_ms, command): (u64, &str)) {
+        let has_rule = self.rules(agent).iter().any(|known| known.allows_same(rule));
+        if has_rule {
             return;
         }
         let own = object(&mut self.0, "agents").and_then(|agents| object(agents, agent.as_str()));
         let list = own.map(|own| own.entry("allowlist").or_insert_with(|| json!([])));
         if let Some(Value::Array(list)) = list {
-            list.push(rule.entry(id, at, command).into());
+            list.push(rule.entry(id, at_ms, command).into());
         }
     }
 
@@ -122,8 +122,8 @@ impl ApprovalPolicy {
     /// Returns the entries of an agent and of all agents. `default` is an old name of `main`.
     fn entries_of(&self, agent: &AgentId) -> impl Iterator<Item = &Value> + use<'_> {
         let find = |name: &str| self.0.get("agents")?.get(name);
-        let old = if agent.as_str() == "main" { find("default") } else { None };
-        [find(agent.as_str()), old, find("*")].into_iter().flatten()
+        let old_name_entry = if agent.as_str() == "main" { find("default") } else { None };
+        [find(agent.as_str()), old_name_entry, find("*")].into_iter().flatten()
     }
 }
 
@@ -145,31 +145,31 @@ mod tests {
         ApprovalPolicy::parse(&file.to_string()).unwrap()
     }
 
-    fn wish(security: Option<Security>, ask: Option<AskMode>) -> LevelOverrides {
+    fn overrides(security: Option<Security>, ask: Option<AskMode>) -> LevelOverrides {
         LevelOverrides { security, ask }
     }
 
     #[test]
-    fn the_nearest_word_counts_and_main_has_an_old_name() {
+    fn the_most_specific_level_applies_and_default_means_main() {
         let policy = policy(&json!({
             "version": 1, "defaults": {"security": "deny", "ask": "on-miss"},
             "agents": {"*": {"ask": "always"}, "default": {"security": "full"}, "ops": {"security": "allowlist", "ask": "off"}},
         }));
-        let of = |agent: &str| policy.levels_of(&AgentId::normalize(agent));
-        assert_eq!(of("main"), wish(Some(Security::Full), Some(AskMode::Always)));
-        assert_eq!(of("ops"), wish(Some(Security::Allowlist), Some(AskMode::Off)));
-        assert_eq!(of("ann"), wish(Some(Security::Deny), Some(AskMode::Always)));
-        assert_eq!(ApprovalPolicy::default().levels_of(&AgentId::main()), wish(None, None));
+        let levels_of = |agent: &str| policy.levels_of(&AgentId::normalize(agent));
+        assert_eq!(levels_of("main"), overrides(Some(Security::Full), Some(AskMode::Always)));
+        assert_eq!(levels_of("ops"), overrides(Some(Security::Allowlist), Some(AskMode::Off)));
+        assert_eq!(levels_of("ann"), overrides(Some(Security::Deny), Some(AskMode::Always)));
+        assert_eq!(ApprovalPolicy::default().levels_of(&AgentId::main()), overrides(None, None));
     }
 
     #[test]
-    fn what_is_no_word_is_strict() {
+    fn a_level_that_is_not_a_string_is_strict() {
         let policy = policy(&json!({"defaults": {"security": true, "ask": ["off"]}}));
-        assert_eq!(policy.levels_of(&AgentId::main()), wish(Some(Security::Deny), Some(AskMode::Always)));
+        assert_eq!(policy.levels_of(&AgentId::main()), overrides(Some(Security::Deny), Some(AskMode::Always)));
     }
 
     #[test]
-    fn a_rule_is_remembered_once_and_everything_else_stays() {
+    fn a_rule_is_added_once_and_other_fields_are_preserved() {
         let before = json!({
             "version": 1, "socket": {"path": "/s", "token": "hush"}, "by": "another",
             "agents": {"ops": {"mood": "calm", "allowlist": [{"pattern": "/usr/bin/rg", "note": 1}]}},
@@ -190,23 +190,23 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_not_shown_and_not_lost() {
-        let kept = policy(&json!({"socket": {"path": "/s", "token": "hush"}}));
-        assert_eq!(kept.redacted(), json!({"socket": {"path": "/s"}}));
-        let Value::Object(sent) = kept.redacted() else { panic!() };
-        assert_eq!(ApprovalPolicy::new(sent).unwrap().with_token_of(&kept), kept);
+    fn the_token_is_redacted_and_not_lost() {
+        let stored = policy(&json!({"socket": {"path": "/s", "token": "hush"}}));
+        assert_eq!(stored.redacted(), json!({"socket": {"path": "/s"}}));
+        let Value::Object(sent) = stored.redacted() else { panic!() };
+        assert_eq!(ApprovalPolicy::new(sent).unwrap().with_token_of(&stored), stored);
     }
 
     #[test]
-    fn a_file_of_the_wrong_shape_is_not_guessed_at() {
-        for (text, why) in [
+    fn a_policy_file_with_a_wrong_structure_is_rejected() {
+        for (text, error) in [
             ("[]", "the file is not a JSON object"),
             ("{\"version\": 2}", "version 2 is not supported; use 1"),
             ("{\"agents\": []}", "\"agents\" is not an object"),
             ("{\"agents\": {\"a\": 1}}", "\"agents.a\" is not an object"),
             ("{\"agents\": {\"a\": {\"allowlist\": {}}}}", "\"agents.a.allowlist\" is not a list"),
         ] {
-            assert_eq!(ApprovalPolicy::parse(text), Err(why.to_owned()), "{text}");
+            assert_eq!(ApprovalPolicy::parse(text), Err(error.to_owned()), "{text}");
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-/// Allows commands without asking. The caller excludes shells, interpreters and wrappers before.
+/// Allows commands without asking. The caller must not create one for shells, interpreters or wrappers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalRule {
     /// Id in the file.
     pub id: Option<String>,
-    what: RulePattern,
+    pattern: RulePattern,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,34 +23,34 @@ enum RulePattern {
 impl ApprovalRule {
     /// Allows commands with this prefix, which starts with the absolute path of the program.
     pub fn prefix(argv: Vec<String>) -> Self {
-        Self { id: None, what: RulePattern::Words { argv, is_exact: false } }
+        Self { id: None, pattern: RulePattern::Words { argv, is_exact: false } }
     }
 
     /// Allows exactly this command.
     pub fn exact(argv: Vec<String>) -> Self {
-        Self { id: None, what: RulePattern::Words { argv, is_exact: true } }
+        Self { id: None, pattern: RulePattern::Words { argv, is_exact: true } }
     }
 
     /// Parses an entry of the file.
     pub(super) fn parse(entry: &Value) -> Self {
         let id = entry.get("id").and_then(Value::as_str).map(str::to_owned);
         let has_more = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
-        let what = match (entry.get("argv"), entry.get("pattern").or(Some(entry)).and_then(Value::as_str)) {
-            (Some(argv), _) => words(argv, entry.get("exact") == Some(&json!(true))),
-            (None, Some(pattern)) if pattern.contains('/') && !has_more("argPattern") => {
-                RulePattern::Path(pattern.to_owned())
+        let pattern = match (entry.get("argv"), entry.get("pattern").or(Some(entry)).and_then(Value::as_str)) {
+            (Some(argv), _) => argv_pattern(argv, entry.get("exact") == Some(&json!(true))),
+            (None, Some(path_pattern)) if path_pattern.contains('/') && !has_more("argPattern") => {
+                RulePattern::Path(path_pattern.to_owned())
             }
             (None, _) => RulePattern::Nothing,
         };
-        Self { id, what }
+        Self { id, pattern }
     }
 
     /// Builds the entry for the file. Its pattern has no slash, so that a program that knows only patterns ignores it
     /// instead of allowing any arguments.
-    pub(super) fn entry(&self, id: &str, at: u64, command: &str) -> Map<String, Value> {
+    pub(super) fn entry(&self, id: &str, at_ms: u64, command: &str) -> Map<String, Value> {
         let mut entry = Map::new();
         entry.insert("id".to_owned(), id.into());
-        match &self.what {
+        match &self.pattern {
             RulePattern::Words { argv, is_exact } => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();
                 let name = program.rsplit('/').next().unwrap_or_default();
@@ -65,18 +65,18 @@ impl ApprovalRule {
             RulePattern::Nothing => {}
         }
         entry.insert("source".to_owned(), "allow-always".into());
-        entry.insert("lastUsedAt".to_owned(), at.into());
+        entry.insert("lastUsedAt".to_owned(), at_ms.into());
         entry.insert("lastUsedCommand".to_owned(), command.into());
         entry
     }
 
     /// True if it allows this program, by absolute path, with these arguments. `home` replaces `~`.
     pub fn allows(&self, program: &str, arguments: &[String], home: Option<&str>) -> bool {
-        match &self.what {
+        match &self.pattern {
             RulePattern::Words { argv, is_exact } => {
                 let Some((first, rest)) = argv.split_first() else { return false };
-                let is_all = !is_exact || rest.len() == arguments.len();
-                first == program && arguments.starts_with(rest) && is_all
+                let is_length_ok = !is_exact || rest.len() == arguments.len();
+                first == program && arguments.starts_with(rest) && is_length_ok
             }
             RulePattern::Path(pattern) => match (pattern.strip_prefix("~/"), home) {
                 (Some(rest), Some(home)) => glob_matches(&format!("{}/{rest}", home.trim_end_matches('/')), program),
@@ -89,12 +89,12 @@ impl ApprovalRule {
 
     /// True if it allows the same commands, regardless of its id.
     pub(super) fn allows_same(&self, other: &Self) -> bool {
-        self.what == other.what
+        self.pattern == other.pattern
     }
 
     /// Describes what it allows.
     pub fn describe(&self) -> String {
-        match &self.what {
+        match &self.pattern {
             RulePattern::Words { argv, is_exact: true } => argv.join(" "),
             RulePattern::Words { argv, is_exact: false } => format!("{} …", argv.join(" ")),
             RulePattern::Path(pattern) => format!("{pattern} …"),
@@ -104,7 +104,7 @@ impl ApprovalRule {
 
     /// Serializes it for [`ApprovalRule::read`].
     pub(super) fn to_value(&self) -> Value {
-        match &self.what {
+        match &self.pattern {
             RulePattern::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
             RulePattern::Path(pattern) => json!({"pattern": pattern}),
             RulePattern::Nothing => json!({}),
@@ -112,9 +112,9 @@ impl ApprovalRule {
     }
 }
 
-fn words(argv: &Value, is_exact: bool) -> RulePattern {
-    let read = |word: &Value| word.as_str().map(str::to_owned);
-    let argv: Option<Vec<String>> = argv.as_array().and_then(|argv| argv.iter().map(read).collect());
+fn argv_pattern(argv: &Value, is_exact: bool) -> RulePattern {
+    let parse = |argument: &Value| argument.as_str().map(str::to_owned);
+    let argv: Option<Vec<String>> = argv.as_array().and_then(|argv| argv.iter().map(parse).collect());
     match argv {
         Some(argv) if argv.first().is_some_and(|program| program.starts_with('/')) => {
             RulePattern::Words { argv, is_exact }
@@ -126,48 +126,48 @@ fn words(argv: &Value, is_exact: bool) -> RulePattern {
 /// True if a path matches a pattern: `*` and `?` do not match slashes, `**` does.
 fn glob_matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<char>, Vec<char>) = (pattern.chars().collect(), path.chars().collect());
-    // Which prefixes of the path match the pattern so far.
-    let mut now = vec![false; path.len() + 1];
-    now[0] = true;
-    let mut at = 0;
-    while at < pattern.len() {
-        let is_deep = pattern[at] == '*' && pattern.get(at + 1) == Some(&'*');
-        let mut next = vec![false; path.len() + 1];
-        if pattern[at] == '*' {
+    // matched[n] is true if the first n characters of the path match the pattern so far.
+    let mut matched = vec![false; path.len() + 1];
+    matched[0] = true;
+    let mut position = 0;
+    while position < pattern.len() {
+        let is_deep = pattern[position] == '*' && pattern.get(position + 1) == Some(&'*');
+        let mut next_matched = vec![false; path.len() + 1];
+        if pattern[position] == '*' {
             let mut is_open = false;
-            for place in 0..=path.len() {
-                is_open &= is_deep || place == 0 || path[place - 1] != '/';
-                is_open |= now[place];
-                next[place] = is_open;
+            for index in 0..=path.len() {
+                is_open &= is_deep || index == 0 || path[index - 1] != '/';
+                is_open |= matched[index];
+                next_matched[index] = is_open;
             }
         } else {
-            for place in 0..path.len() {
-                let is_same = pattern[at] == path[place] || (pattern[at] == '?' && path[place] != '/');
-                next[place + 1] = now[place] && is_same;
+            for index in 0..path.len() {
+                let is_same = pattern[position] == path[index] || (pattern[position] == '?' && path[index] != '/');
+                next_matched[index + 1] = matched[index] && is_same;
             }
         }
-        now = next;
-        at += if is_deep { 2 } else { 1 };
+        matched = next_matched;
+        position += if is_deep { 2 } else { 1 };
     }
-    now[path.len()]
+    matched[path.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn allows(rule: &ApprovalRule, typed: &str) -> bool {
-        let mut words = typed.split(' ').map(str::to_owned);
-        let program = words.next().unwrap();
-        rule.allows(&program, &words.collect::<Vec<_>>(), Some("/home/ann"))
+    fn allows(rule: &ApprovalRule, command: &str) -> bool {
+        let mut arguments = command.split(' ').map(str::to_owned);
+        let program = arguments.next().unwrap();
+        rule.allows(&program, &arguments.collect::<Vec<_>>(), Some("/home/ann"))
     }
 
-    fn argv(typed: &str) -> Vec<String> {
-        typed.split(' ').map(str::to_owned).collect()
+    fn argv(command: &str) -> Vec<String> {
+        command.split(' ').map(str::to_owned).collect()
     }
 
     #[test]
-    fn words_are_compared_whole_and_from_the_beginning() {
+    fn a_prefix_rule_compares_whole_arguments() {
         let rule = ApprovalRule::prefix(argv("/usr/bin/git log"));
         for allowed in ["/usr/bin/git log", "/usr/bin/git log -1"] {
             assert!(allows(&rule, allowed), "{allowed}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_openclaw_are_read_and_narrowed_ones_allow_nothing() {
+    fn openclaw_patterns_are_parsed_and_restricted_ones_allow_nothing() {
         let rule = |entry: Value| ApprovalRule::parse(&entry);
         for (entry, allowed, refused) in [
             (json!({"pattern": "/usr/bin/rg"}), "/usr/bin/rg x", "/usr/bin/rgx x"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_reads_back_and_means_nothing_to_a_reader_of_patterns() {
+    fn a_rule_entry_round_trips_and_is_not_a_path_pattern() {
         for rule in [ApprovalRule::prefix(argv("/usr/bin/git log")), ApprovalRule::exact(argv("/bin/rm a"))] {
             let entry = rule.entry("r1", 5, "git log -1");
             assert!(!entry["pattern"].as_str().unwrap().contains('/'), "{entry:?}");

@@ -166,8 +166,8 @@ impl ApprovalState {
 
 impl ApprovalDecision {
     /// Parses the wire name.
-    pub fn parse(word: &str) -> Option<Self> {
-        match word {
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
             "allow-once" => Some(Self::AllowOnce),
             "allow-always" => Some(Self::AllowAlways),
             "deny" => Some(Self::Deny),
@@ -227,13 +227,13 @@ enum Requester {
 }
 
 impl Requester {
-    fn of(bound: Option<&CommandFingerprint>) -> Self {
-        let Some(bound) = bound else { return Self::Client };
-        match SessionKey::parse(&bound.session, &AgentId::main()) {
+    fn of(fingerprint: Option<&CommandFingerprint>) -> Self {
+        let Some(fingerprint) = fingerprint else { return Self::Client };
+        match SessionKey::parse(&fingerprint.session, &AgentId::main()) {
             Ok(key) if key.is_subagent() || key.is_cron() => {
                 Self::StartedBy(key.agent().cloned().unwrap_or_else(AgentId::main))
             }
-            Ok(_) | Err(_) => Self::Session(bound.session.clone()),
+            Ok(_) | Err(_) => Self::Session(fingerprint.session.clone()),
         }
     }
 }
@@ -243,9 +243,9 @@ impl Requester {
 pub(super) struct ApprovalTable(pub(super) BTreeMap<String, Approval>);
 
 impl ApprovalTable {
-    /// Reads stored requests. Unreadable ones are not allowed.
-    pub(super) fn read(kept: Vec<Value>) -> Self {
-        let entries = kept.into_iter().filter_map(|entry| match serde_json::from_value::<Approval>(entry) {
+    /// Parses stored requests. Ones that cannot be parsed are ignored, so their commands stay unapproved.
+    pub(super) fn read(values: Vec<Value>) -> Self {
+        let entries = values.into_iter().filter_map(|entry| match serde_json::from_value::<Approval>(entry) {
             Ok(entry) => Some((entry.id.clone(), entry)),
             Err(error) => {
                 tracing::warn!(%error, "failed to parse a stored approval; ignoring it");
@@ -266,39 +266,40 @@ impl ApprovalTable {
         self.0.values().filter(|entry| entry.state == ApprovalState::Pending)
     }
 
-    /// Adds a request. Its id is unguessable, unless the ticket has its own.
-    pub(super) fn ask(&mut self, ticket: ApprovalParams, nonce: String, now: u64) -> Result<Approval, Error> {
-        let id = ticket.id.unwrap_or(nonce);
+    /// Adds a request. Its id is the nonce, unless the requester provides one.
+    pub(super) fn add_request(&mut self, params: ApprovalParams, nonce: String, now: u64) -> Result<Approval, Error> {
+        let id = params.id.unwrap_or(nonce);
         if !is_valid_id(&id) {
-            let why = "an approval id may contain only letters, digits and . _ : -, and at most 128 characters";
-            return Err(Error::Invalid(why.to_owned()));
+            let message = "an approval id may contain only letters, digits and . _ : -, and at most 128 characters";
+            return Err(Error::Invalid(message.to_owned()));
         }
         if let Some(known) = self.0.get(&id) {
             return Err(Error::Settled(id, known.state));
         }
-        if display::display_command(&ticket.command).is_none() {
+        if display::display_command(&params.command).is_none() {
             return Err(Error::Invalid(format!(
                 "a command of {} bytes is too long to be shown in full, so it cannot be approved; put it into a file \
                  of the workspace and run that file",
-                ticket.command.len()
+                params.command.len()
             )));
         }
-        let told = ticket.fields.iter().map(|(name, value)| name.len() + value.to_string().len()).sum::<usize>();
-        if told > 8 * display::MAX_COMMAND_BYTES {
+        let description_bytes =
+            params.fields.iter().map(|(name, value)| name.len() + value.to_string().len()).sum::<usize>();
+        if description_bytes > 8 * display::MAX_COMMAND_BYTES {
             return Err(Error::Invalid(format!(
-                "the description of the command has {told} bytes, which is too long to review"
+                "the description of the command has {description_bytes} bytes, which is too long to review"
             )));
         }
-        self.make_room(&Requester::of(ticket.fingerprint.as_ref()), now)?;
-        let expires = u64::try_from(ticket.expires.min(APPROVAL_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
+        self.make_room(&Requester::of(params.fingerprint.as_ref()), now)?;
+        let expires = u64::try_from(params.expires.min(APPROVAL_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
         let entry = Approval {
             id: id.clone(),
-            agent: ticket.agent.as_str().to_owned(),
-            command: ticket.command,
-            told: ticket.fields,
-            bound: ticket.fingerprint,
-            rules: ticket.rules.iter().map(ApprovalRule::to_value).collect(),
-            call: ticket.call,
+            agent: params.agent.as_str().to_owned(),
+            command: params.command,
+            told: params.fields,
+            bound: params.fingerprint,
+            rules: params.rules.iter().map(ApprovalRule::to_value).collect(),
+            call: params.call,
             created_at_ms: now,
             expires_at_ms: now.saturating_add(expires),
             state: ApprovalState::Pending,
@@ -312,12 +313,12 @@ impl ApprovalTable {
 
     /// Makes room for one more request. If the queue is full, the requester with the most pending requests loses its
     /// newest, so that none can block the others.
-    fn make_room(&mut self, asker: &Requester, now: u64) -> Result<(), Error> {
+    fn make_room(&mut self, requester: &Requester, now: u64) -> Result<(), Error> {
         let mut counts: BTreeMap<Requester, usize> = BTreeMap::new();
         for entry in self.pending() {
             *counts.entry(Requester::of(entry.bound.as_ref())).or_default() += 1;
         }
-        let own = counts.get(asker).copied().unwrap_or_default();
+        let own = counts.get(requester).copied().unwrap_or_default();
         if own >= MAX_PENDING_PER_REQUESTER {
             return Err(Error::Full);
         }
@@ -341,7 +342,7 @@ impl ApprovalTable {
     pub(super) fn decide(
         &mut self,
         id: &str,
-        verdict: ApprovalDecision,
+        decision: ApprovalDecision,
         by: &str,
         now: u64,
     ) -> Result<Approval, Error> {
@@ -349,38 +350,38 @@ impl ApprovalTable {
         if entry.state != ApprovalState::Pending {
             return Err(Error::Settled(id.to_owned(), entry.state));
         }
-        if !entry.offers().contains(&verdict) {
+        if !entry.offers().contains(&decision) {
             return Err(Error::Invalid(format!(
                 "{} is not available for {id}: the command can run arbitrary other commands; use allow-once or deny",
-                verdict.as_str()
+                decision.as_str()
             )));
         }
-        entry.state = verdict.state();
+        entry.state = decision.state();
         entry.decided_by = Some(by.to_owned());
         entry.decided_at_ms = Some(now);
         Ok(entry.clone())
     }
 
     /// Consumes an approval, once. An approval whose command has changed is consumed, too.
-    pub(super) fn consume(&mut self, id: &str, bound: &CommandFingerprint, now: u64) -> Result<Approval, Error> {
+    pub(super) fn consume(&mut self, id: &str, current: &CommandFingerprint, now: u64) -> Result<Approval, Error> {
         let entry = self.0.get_mut(id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
-        let void = |why: String| Error::Invalidated { id: id.to_owned(), why };
+        let invalidated = |reason: String| Error::Invalidated { id: id.to_owned(), why: reason };
         if !matches!(entry.state, ApprovalState::AllowedOnce | ApprovalState::AllowedAlways) {
             return Err(Error::Settled(id.to_owned(), entry.state));
         }
         if entry.used_at_ms.is_some() {
-            return Err(void("it was already used".to_owned()));
+            return Err(invalidated("it was already used".to_owned()));
         }
         if now >= entry.expires_at_ms {
-            return Err(void("it has expired".to_owned()));
+            return Err(invalidated("it has expired".to_owned()));
         }
-        let Some(meant) = &entry.bound else {
-            return Err(void("the client that requested it runs the command itself".to_owned()));
+        let Some(approved) = &entry.bound else {
+            return Err(invalidated("the client that requested it runs the command itself".to_owned()));
         };
-        let difference = meant.difference(bound);
+        let difference = approved.difference(current);
         entry.used_at_ms = Some(now);
         match difference {
-            Some(what) => Err(void(format!("{what} has changed since the request"))),
+            Some(changed_part) => Err(invalidated(format!("{changed_part} has changed since the request"))),
             None => Ok(entry.clone()),
         }
     }
@@ -390,12 +391,12 @@ impl ApprovalTable {
         self.0.retain(|_, entry| {
             entry.state == ApprovalState::Pending || now < entry.expires_at_ms.saturating_add(RETENTION_MS)
         });
-        let late = |entry: &&mut Approval| entry.state == ApprovalState::Pending && now >= entry.expires_at_ms;
-        let ended = self.0.values_mut().filter(late).map(|entry| {
+        let is_overdue = |entry: &&mut Approval| entry.state == ApprovalState::Pending && now >= entry.expires_at_ms;
+        let expired = self.0.values_mut().filter(is_overdue).map(|entry| {
             entry.state = ApprovalState::Expired;
             entry.clone()
         });
-        ended.collect()
+        expired.collect()
     }
 }
 

@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{Agents, Ambient, Hub, Patch, Profile, Slots, task};
 
-const BEGIN: u64 = 1_800_000_000_000;
+const START_MS: u64 = 1_800_000_000_000;
 
-fn bound() -> CommandFingerprint {
+fn test_fingerprint() -> CommandFingerprint {
     let file = FileIdentity { path: "/usr/bin/git".to_owned(), dev: 1, ino: 2, size: 3, written: 4, changed: 5 };
     CommandFingerprint {
         argv: vec!["/usr/bin/git".to_owned(), "push".to_owned()],
@@ -38,106 +38,118 @@ fn bound() -> CommandFingerprint {
     }
 }
 
-fn ticket(command: &str) -> ApprovalParams {
+fn params(command: &str) -> ApprovalParams {
     ApprovalParams {
         id: None,
         agent: AgentId::main(),
         command: command.to_owned(),
         fields: json!({"cwd": "/w", "sessionKey": "agent:main:main"}).as_object().unwrap().clone(),
-        fingerprint: Some(bound()),
-        rules: vec![ApprovalRule::exact(bound().argv)],
+        fingerprint: Some(test_fingerprint()),
+        rules: vec![ApprovalRule::exact(test_fingerprint().argv)],
         call: json!({"command": command}),
         expires: APPROVAL_TIMEOUT,
     }
 }
 
-async fn desk_on(shelf: &Arc<MemoryApprovalStore>) -> ExecApprovals {
-    ExecApprovals::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap()
+async fn approvals_on(store: &Arc<MemoryApprovalStore>) -> ExecApprovals {
+    ExecApprovals::open(store.clone(), Ambient::fixed(START_MS)).await.unwrap()
 }
 
-async fn desk() -> ExecApprovals {
-    desk_on(&Arc::default()).await
+async fn approvals() -> ExecApprovals {
+    approvals_on(&Arc::default()).await
 }
 
 /// Requests and allows once.
-async fn allowed(desk: &ExecApprovals) -> String {
-    let id = desk.request(ticket("git push")).await.unwrap().id;
-    desk.decide(&id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+async fn allowed(approvals: &ExecApprovals) -> String {
+    let id = approvals.request(params("git push")).await.unwrap().id;
+    approvals.decide(&id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     id
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_allowed_runs_once() {
-    let desk = desk().await;
-    let id = allowed(&desk).await;
-    let taken = desk.consume(&id, bound()).await.unwrap();
+async fn an_approval_is_used_once() {
+    let approvals = approvals().await;
+    let id = allowed(&approvals).await;
+    let consumed = approvals.consume(&id, test_fingerprint()).await.unwrap();
     assert_eq!(
-        (taken.state, taken.used_at_ms, taken.call),
-        (ApprovalState::AllowedOnce, Some(BEGIN), json!({"command": "git push"}))
+        (consumed.state, consumed.used_at_ms, consumed.call),
+        (ApprovalState::AllowedOnce, Some(START_MS), json!({"command": "git push"}))
     );
-    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Invalidated { id, why: "it was already used".to_owned() }));
+    assert_eq!(
+        approvals.consume(&id, test_fingerprint()).await,
+        Err(Error::Invalidated { id, why: "it was already used".to_owned() })
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_runs_that_is_not_what_was_allowed() {
+async fn a_changed_command_invalidates_its_approval() {
     type FingerprintChange = fn(&mut CommandFingerprint);
     let changes: [(&str, FingerprintChange); 9] = [
-        ("the command", |bound| bound.argv.push("--force".to_owned())),
-        ("its working directory", |bound| bound.cwd.ino += 1),
-        ("its working directory", |bound| bound.cwd.path = "/v".to_owned()),
-        ("its environment", |bound| bound.env = fingerprint::digest([("PATH", "/tmp")])),
-        ("a program or file that it names", |bound| bound.files[0].ino += 1),
-        ("a program or file that it names", |bound| bound.files[0].changed += 1),
-        ("its session", |bound| bound.session = "agent:main:other".to_owned()),
-        ("its run", |bound| bound.run = "run-2".to_owned()),
-        ("its sandbox", |bound| bound.profile = "full".to_owned()),
+        ("the command", |changed| changed.argv.push("--force".to_owned())),
+        ("its working directory", |changed| changed.cwd.ino += 1),
+        ("its working directory", |changed| changed.cwd.path = "/v".to_owned()),
+        ("its environment", |changed| changed.env = fingerprint::digest([("PATH", "/tmp")])),
+        ("a program or file that it names", |changed| changed.files[0].ino += 1),
+        ("a program or file that it names", |changed| changed.files[0].changed += 1),
+        ("its session", |changed| changed.session = "agent:main:other".to_owned()),
+        ("its run", |changed| changed.run = "run-2".to_owned()),
+        ("its sandbox", |changed| changed.profile = "full".to_owned()),
     ];
-    for (what, change) in changes {
-        let desk = desk().await;
-        let id = allowed(&desk).await;
-        let mut other = bound();
-        change(&mut other);
-        let why = format!("{what} has changed since the request");
-        assert_eq!(desk.consume(&id, other).await, Err(Error::Invalidated { id: id.clone(), why }));
-        // Nor if it is changed back.
+    for (part, change) in changes {
+        let approvals = approvals().await;
+        let id = allowed(&approvals).await;
+        let mut current = test_fingerprint();
+        change(&mut current);
+        let reason = format!("{part} has changed since the request");
+        assert_eq!(approvals.consume(&id, current).await, Err(Error::Invalidated { id: id.clone(), why: reason }));
+        // It stays invalid even if the change is reverted.
         assert_eq!(
-            desk.consume(&id, bound()).await,
+            approvals.consume(&id, test_fingerprint()).await,
             Err(Error::Invalidated { id, why: "it was already used".to_owned() })
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_counts_for_five_minutes() {
-    let desk = desk().await;
-    let id = allowed(&desk).await;
+async fn a_decision_is_valid_for_five_minutes() {
+    let approvals = approvals().await;
+    let id = allowed(&approvals).await;
     tokio::time::advance(APPROVAL_TIMEOUT).await;
-    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Invalidated { id, why: "it has expired".to_owned() }));
+    assert_eq!(
+        approvals.consume(&id, test_fingerprint()).await,
+        Err(Error::Invalidated { id, why: "it has expired".to_owned() })
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_allowed_does_not_run() {
-    let desk = desk().await;
-    let id = desk.request(ticket("git push")).await.unwrap().id;
-    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Settled(id.clone(), ApprovalState::Pending)));
-    desk.decide(&id, ApprovalDecision::Deny, "ann").await.unwrap();
-    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Settled(id, ApprovalState::Denied)));
-    let elsewhere = desk.request(ApprovalParams { fingerprint: None, ..ticket("ls") }).await.unwrap().id;
-    desk.decide(&elsewhere, ApprovalDecision::AllowOnce, "ann").await.unwrap();
-    let why = "the client that requested it runs the command itself".to_owned();
-    assert_eq!(desk.consume(&elsewhere, bound()).await, Err(Error::Invalidated { id: elsewhere, why }));
+async fn pending_denied_and_client_approvals_cannot_be_consumed() {
+    let approvals = approvals().await;
+    let id = approvals.request(params("git push")).await.unwrap().id;
+    assert_eq!(
+        approvals.consume(&id, test_fingerprint()).await,
+        Err(Error::Settled(id.clone(), ApprovalState::Pending))
+    );
+    approvals.decide(&id, ApprovalDecision::Deny, "ann").await.unwrap();
+    assert_eq!(approvals.consume(&id, test_fingerprint()).await, Err(Error::Settled(id, ApprovalState::Denied)));
+    let client_id = approvals.request(ApprovalParams { fingerprint: None, ..params("ls") }).await.unwrap().id;
+    approvals.decide(&client_id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+    let reason = "the client that requested it runs the command itself".to_owned();
+    assert_eq!(
+        approvals.consume(&client_id, test_fingerprint()).await,
+        Err(Error::Invalidated { id: client_id, why: reason })
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_who_decide_at_once_one_is_the_first() {
+async fn the_first_of_two_concurrent_decisions_counts() {
     for _ in 0..50 {
-        let desk = desk().await;
-        let id = desk.request(ticket("git push")).await.unwrap().id;
+        let approvals = approvals().await;
+        let id = approvals.request(params("git push")).await.unwrap().id;
         let (one, two) = tokio::join!(
-            desk.decide(&id, ApprovalDecision::AllowOnce, "ann"),
-            desk.decide(&id, ApprovalDecision::Deny, "bob")
+            approvals.decide(&id, ApprovalDecision::AllowOnce, "ann"),
+            approvals.decide(&id, ApprovalDecision::Deny, "bob")
         );
-        let state = desk.get(&id).unwrap().state;
+        let state = approvals.get(&id).unwrap().state;
         match (one, two) {
             (Ok(first), Err(error)) | (Err(error), Ok(first)) => {
                 assert_eq!((first.state, error), (state, Error::Settled(id, state)));
@@ -148,217 +160,226 @@ async fn of_two_who_decide_at_once_one_is_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_who_use_it_at_once_one_does() {
-    let desk = desk().await;
-    let id = allowed(&desk).await;
-    let (one, two) = tokio::join!(desk.consume(&id, bound()), desk.consume(&id, bound()));
+async fn only_one_of_two_concurrent_uses_succeeds() {
+    let approvals = approvals().await;
+    let id = allowed(&approvals).await;
+    let (one, two) =
+        tokio::join!(approvals.consume(&id, test_fingerprint()), approvals.consume(&id, test_fingerprint()));
     assert_eq!([one.is_ok(), two.is_ok()].into_iter().filter(|is_ok| *is_ok).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_finds_what_waits_and_what_was_used() {
-    let shelf = Arc::default();
-    let before = desk_on(&shelf).await;
+async fn a_restart_restores_pending_and_used_approvals() {
+    let store = Arc::default();
+    let before = approvals_on(&store).await;
     let used = allowed(&before).await;
-    before.consume(&used, bound()).await.unwrap();
+    before.consume(&used, test_fingerprint()).await.unwrap();
     let open = allowed(&before).await;
-    let waits = before.request(ticket("git push")).await.unwrap();
-    let after = desk_on(&shelf).await;
-    assert_eq!(after.pending(), std::slice::from_ref(&waits));
+    let pending = before.request(params("git push")).await.unwrap();
+    let after = approvals_on(&store).await;
+    assert_eq!(after.pending(), std::slice::from_ref(&pending));
     let mut unfinished: Vec<_> = after.unfinished().into_iter().map(|entry| entry.id).collect();
     unfinished.sort();
-    let mut expected = vec![open.clone(), waits.id.clone()];
+    let mut expected = vec![open.clone(), pending.id.clone()];
     expected.sort();
     assert_eq!(unfinished, expected);
     assert_eq!(
-        after.consume(&used, bound()).await,
+        after.consume(&used, test_fingerprint()).await,
         Err(Error::Invalidated { id: used, why: "it was already used".to_owned() })
     );
-    assert!(after.consume(&open, bound()).await.is_ok());
-    after.decide(&waits.id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
-    assert!(after.consume(&waits.id, bound()).await.is_ok());
+    assert!(after.consume(&open, test_fingerprint()).await.is_ok());
+    after.decide(&pending.id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+    assert!(after.consume(&pending.id, test_fingerprint()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expired_while_nobody_was_there_has_expired() {
-    let shelf = Arc::default();
-    let id = desk_on(&shelf).await.request(ticket("git push")).await.unwrap().id;
-    let later = BEGIN + 300_000;
-    let desk = ExecApprovals::open(shelf, Ambient::fixed(later)).await.unwrap();
-    assert_eq!(desk.pending(), []);
+async fn requests_expire_while_the_process_is_down() {
+    let store = Arc::default();
+    let id = approvals_on(&store).await.request(params("git push")).await.unwrap().id;
+    let later = START_MS + 300_000;
+    let approvals = ExecApprovals::open(store, Ambient::fixed(later)).await.unwrap();
+    assert_eq!(approvals.pending(), []);
     assert_eq!(
-        desk.decide(&id, ApprovalDecision::AllowOnce, "ann").await,
+        approvals.decide(&id, ApprovalDecision::AllowOnce, "ann").await,
         Err(Error::Settled(id.clone(), ApprovalState::Expired))
     );
-    assert_eq!(desk.wait(&id).await.unwrap().state, ApprovalState::Expired);
+    assert_eq!(approvals.wait(&id).await.unwrap().state, ApprovalState::Expired);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_answers_ends_by_itself_and_everybody_hears_it() {
-    let desk = desk().await;
+async fn an_undecided_request_expires_and_publishes_an_event() {
+    let approvals = approvals().await;
     let stop = CancellationToken::new();
-    let mut news = desk.subscribe();
-    let running = task::spawn("desk", desk.clone().run(stop.clone()));
-    let id = desk.request(ticket("git push")).await.unwrap().id;
-    assert_eq!(news.recv().await.unwrap().0, "exec.approval.requested");
-    let (event, payload) = news.recv().await.unwrap();
+    let mut events = approvals.subscribe();
+    let running = task::spawn("desk", approvals.clone().run(stop.clone()));
+    let id = approvals.request(params("git push")).await.unwrap().id;
+    assert_eq!(events.recv().await.unwrap().0, "exec.approval.requested");
+    let (event, payload) = events.recv().await.unwrap();
     assert_eq!((event, &payload["id"], &payload["decision"]), ("exec.approval.resolved", &json!(id), &json!("deny")));
-    assert_eq!(payload["ts"], BEGIN + 300_000);
-    assert_eq!(desk.get(&id).unwrap().state, ApprovalState::Expired);
+    assert_eq!(payload["ts"], START_MS + 300_000);
+    assert_eq!(approvals.get(&id).unwrap().state, ApprovalState::Expired);
     stop.cancel();
     running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_hears_the_answer_or_the_end() {
-    let desk = desk().await;
-    let answered = desk.request(ticket("a")).await.unwrap().id;
-    let (heard, _) = tokio::join!(desk.wait(&answered), desk.decide(&answered, ApprovalDecision::Deny, "ann"));
-    assert_eq!(heard.unwrap().decision()["decision"], "deny");
-    let late = desk.request(ticket("b")).await.unwrap().id;
-    assert_eq!(desk.wait(&late).await.unwrap().decision()["decision"], Value::Null);
-    assert_eq!(desk.wait("nobody").await, None);
+async fn wait_returns_the_decision_or_the_expiry() {
+    let approvals = approvals().await;
+    let answered = approvals.request(params("a")).await.unwrap().id;
+    let (settled, _) =
+        tokio::join!(approvals.wait(&answered), approvals.decide(&answered, ApprovalDecision::Deny, "ann"));
+    assert_eq!(settled.unwrap().decision()["decision"], "deny");
+    let late = approvals.request(params("b")).await.unwrap().id;
+    assert_eq!(approvals.wait(&late).await.unwrap().decision()["decision"], Value::Null);
+    assert_eq!(approvals.wait("nobody").await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_is_remembered_for_its_agent_and_offered_only_if_there_is_a_rule() {
-    let shelf = Arc::new(MemoryApprovalStore::with_policy(r#"{"version": 1, "by": "another"}"#));
-    let desk = desk_on(&shelf).await;
-    let id = desk.request(ticket("git push")).await.unwrap().id;
-    desk.decide(&id, ApprovalDecision::AllowAlways, "ann").await.unwrap();
-    let rules = desk.rules().await.unwrap().policy.rules(&AgentId::main());
+async fn allow_always_stores_rules_for_the_agent_and_needs_a_rule() {
+    let store = Arc::new(MemoryApprovalStore::with_policy(r#"{"version": 1, "by": "another"}"#));
+    let approvals = approvals_on(&store).await;
+    let id = approvals.request(params("git push")).await.unwrap().id;
+    approvals.decide(&id, ApprovalDecision::AllowAlways, "ann").await.unwrap();
+    let rules = approvals.rules().await.unwrap().policy.rules(&AgentId::main());
     assert_eq!(rules.len(), 1);
     assert!(rules[0].allows("/usr/bin/git", &["push".to_owned()], None));
-    assert!(shelf.policy().await.unwrap().unwrap().contains("another"));
-    assert!(desk.consume(&id, bound()).await.is_ok());
-    let once = desk.request(ApprovalParams { rules: Vec::new(), ..ticket("sh x") }).await.unwrap();
+    assert!(store.policy().await.unwrap().unwrap().contains("another"));
+    assert!(approvals.consume(&id, test_fingerprint()).await.is_ok());
+    let once = approvals.request(ApprovalParams { rules: Vec::new(), ..params("sh x") }).await.unwrap();
     assert_eq!(once.offers(), [ApprovalDecision::AllowOnce, ApprovalDecision::Deny]);
-    assert!(matches!(desk.decide(&once.id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Invalid(_))));
-    assert_eq!(desk.get(&once.id).unwrap().state, ApprovalState::Pending);
+    assert!(matches!(approvals.decide(&once.id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Invalid(_))));
+    assert_eq!(approvals.get(&once.id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_without_readable_rules_allows_nothing() {
-    let desk = desk_on(&Arc::new(MemoryApprovalStore::with_policy("{"))).await;
-    let id = desk.request(ticket("git push")).await.unwrap().id;
-    assert!(matches!(desk.decide(&id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Store(_))));
-    assert_eq!(desk.get(&id).unwrap().state, ApprovalState::Pending);
+async fn allow_always_fails_without_readable_rules() {
+    let approvals = approvals_on(&Arc::new(MemoryApprovalStore::with_policy("{"))).await;
+    let id = approvals.request(params("git push")).await.unwrap().id;
+    assert!(matches!(approvals.decide(&id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Store(_))));
+    assert_eq!(approvals.get(&id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_names_are_refused_and_told_harmlessly() {
-    let desk = desk().await;
+async fn invalid_ids_are_rejected_with_sanitized_errors() {
+    let approvals = approvals().await;
     for id in ["", "../x", "a b", "a\u{202e}b", "é", "a/b", "a\0", "__proto__\n", &"x".repeat(129)] {
-        let asked = desk.request(ApprovalParams { id: Some(id.to_owned()), ..ticket("ls") }).await;
-        assert!(matches!(asked, Err(Error::Invalid(_))), "{id:?}");
-        let told = desk.decide(id, ApprovalDecision::Deny, "ann").await.unwrap_err().to_string();
-        assert!(told.len() < 300 && !told.chars().any(char::is_control), "{told:?}");
+        let requested = approvals.request(ApprovalParams { id: Some(id.to_owned()), ..params("ls") }).await;
+        assert!(matches!(requested, Err(Error::Invalid(_))), "{id:?}");
+        let error = approvals.decide(id, ApprovalDecision::Deny, "ann").await.unwrap_err().to_string();
+        assert!(error.len() < 300 && !error.chars().any(char::is_control), "{error:?}");
     }
-    let named = ApprovalParams { id: Some("a.b:c_d-1".to_owned()), ..ticket("ls") };
-    desk.request(named.clone()).await.unwrap();
-    assert_eq!(desk.request(named).await, Err(Error::Settled("a.b:c_d-1".to_owned(), ApprovalState::Pending)));
+    let named = ApprovalParams { id: Some("a.b:c_d-1".to_owned()), ..params("ls") };
+    approvals.request(named.clone()).await.unwrap();
+    assert_eq!(approvals.request(named).await, Err(Error::Settled("a.b:c_d-1".to_owned(), ApprovalState::Pending)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_cannot_be_shown_whole_cannot_be_asked() {
-    let desk = desk().await;
-    let longest = desk.request(ticket(&"x".repeat(display::MAX_COMMAND_BYTES))).await.unwrap();
+async fn a_command_that_is_too_long_to_display_is_rejected() {
+    let approvals = approvals().await;
+    let longest = approvals.request(params(&"x".repeat(display::MAX_COMMAND_BYTES))).await.unwrap();
     assert_eq!(longest.requested()["request"]["command"].as_str().unwrap().len(), display::MAX_COMMAND_BYTES);
-    assert!(matches!(desk.request(ticket(&"x".repeat(display::MAX_COMMAND_BYTES + 1))).await, Err(Error::Invalid(_))));
+    assert!(matches!(
+        approvals.request(params(&"x".repeat(display::MAX_COMMAND_BYTES + 1))).await,
+        Err(Error::Invalid(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
-async fn l10_an_agent_and_all_that_it_started_have_one_share_of_the_queue() {
-    let desk = desk().await;
-    let of = |session: &str| ApprovalParams {
-        fingerprint: Some(CommandFingerprint { session: session.to_owned(), ..bound() }),
-        ..ticket("ls")
+async fn l10_subagents_and_cron_runs_of_an_agent_share_one_queue_limit() {
+    let approvals = approvals().await;
+    let params_of = |session: &str| ApprovalParams {
+        fingerprint: Some(CommandFingerprint { session: session.to_owned(), ..test_fingerprint() }),
+        ..params("ls")
     };
     for number in 0..8 {
-        desk.request(of(&format!("agent:main:subagent:{number}"))).await.unwrap();
-        desk.request(of(&format!("agent:main:cron:job:{number}"))).await.unwrap();
+        approvals.request(params_of(&format!("agent:main:subagent:{number}"))).await.unwrap();
+        approvals.request(params_of(&format!("agent:main:cron:job:{number}"))).await.unwrap();
     }
     for session in ["agent:main:subagent:99", "agent:main:cron:job:99"] {
-        assert_eq!(desk.request(of(session)).await, Err(Error::Full), "{session}");
+        assert_eq!(approvals.request(params_of(session)).await, Err(Error::Full), "{session}");
     }
     for session in ["agent:main:main", "agent:ops:subagent:1", "agent:main:telegram:direct:1"] {
-        assert!(desk.request(of(session)).await.is_ok(), "{session}");
+        assert!(approvals.request(params_of(session)).await.is_ok(), "{session}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn l10_a_full_queue_makes_room_for_who_asks_less() {
-    let desk = desk().await;
-    let of = |session: usize| ApprovalParams {
-        fingerprint: Some(CommandFingerprint { session: format!("agent:main:{session}"), ..bound() }),
-        ..ticket("ls")
+async fn l10_a_full_queue_displaces_the_largest_requester() {
+    let approvals = approvals().await;
+    let params_of = |session: usize| ApprovalParams {
+        fingerprint: Some(CommandFingerprint { session: format!("agent:main:{session}"), ..test_fingerprint() }),
+        ..params("ls")
     };
-    let mut asked = Vec::new();
+    let mut ids = Vec::new();
     for session in 0..4 {
         for _ in 0..16 {
-            asked.push(desk.request(of(session)).await.unwrap().id);
+            ids.push(approvals.request(params_of(session)).await.unwrap().id);
         }
     }
-    let mut news = desk.subscribe();
-    let mine = desk.request(of(9)).await.unwrap();
-    let (event, payload) = news.recv().await.unwrap();
+    let mut events = approvals.subscribe();
+    let own = approvals.request(params_of(9)).await.unwrap();
+    let (event, payload) = events.recv().await.unwrap();
     let displaced = payload["id"].as_str().unwrap().to_owned();
-    assert_eq!((event, asked.contains(&displaced)), ("exec.approval.resolved", true));
-    assert_eq!(desk.get(&displaced).unwrap().state, ApprovalState::Expired);
-    assert_eq!(desk.pending().len(), 64);
+    assert_eq!((event, ids.contains(&displaced)), ("exec.approval.resolved", true));
+    assert_eq!(approvals.get(&displaced).unwrap().state, ApprovalState::Expired);
+    assert_eq!(approvals.pending().len(), 64);
     // The smaller requester continues until all have about the same share, and is not displaced by a larger one.
     for _ in 0..10 {
-        desk.request(of(9)).await.unwrap();
+        approvals.request(params_of(9)).await.unwrap();
     }
-    assert_eq!(desk.get(&mine.id).unwrap().state, ApprovalState::Pending);
+    assert_eq!(approvals.get(&own.id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_questions_is_stopped() {
-    let desk = desk().await;
-    let of = |session: usize| CommandFingerprint { session: format!("agent:main:{session}"), ..bound() };
+async fn pending_requests_per_session_are_limited() {
+    let approvals = approvals().await;
+    let fingerprint_of =
+        |session: usize| CommandFingerprint { session: format!("agent:main:{session}"), ..test_fingerprint() };
     for session in 0..4 {
         for _ in 0..16 {
-            desk.request(ApprovalParams { fingerprint: Some(of(session)), ..ticket("ls") }).await.unwrap();
+            approvals
+                .request(ApprovalParams { fingerprint: Some(fingerprint_of(session)), ..params("ls") })
+                .await
+                .unwrap();
         }
         assert_eq!(
-            desk.request(ApprovalParams { fingerprint: Some(of(session)), ..ticket("ls") }).await,
+            approvals.request(ApprovalParams { fingerprint: Some(fingerprint_of(session)), ..params("ls") }).await,
             Err(Error::Full)
         );
     }
     tokio::time::advance(APPROVAL_TIMEOUT).await;
-    assert!(desk.request(ticket("ls")).await.is_ok());
+    assert!(approvals.request(params("ls")).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_are_replaced_only_by_who_has_read_them() {
-    let desk = desk().await;
+async fn rules_are_replaced_only_with_the_current_hash() {
+    let approvals = approvals().await;
     let policy =
         |agent: &str| ApprovalPolicy::parse(&json!({"version": 1, "agents": {agent: {}}}).to_string()).unwrap();
-    let first = desk.set_rules(policy("a"), None).await.unwrap();
+    let first = approvals.set_rules(policy("a"), None).await.unwrap();
     assert!(first.exists);
-    assert!(matches!(desk.set_rules(policy("b"), None).await, Err(Error::Invalid(_))));
-    assert!(matches!(desk.set_rules(policy("b"), Some("stale")).await, Err(Error::Invalid(_))));
-    assert_eq!(desk.rules().await.unwrap(), first);
-    let second = desk.set_rules(policy("b"), Some(&first.hash)).await.unwrap();
+    assert!(matches!(approvals.set_rules(policy("b"), None).await, Err(Error::Invalid(_))));
+    assert!(matches!(approvals.set_rules(policy("b"), Some("stale")).await, Err(Error::Invalid(_))));
+    assert_eq!(approvals.rules().await.unwrap(), first);
+    let second = approvals.set_rules(policy("b"), Some(&first.hash)).await.unwrap();
     assert_eq!(second.policy, policy("b"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_has_the_members_of_both_generations() {
-    let desk = desk().await;
-    let entry = desk.request(ticket("git push\u{202e}")).await.unwrap();
+async fn event_payloads_have_the_fields_of_both_protocol_generations() {
+    let approvals = approvals().await;
+    let entry = approvals.request(params("git push\u{202e}")).await.unwrap();
     let request = json!({
         "cwd": "/w", "sessionKey": "agent:main:main", "command": "git push\\u{202e}", "agentId": "main", "host": null,
         "security": null, "ask": null, "resolvedPath": null, "allowedDecisions": ["allow-once", "allow-always", "deny"],
         "alwaysAllows": ["/usr/bin/git push"],
     });
-    let expires = BEGIN + 300_000;
+    let expires = START_MS + 300_000;
     let id = &entry.id;
-    let requested = json!({"id": id, "request": request, "createdAtMs": BEGIN, "expiresAtMs": expires});
+    let requested = json!({"id": id, "request": request, "createdAtMs": START_MS, "expiresAtMs": expires});
     assert_eq!(entry.requested(), requested);
-    let decided = desk.decide(id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
-    let resolved = json!({"id": id, "decision": "allow-once", "resolvedBy": "ann", "ts": BEGIN, "request": request});
+    let decided = approvals.decide(id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+    let resolved = json!({"id": id, "decision": "allow-once", "resolvedBy": "ann", "ts": START_MS, "request": request});
     assert_eq!(decided.resolved(7), resolved);
 }
 
@@ -394,31 +415,31 @@ impl ApprovalStore for Full {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_stored_has_not_happened() {
-    let shelf = Arc::new(Full::default());
-    let desk = ExecApprovals::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap();
-    let id = allowed(&desk).await;
-    let mut news = desk.subscribe();
-    shelf.1.store(true, Ordering::Relaxed);
+async fn a_change_that_cannot_be_stored_has_no_effect() {
+    let store = Arc::new(Full::default());
+    let approvals = ExecApprovals::open(store.clone(), Ambient::fixed(START_MS)).await.unwrap();
+    let id = allowed(&approvals).await;
+    let mut events = approvals.subscribe();
+    store.1.store(true, Ordering::Relaxed);
     let full = Error::Store(StoreError::Disk("full".to_owned()));
-    assert_eq!(desk.consume(&id, bound()).await, Err(full.clone()));
-    assert_eq!(desk.request(ticket("ls")).await, Err(full));
-    assert!(news.try_recv().is_err());
-    shelf.1.store(false, Ordering::Relaxed);
-    assert!(desk.consume(&id, bound()).await.is_ok());
+    assert_eq!(approvals.consume(&id, test_fingerprint()).await, Err(full.clone()));
+    assert_eq!(approvals.request(params("ls")).await, Err(full));
+    assert!(events.try_recv().is_err());
+    store.1.store(false, Ordering::Relaxed);
+    assert!(approvals.consume(&id, test_fingerprint()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_stored_also_when_its_giver_leaves() {
-    let desk = desk().await;
-    let id = desk.request(ticket("git push")).await.unwrap().id;
+async fn a_decision_is_stored_even_if_its_caller_is_dropped() {
+    let approvals = approvals().await;
+    let id = approvals.request(params("git push")).await.unwrap().id;
     {
-        let deciding = desk.decide(&id, ApprovalDecision::AllowOnce, "ann");
+        let deciding = approvals.decide(&id, ApprovalDecision::AllowOnce, "ann");
         tokio::pin!(deciding);
-        let gone = tokio::time::timeout(Duration::ZERO, &mut deciding).await;
-        drop(gone);
+        let dropped = tokio::time::timeout(Duration::ZERO, &mut deciding).await;
+        drop(dropped);
     }
-    assert_eq!(desk.wait(&id).await.unwrap().state, ApprovalState::AllowedOnce);
+    assert_eq!(approvals.wait(&id).await.unwrap().state, ApprovalState::AllowedOnce);
 }
 
 /// A hub, with access to the command results reported to the main session.
@@ -430,22 +451,22 @@ impl TestHub {
     fn new() -> Self {
         let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
         let profile = Profile::new(AgentId::main(), Candidates::single(Arc::new(Demo::default())));
-        Self { hub: Hub::start(Ambient::fixed(BEGIN), store, Agents::new(profile, []), Slots::default()).0 }
+        Self { hub: Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default()).0 }
     }
 
-    async fn told(&self) -> Value {
+    async fn reported_events(&self) -> Value {
         let history = self.hub.history(&AgentId::main().main_session()).await.unwrap();
         history.map(|(record, _)| record.extra.get("systemEvents").cloned().unwrap_or_default()).unwrap_or_default()
     }
 }
 
-/// Consumes the approval and says so.
-fn later(desk: &ExecApprovals, bound: CommandFingerprint) -> ApprovedRunner {
-    let desk = desk.clone();
+/// A runner that only consumes the approval and reports the result.
+fn consuming_runner(approvals: &ExecApprovals, fingerprint: CommandFingerprint) -> ApprovedRunner {
+    let approvals = approvals.clone();
     ApprovedRunner::new(move |entry, _| {
-        let (desk, bound) = (desk.clone(), bound.clone());
+        let (approvals, fingerprint) = (approvals.clone(), fingerprint.clone());
         async move {
-            match desk.consume(&entry.id, bound).await {
+            match approvals.consume(&entry.id, fingerprint).await {
                 Ok(entry) => Followup::Ended(format!("Exec finished: {}", entry.command)),
                 Err(error) => Followup::Ended(format!("Exec denied: {error}")),
             }
@@ -454,61 +475,64 @@ fn later(desk: &ExecApprovals, bound: CommandFingerprint) -> ApprovedRunner {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_hears_what_came_of_its_question() {
-    for (verdict, expected) in [
+async fn the_outcome_of_an_approval_is_reported_to_its_session() {
+    for (decision, expected) in [
         (Some(ApprovalDecision::AllowOnce), "Exec finished: git push"),
         (Some(ApprovalDecision::Deny), "Exec denied (approval ID): git push"),
         (None, "Exec denied (approval ID, no decision in time): git push"),
     ] {
-        let (desk, house) = (desk().await, TestHub::new());
-        let id = desk.request(ticket("git push")).await.unwrap().id;
-        let later = later(&desk, bound());
+        let (approvals, test_hub) = (approvals().await, TestHub::new());
+        let id = approvals.request(params("git push")).await.unwrap().id;
+        let runner = consuming_runner(&approvals, test_fingerprint());
         let answer = async {
-            if let Some(verdict) = verdict {
-                desk.decide(&id, verdict, "ann").await.unwrap();
+            if let Some(decision) = decision {
+                approvals.decide(&id, decision, "ann").await.unwrap();
             }
         };
-        tokio::join!(follow(&desk, &house.hub, &id, &later), answer);
-        assert_eq!(house.told().await, json!([expected.replace("ID", &id)]));
+        tokio::join!(follow(&approvals, &test_hub.hub, &id, &runner), answer);
+        assert_eq!(test_hub.reported_events().await, json!([expected.replace("ID", &id)]));
     }
 }
 
-/// The run that requested the approval continued without a decision, so without a wake the session would stay silent until
-/// its next message.
+/// The run that requested the approval continued without a decision, so without a wake the session would stay silent
+/// until its next message.
 #[tokio::test(start_paused = true)]
-async fn a_session_is_woken_for_what_came_of_its_question() {
-    for (verdict, wakes, expected) in [
+async fn the_outcome_of_an_approval_wakes_its_session() {
+    for (decision, wakes, expected) in [
         (ApprovalDecision::AllowOnce, true, "System event: Exec finished: git push"),
         (ApprovalDecision::Deny, true, "System event: Exec denied (approval ID): git push"),
         (ApprovalDecision::AllowOnce, false, ""),
     ] {
-        let (desk, house, key) = (desk().await, TestHub::new(), AgentId::main().main_session());
-        house.hub.patch(&key, Patch::default()).await.unwrap();
+        let (approvals, test_hub, key) = (approvals().await, TestHub::new(), AgentId::main().main_session());
+        test_hub.hub.patch(&key, Patch::default()).await.unwrap();
         let call = json!({"command": "git push", "origin": {"principal": "owner"}});
-        let id = desk.request(ApprovalParams { call, ..ticket("git push") }).await.unwrap().id;
-        desk.decide(&id, verdict, "ann").await.unwrap();
-        follow(&desk, &house.hub, &id, &later(&desk, bound()).waking(wakes)).await;
-        // Later than the pause in which ends are gathered, and than everything that a run does.
+        let id = approvals.request(ApprovalParams { call, ..params("git push") }).await.unwrap().id;
+        approvals.decide(&id, decision, "ann").await.unwrap();
+        follow(&approvals, &test_hub.hub, &id, &consuming_runner(&approvals, test_fingerprint()).waking(wakes)).await;
+        // Longer than the delay that collects results, and than the run.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let (_, entries) = house.hub.history(&key).await.unwrap().unwrap();
+        let (_, entries) = test_hub.hub.history(&key).await.unwrap().unwrap();
         let text = format!("{entries:?}");
         assert_eq!(!entries.is_empty(), wakes, "{text}");
         assert!(text.contains(&expected.replace("ID", &id)), "{text}");
-        assert_eq!(house.told().await, if wakes { Value::Null } else { json!(["Exec finished: git push"]) });
+        assert_eq!(
+            test_hub.reported_events().await,
+            if wakes { Value::Null } else { json!(["Exec finished: git push"]) }
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_runs_what_was_allowed_and_has_not_run() {
-    let shelf = Arc::default();
-    let before = desk_on(&shelf).await;
+async fn a_restart_runs_approved_commands_that_have_not_run() {
+    let store = Arc::default();
+    let before = approvals_on(&store).await;
     let done = allowed(&before).await;
-    before.consume(&done, bound()).await.unwrap();
+    before.consume(&done, test_fingerprint()).await.unwrap();
     allowed(&before).await;
-    let (desk, house) = (desk_on(&shelf).await, TestHub::new());
-    for task in resume(&desk, &house.hub, &later(&desk, bound())) {
+    let (approvals, test_hub) = (approvals_on(&store).await, TestHub::new());
+    for task in resume(&approvals, &test_hub.hub, &consuming_runner(&approvals, test_fingerprint())) {
         task.await.unwrap();
     }
-    assert_eq!(house.told().await, json!(["Exec finished: git push"]));
-    assert_eq!(desk.unfinished(), []);
+    assert_eq!(test_hub.reported_events().await, json!(["Exec finished: git push"]));
+    assert_eq!(approvals.unfinished(), []);
 }

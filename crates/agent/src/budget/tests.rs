@@ -11,7 +11,7 @@ fn spec(max_output: u64) -> ModelSpec {
     ModelSpec { max_output, prices, ..ModelSpec::default() }
 }
 
-fn used(input: u64, output: u64) -> Usage {
+fn usage_for(input: u64, output: u64) -> Usage {
     let mut usage = Usage { input, output, ..Usage::default() };
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let cost = (input as f64 * 2.0 + output as f64 * 10.0) / 1_000_000.0;
@@ -19,110 +19,110 @@ fn used(input: u64, output: u64) -> Usage {
     usage
 }
 
-fn payer(purse: &Arc<BudgetLedger>, limits: BudgetLimits, agent: &str) -> RunBudget {
+fn run_budget(ledger: &Arc<BudgetLedger>, limits: BudgetLimits, agent: &str) -> RunBudget {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let session = SessionId::parse("s").unwrap();
     RunBudget::new(
-        (purse, &Ambient::fixed(1_000), &store),
+        (ledger, &Ambient::fixed(1_000), &store),
         limits,
         (AgentId::normalize(agent), session),
         Spend::default(),
     )
 }
 
-fn tokens(most: u64) -> BudgetLimit {
-    BudgetLimit { tokens: Some(most), cost: None }
+fn tokens(max: u64) -> BudgetLimit {
+    BudgetLimit { tokens: Some(max), cost: None }
 }
 
 #[tokio::test]
-async fn a_thousand_runs_together_take_what_is_allowed_and_no_more() {
-    let purse = Arc::new(BudgetLedger::default());
+async fn a_thousand_concurrent_runs_stay_within_the_daily_budget() {
+    let ledger = Arc::new(BudgetLedger::default());
     let limits = BudgetLimits { day: tokens(100 * 1_000), ..BudgetLimits::default() };
     let runs = (0..1_000).map(|number| {
-        let payer = payer(&purse, limits, ["a", "b", "c"][number % 3]);
+        let run_budget = run_budget(&ledger, limits, ["a", "b", "c"][number % 3]);
         async move {
             let mut request = Request::default();
-            let Ok(hold) = payer.reserve(&spec(4_000), 600, &mut request).await else { return 0 };
+            let Ok(reservation) = run_budget.reserve(&spec(4_000), 600, &mut request).await else { return 0 };
             tokio::task::yield_now().await;
             // A model that uses its output limit, up to 400 tokens.
-            let said = request.max_output.unwrap_or(4_000).min(400);
-            hold.settle(&used(600, said));
-            600 + said
+            let output = request.max_output.unwrap_or(4_000).min(400);
+            reservation.settle(&usage_for(600, output));
+            600 + output
         }
     });
     let spent = futures_util::future::join_all(runs).await;
     let sum: u64 = spent.iter().sum();
-    let answered = spent.iter().filter(|took| **took > 0).count();
+    let answered = spent.iter().filter(|used_tokens| **used_tokens > 0).count();
     assert!(sum <= 100_000, "{sum}");
     assert_eq!(answered, 100);
 }
 
 #[tokio::test]
-async fn whoever_finds_no_room_waits_for_what_is_given_back() {
-    let purse = Arc::new(BudgetLedger::default());
+async fn a_reservation_waits_for_released_budget() {
+    let ledger = Arc::new(BudgetLedger::default());
     let limits = BudgetLimits { day: tokens(1_500), ..BudgetLimits::default() };
-    let (first, second) = (payer(&purse, limits, "a"), payer(&purse, limits, "b"));
-    let hold = first.reserve(&spec(900), 100, &mut Request::default()).await.unwrap();
+    let (first, second) = (run_budget(&ledger, limits, "a"), run_budget(&ledger, limits, "b"));
+    let reservation = first.reserve(&spec(900), 100, &mut Request::default()).await.unwrap();
     let mut request = Request::default();
-    let (model, asked) = (spec(900), &mut request);
-    let waits = second.reserve(&model, 100, asked);
-    tokio::pin!(waits);
-    assert!(futures_util::poll!(&mut waits).is_pending());
-    hold.settle(&used(100, 10));
-    assert!(waits.await.is_ok());
+    let (model, second_request) = (spec(900), &mut request);
+    let waiting = second.reserve(&model, 100, second_request);
+    tokio::pin!(waiting);
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    reservation.settle(&usage_for(100, 10));
+    assert!(waiting.await.is_ok());
 }
 
 #[tokio::test]
-async fn what_is_left_makes_a_shorter_answer_or_a_refusal_that_says_what_helps() {
-    let purse = Arc::new(BudgetLedger::default());
-    let day = payer(&purse, BudgetLimits { day: tokens(1_000), ..BudgetLimits::default() }, "a");
+async fn a_low_budget_limits_the_output_or_rejects_with_advice() {
+    let ledger = Arc::new(BudgetLedger::default());
+    let day = run_budget(&ledger, BudgetLimits { day: tokens(1_000), ..BudgetLimits::default() }, "a");
     let mut request = Request::default();
-    day.reserve(&spec(4_000), 600, &mut request).await.unwrap().settle(&used(600, 300));
+    day.reserve(&spec(4_000), 600, &mut request).await.unwrap().settle(&usage_for(600, 300));
     assert_eq!(request.max_output, Some(400));
-    let why = day.reserve(&spec(4_000), 90, &mut Request::default()).await.unwrap_err();
-    let told = "the budget for today is 1000 tokens; 900 are used, and the next request may use 4090; it resets at \
+    let error = day.reserve(&spec(4_000), 90, &mut Request::default()).await.unwrap_err();
+    let expected = "the budget for today is 1000 tokens; 900 are used, and the next request may use 4090; it resets at \
                 00:00 UTC. To raise it, set budgets.day.tokens";
-    assert_eq!(why, told);
+    assert_eq!(error, expected);
     let run = BudgetLimits { run: BudgetLimit { cost: Some(0.01), tokens: None }, ..BudgetLimits::default() };
-    let why = payer(&purse, run, "b").reserve(&spec(4_000), 5_000, &mut Request::default()).await.unwrap_err();
-    let told = "the budget of this run is 0.01 dollars; 0.00 are used, and the next request may use 0.0500. To raise \
+    let error = run_budget(&ledger, run, "b").reserve(&spec(4_000), 5_000, &mut Request::default()).await.unwrap_err();
+    let expected = "the budget of this run is 0.01 dollars; 0.00 are used, and the next request may use 0.0500. To raise \
                 it, set budgets.run.cost";
-    assert_eq!(why, told);
+    assert_eq!(error, expected);
 }
 
 #[tokio::test]
-async fn a_question_that_is_broken_off_is_paid_for_and_one_that_nobody_heard_is_not() {
-    let purse = Arc::new(BudgetLedger::default());
+async fn a_dropped_reservation_is_charged_and_a_released_one_is_not() {
+    let ledger = Arc::new(BudgetLedger::default());
     let limits = BudgetLimits { agent: tokens(1_000), ..BudgetLimits::default() };
-    let payer = payer(&purse, limits, "a");
-    payer.reserve(&spec(400), 500, &mut Request::default()).await.unwrap().release();
-    drop(payer.reserve(&spec(400), 500, &mut Request::default()).await.unwrap());
+    let run_budget = run_budget(&ledger, limits, "a");
+    run_budget.reserve(&spec(400), 500, &mut Request::default()).await.unwrap().release();
+    drop(run_budget.reserve(&spec(400), 500, &mut Request::default()).await.unwrap());
     let mut request = Request::default();
-    payer.reserve(&spec(400), 100, &mut request).await.unwrap();
+    run_budget.reserve(&spec(400), 100, &mut request).await.unwrap();
     assert_eq!(request.max_output, None);
-    assert!(payer.reserve(&spec(400), 300, &mut request).await.is_err());
+    assert!(run_budget.reserve(&spec(400), 300, &mut request).await.is_err());
 }
 
 proptest! {
     #[test]
-    fn no_order_of_questions_and_answers_takes_more_than_there_is(
-        limit in 1_000_u64..20_000, questions in proptest::collection::vec((1_u64..900, 1_u64..900, 0_u64..900), 1..40)
+    fn no_order_of_requests_exceeds_the_budget(
+        limit in 1_000_u64..20_000, requests in proptest::collection::vec((1_u64..900, 1_u64..900, 0_u64..900), 1..40)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let taken = runtime.block_on(async {
-            let purse = Arc::new(BudgetLedger::default());
-            let payer = payer(&purse, BudgetLimits { day: tokens(limit), ..BudgetLimits::default() }, "a");
-            let mut taken = 0;
-            for (prompt, most, said) in questions {
+        let total = runtime.block_on(async {
+            let ledger = Arc::new(BudgetLedger::default());
+            let run_budget = run_budget(&ledger, BudgetLimits { day: tokens(limit), ..BudgetLimits::default() }, "a");
+            let mut total = 0;
+            for (prompt, max, output) in requests {
                 let mut request = Request::default();
-                if let Ok(hold) = payer.reserve(&spec(most), prompt, &mut request).await {
-                    let said = said.min(request.max_output.unwrap_or(most));
-                    hold.settle(&used(prompt, said));
-                    taken += prompt + said;
+                if let Ok(reservation) = run_budget.reserve(&spec(max), prompt, &mut request).await {
+                    let output = output.min(request.max_output.unwrap_or(max));
+                    reservation.settle(&usage_for(prompt, output));
+                    total += prompt + output;
                 }
             }
-            taken
+            total
         });
-        prop_assert!(taken <= limit, "{taken} of {limit}");
+        prop_assert!(total <= limit, "{total} of {limit}");
     }
 }

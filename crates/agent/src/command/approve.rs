@@ -20,9 +20,9 @@ impl ApproveCommand {
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let mut words = command_arguments(text.trim(), "/approve")?.split_whitespace();
         Some(match (words.next(), words.next(), words.next()) {
-            (Some(id), Some(word), None) => match verdict(&word.to_lowercase()) {
+            (Some(id), Some(decision), None) => match verdict(&decision.to_lowercase()) {
                 Some(verdict) => Ok(Self { id: id.to_owned(), verdict }),
-                None => Err(format!("{} is not a decision. {USAGE}", quoted(word))),
+                None => Err(format!("{} is not a decision. {USAGE}", quoted(decision))),
             },
             (None | Some(_), ..) => Err(USAGE.to_owned()),
         })
@@ -30,8 +30,8 @@ impl ApproveCommand {
 }
 
 /// Parses a decision or one of its aliases.
-fn verdict(word: &str) -> Option<ApprovalDecision> {
-    match word {
+fn verdict(name: &str) -> Option<ApprovalDecision> {
+    match name {
         "allow" | "once" | "allow-once" | "allowonce" => Some(ApprovalDecision::AllowOnce),
         "always" | "allow-always" | "allowalways" => Some(ApprovalDecision::AllowAlways),
         "deny" | "reject" | "block" => Some(ApprovalDecision::Deny),
@@ -44,20 +44,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_name_and_a_word() {
-        let answer = |verdict| Some(Ok(ApproveCommand { id: "a-1".to_owned(), verdict }));
-        assert_eq!(ApproveCommand::parse("/approve a-1 allow-once"), answer(ApprovalDecision::AllowOnce));
-        assert_eq!(ApproveCommand::parse(" /Approve: a-1  ALWAYS "), answer(ApprovalDecision::AllowAlways));
-        assert_eq!(ApproveCommand::parse("/approve a-1 deny"), answer(ApprovalDecision::Deny));
+    fn approve_takes_an_id_and_a_decision() {
+        let parsed = |verdict| Some(Ok(ApproveCommand { id: "a-1".to_owned(), verdict }));
+        assert_eq!(ApproveCommand::parse("/approve a-1 allow-once"), parsed(ApprovalDecision::AllowOnce));
+        assert_eq!(ApproveCommand::parse(" /Approve: a-1  ALWAYS "), parsed(ApprovalDecision::AllowAlways));
+        assert_eq!(ApproveCommand::parse("/approve a-1 deny"), parsed(ApprovalDecision::Deny));
     }
 
     #[test]
-    fn what_is_no_answer_is_told_how_to_write_one() {
+    fn an_invalid_approve_command_gets_the_usage() {
         for text in ["/approve", "/approve a-1", "/approve a-1 deny now"] {
             assert_eq!(ApproveCommand::parse(text), Some(Err(USAGE.to_owned())), "{text}");
         }
-        let told = format!("\"yes\" is not a decision. {USAGE}");
-        assert_eq!(ApproveCommand::parse("/approve a-1 yes"), Some(Err(told)));
+        let reply = format!("\"yes\" is not a decision. {USAGE}");
+        assert_eq!(ApproveCommand::parse("/approve a-1 yes"), Some(Err(reply)));
         for text in ["/approved a-1 deny", "approve a-1 deny", "please /approve a-1 deny"] {
             assert_eq!(ApproveCommand::parse(text), None, "{text}");
         }

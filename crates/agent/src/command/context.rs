@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_a_single_word() {
-        for (ask, words) in [
+    fn context_takes_one_known_argument() {
+        for (expected, arguments) in [
             (ContextDetail::List, ["", " \n", "list", " Show", "help"].as_slice()),
             (ContextDetail::Detail, &["detail", "DETAILS", "deep"]),
             (ContextDetail::Json, &["json", " JSON "]),
         ] {
-            for rest in words {
-                assert_eq!(ContextDetail::parse(rest), Some(ask), "{rest:?}");
+            for rest in arguments {
+                assert_eq!(ContextDetail::parse(rest), Some(expected), "{rest:?}");
             }
         }
         for rest in ["of the meeting?", "list it", "jsonl", "deta"] {

@@ -56,8 +56,8 @@ impl fmt::Display for InlineQueue {
 
 impl InlineQueue {
     /// Parses the arguments of `/queue`: the inverse of [`Display`](fmt::Display).
-    pub(crate) fn parse(words: &str) -> Self {
-        match QueueArgs::read(words) {
+    pub(crate) fn parse(arguments: &str) -> Self {
+        match QueueArgs::read(arguments) {
             QueueArgs { is_reset: true, .. } => Self::Reset,
             QueueArgs { overrides, .. } if overrides == QueueOverrides::default() => Self::Nothing,
             QueueArgs { overrides, .. } => Self::Set(overrides),
@@ -92,8 +92,8 @@ pub(super) enum QueueDirective {
 /// Finds the first `/queue` with arguments, at the beginning of a text or after whitespace. In the middle of a sentence
 /// the bare word has no effect.
 pub(super) fn find(text: &str) -> Option<QueueDirective> {
-    text.match_indices('/').find_map(|(at, _)| {
-        let (before, rest) = text.split_at(at);
+    text.match_indices('/').find_map(|(offset, _)| {
+        let (before, rest) = text.split_at(offset);
         let is_word = before.is_empty() || before.ends_with(char::is_whitespace);
         let arguments = command_arguments(rest, "/queue").filter(|_| is_word)?;
         QueueArgs::read(arguments).interpret(before)
@@ -112,34 +112,34 @@ struct QueueArgs<'a> {
 
 impl<'a> QueueArgs<'a> {
     fn read(arguments: &'a str) -> Self {
-        let mut wish = Self { rest: arguments, ..Self::default() };
-        while !wish.is_reset {
-            let rest = wish.rest.trim_start();
+        let mut args = Self { rest: arguments, ..Self::default() };
+        while !args.is_reset {
+            let rest = args.rest.trim_start();
             let (word, rest) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
-            if !wish.parse_word(word) {
+            if !args.parse_word(word) {
                 break;
             }
-            wish.rest = rest;
+            args.rest = rest;
         }
-        wish
+        args
     }
 
     /// Parses a word. A second mode is not accepted: the message that follows may begin with such a word.
-    fn parse_word(&mut self, word: &str) -> bool {
-        if let Some((name, value)) = word.split_once([':', '=']) {
+    fn parse_word(&mut self, argument: &str) -> bool {
+        if let Some((name, value)) = argument.split_once([':', '=']) {
             return self.parse_option(&name.to_lowercase(), value);
         }
-        if ["default", "reset", "clear"].iter().any(|known| word.eq_ignore_ascii_case(known)) {
+        if ["default", "reset", "clear"].iter().any(|known| argument.eq_ignore_ascii_case(known)) {
             self.is_reset = true;
             return true;
         }
-        let mode = QueueMode::parse(word).filter(|_| self.overrides.mode.is_none());
+        let mode = QueueMode::parse(argument).filter(|_| self.overrides.mode.is_none());
         self.overrides.mode = mode.or(self.overrides.mode);
         mode.is_some()
     }
 
     fn parse_option(&mut self, name: &str, value: &str) -> bool {
-        let mistake = match name {
+        let error = match name {
             "debounce" => {
                 self.overrides.debounce = duration(value);
                 self.overrides
@@ -157,7 +157,7 @@ impl<'a> QueueArgs<'a> {
             }
             _ => return false,
         };
-        self.errors.extend(mistake.map(|mistake| format!("{} is {mistake}.", quoted(value))));
+        self.errors.extend(error.map(|error| format!("{} is {error}.", quoted(value))));
         true
     }
 
@@ -174,11 +174,11 @@ impl<'a> QueueArgs<'a> {
         }
         if !self.is_reset && self.overrides == QueueOverrides::default() {
             let unknown = self.rest.split_whitespace().next();
-            let order = unknown.map_or(QueueCommand::Show, |word| {
+            let command = unknown.map_or(QueueCommand::Show, |word| {
                 let modes = QueueMode::ALL.map(QueueMode::name).join(", ");
                 QueueCommand::Invalid(vec![format!("{} is not a queue mode: choose one of {modes}.", quoted(word))])
             });
-            return is_first.then_some(QueueDirective::Alone(order));
+            return is_first.then_some(QueueDirective::Alone(command));
         }
         Some(match (is_alone, self.is_reset) {
             (true, true) => QueueDirective::Alone(QueueCommand::Reset),
@@ -206,13 +206,13 @@ fn joined(before: &str, after: &str) -> String {
 
 /// Parses a decimal number.
 fn number(text: &str) -> Option<f64> {
-    let is_plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    let is_plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.parse().ok().filter(|_| is_plain)
 }
 
 /// Parses a duration with its unit; milliseconds without one.
 fn duration(text: &str) -> Option<Duration> {
-    let (amount, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
+    let (amount, unit) = text.split_at(text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len()));
     let unit = match unit.to_lowercase().as_str() {
         "" | "ms" => 1.0,
         "s" => 1_000.0,
@@ -227,7 +227,7 @@ fn duration(text: &str) -> Option<Duration> {
 
 impl QueueCommand {
     /// Returns the changes to the session and the reply.
-    pub(super) fn change(&self, facts: &StatusInput<'_>) -> CommandResult {
+    pub(super) fn change(&self, input: &StatusInput<'_>) -> CommandResult {
         match self {
             Self::Show => {
                 let modes = QueueMode::ALL.map(QueueMode::name).join(", ");
@@ -235,7 +235,7 @@ impl QueueCommand {
                 CommandResult::reply_only(format!(
                     "Queue: {}\nModes: {modes}\nOptions: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> \
                      drop:{rules}\n/queue default removes this session's own settings.",
-                    facts.queue
+                    input.queue
                 ))
             }
             Self::Set(overrides) => {
@@ -256,7 +256,7 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        super::{queue::tests::overrides, tests::Scene},
+        super::{queue::tests::overrides, tests::TestSession},
         *,
     };
 
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn on_its_own_it_is_for_the_session() {
+    fn a_queue_command_alone_applies_to_the_session() {
         let all = QueueOverrides {
             mode: Some(QueueMode::Collect),
             debounce: Some(Duration::from_secs(2)),
@@ -295,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn within_a_message_it_is_for_that_message_and_leaves_it() {
-        for (text, inline, left) in [
+    fn a_queue_directive_within_a_message_applies_to_it_and_is_removed() {
+        for (text, inline, rest) in [
             ("hey /queue steer please", InlineQueue::Set(mode(QueueMode::Steer)), "hey please"),
             ("/queue interrupt Look  here", InlineQueue::Set(mode(QueueMode::Interrupt)), "Look  here"),
             ("look here\n/QUEUE:queued", InlineQueue::Set(mode(QueueMode::Steer)), "look here"),
@@ -310,12 +310,12 @@ mod tests {
             ("a\n\n/queue collect b", InlineQueue::Set(mode(QueueMode::Collect)), "a\n\nb"),
             ("no /queue here, but /queue collect", InlineQueue::Set(mode(QueueMode::Collect)), "no /queue here, but"),
         ] {
-            assert_eq!(find(text), Some(QueueDirective::Within(inline, left.to_owned())), "{text:?}");
+            assert_eq!(find(text), Some(QueueDirective::Within(inline, rest.to_owned())), "{text:?}");
         }
     }
 
     #[test]
-    fn times_have_units() {
+    fn durations_are_parsed_with_units() {
         let times = ["0", "250", "250ms", "1.5s", "2M", "1h", "365d"];
         let millis = [0, 250, 250, 1_500, 120_000, 3_600_000, 31_536_000_000];
         assert_eq!(times.map(duration), millis.map(|ms| Some(Duration::from_millis(ms))));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_named() {
+    fn each_invalid_queue_option_is_reported() {
         let modes = "choose one of steer, followup, collect, steer-backlog, interrupt.";
         assert_eq!(find("/queue bogus"), wrong(&[&format!("\"bogus\" is not a queue mode: {modes}")]));
         assert_eq!(find("/queue the:photos now"), wrong(&[&format!("\"the:photos\" is not a queue mode: {modes}")]));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_the_word_is_just_a_word() {
+    fn queue_without_arguments_in_a_sentence_is_plain_text() {
         for text in ["what is /queue", "hey /queue bogus", "a/queue collect", "/queues collect", "//queue collect", ""]
         {
             assert_eq!(find(text), None, "{text:?}");
@@ -356,18 +356,21 @@ mod tests {
     }
 
     #[test]
-    fn the_session_keeps_what_was_asked_and_says_so() {
-        let scene = Scene::new(json!({}));
+    fn queue_settings_are_stored_and_confirmed() {
+        let session = TestSession::new(json!({}));
         assert_eq!(
-            scene.told("/queue coalesce debounce:2s cap:25 drop:oldest"),
+            session.execute("/queue coalesce debounce:2s cap:25 drop:oldest"),
             (
                 json!({"queueMode": "collect", "queueDebounceMs": 2000, "queueCap": 25, "queueDrop": "old"}),
                 "Queue of this session: collect debounce:2000ms cap:25 drop:old".to_owned()
             )
         );
-        assert_eq!(scene.told("/queue cap:3"), (json!({"queueCap": 3}), "Queue of this session: cap:3".to_owned()));
         assert_eq!(
-            scene.told("/queue default"),
+            session.execute("/queue cap:3"),
+            (json!({"queueCap": 3}), "Queue of this session: cap:3".to_owned())
+        );
+        assert_eq!(
+            session.execute("/queue default"),
             (
                 json!({"queueMode": null, "queueDebounceMs": null, "queueCap": null, "queueDrop": null}),
                 "Removed this session's own queue settings; the defaults apply.".to_owned()
@@ -376,24 +379,26 @@ mod tests {
     }
 
     #[test]
-    fn asked_or_wrong_it_keeps_nothing() {
-        let scene = Scene::new(json!({}));
+    fn showing_or_invalid_queue_commands_change_nothing() {
+        let session = TestSession::new(json!({}));
         let status = "Queue: steer debounce:500ms cap:20 drop:summarize\n\
                       Modes: steer, followup, collect, steer-backlog, interrupt\n\
                       Options: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> drop:old|new|summarize\n\
                       /queue default removes this session's own settings.";
-        assert_eq!(scene.told("/queue"), (json!({}), status.to_owned()));
+        assert_eq!(session.execute("/queue"), (json!({}), status.to_owned()));
         let mistakes = "\"0\" is not a cap: use a number of messages, at least 1.\n\
                         \"x\" is not a drop rule: choose old, new or summarize.";
-        assert_eq!(scene.told("/queue collect cap:0 drop:x"), (json!({}), mistakes.to_owned()));
+        assert_eq!(session.execute("/queue collect cap:0 drop:x"), (json!({}), mistakes.to_owned()));
     }
 
     proptest! {
         #[test]
-        fn what_is_printed_can_be_read(asked in overrides().prop_filter("asks", |asked| *asked != QueueOverrides::default())) {
-            prop_assert_eq!(find(&format!("/queue {asked}")), set(asked));
-            let within = Some(QueueDirective::Within(InlineQueue::Set(asked), "a  b c  d".to_owned()));
-            prop_assert_eq!(find(&format!("a  b \t/queue  {asked}  c  d")), within);
+        fn formatted_overrides_can_be_parsed(
+            expected in overrides().prop_filter("asks", |expected| *expected != QueueOverrides::default()),
+        ) {
+            prop_assert_eq!(find(&format!("/queue {expected}")), set(expected));
+            let within = Some(QueueDirective::Within(InlineQueue::Set(expected), "a  b c  d".to_owned()));
+            prop_assert_eq!(find(&format!("a  b \t/queue  {expected}  c  d")), within);
         }
     }
 }

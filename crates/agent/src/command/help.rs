@@ -42,25 +42,25 @@ pub struct StatusInput<'a> {
 }
 
 /// Builds the reply to `/status`.
-pub(super) fn status(facts: &StatusInput<'_>) -> String {
-    let StatusInput { version, model, key, record, queue, queued: waiting, .. } = facts;
-    let run = match facts.active_run {
+pub(super) fn status(input: &StatusInput<'_>) -> String {
+    let StatusInput { version, model, key, record, queue, queued, .. } = input;
+    let run = match input.active_run {
         Some((run, elapsed)) => format!("{run}, active for {}", format_duration(elapsed)),
         None => "none".to_owned(),
     };
-    let shortened = facts.shortened.map(|shortened| format!("Prompt: {shortened}"));
+    let shortened = input.shortened.map(|shortened| format!("Prompt: {shortened}"));
     let lines = [
         format!("Homard {version}"),
         format!("Model: {model}{}", last_model(model, record)),
         format!("Session: {key} (id {})", record.session_id),
-        format!("Context: {}; compactions: {}", context(facts.tokens, record.context_tokens), compactions(record)),
+        format!("Context: {}; compactions: {}", context(input.tokens, record.context_tokens), compactions(record)),
         format!(
             "Thinking: {}; verbose: {}; reasoning: {}",
-            LevelSetting::Thinking.current(facts),
-            LevelSetting::Verbose.current(facts),
-            LevelSetting::Reasoning.current(facts)
+            LevelSetting::Thinking.current(input),
+            LevelSetting::Verbose.current(input),
+            LevelSetting::Reasoning.current(input)
         ),
-        format!("Queue: {queue}; waiting: {waiting}"),
+        format!("Queue: {queue}; waiting: {queued}"),
         format!("Run: {run}"),
     ];
     lines.into_iter().chain(shortened).collect::<Vec<_>>().join("\n")
@@ -91,8 +91,8 @@ fn compactions(record: &Record) -> u64 {
 }
 
 /// Formats a duration in its two largest units.
-fn format_duration(time: Duration) -> String {
-    let seconds = time.as_secs();
+fn format_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} m {seconds} s"),
@@ -154,7 +154,7 @@ pub(super) fn help(triggers: &Triggers) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{super::tests::Scene, *};
+    use super::{super::tests::TestSession, *};
 
     #[test]
     fn help_names_every_command() {
@@ -174,11 +174,11 @@ Commands:
 /status: show the state of this session
 /help, /commands: show this list
 A setting without a value shows the current value and the choices; default resets it.";
-        assert_eq!(Scene::new(json!({})).told("/help"), (json!({}), expected.to_owned()));
+        assert_eq!(TestSession::new(json!({})).execute("/help"), (json!({}), expected.to_owned()));
     }
 
     #[test]
-    fn help_knows_which_words_begin_a_transcript() {
+    fn help_lists_the_configured_triggers() {
         let second = |words: &[&str]| help(&Triggers::new(words)).lines().nth(1).unwrap().to_owned();
         assert_eq!(second(&["Anew"]), "anew [message]: start a new session, with this message");
         let stop = "/stop: stop the run and clear the queue; during a run, the word stop alone does the same";
@@ -186,7 +186,7 @@ A setting without a value shows the current value and the choices; default reset
     }
 
     #[test]
-    fn status_tells_how_a_busy_session_stands() {
+    fn status_of_a_busy_session() {
         let record = json!({
             "totalTokens": 50_100, "contextTokens": 200_000, "compactionCount": 2,
             "thinkingLevel": "high", "verboseLevel": "full", "reasoningLevel": "stream",
@@ -199,12 +199,12 @@ Context: 50100 of 200000 tokens (25 %); compactions: 2
 Thinking: high; verbose: full; reasoning: stream
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 2
 Run: run-1, active for 1 m 5 s";
-        let scene = Scene { is_busy: true, ..Scene::new(record) };
-        assert_eq!(scene.told("/status"), (json!({}), expected.to_owned()));
+        let session = TestSession { is_busy: true, ..TestSession::new(record) };
+        assert_eq!(session.execute("/status"), (json!({}), expected.to_owned()));
     }
 
     #[test]
-    fn status_tells_how_a_new_session_stands() {
+    fn status_of_a_new_session() {
         let expected = "\
 Homard 1.2.3
 Model: anthropic/opus
@@ -213,29 +213,32 @@ Context: nothing yet; compactions: 0
 Thinking: off; verbose: off; reasoning: off
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 0
 Run: none";
-        assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
+        assert_eq!(TestSession::new(json!({})).execute("/status"), (json!({}), expected.to_owned()));
     }
 
     /// Acceptance D13: after a fallback only the trace named the model that had answered.
     #[test]
-    fn status_tells_which_model_answered_in_place_of_the_chosen_one() {
-        let told = |model: &str| {
-            let (_, told) = Scene::new(json!({"modelProvider": "anthropic", "model": model})).told("/status");
-            told.lines().nth(1).map(str::to_owned)
+    fn status_shows_the_fallback_model_of_the_last_answer() {
+        let model_line = |model: &str| {
+            let (_, reply) = TestSession::new(json!({"modelProvider": "anthropic", "model": model})).execute("/status");
+            reply.lines().nth(1).map(str::to_owned)
         };
-        assert_eq!(told("haiku").as_deref(), Some("Model: anthropic/opus (the last answer came from anthropic/haiku)"));
-        assert_eq!(told("opus").as_deref(), Some("Model: anthropic/opus"));
+        assert_eq!(
+            model_line("haiku").as_deref(),
+            Some("Model: anthropic/opus (the last answer came from anthropic/haiku)")
+        );
+        assert_eq!(model_line("opus").as_deref(), Some("Model: anthropic/opus"));
     }
 
     #[test]
-    fn status_tells_what_the_prompt_leaves_out() {
-        let scene = Scene::new(json!({}));
-        let facts = StatusInput { shortened: Some("it is lean; set it to rich"), ..scene.facts() };
-        assert!(status(&facts).ends_with("Run: none\nPrompt: it is lean; set it to rich"));
+    fn status_shows_what_the_prompt_omits() {
+        let session = TestSession::new(json!({}));
+        let input = StatusInput { shortened: Some("it is lean; set it to rich"), ..session.status_input() };
+        assert!(status(&input).ends_with("Run: none\nPrompt: it is lean; set it to rich"));
     }
 
     #[test]
-    fn a_context_is_told_as_far_as_it_is_known() {
+    fn the_context_size_is_formatted_as_far_as_known() {
         assert_eq!(context(Some(7), Some(0)), "7 tokens");
         assert_eq!(context(None, Some(9)), "nothing yet of 9 tokens");
         let full = context(Some(u64::MAX), Some(u64::MAX));
@@ -243,8 +246,8 @@ Run: none";
     }
 
     #[test]
-    fn times_are_told_in_two_units() {
-        let told = [0, 59, 60, 3_599, 3_600, 90_061].map(|seconds| format_duration(Duration::from_secs(seconds)));
-        assert_eq!(told, ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"]);
+    fn durations_are_formatted_in_two_units() {
+        let formatted = [0, 59, 60, 3_599, 3_600, 90_061].map(|seconds| format_duration(Duration::from_secs(seconds)));
+        assert_eq!(formatted, ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"]);
     }
 }

@@ -64,17 +64,17 @@ impl LevelSetting {
     }
 
     /// Parses a level or one of its aliases, in any case.
-    pub fn level(self, word: &str) -> Option<&'static str> {
-        let word = word.trim().to_lowercase();
-        match (self, word.as_str()) {
-            (Self::Thinking, word) => intake::thinking(word),
+    pub fn level(self, name: &str) -> Option<&'static str> {
+        let name = name.trim().to_lowercase();
+        match (self, name.as_str()) {
+            (Self::Thinking, name) => intake::thinking(name),
             (Self::Verbose | Self::Reasoning, "true" | "yes") => Some("on"),
             (Self::Usage, "on" | "true" | "yes") => Some("tokens"),
             (Self::Verbose | Self::Reasoning | Self::Usage, "false" | "no") => Some("off"),
             (Self::Verbose, "all") => Some("full"),
             (Self::Reasoning, "live") => Some("stream"),
-            (Self::Verbose | Self::Reasoning | Self::Usage, word) => {
-                self.values().iter().find(|known| **known == word).copied()
+            (Self::Verbose | Self::Reasoning | Self::Usage, name) => {
+                self.values().iter().find(|known| **known == name).copied()
             }
         }
     }
@@ -108,73 +108,73 @@ impl LevelSetting {
     }
 
     /// Returns the current level of a session.
-    pub(super) fn current<'a>(self, facts: &StatusInput<'a>) -> &'a str {
-        let kept = match self {
-            Self::Thinking => facts.record.thinking_level.as_deref(),
-            Self::Verbose => facts.record.verbose_level.as_deref(),
-            Self::Reasoning | Self::Usage => facts.record.extra.get(self.field()).and_then(|level| level.as_str()),
+    pub(super) fn current<'a>(self, input: &StatusInput<'a>) -> &'a str {
+        let stored = match self {
+            Self::Thinking => input.record.thinking_level.as_deref(),
+            Self::Verbose => input.record.verbose_level.as_deref(),
+            Self::Reasoning | Self::Usage => input.record.extra.get(self.field()).and_then(|level| level.as_str()),
         };
-        kept.unwrap_or(facts.levels.of(self))
+        stored.unwrap_or(input.levels.of(self))
     }
 
     /// Returns the changes to the session and the reply for a value.
-    pub(super) fn change(self, word: &str, facts: &StatusInput<'_>) -> CommandResult {
-        let is_there = |word: &&&str| facts.has_xhigh || self != Self::Thinking || **word != "xhigh";
-        let choices = self.values().iter().filter(is_there).copied().collect::<Vec<_>>().join(", ");
+    pub(super) fn change(self, name: &str, input: &StatusInput<'_>) -> CommandResult {
+        let is_available = |name: &&&str| input.has_xhigh || self != Self::Thinking || **name != "xhigh";
+        let choices = self.values().iter().filter(is_available).copied().collect::<Vec<_>>().join(", ");
         let title = self.title();
-        if word.is_empty() {
+        if name.is_empty() {
             return CommandResult::reply_only(format!(
                 "{title}: {}\nChoose one of {choices}, or default.",
-                self.current(facts)
+                self.current(input)
             ));
         }
-        if word.eq_ignore_ascii_case("default") {
-            let reply = format!("{title}: {} (default)", facts.levels.of(self));
+        if name.eq_ignore_ascii_case("default") {
+            let reply = format!("{title}: {} (default)", input.levels.of(self));
             return CommandResult { fields: vec![(self.field(), None)], reply };
         }
-        let Some(level) = self.level(word) else {
+        let Some(level) = self.level(name) else {
             let title = title.to_lowercase();
             return CommandResult::reply_only(format!(
                 "{} is not a {title} level: choose one of {choices}.",
-                quoted(word)
+                quoted(name)
             ));
         };
-        if level == "xhigh" && !facts.has_xhigh {
+        if level == "xhigh" && !input.has_xhigh {
             return CommandResult::reply_only(format!(
                 "{} does not support the thinking level xhigh: choose one of {choices}.",
-                facts.model
+                input.model
             ));
         }
         // `off` is stored as no level, unless the default is not `off`.
-        let is_kept = level != "off" || self == Self::Verbose || facts.levels.of(self) != "off";
+        let is_stored = level != "off" || self == Self::Verbose || input.levels.of(self) != "off";
         CommandResult {
-            fields: vec![(self.field(), is_kept.then(|| level.into()))],
+            fields: vec![(self.field(), is_stored.then(|| level.into()))],
             reply: format!("{title}: {level}"),
         }
     }
 }
 
 /// Returns the changes to the session and the reply for a model name.
-pub(super) fn change_model(name: &str, facts: &StatusInput<'_>) -> CommandResult {
-    let keep = |provider: Option<&str>, model: Option<&str>, reply: String| CommandResult {
+pub(super) fn change_model(name: &str, input: &StatusInput<'_>) -> CommandResult {
+    let set_model = |provider: Option<&str>, model: Option<&str>, reply: String| CommandResult {
         fields: vec![("providerOverride", provider.map(Into::into)), ("modelOverride", model.map(Into::into))],
         reply,
     };
-    let choices = match facts.models {
+    let choices = match input.models {
         [] => "write it as provider/model".to_owned(),
         models => format!("choose one of {}", models.join(", ")),
     };
     if name.is_empty() {
-        return CommandResult::reply_only(format!("Model: {}\nTo change it, {choices}, or default.", facts.model));
+        return CommandResult::reply_only(format!("Model: {}\nTo change it, {choices}, or default.", input.model));
     }
     if name.eq_ignore_ascii_case("default") {
-        return keep(None, None, "Model: default, from the next run on".to_owned());
+        return set_model(None, None, "Model: default, from the next run on".to_owned());
     }
-    let known = facts.models.iter().find(|known| known.eq_ignore_ascii_case(name)).map(String::as_str);
-    let unlisted = (facts.models.is_empty() && !name.contains(char::is_whitespace)).then_some(name);
+    let known = input.models.iter().find(|known| known.eq_ignore_ascii_case(name)).map(String::as_str);
+    let unlisted = (input.models.is_empty() && !name.contains(char::is_whitespace)).then_some(name);
     match known.or(unlisted).and_then(|name| name.split_once('/')) {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
-            keep(Some(provider), Some(model), format!("Model: {provider}/{model}, from the next run on"))
+            set_model(Some(provider), Some(model), format!("Model: {provider}/{model}, from the next run on"))
         }
         _ => CommandResult::reply_only(format!("{} is not an available model: {choices}.", quoted(name))),
     }
@@ -184,17 +184,17 @@ pub(super) fn change_model(name: &str, facts: &StatusInput<'_>) -> CommandResult
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{super::tests::Scene, *};
+    use super::{super::tests::TestSession, *};
 
-    fn scene() -> Scene {
-        Scene::new(json!({"thinkingLevel": "high", "reasoningLevel": "stream"}))
+    fn session() -> TestSession {
+        TestSession::new(json!({"thinkingLevel": "high", "reasoningLevel": "stream"}))
     }
 
-    fn told(text: &str) -> (Value, String) {
-        scene().told(text)
+    fn execute(text: &str) -> (Value, String) {
+        session().execute(text)
     }
 
-    fn says(reply: &str) -> (Value, String) {
+    fn only_reply(reply: &str) -> (Value, String) {
         (json!({}), reply.to_owned())
     }
 
@@ -219,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn each_level_has_its_words() {
-        for (level, meant, words) in [
+    fn levels_have_aliases() {
+        for (level, expected, names) in [
             (LevelSetting::Thinking, "off", "off OFF"),
             (LevelSetting::Thinking, "minimal", "minimal min think"),
             (LevelSetting::Thinking, "low", "low on enable enabled thinkhard"),
@@ -237,77 +237,80 @@ mod tests {
             (LevelSetting::Usage, "tokens", "tokens on"),
             (LevelSetting::Usage, "full", "FULL"),
         ] {
-            for word in words.split(' ') {
-                assert_eq!(level.level(word), Some(meant), "{level:?} {word}");
+            for name in names.split(' ') {
+                assert_eq!(level.level(name), Some(expected), "{level:?} {name}");
             }
         }
         let unknown =
             [(LevelSetting::Thinking, "yes"), (LevelSetting::Verbose, "stream"), (LevelSetting::Reasoning, "all")];
-        assert_eq!(unknown.map(|(level, word)| level.level(word)), [None; 3]);
+        assert_eq!(unknown.map(|(level, name)| level.level(name)), [None; 3]);
     }
 
     #[test]
-    fn a_level_is_kept_in_its_own_word_and_off_clears_it() {
-        let kept = |field: &str, value: Value, reply: &str| (json!({field: value}), reply.to_owned());
-        assert_eq!(told("/think Ultra"), kept("thinkingLevel", json!("high"), "Thinking: high"));
-        assert_eq!(told("/t:off"), kept("thinkingLevel", Value::Null, "Thinking: off"));
-        assert_eq!(told("/thinking default"), kept("thinkingLevel", Value::Null, "Thinking: off (default)"));
-        assert_eq!(told("/v all"), kept("verboseLevel", json!("full"), "Verbose: full"));
-        assert_eq!(told("/v off"), kept("verboseLevel", json!("off"), "Verbose: off"));
-        assert_eq!(told("/verbose DEFAULT"), kept("verboseLevel", Value::Null, "Verbose: off (default)"));
-        assert_eq!(told("/usage default"), kept("responseUsage", Value::Null, "Usage: off (default)"));
-        assert_eq!(told("/usage on"), kept("responseUsage", json!("tokens"), "Usage: tokens"));
-        assert_eq!(told("/reason live"), kept("reasoningLevel", json!("stream"), "Reasoning: stream"));
-        assert_eq!(told("/reasoning off"), kept("reasoningLevel", Value::Null, "Reasoning: off"));
+    fn a_level_is_stored_by_its_canonical_name_and_off_clears_it() {
+        let stored = |field: &str, value: Value, reply: &str| (json!({field: value}), reply.to_owned());
+        assert_eq!(execute("/think Ultra"), stored("thinkingLevel", json!("high"), "Thinking: high"));
+        assert_eq!(execute("/t:off"), stored("thinkingLevel", Value::Null, "Thinking: off"));
+        assert_eq!(execute("/thinking default"), stored("thinkingLevel", Value::Null, "Thinking: off (default)"));
+        assert_eq!(execute("/v all"), stored("verboseLevel", json!("full"), "Verbose: full"));
+        assert_eq!(execute("/v off"), stored("verboseLevel", json!("off"), "Verbose: off"));
+        assert_eq!(execute("/verbose DEFAULT"), stored("verboseLevel", Value::Null, "Verbose: off (default)"));
+        assert_eq!(execute("/usage default"), stored("responseUsage", Value::Null, "Usage: off (default)"));
+        assert_eq!(execute("/usage on"), stored("responseUsage", json!("tokens"), "Usage: tokens"));
+        assert_eq!(execute("/reason live"), stored("reasoningLevel", json!("stream"), "Reasoning: stream"));
+        assert_eq!(execute("/reasoning off"), stored("reasoningLevel", Value::Null, "Reasoning: off"));
     }
 
     #[test]
-    fn without_a_word_the_level_and_the_choices_are_told() {
+    fn a_level_command_without_a_value_shows_the_choices() {
         let levels = "off, minimal, low, medium, high, xhigh";
-        assert_eq!(told("/think"), says(&format!("Thinking: high\nChoose one of {levels}, or default.")));
-        assert_eq!(told("/v"), says("Verbose: off\nChoose one of off, on, full, or default."));
-        assert_eq!(told("/reason"), says("Reasoning: stream\nChoose one of off, on, stream, or default."));
+        assert_eq!(execute("/think"), only_reply(&format!("Thinking: high\nChoose one of {levels}, or default.")));
+        assert_eq!(execute("/v"), only_reply("Verbose: off\nChoose one of off, on, full, or default."));
+        assert_eq!(execute("/reason"), only_reply("Reasoning: stream\nChoose one of off, on, stream, or default."));
     }
 
     #[test]
-    fn a_wrong_level_is_named_with_the_choices() {
+    fn an_unknown_level_is_rejected_with_the_choices() {
         let levels = "off, minimal, low, medium, high, xhigh";
-        assert_eq!(told("/t 7"), says(&format!("\"7\" is not a thinking level: choose one of {levels}.")));
-        assert_eq!(told("/v high"), says("\"high\" is not a verbose level: choose one of off, on, full."));
+        assert_eq!(execute("/t 7"), only_reply(&format!("\"7\" is not a thinking level: choose one of {levels}.")));
+        assert_eq!(execute("/v high"), only_reply("\"high\" is not a verbose level: choose one of off, on, full."));
         assert_eq!(
-            told("/reason on and\non"),
-            says("\"on and on\" is not a reasoning level: choose one of off, on, stream.")
+            execute("/reason on and\non"),
+            only_reply("\"on and on\" is not a reasoning level: choose one of off, on, stream.")
         );
     }
 
     #[test]
-    fn a_model_is_kept_with_its_provider() {
-        let kept = |provider: Value, model: Value, reply: &str| {
+    fn a_model_is_stored_with_its_provider() {
+        let stored = |provider: Value, model: Value, reply: &str| {
             (json!({"providerOverride": provider, "modelOverride": model}), reply.to_owned())
         };
-        let chosen = kept(json!("openai"), json!("gpt/x"), "Model: openai/gpt/x, from the next run on");
-        assert_eq!(told("/model openai/gpt/x"), chosen);
-        let cleared = kept(Value::Null, Value::Null, "Model: default, from the next run on");
-        assert_eq!(told("/model: default"), cleared);
-        let scene = Scene { models: vec!["openai/gpt/x".to_owned(), "a/b".to_owned()], ..scene() };
-        assert_eq!(scene.told("/model OpenAI/GPT/x"), chosen);
+        let chosen = stored(json!("openai"), json!("gpt/x"), "Model: openai/gpt/x, from the next run on");
+        assert_eq!(execute("/model openai/gpt/x"), chosen);
+        let cleared = stored(Value::Null, Value::Null, "Model: default, from the next run on");
+        assert_eq!(execute("/model: default"), cleared);
+        let session = TestSession { models: vec!["openai/gpt/x".to_owned(), "a/b".to_owned()], ..session() };
+        assert_eq!(session.execute("/model OpenAI/GPT/x"), chosen);
     }
 
     #[test]
-    fn a_model_that_is_none_is_named_with_the_choices() {
+    fn an_unknown_model_is_rejected_with_the_choices() {
         for name in ["big", "a/", "/b", "a/b c"] {
             let reply = format!("\"{name}\" is not an available model: write it as provider/model.");
-            assert_eq!(told(&format!("/model {name}")), says(&reply));
+            assert_eq!(execute(&format!("/model {name}")), only_reply(&reply));
         }
         assert_eq!(
-            told("/model"),
-            says("Model: anthropic/opus\nTo change it, write it as provider/model, or default.")
+            execute("/model"),
+            only_reply("Model: anthropic/opus\nTo change it, write it as provider/model, or default.")
         );
-        let scene = Scene { models: vec!["openai/gpt".to_owned(), "a/b".to_owned()], ..scene() };
-        assert_eq!(scene.told("/model c/d"), says("\"c/d\" is not an available model: choose one of openai/gpt, a/b."));
+        let session = TestSession { models: vec!["openai/gpt".to_owned(), "a/b".to_owned()], ..session() };
         assert_eq!(
-            scene.told("/model"),
-            says("Model: anthropic/opus\nTo change it, choose one of openai/gpt, a/b, or default.")
+            session.execute("/model c/d"),
+            only_reply("\"c/d\" is not an available model: choose one of openai/gpt, a/b.")
+        );
+        assert_eq!(
+            session.execute("/model"),
+            only_reply("Model: anthropic/opus\nTo change it, choose one of openai/gpt, a/b, or default.")
         );
     }
 }

@@ -188,10 +188,10 @@ impl Command {
     pub fn needs_admin(&self) -> bool {
         match self {
             Self::NewTranscript { .. } | Self::NewTranscriptWith(_) | Self::Compact(_) | Self::Plugin(..) => true,
-            Self::Queue(order) => order.is_change(),
+            Self::Queue(command) => command.is_change(),
             Self::Level(LevelSetting::Thinking, _) => false,
-            Self::Level(LevelSetting::Verbose | LevelSetting::Reasoning | LevelSetting::Usage, word)
-            | Self::Model(word) => !word.trim().is_empty(),
+            Self::Level(LevelSetting::Verbose | LevelSetting::Reasoning | LevelSetting::Usage, value)
+            | Self::Model(value) => !value.trim().is_empty(),
             Self::Stop(_) | Self::Context(_) | Self::Approve(_) | Self::Status | Self::Help => false,
         }
     }
@@ -216,7 +216,7 @@ impl Command {
 
     /// Returns the changes and the reply; `None` for commands that need more than a new record: a new transcript, a
     /// stop, or access to the store or the approvals.
-    pub fn change(&self, facts: &StatusInput<'_>) -> Option<CommandResult> {
+    pub fn change(&self, input: &StatusInput<'_>) -> Option<CommandResult> {
         match self {
             Self::NewTranscript { .. }
             | Self::NewTranscriptWith(_)
@@ -225,11 +225,11 @@ impl Command {
             | Self::Context(_)
             | Self::Plugin(..)
             | Self::Approve(_) => None,
-            Self::Queue(order) => Some(order.change(facts)),
-            Self::Level(level, word) => Some(level.change(word, facts)),
-            Self::Model(name) => Some(levels::change_model(name, facts)),
-            Self::Status => Some(CommandResult::reply_only(help::status(facts))),
-            Self::Help => Some(CommandResult::reply_only(help::help(facts.triggers))),
+            Self::Queue(command) => Some(command.change(input)),
+            Self::Level(level, value) => Some(level.change(value, input)),
+            Self::Model(name) => Some(levels::change_model(name, input)),
+            Self::Status => Some(CommandResult::reply_only(help::status(input))),
+            Self::Help => Some(CommandResult::reply_only(help::help(input.triggers))),
         }
     }
 }
@@ -250,7 +250,7 @@ pub struct ParsedMessage {
 pub fn parse(text: &str, triggers: &Triggers) -> ParsedMessage {
     let (command, inline, text) = match parse_command(text, triggers) {
         Some(command) => {
-            let left = match &command {
+            let remaining = match &command {
                 Command::NewTranscriptWith(rest) => rest.clone(),
                 Command::Stop(StopForm::Word) => text.to_owned(),
                 Command::NewTranscript { .. }
@@ -265,10 +265,12 @@ pub fn parse(text: &str, triggers: &Triggers) -> ParsedMessage {
                 | Command::Status
                 | Command::Help => String::new(),
             };
-            (Some(command), InlineQueue::Nothing, left)
+            (Some(command), InlineQueue::Nothing, remaining)
         }
         None => match directive::find(text) {
-            Some(QueueDirective::Alone(order)) => (Some(Command::Queue(order)), InlineQueue::Nothing, String::new()),
+            Some(QueueDirective::Alone(queue_command)) => {
+                (Some(Command::Queue(queue_command)), InlineQueue::Nothing, String::new())
+            }
             Some(QueueDirective::Within(inline, rest)) => (None, inline, rest),
             None => (None, InlineQueue::Nothing, text.to_owned()),
         },
@@ -281,11 +283,11 @@ fn parse_command(text: &str, triggers: &Triggers) -> Option<Command> {
     if let Some(stop) = StopForm::parse(text) {
         return Some(Command::Stop(stop));
     }
-    if let Some(begin) = triggers.parse(text) {
-        return Some(begin);
+    if let Some(command) = triggers.parse(text) {
+        return Some(command);
     }
-    if let Some((level, word)) = LevelSetting::parse(text) {
-        return Some(Command::Level(level, word.to_owned()));
+    if let Some((level, value)) = LevelSetting::parse(text) {
+        return Some(Command::Level(level, value.to_owned()));
     }
     let text = text.trim();
     if let Some(name) = command_arguments(text, "/model") {
@@ -294,8 +296,8 @@ fn parse_command(text: &str, triggers: &Triggers) -> Option<Command> {
     if let Some(focus) = command_arguments(text, "/compact") {
         return Some(Command::Compact(Some(focus.trim().to_owned()).filter(|focus| !focus.is_empty())));
     }
-    if let Some(ask) = command_arguments(text, "/context").and_then(ContextDetail::parse) {
-        return Some(Command::Context(ask));
+    if let Some(detail) = command_arguments(text, "/context").and_then(ContextDetail::parse) {
+        return Some(Command::Context(detail));
     }
     if let Some(approve) = ApproveCommand::parse(text) {
         return Some(Command::Approve(approve));
@@ -316,10 +318,10 @@ fn command_arguments<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns the text after a lower-case word, which is matched in any case.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
-    let (mut rest, mut wanted) = (text.chars(), word.chars().peekable());
-    while wanted.peek().is_some() {
-        for letter in rest.next()?.to_lowercase() {
-            if wanted.next() != Some(letter) {
+    let (mut rest, mut expected) = (text.chars(), word.chars().peekable());
+    while expected.peek().is_some() {
+        for c in rest.next()?.to_lowercase() {
+            if expected.next() != Some(c) {
                 return None;
             }
         }
@@ -331,22 +333,22 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 const MAX_QUOTED: usize = 40;
 
 /// Quotes user text in a reply: one line, limited length.
-fn quoted(words: &str) -> String {
-    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => format!("\"{}…\"", words[..end].trim_end()),
-        None => format!("\"{words}\""),
+fn quoted(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("\"{}…\"", text[..end].trim_end()),
+        None => format!("\"{text}\""),
     }
 }
 
 /// Builds an assistant message that Homard itself writes: no model, no cost.
-pub(crate) fn homard_message(text: &str, at: u64) -> Assistant {
+pub(crate) fn homard_message(text: &str, timestamp: u64) -> Assistant {
     Assistant {
         content: vec![Block::text(text)],
         api: OWN_API.to_owned(),
         provider: "homard".to_owned(),
         model: "command".to_owned(),
-        timestamp: at,
+        timestamp,
         ..Assistant::default()
     }
 }
@@ -365,7 +367,7 @@ mod tests {
     };
 
     /// A session to run commands in.
-    pub(super) struct Scene {
+    pub(super) struct TestSession {
         pub(super) key: SessionKey,
         pub(super) record: Record,
         pub(super) run: RunId,
@@ -374,7 +376,7 @@ mod tests {
         pub(super) triggers: Triggers,
     }
 
-    impl Scene {
+    impl TestSession {
         pub(super) fn new(mut record: Value) -> Self {
             record["sessionId"] = "s-1".into();
             Self {
@@ -387,7 +389,7 @@ mod tests {
             }
         }
 
-        pub(super) fn facts(&self) -> StatusInput<'_> {
+        pub(super) fn status_input(&self) -> StatusInput<'_> {
             StatusInput {
                 version: "1.2.3",
                 model: "anthropic/opus",
@@ -406,14 +408,14 @@ mod tests {
         }
 
         /// Returns the changes and the reply of a text.
-        pub(super) fn told(&self, text: &str) -> (Value, String) {
+        pub(super) fn execute(&self, text: &str) -> (Value, String) {
             let command = parse(text, &self.triggers).command.unwrap();
-            let change = command.change(&self.facts()).unwrap();
+            let change = command.change(&self.status_input()).unwrap();
             (change.changes().into(), change.reply)
         }
     }
 
-    fn read(text: &str) -> ParsedMessage {
+    fn parse_text(text: &str) -> ParsedMessage {
         parse(text, &Triggers::default())
     }
 
@@ -426,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_has_its_commands() {
+    fn commands_of_every_family_are_parsed() {
         for (text, expected) in [
             ("/new", Command::NewTranscript { answer: "New session started." }),
             (" /Stop ", Command::Stop(StopForm::Slash)),
@@ -446,18 +448,18 @@ mod tests {
             ("/help", Command::Help),
             ("/Commands ", Command::Help),
         ] {
-            assert_eq!(read(text), command(expected, ""), "{text:?}");
+            assert_eq!(parse_text(text), command(expected, ""), "{text:?}");
         }
     }
 
     #[test]
-    fn what_a_command_leaves_is_for_the_model() {
-        assert_eq!(read("/new  Hi  /t"), command(Command::NewTranscriptWith("Hi  /t".to_owned()), "Hi  /t"));
-        assert_eq!(read(" wait "), command(Command::Stop(StopForm::Word), " wait "));
+    fn text_after_a_command_goes_to_the_model() {
+        assert_eq!(parse_text("/new  Hi  /t"), command(Command::NewTranscriptWith("Hi  /t".to_owned()), "Hi  /t"));
+        assert_eq!(parse_text(" wait "), command(Command::Stop(StopForm::Word), " wait "));
     }
 
     #[test]
-    fn what_is_no_command_reaches_the_model_as_it_was_written() {
+    fn other_text_reaches_the_model_unchanged() {
         for text in [
             "/deploy now",
             "  /deploy\tnow \n",
@@ -472,7 +474,7 @@ mod tests {
             "what does /queue do?",
             "",
         ] {
-            assert_eq!(read(text), untouched(text));
+            assert_eq!(parse_text(text), untouched(text));
         }
     }
 
@@ -483,18 +485,19 @@ mod tests {
     }
 
     #[test]
-    fn answers_repeat_few_words_on_one_line() {
+    fn quoted_user_text_is_short_and_on_one_line() {
         assert_eq!(quoted("a \n b"), "\"a b\"");
         assert_eq!(quoted(&"é".repeat(40)), format!("\"{}\"", "é".repeat(40)));
         assert_eq!(quoted(&"é".repeat(41)), format!("\"{}…\"", "é".repeat(40)));
     }
 
     #[test]
-    fn the_message_counts_before_its_session() {
+    fn inline_queue_settings_override_the_session() {
         let session =
             QueueOverrides { mode: Some(QueueMode::Collect), drop: Some(DropPolicy::New), ..QueueOverrides::default() };
         let config = QueueOverrides { cap: Some(3), ..QueueOverrides::default() };
-        let settings = |text| read(text).inline.settings(&session, &QueueOverrides::default(), &config).to_string();
+        let settings =
+            |text| parse_text(text).inline.settings(&session, &QueueOverrides::default(), &config).to_string();
         assert_eq!(settings("hello"), "collect debounce:500ms cap:3 drop:new");
         assert_eq!(settings("hello /queue abort cap=7"), "interrupt debounce:500ms cap:7 drop:new");
         assert_eq!(settings("/queue reset hello"), "steer debounce:500ms cap:3 drop:summarize");
@@ -536,8 +539,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_a_directive_is_ever_taken_out_of_a_text(text in near_commands()) {
-            let parsed = read(&text);
+        fn only_directives_are_removed_from_a_text(text in near_commands()) {
+            let parsed = parse_text(&text);
             let mut words = text.split_whitespace();
             prop_assert!(parsed.text.split_whitespace().all(|word| words.any(|other| other == word)), "{parsed:?}");
             if parsed.command.is_none() && parsed.inline == InlineQueue::Nothing {
@@ -546,10 +549,10 @@ mod tests {
         }
 
         #[test]
-        fn a_text_without_a_slash_is_left_alone(text in "[^/]*") {
-            let left = read(&text);
-            prop_assert_eq!(&left.text, &text);
-            prop_assert_eq!(left.command, StopForm::parse(&text).map(Command::Stop));
+        fn a_text_without_a_slash_is_unchanged(text in "[^/]*") {
+            let parsed = parse_text(&text);
+            prop_assert_eq!(&parsed.text, &text);
+            prop_assert_eq!(parsed.command, StopForm::parse(&text).map(Command::Stop));
         }
     }
 }

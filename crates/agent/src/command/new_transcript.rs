@@ -22,9 +22,9 @@ impl Triggers {
     /// Parses a text: a trigger alone, or a trigger, whitespace and the first message.
     pub fn parse(&self, text: &str) -> Option<Command> {
         let text = text.trim();
-        let begun = self.0.iter().filter_map(|word| Some((word.as_str(), strip_word(text, word)?)));
+        let candidates = self.0.iter().filter_map(|word| Some((word.as_str(), strip_word(text, word)?)));
         let (word, rest) =
-            begun.into_iter().find(|(_, rest)| rest.is_empty() || rest.starts_with(char::is_whitespace))?;
+            candidates.into_iter().find(|(_, rest)| rest.is_empty() || rest.starts_with(char::is_whitespace))?;
         Some(match (word, rest.trim_start()) {
             ("/reset", "") => Command::NewTranscript { answer: "Session reset." },
             (_, "") => Command::NewTranscript { answer: "New session started." },
@@ -52,7 +52,7 @@ mod tests {
     const RESET: Option<Command> = Some(Command::NewTranscript { answer: "Session reset." });
 
     #[test]
-    fn a_trigger_is_read_in_any_case_and_the_rest_keeps_its_own() {
+    fn triggers_match_in_any_case_and_keep_the_rest() {
         let parse = |text| Triggers::default().parse(text);
         assert_eq!(parse("/NEW hello There"), with("hello There"));
         assert_eq!(parse(" /new "), NEW);
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_for_the_model() {
+    fn text_without_a_trigger_is_not_a_command() {
         for text in ["/newer", "/new-york", "new", "say /new", "/ne", "//new", "", "/resetting all", "/help"] {
             assert_eq!(Triggers::default().parse(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn triggers_can_be_chosen() {
+    fn triggers_are_configurable() {
         let triggers = Triggers::new(["Von Vorn", " ", "ÉTOILE"]);
         assert_eq!(triggers.parse("von vorn Bitte"), with("Bitte"));
         assert_eq!(triggers.parse("étoile"), NEW);
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_follows_a_trigger_is_kept_as_it_is(word in "/[a-zA-Zİß]{1,6}", rest in "\\PC{0,30}") {
+        fn text_after_a_trigger_is_unchanged(word in "/[a-zA-Zİß]{1,6}", rest in "\\PC{0,30}") {
             let rest = rest.trim();
             let expected = if rest.is_empty() { NEW } else { with(rest) };
             prop_assume!(word.to_lowercase() != "/reset");
@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange_to_parse(words in proptest::collection::vec("\\PC{0,6}", 0..3), text in "\\PC{0,30}") {
+        fn any_text_can_be_parsed(words in proptest::collection::vec("\\PC{0,6}", 0..3), text in "\\PC{0,30}") {
             if let Some(Command::NewTranscriptWith(rest)) = Triggers::new(words).parse(&text) {
                 prop_assert!(text.trim().ends_with(&rest));
             }

@@ -30,8 +30,8 @@ impl QueueMode {
     pub const ALL: [Self; 5] = [Self::Steer, Self::Followup, Self::Collect, Self::SteerBacklog, Self::Interrupt];
 
     /// Parses a mode or one of its aliases, in any case.
-    pub fn parse(word: &str) -> Option<Self> {
-        Some(match word.trim().to_lowercase().as_str() {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name.trim().to_lowercase().as_str() {
             "steer" | "steering" | "queue" | "queued" => Self::Steer,
             "followup" | "followups" | "follow-up" | "follow-ups" => Self::Followup,
             "collect" | "coalesce" => Self::Collect,
@@ -69,8 +69,8 @@ impl DropPolicy {
     pub const ALL: [Self; 3] = [Self::Old, Self::New, Self::Summarize];
 
     /// Parses a rule or one of its aliases, in any case.
-    pub fn parse(word: &str) -> Option<Self> {
-        Some(match word.trim().to_lowercase().as_str() {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name.trim().to_lowercase().as_str() {
             "old" | "oldest" => Self::Old,
             "new" | "newest" => Self::New,
             "summarize" | "summary" => Self::Summarize,
@@ -129,12 +129,12 @@ pub fn resolve(
     config: &QueueOverrides,
 ) -> QueueSettings {
     let QueueOverrides { mode, debounce, cap, drop } = inline.or(session).or(channel).or(config);
-    let standard = QueueSettings::default();
+    let defaults = QueueSettings::default();
     QueueSettings {
-        mode: mode.unwrap_or(standard.mode),
-        debounce: debounce.unwrap_or(standard.debounce).min(MAX_DEBOUNCE),
-        cap: cap.unwrap_or(standard.cap).max(1),
-        drop: drop.unwrap_or(standard.drop),
+        mode: mode.unwrap_or(defaults.mode),
+        debounce: debounce.unwrap_or(defaults.debounce).min(MAX_DEBOUNCE),
+        cap: cap.unwrap_or(defaults.cap).max(1),
+        drop: drop.unwrap_or(defaults.drop),
     }
 }
 
@@ -172,14 +172,14 @@ impl QueueOverrides {
 impl From<&Record> for QueueOverrides {
     /// Reads the settings of a session. Invalid values are ignored.
     fn from(record: &Record) -> Self {
-        let word = |name| record.extra.get(name).and_then(Value::as_str);
+        let text = |name| record.extra.get(name).and_then(Value::as_str);
         let number = |name| record.extra.get(name).and_then(Value::as_f64);
         Self {
-            mode: word(MODE).and_then(QueueMode::parse),
+            mode: text(MODE).and_then(QueueMode::parse),
             // Float casts saturate, so the result is never negative.
             debounce: number(DEBOUNCE).map(|ms| Duration::from_millis(ms as u64).min(MAX_DEBOUNCE)),
             cap: number(CAP).map(|cap| cap as usize),
-            drop: word(DROP).and_then(DropPolicy::parse),
+            drop: text(DROP).and_then(DropPolicy::parse),
         }
     }
 }
@@ -187,13 +187,13 @@ impl From<&Record> for QueueOverrides {
 impl fmt::Display for QueueOverrides {
     /// Formats the arguments of `/queue`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = [
+        let arguments = [
             self.mode.map(|mode| mode.name().to_owned()),
             self.debounce.map(|debounce| format!("debounce:{}ms", debounce.as_millis())),
             self.cap.map(|cap| format!("cap:{cap}")),
             self.drop.map(|drop| format!("drop:{}", drop.name())),
         ];
-        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        f.write_str(&arguments.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -230,16 +230,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_mode_has_many_names() {
-        for (mode, words) in [
+    fn queue_modes_have_aliases() {
+        for (mode, names) in [
             (QueueMode::Steer, "steer steering queue queued STEER"),
             (QueueMode::Followup, "followup followups follow-up follow-ups"),
             (QueueMode::Collect, "collect coalesce Collect"),
             (QueueMode::SteerBacklog, "steer-backlog steer+backlog steer_backlog"),
             (QueueMode::Interrupt, "interrupt interrupts abort"),
         ] {
-            for word in words.split(' ') {
-                assert_eq!(QueueMode::parse(word), Some(mode), "{word}");
+            for name in names.split(' ') {
+                assert_eq!(QueueMode::parse(name), Some(mode), "{name}");
             }
             assert_eq!(QueueMode::parse(mode.name()), Some(mode));
         }
@@ -247,7 +247,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_drop_rule_has_two_names() {
+    fn drop_policies_have_aliases() {
         let words = ["old", "oldest", "new", "Newest", "summarize", "summary", "none"];
         let rules = [Some(DropPolicy::Old), Some(DropPolicy::New), Some(DropPolicy::Summarize)];
         let expected: Vec<_> = rules.into_iter().flat_map(|rule| [rule, rule]).chain([None]).collect();
@@ -255,7 +255,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_nearest_voice_counts_for_each_setting_by_itself() {
+    fn each_setting_comes_from_the_most_specific_source() {
         let none = QueueOverrides::default();
         let inline = QueueOverrides { mode: Some(QueueMode::Interrupt), ..none };
         let session = QueueOverrides { mode: Some(QueueMode::Collect), cap: Some(0), ..none };
@@ -280,7 +280,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_openclaw_writes_it() {
+    fn records_of_openclaw_are_parsed() {
         let read = |fields| QueueOverrides::from(&record(fields));
         assert_eq!(
             read(json!({"queueMode": "queue", "queueDebounceMs": 12.7, "queueCap": 2.9, "queueDrop": "oldest"})),
@@ -300,10 +300,10 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_a_record_keeps_is_what_was_asked_for(asked in overrides()) {
+        fn overrides_round_trip_through_a_record(expected in overrides()) {
             let fields: serde_json::Map<_, _> =
-                asked.fields().into_iter().map(|(name, value)| (name.to_owned(), value.unwrap())).collect();
-            prop_assert_eq!(QueueOverrides::from(&record(fields.into())), asked);
+                expected.fields().into_iter().map(|(name, value)| (name.to_owned(), value.unwrap())).collect();
+            prop_assert_eq!(QueueOverrides::from(&record(fields.into())), expected);
         }
     }
 }

@@ -21,33 +21,34 @@ pub(crate) struct MessageAttachments {
 impl MessageAttachments {
     /// Returns the skill that a text of the owner invokes.
     pub(crate) fn skill(kit: &SkillKit, text: &str) -> Self {
-        let Some(called) = kit.invoked(text) else { return Self::default() };
-        match &called.dispatch {
+        let Some(invocation) = kit.invoked(text) else { return Self::default() };
+        match &invocation.dispatch {
             Some(ToolDispatch { tool }) => {
-                let arguments =
-                    json!({"command": called.args, "commandName": called.command, "skillName": called.skill});
+                let arguments = json!({
+                    "command": invocation.args, "commandName": invocation.command, "skillName": invocation.skill,
+                });
                 Self { dispatch: Some((tool.clone(), arguments)), ..Self::default() }
             }
-            None => Self { notes: vec![homard_skills::rewrite(&called)], ..Self::default() },
+            None => Self { notes: vec![homard_skills::rewrite(&invocation)], ..Self::default() },
         }
     }
 
     /// Loads the pictures that a text names, for a model with vision. Failures are logged.
     pub(crate) async fn add_pictures(&mut self, profile: &Profile, text: &str) {
         let Some(pictures) = &profile.prompt.pictures else { return };
-        let named = find(text);
-        if named.is_empty() {
+        let names = find(text);
+        if names.is_empty() {
             return;
         }
-        let place = ImageRoot {
+        let root = ImageRoot {
             root: profile.workdir.clone(),
             home: pictures.home.clone(),
             beneath_only: pictures.is_confined,
         };
-        let looking =
-            tokio::task::spawn_blocking(move || named.iter().filter_map(|name| load_picture(name, &place)).collect());
-        match looking.await {
-            Ok(found) => self.pictures = found,
+        let load_task =
+            tokio::task::spawn_blocking(move || names.iter().filter_map(|name| load_picture(name, &root)).collect());
+        match load_task.await {
+            Ok(images) => self.pictures = images,
             Err(error) => tracing::error!(%error, "failed to load images"),
         }
     }
@@ -70,8 +71,8 @@ impl MessageAttachments {
     }
 }
 
-fn load_picture(name: &str, place: &ImageRoot) -> Option<Block> {
-    match load(name, place) {
+fn load_picture(name: &str, root: &ImageRoot) -> Option<Block> {
+    match load(name, root) {
         Ok(picture) => Some(picture.into_block()),
         Err(error) => {
             tracing::warn!(picture = name, why = %error, "failed to load an image named in a message");

@@ -70,7 +70,7 @@ struct StoredCommand {
 /// A change to a session's background commands.
 #[derive(Debug, Clone)]
 pub(crate) enum CommandChange {
-    /// Adds a command that was started, or has ended already if there is a report, which then replaces its entry.
+    /// Adds a command that was started. With a report it has ended already, and its earlier entry is replaced.
     Add { id: String, command: String, origin: CommandOrigin, report: Option<String> },
     /// Sets the report of a command. No change if it has one.
     Report { id: String, report: String },
@@ -107,8 +107,8 @@ impl CommandChange {
             // The last match: every process numbers its commands from the start, so an earlier one may have the same
             // id.
             Self::Remove(id) => {
-                if let Some(at) = commands.iter().rposition(|command| command.id == *id) {
-                    commands.remove(at);
+                if let Some(index) = commands.iter().rposition(|command| command.id == *id) {
+                    commands.remove(index);
                 }
             }
             Self::Interrupt => {
@@ -156,15 +156,15 @@ pub(crate) fn pending_reports(record: &Record) -> Option<(CommandOrigin, Vec<Str
 }
 
 /// Removes reports from a record: those of one origin, or all.
-pub(crate) fn take_reports(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<String> {
-    let (taken, left): (Vec<_>, Vec<_>) = read(record)
+pub(crate) fn take_reports(record: &mut Record, only_origin: Option<&CommandOrigin>) -> Vec<String> {
+    let (reported, remaining): (Vec<_>, Vec<_>) = read(record)
         .into_iter()
-        .partition(|command| command.report.is_some() && of.is_none_or(|origin| *origin == command.origin));
-    if taken.is_empty() {
+        .partition(|command| command.report.is_some() && only_origin.is_none_or(|origin| *origin == command.origin));
+    if reported.is_empty() {
         return Vec::new();
     }
-    write(record, &left);
-    taken.into_iter().filter_map(|command| Some(format!("{EVENT}{}", command.report?))).collect()
+    write(record, &remaining);
+    reported.into_iter().filter_map(|command| Some(format!("{EVENT}{}", command.report?))).collect()
 }
 
 #[cfg(test)]
@@ -196,8 +196,8 @@ mod tests {
         let mut record =
             changed(&[add("a", "1"), add("b", "1"), add("c", "2"), add("d", "1"), report("b"), report("a")]);
         assert_eq!(pending_reports(&record), Some((origin("1"), vec!["a".to_owned(), "b".to_owned()])));
-        let told = take_reports(&mut record, Some(&origin("1")));
-        assert_eq!(told, ["System event: a is done", "System event: b is done"]);
+        let reports = take_reports(&mut record, Some(&origin("1")));
+        assert_eq!(reports, ["System event: a is done", "System event: b is done"]);
         assert_eq!((pending_reports(&record), has_commands(&record)), (None, true));
         record = report("c").apply(&record).unwrap();
         assert_eq!(take_reports(&mut record, Some(&origin("1"))), Vec::<String>::new());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_takes_the_place_of_the_command_that_it_is_about() {
+    fn a_report_replaces_the_entry_of_its_command() {
         let CommandChange::Add { id, command, origin, .. } = add("a", "1") else { unreachable!() };
         let report = CommandChange::Add { id, command, origin, report: Some("a is done".to_owned()) };
         for changes in [vec![report.clone()], vec![add("a", "1"), report]] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_read_is_not_reported() {
+    fn a_command_whose_result_was_read_is_not_reported() {
         let record = changed(&[add("a", "1"), CommandChange::Remove("a".to_owned())]);
         assert_eq!(record.extra.get(COMMANDS_FIELD), None);
         assert_eq!(report("a").apply(&record), None);
@@ -229,21 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_when_the_process_ended_was_interrupted() {
+    fn commands_running_at_shutdown_are_reported_as_interrupted() {
         let mut record = changed(&[add("a", "1"), add("b", "1"), report("b"), CommandChange::Interrupt]);
-        let told = take_reports(&mut record, None);
+        let reports = take_reports(&mut record, None);
         let interrupted =
             "System event: Command was interrupted, because the gateway stopped while it ran (session a): make a";
-        assert_eq!(told, [interrupted, "System event: b is done"]);
+        assert_eq!(reports, [interrupted, "System event: b is done"]);
         assert_eq!(CommandChange::Interrupt.apply(&record), None);
     }
 
     #[test]
-    fn a_record_does_not_grow_without_end() {
+    fn the_number_of_commands_in_a_record_is_limited() {
         let many: Vec<_> =
             (0..MAX_COMMANDS + 9).flat_map(|n| [add(&n.to_string(), "1"), report(&n.to_string())]).collect();
         let mut record = changed(&many);
-        let told = take_reports(&mut record, None);
-        assert_eq!((told.len(), told[0].as_str()), (MAX_COMMANDS, "System event: 9 is done"));
+        let reports = take_reports(&mut record, None);
+        assert_eq!((reports.len(), reports[0].as_str()), (MAX_COMMANDS, "System event: 9 is done"));
     }
 }

@@ -48,16 +48,16 @@ pub(crate) fn too_small(spec: &ModelSpec) -> Error {
 }
 
 /// Returns the error for a request that cannot fit; `None` if it may.
-pub(crate) fn overflow(spec: &ModelSpec, overhead: u64, said: MeasuredHistory<'_>) -> Option<Error> {
-    let weight = measure(spec, overhead, said);
+pub(crate) fn overflow(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> Option<Error> {
+    let size = measure(spec, overhead, history);
     let window = spec.context_window;
     // An estimate may be too high, a provider's count is not: a request that might fit is not rejected.
-    let least = weight.counted + weight.estimated * 3 / 4;
-    (window > 0 && least > window).then(|| {
+    let min_tokens = size.counted + size.estimated * 3 / 4;
+    (window > 0 && min_tokens > window).then(|| {
         let text = format!(
             "the conversation has about {} tokens, but {}/{} has a context window of {window}; start a new session \
              with /new, or choose a model with a larger context window",
-            weight.tokens(),
+            size.tokens(),
             spec.provider,
             spec.model
         );
@@ -81,11 +81,11 @@ pub(crate) struct MeasuredHistory<'a> {
 impl MeasuredHistory<'_> {
     /// Returns the estimated tokens of the messages from this index on.
     fn estimate(&self, from: usize) -> u64 {
-        let weight = |(at, message): (usize, &Arc<Message>)| match self.estimates.get(at) {
-            Some(weight) => *weight.get_or_init(|| tokens::of_message(message)),
+        let message_tokens = |(index, message): (usize, &Arc<Message>)| match self.estimates.get(index) {
+            Some(cached) => *cached.get_or_init(|| tokens::of_message(message)),
             None => tokens::of_message(message),
         };
-        self.messages.iter().enumerate().skip(from).map(weight).sum()
+        self.messages.iter().enumerate().skip(from).map(message_tokens).sum()
     }
 }
 
@@ -108,21 +108,21 @@ impl RequestSize {
 
 /// Measures a request: the usage that this model reported with its last answer, plus an estimate of the rest. Usage
 /// reported before a compaction no longer applies. `overhead` is the size of system prompt and tools.
-pub(crate) fn measure(spec: &ModelSpec, overhead: u64, said: MeasuredHistory<'_>) -> RequestSize {
-    let MeasuredHistory { messages, kept: old, kept_tokens: known, .. } = said;
+pub(crate) fn measure(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> RequestSize {
+    let MeasuredHistory { messages, kept, kept_tokens, .. } = history;
     let counted = |message: &Arc<Message>| match &**message {
-        Message::Assistant(said) if spec.wrote(said) => {
-            let usage = &said.usage;
+        Message::Assistant(assistant) if spec.wrote(assistant) => {
+            let usage = &assistant.usage;
             Some(usage.input + usage.output + usage.cache_read + usage.cache_write).filter(|tokens| *tokens > 0)
         }
         Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
     };
-    let fresh = messages.iter().enumerate().skip(old).rev();
-    let last = fresh.into_iter().find_map(|(at, message)| Some((at, counted(message)?)));
-    match (last, known) {
-        (Some((at, counted)), _) => RequestSize { counted, estimated: said.estimate(at + 1) },
-        (None, Some(known)) => RequestSize { counted: 0, estimated: known + said.estimate(old) },
-        (None, None) => RequestSize { counted: 0, estimated: overhead + said.estimate(0) },
+    let recent = messages.iter().enumerate().skip(kept).rev();
+    let last = recent.into_iter().find_map(|(index, message)| Some((index, counted(message)?)));
+    match (last, kept_tokens) {
+        (Some((index, counted)), _) => RequestSize { counted, estimated: history.estimate(index + 1) },
+        (None, Some(kept_tokens)) => RequestSize { counted: 0, estimated: kept_tokens + history.estimate(kept) },
+        (None, None) => RequestSize { counted: 0, estimated: overhead + history.estimate(0) },
     }
 }
 
@@ -143,14 +143,14 @@ mod tests {
         }
     }
 
-    fn said(model: &str, input: u64) -> Arc<Message> {
+    fn assistant(model: &str, input: u64) -> Arc<Message> {
         let usage = json!({"input": input, "output": 10, "cacheRead": 5, "cacheWrite": 0, "totalTokens": 0});
-        let said =
+        let message =
             json!({"role": "assistant", "content": [], "api": "a", "provider": "p", "model": model, "usage": usage});
-        from_value(said).unwrap()
+        from_value(message).unwrap()
     }
 
-    fn asked(text: &str) -> Arc<Message> {
+    fn user(text: &str) -> Arc<Message> {
         Arc::new(Message::User(User::text(text, 0)))
     }
 
@@ -159,42 +159,42 @@ mod tests {
     }
 
     #[test]
-    fn a_window_below_the_least_is_refused_and_a_small_one_is_told() {
-        let judged = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| WindowFit::of(&spec(window)));
+    fn windows_are_classified_as_too_small_small_or_fine() {
+        let fits = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| WindowFit::of(&spec(window)));
         use WindowFit::{Fine, Small, TooSmall};
-        assert_eq!(judged, [Fine, TooSmall, Small, Small, Fine, Fine]);
+        assert_eq!(fits, [Fine, TooSmall, Small, Small, Fine, Fine]);
         let text = "p/m has a context window of 12000 tokens, but an agent needs 16000; choose another model, or \
                     correct its contextWindow in models.providers.p if that is wrong";
         assert_eq!(too_small(&spec(12_000)).message, text);
     }
 
     #[test]
-    fn what_the_same_model_counted_is_believed() {
-        let hi = asked("hi");
+    fn usage_reported_by_the_same_model_is_used() {
+        let hi = user("hi");
         let rest = tokens::of_message(&hi);
-        let weight = |messages: Vec<_>| measure(&spec(0), 0, fresh(&messages));
+        let size = |messages: Vec<_>| measure(&spec(0), 0, fresh(&messages));
         assert_eq!(
-            weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
+            size(vec![user(&"x".repeat(9_999)), assistant("m", 100), hi.clone()]),
             RequestSize { counted: 115, estimated: rest }
         );
         // Another model has another tokenizer.
-        let all = vec![hi.clone(), said("other", 100), hi];
-        assert_eq!(weight(all.clone()).counted, 0);
-        assert!(weight(all).estimated >= 2 * rest);
+        let all = vec![hi.clone(), assistant("other", 100), hi];
+        assert_eq!(size(all.clone()).counted, 0);
+        assert!(size(all).estimated >= 2 * rest);
         // Pitfall 80: usage reported before a compaction no longer applies.
-        let kept = [said("m", 90_000), asked("hi")];
-        let old = |known| measure(&spec(0), 7, MeasuredHistory { kept: 1, kept_tokens: known, ..fresh(&kept) });
-        assert_eq!(old(None), RequestSize { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
+        let kept = [assistant("m", 90_000), user("hi")];
+        let compacted = |known| measure(&spec(0), 7, MeasuredHistory { kept: 1, kept_tokens: known, ..fresh(&kept) });
+        assert_eq!(compacted(None), RequestSize { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
         // The size recorded by the compaction does.
-        assert_eq!(old(Some(400)), RequestSize { counted: 0, estimated: 400 + rest });
+        assert_eq!(compacted(Some(400)), RequestSize { counted: 0, estimated: 400 + rest });
     }
 
     #[test]
-    fn only_what_cannot_fit_is_turned_away() {
-        let said = [said("m", 19_000), asked(&"word ".repeat(4_000))];
-        assert_eq!(overflow(&spec(40_000), 0, fresh(&said)), None);
-        assert_eq!(overflow(&spec(0), 0, fresh(&said)), None);
-        let error = overflow(&spec(20_000), 0, fresh(&said)).unwrap();
+    fn only_requests_that_cannot_fit_are_rejected() {
+        let messages = [assistant("m", 19_000), user(&"word ".repeat(4_000))];
+        assert_eq!(overflow(&spec(40_000), 0, fresh(&messages)), None);
+        assert_eq!(overflow(&spec(0), 0, fresh(&messages)), None);
+        let error = overflow(&spec(20_000), 0, fresh(&messages)).unwrap();
         assert_eq!(error.kind, ErrorKind::Overflow);
         assert!(error.message.ends_with(
             "p/m has a context window of 20000; start a new session \

@@ -70,14 +70,14 @@ pub(crate) fn place_results(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     }
     let mut placed: Vec<Arc<Message>> = Vec::with_capacity(messages.len());
     for message in messages {
-        let Some((user, mut given)) = results_of(&message) else {
+        let Some((user, mut attached)) = results_of(&message) else {
             placed.push(message);
             continue;
         };
-        let before = given.results.len();
-        given.results.retain(|result| !replace_placeholder(&mut placed, result));
-        let is_answer = given.results.len() < before;
-        if let Some(rest) = without_results(user, given).filter(|rest| !is_answer || has_other_content(rest)) {
+        let count = attached.results.len();
+        attached.results.retain(|result| !replace_placeholder(&mut placed, result));
+        let has_placed = attached.results.len() < count;
+        if let Some(rest) = without_results(user, attached).filter(|rest| !has_placed || has_other_content(rest)) {
             placed.push(Arc::new(Message::User(rest)));
         }
     }
@@ -91,30 +91,30 @@ fn results_of(message: &Message) -> Option<(&User, AttachedResults)> {
 
 /// Replaces the placeholder result of a call. Returns true if there was one.
 fn replace_placeholder(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
-    let is_open = |open: &ToolResult| {
-        let status = open.details.as_ref().and_then(|details| details.get("status"));
-        open.tool_call_id.trim() == result.tool_call_id.trim() && status == Some(&json!("pending"))
+    let is_open = |pending: &ToolResult| {
+        let status = pending.details.as_ref().and_then(|details| details.get("status"));
+        pending.tool_call_id.trim() == result.tool_call_id.trim() && status == Some(&json!("pending"))
     };
     let found = placed.iter_mut().rev().find_map(|message| match &**message {
-        Message::ToolResult(open) if is_open(open) => {
+        Message::ToolResult(pending) if is_open(pending) => {
             let content = vec![Block::text(&result.text)];
-            Some((ToolResult { content, details: None, ..open.clone() }, message))
+            Some((ToolResult { content, details: None, ..pending.clone() }, message))
         }
         Message::ToolResult(_) | Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
     });
-    let Some((answered, place)) = found else { return false };
-    *place = Arc::new(Message::ToolResult(answered));
+    let Some((replaced, slot)) = found else { return false };
+    *slot = Arc::new(Message::ToolResult(replaced));
     true
 }
 
 /// Returns the message without the results that were placed.
-fn without_results(user: &User, left: AttachedResults) -> Option<User> {
-    let texts = left.results.into_iter().map(|result| result.told).chain([left.text]);
+fn without_results(user: &User, remaining: AttachedResults) -> Option<User> {
+    let texts = remaining.results.into_iter().map(|result| result.told).chain([remaining.text]);
     let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
     let mut rest = user.clone();
     let images = user.content.images().cloned().map(Block::Image);
-    let words = (!text.is_empty()).then(|| Block::text(text));
-    rest.content = Content::Blocks(words.into_iter().chain(images).collect());
+    let text_block = (!text.is_empty()).then(|| Block::text(text));
+    rest.content = Content::Blocks(text_block.into_iter().chain(images).collect());
     Some(rest)
 }
 
@@ -136,7 +136,7 @@ mod tests {
         Arc::new(Message::Assistant(Assistant { content, stop_reason: StopReason::ToolUse, ..Assistant::default() }))
     }
 
-    fn open(id: &str) -> Arc<Message> {
+    fn pending_result(id: &str) -> Arc<Message> {
         Arc::new(Message::ToolResult(placeholder_result(id, "weather", 1)))
     }
 
@@ -151,7 +151,7 @@ mod tests {
         Arc::new(Message::User(user))
     }
 
-    fn told(messages: Vec<Arc<Message>>) -> Vec<String> {
+    fn describe(messages: Vec<Arc<Message>>) -> Vec<String> {
         let line = |message: &Arc<Message>| match &**message {
             Message::User(user) => format!("user {}", user.content.text()),
             Message::Assistant(_) => "call".to_owned(),
@@ -164,16 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn a_result_stands_at_its_call() {
-        assert_eq!(told(vec![call("c1"), open("c1"), with_results(&["c1"], "")]), ["call", "result c1 18"]);
-        let both = told(vec![call("c1"), open("c1"), with_results(&["c1"], "And Rome?")]);
+    fn a_result_replaces_the_placeholder_of_its_call() {
+        assert_eq!(
+            describe(vec![call("c1"), pending_result("c1"), with_results(&["c1"], "")]),
+            ["call", "result c1 18"]
+        );
+        let both = describe(vec![call("c1"), pending_result("c1"), with_results(&["c1"], "And Rome?")]);
         assert_eq!(both, ["call", "result c1 18", "user And Rome?"]);
     }
 
     #[test]
-    fn a_result_without_its_call_is_told_in_words() {
-        assert_eq!(told(vec![with_results(&["c9"], "")]), ["user [Result of c9]\n18"]);
-        let twice = told(vec![call("c1"), open("c1"), with_results(&["c1"], ""), with_results(&["c1"], "")]);
+    fn a_result_without_its_call_becomes_text() {
+        assert_eq!(describe(vec![with_results(&["c9"], "")]), ["user [Result of c9]\n18"]);
+        let twice =
+            describe(vec![call("c1"), pending_result("c1"), with_results(&["c1"], ""), with_results(&["c1"], "")]);
         assert_eq!(twice, ["call", "result c1 18", "user [Result of c1]\n18"], "a call has one result");
     }
 }

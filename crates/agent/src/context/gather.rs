@@ -39,24 +39,24 @@ pub(crate) async fn gather(
     profile: &Profile,
     (origin, key): (&RunOrigin, &SessionKey),
     hooks: &Hooks,
-    (session, at): (Option<&SessionId>, u64),
+    (session, now): (Option<&SessionId>, u64),
 ) -> PromptFiles {
-    let setting = &profile.prompt;
-    let is_open = profile.may_read_workspace((origin, key));
-    let kit = if is_open { setting.skills.get() } else { Arc::default() };
-    let Some(workspace) = setting.workspace.clone() else { return PromptFiles { kit, ..PromptFiles::default() } };
-    let (reader, limits, is_without) = (setting.reader.clone(), setting.limits, setting.omits_files);
-    let audience = match is_open {
+    let config = &profile.prompt;
+    let may_read = profile.may_read_workspace((origin, key));
+    let kit = if may_read { config.skills.get() } else { Arc::default() };
+    let Some(workspace) = config.workspace.clone() else { return PromptFiles { kit, ..PromptFiles::default() } };
+    let (reader, limits, omits_files) = (config.reader.clone(), config.limits, config.omits_files);
+    let audience = match may_read {
         false => Audience::NonOwner,
         true if key.is_subagent() => Audience::Subagent,
         true => Audience::Main,
     };
-    let own = profile.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        own.make_workspace()?;
-        Ok(if is_without { Vec::new() } else { reader.pages(&workspace, audience, &limits) })
+    let owned_profile = profile.clone();
+    let read_task = tokio::task::spawn_blocking(move || {
+        owned_profile.make_workspace()?;
+        Ok(if omits_files { Vec::new() } else { reader.pages(&workspace, audience, &limits) })
     });
-    let pages = match reading.await {
+    let pages = match read_task.await {
         Ok(Ok(pages)) => pages,
         Ok(Err(refusal)) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
         Err(error) => {
@@ -64,7 +64,7 @@ pub(crate) async fn gather(
             Vec::new()
         }
     };
-    let mut pages = match run_bootstrap_hooks(hooks, pages, (profile, key), (session, at)).await {
+    let mut pages = match run_bootstrap_hooks(hooks, pages, (profile, key), (session, now)).await {
         Ok(pages) => pages,
         Err(refusal) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
     };
@@ -77,7 +77,7 @@ async fn run_bootstrap_hooks(
     hooks: &Hooks,
     pages: Vec<PromptPage>,
     (profile, key): (&Profile, &SessionKey),
-    (session, at): (Option<&SessionId>, u64),
+    (session, now): (Option<&SessionId>, u64),
 ) -> Result<Vec<PromptPage>, String> {
     if !hooks.has_listener("agent", "bootstrap") {
         return Ok(pages);
@@ -85,44 +85,44 @@ async fn run_bootstrap_hooks(
     let files: Vec<_> = pages.iter().map(file_of).collect();
     let context =
         json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
-    let mut signal = InternalEvent {
+    let mut event = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
         session_key: key.to_string(),
         context: context.as_object().cloned().unwrap_or_default(),
-        timestamp: at,
+        timestamp: now,
         messages: Vec::new(),
     };
-    signal.set_files(&files);
-    let Some(wanted) = hooks.emit_guarded(signal).await?.files() else {
+    event.set_files(&files);
+    let Some(wanted_files) = hooks.emit_guarded(event).await?.files() else {
         tracing::warn!(%key, "hook returned invalid prompt files; keeping the original ones");
         return Ok(pages);
     };
     let limits = &profile.prompt.limits;
-    let mut left = limits.total;
+    let mut remaining = limits.total;
     let (reader, known) = (profile.prompt.reader.clone(), files.clone());
     let allowed = tokio::task::spawn_blocking(move || {
         let is_allowed = |file: &BootstrapFile| known.contains(file) || may_load(&reader, file);
-        wanted.into_iter().filter(is_allowed).collect::<Vec<_>>()
+        wanted_files.into_iter().filter(is_allowed).collect::<Vec<_>>()
     });
-    let wanted = match allowed.await {
-        Ok(wanted) => wanted,
+    let wanted_files = match allowed.await {
+        Ok(wanted_files) => wanted_files,
         Err(error) => {
             tracing::error!(%key, %error, "failed to check the prompt files of hooks; the run continues without them");
             return Ok(pages);
         }
     };
     let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
-        Some(place) => pages[place].clone(),
+        Some(index) => pages[index].clone(),
         None => page_of(file.name, file.path, file.content.as_deref(), limits),
     };
     // Files added by hooks share the total limit of all files.
     let has_room = |page: &PromptPage| {
-        let had = left;
-        left = left.saturating_sub(page.chars);
-        had > 0
+        let before = remaining;
+        remaining = remaining.saturating_sub(page.chars);
+        before > 0
     };
-    Ok(wanted.into_iter().map(page).take_while(has_room).collect())
+    Ok(wanted_files.into_iter().map(page).take_while(has_room).collect())
 }
 
 /// True if a file added by a hook may go into the prompt: not if a running command may have written it.
@@ -169,14 +169,14 @@ impl PromptInput {
         record: &Record,
         (extra, route): (Option<&str>, &Route),
     ) -> Self {
-        let kept = record.extra.get("reasoningLevel").and_then(|level| level.as_str());
+        let stored = record.extra.get("reasoningLevel").and_then(|level| level.as_str());
         Self {
             profile: profile.clone(),
             key: key.clone(),
             files: PromptFiles::default(),
             extra: extra.map(str::to_owned),
             channel: route.channel.clone(),
-            reasoning: kept.unwrap_or(profile.levels(profile.spec()).reasoning).to_owned(),
+            reasoning: stored.unwrap_or(profile.levels(profile.spec()).reasoning).to_owned(),
         }
     }
 
@@ -199,12 +199,12 @@ impl PromptInput {
         spec: &ModelSpec,
         level: ReasoningLevel,
         tools: &[ToolSpec],
-        (session, at): (&SessionId, u64),
+        (session, now): (&SessionId, u64),
     ) -> ContextReport {
         let profile = &self.profile;
-        let about = ReportParams {
+        let params = ReportParams {
             source: ReportSource::Estimate,
-            at,
+            at: now,
             session,
             key: &self.key,
             model: (&spec.provider, &spec.model),
@@ -213,8 +213,8 @@ impl PromptInput {
             sandbox: profile.sandboxing.mode.name(),
             confines_commands: profile.confines_commands,
         };
-        let mut report =
-            self.with_context(spec, level, tools, |scene| ContextReport::of(scene, &prompt::render(scene), &about));
+        let mut report = self
+            .with_context(spec, level, tools, |context| ContextReport::of(context, &prompt::render(context), &params));
         report.tools.left_out = self.left_out(spec);
         report.shortened = self.shortened(spec, report.tools.left_out.len());
         report
@@ -231,9 +231,9 @@ impl PromptInput {
     fn left_out(&self, spec: &ModelSpec) -> Vec<String> {
         let owner = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
         let all = self.profile.tools_for((&owner, &self.key), spec);
-        let told = self.tool_specs(spec, &all);
-        let is_told = |name: &String| told.iter().any(|spec| spec.name == *name);
-        let mut names: Vec<_> = all.names().into_iter().filter(|name| !is_told(name)).collect();
+        let shown = self.tool_specs(spec, &all);
+        let is_shown = |name: &String| shown.iter().any(|spec| spec.name == *name);
+        let mut names: Vec<_> = all.names().into_iter().filter(|name| !is_shown(name)).collect();
         names.sort_by_key(|name| !name.contains("__"));
         names
     }
@@ -245,32 +245,37 @@ impl PromptInput {
         tools: &[ToolSpec],
         then: impl FnOnce(&PromptContext<'_>) -> T,
     ) -> T {
-        let Self { profile, key, files: found, .. } = self;
-        let setting = &profile.prompt;
+        let Self { profile, key, files, .. } = self;
+        let config = &profile.prompt;
         let name = |spec: &ModelSpec| format!("{}/{}", spec.provider, spec.model);
         let (model, default) = (name(spec), name(profile.spec()));
-        let (own, read) = (&profile.identity, &found.identity);
-        let either = |own: &'_ Option<String>, read: &'_ Option<String>| own.clone().or_else(|| read.clone());
-        let (called, emoji, theme) =
-            (either(&own.name, &read.name), either(&own.emoji, &read.emoji), either(&own.theme, &read.theme));
-        let zone = setting.zone.as_ref().and_then(|zone| zone.iana_name());
-        let machine = &setting.machine;
-        let (mode, wording) = choose_mode(setting, key, spec);
+        let (configured, from_files) = (&profile.identity, &files.identity);
+        let either = |configured: &'_ Option<String>, from_files: &'_ Option<String>| {
+            configured.clone().or_else(|| from_files.clone())
+        };
+        let (agent_name, emoji, theme) = (
+            either(&configured.name, &from_files.name),
+            either(&configured.emoji, &from_files.emoji),
+            either(&configured.theme, &from_files.theme),
+        );
+        let zone = config.zone.as_ref().and_then(|zone| zone.iana_name());
+        let machine = &config.machine;
+        let (mode, wording) = choose_mode(config, key, spec);
         then(&PromptContext {
             mode,
             wording,
             stable: StableInput {
                 identity: prompt_input::PromptIdentity {
                     display_name: profile.name.as_deref(),
-                    name: called.as_deref(),
+                    name: agent_name.as_deref(),
                     emoji: emoji.as_deref(),
                     theme: theme.as_deref(),
                 },
                 tools,
-                skills: &found.kit.block,
-                aliases: &setting.aliases,
+                skills: &files.kit.block,
+                aliases: &config.aliases,
                 workspace: &profile.workdir,
-                docs: setting.docs.as_deref(),
+                docs: config.docs.as_deref(),
                 sandbox: profile.sandbox.as_ref().map(|sandbox| prompt_input::PromptSandbox {
                     dir: &profile.workdir,
                     access: match sandbox.access {
@@ -284,10 +289,10 @@ impl PromptInput {
                 }),
                 owners: &[],
                 zone,
-                files: &found.pages,
+                files: &files.pages,
                 voice: None,
                 needs_tags: homard_model::uses_reasoning_tags(&spec.provider),
-                heartbeat: setting.heartbeat.as_deref(),
+                heartbeat: config.heartbeat.as_deref(),
             },
             turn: TurnInput {
                 extra: self.extra.as_deref(),
@@ -313,10 +318,10 @@ impl PromptInput {
 }
 
 /// Selects prompt mode and wording for a model.
-fn choose_mode(setting: &PromptConfig, key: &SessionKey, spec: &ModelSpec) -> (PromptMode, Wording) {
-    let usual = match setting.style {
+fn choose_mode(config: &PromptConfig, key: &SessionKey, spec: &ModelSpec) -> (PromptMode, Wording) {
+    let default_mode = match config.style {
         PromptStyle::Bare => PromptMode::None,
         PromptStyle::Auto | PromptStyle::Rich | PromptStyle::Lean => prompt_input::mode_of(key),
     };
-    (setting.mode.unwrap_or(usual), shortening::wording(setting.style, spec))
+    (config.mode.unwrap_or(default_mode), shortening::wording(config.style, spec))
 }

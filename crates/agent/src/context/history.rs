@@ -20,12 +20,13 @@ pub struct ChannelLimits {
 pub(crate) fn limit(limits: &HistoryLimits, key: &SessionKey) -> Option<usize> {
     let (channel, peer) = direct_chat(key.rest())?;
     let channel = limits.get(channel)?;
-    channel.peers.get(peer).copied().or(channel.direct).filter(|&most| most > 0)
+    channel.peers.get(peer).copied().or(channel.direct).filter(|&max| max > 0)
 }
 
 /// Parses the channel and the peer of a direct chat.
 fn direct_chat(rest: &str) -> Option<(&str, &str)> {
-    let chat = [":thread:", ":topic:"].iter().find_map(|mark| rest.rsplit_once(mark)).map_or(rest, |(chat, _)| chat);
+    let chat =
+        [":thread:", ":topic:"].iter().find_map(|marker| rest.rsplit_once(marker)).map_or(rest, |(chat, _)| chat);
     let is_kind = |word: &str| matches!(word, "direct" | "dm");
     let (channel, rest) = chat.split_once(':')?;
     let (first, peer) = rest.split_once(':')?;
@@ -37,10 +38,10 @@ fn direct_chat(rest: &str) -> Option<(&str, &str)> {
     is_kind(kind).then_some((channel, peer))
 }
 
-/// Keeps the last `most` user turns with everything that follows: calls and their results stay together.
-pub(crate) fn last_turns(mut messages: Vec<Arc<Message>>, most: usize) -> Vec<Arc<Message>> {
+/// Keeps the last `max` user turns with everything that follows: calls and their results stay together.
+pub(crate) fn last_turns(mut messages: Vec<Arc<Message>>, max: usize) -> Vec<Arc<Message>> {
     let turns = messages.iter().enumerate().rev().filter(|(_, message)| matches!(***message, Message::User(_)));
-    if let Some((first, _)) = turns.take(most).last() {
+    if let Some((first, _)) = turns.take(max).last() {
         messages.drain(..first);
     }
     messages
@@ -72,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_turns_keep_what_followed_them() {
-        let said = |role: &str| -> Arc<Message> {
+    fn last_turns_keep_the_messages_after_them() {
+        let message_of = |role: &str| -> Arc<Message> {
             let message = match role {
                 "user" => Message::User(User::text("hi", 0)),
                 _ => from_value(json!({"role": role, "content": []})).unwrap(),
@@ -81,9 +82,9 @@ mod tests {
             Arc::new(message)
         };
         let roles = ["user", "assistant", "user", "assistant", "user"];
-        let all: Vec<_> = roles.into_iter().map(said).collect();
-        for (most, left) in [(1, 1), (2, 3), (3, 5), (9, 5)] {
-            assert_eq!(last_turns(all.clone(), most), all[5 - left..], "{most}");
+        let all: Vec<_> = roles.into_iter().map(message_of).collect();
+        for (max, expected) in [(1, 1), (2, 3), (3, 5), (9, 5)] {
+            assert_eq!(last_turns(all.clone(), max), all[5 - expected..], "{max}");
         }
         assert_eq!(last_turns(Vec::new(), 2), []);
     }

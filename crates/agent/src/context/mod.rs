@@ -1,8 +1,8 @@
 //! The context of a model request: the system prompt and the history as sent.
 //!
-//! `setting` has the prompt configuration of an agent, `brief` gathers the inputs when a run starts, `scene` and
-//! `prompt` render them; `history`, `zone` and `notes` transform the history, `client_results` moves results of client
-//! tools to their calls; `budget` checks that everything fits.
+//! `prompt_config` has the prompt configuration of an agent, `gather` gathers the inputs when a run starts, `prompt`
+//! renders the `prompt_input`; `history`, `timestamps` and `notes` transform the history, `client_results` moves
+//! results of client tools to their calls; `budget` checks that everything fits.
 
 pub(crate) mod attachments;
 pub(crate) mod background;
@@ -40,8 +40,8 @@ pub(crate) fn conversation(
     }
     // Before the repair, which may merge messages: each has its own time and notes.
     messages = repair::for_model(&notes::insert_notes(messages), policy);
-    if let Some(most) = history::limit(&rules.history, key) {
-        messages = history::last_turns(messages, most);
+    if let Some(max_turns) = history::limit(&rules.history, key) {
+        messages = history::last_turns(messages, max_turns);
     }
     messages
 }

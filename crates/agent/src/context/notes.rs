@@ -38,8 +38,8 @@ const STOPPED_NOTE: &str = "The run before this message was stopped before it fi
 pub(super) const EVENT: &str = "System event: ";
 
 /// Builds an event for the record: its text, or an object with its authority.
-fn event(text: String, by: Authority) -> Value {
-    if by.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: by}) }
+fn event(text: String, authority: Authority) -> Value {
+    if authority.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: authority}) }
 }
 
 fn text(event: &Value) -> Option<&str> {
@@ -49,18 +49,19 @@ fn text(event: &Value) -> Option<&str> {
 /// Returns the lowest authority among the pending events.
 pub(crate) fn authority(record: &Record) -> Authority {
     let events = record.extra.get(EVENTS_FIELD).and_then(Value::as_array).into_iter().flatten();
-    let of = |event: &Value| event.get(AUTHORITY).map(|by| Authority::deserialize(by).unwrap_or(Authority::Limited));
-    events.filter_map(of).min().unwrap_or_default()
+    let authority_of =
+        |event: &Value| event.get(AUTHORITY).map(|value| Authority::deserialize(value).unwrap_or(Authority::Limited));
+    events.filter_map(authority_of).min().unwrap_or_default()
 }
 
 /// Returns a record with one more event.
-pub(crate) fn add_event(record: &Record, text: &str, by: Authority) -> Record {
+pub(crate) fn add_event(record: &Record, text: &str, authority: Authority) -> Record {
     let mut record = record.clone();
     let mut events = match record.extra.shift_remove(EVENTS_FIELD) {
         Some(Value::Array(events)) => events,
         Some(_) | None => Vec::new(),
     };
-    events.push(event(one_line(text), by));
+    events.push(event(one_line(text), authority));
     events.drain(..events.len().saturating_sub(MAX_EVENTS));
     record.extra.insert(EVENTS_FIELD.to_owned(), events.into());
     record
@@ -73,8 +74,8 @@ pub(crate) fn has_pending_events(record: &Record) -> bool {
 
 /// Normalizes an event: one line, limited length, and no brackets, which distinguish it from what people write.
 pub(super) fn one_line(text: &str) -> String {
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    words.replace('[', "(").replace(']', ")").chars().take(MAX_EVENT_CHARS).collect()
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    joined.replace('[', "(").replace(']', ")").chars().take(MAX_EVENT_CHARS).collect()
 }
 
 /// Removes the notes for the next run from a record.
@@ -121,9 +122,9 @@ fn with_notes(message: &Message) -> Option<Message> {
     let text = format!("[{}]\n\n", lines.join("]\n["));
     let mut user = user.clone();
     match &mut user.content {
-        Content::Text(words) => words.insert_str(0, &text),
+        Content::Text(body) => body.insert_str(0, &text),
         Content::Blocks(blocks) => match blocks.first_mut() {
-            Some(Block::Text(words)) => words.text.insert_str(0, &text),
+            Some(Block::Text(body)) => body.text.insert_str(0, &text),
             Some(Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_)) | None => {
                 blocks.insert(0, Block::text(text.trim_end()));
             }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_is_told_once_and_beside_the_words() {
+    fn events_are_consumed_once_and_stored_beside_the_text() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         record.aborted_last_run = Some(true);
         let mut record = add_event(&add_event(&record, " rain ", Authority::Full), "sun", Authority::Limited);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_too_many_events_go() {
+    fn the_oldest_excess_events_are_dropped() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         for number in 0..30 {
             record = add_event(&record, &number.to_string(), Authority::Full);

@@ -109,11 +109,11 @@ pub struct SkillKit {
 
 impl SkillKit {
     /// Builds the kit for these skills, with `block` as their text in prompts.
-    pub fn new(book: &SkillSet, block: String) -> Self {
+    pub fn new(skills: &SkillSet, block: String) -> Self {
         Self {
             block: block.into(),
-            variables: homard_skills::environment(book).into_iter().collect(),
-            commands: homard_skills::commands(book, command::RESERVED),
+            variables: homard_skills::environment(skills).into_iter().collect(),
+            commands: homard_skills::commands(skills, command::RESERVED),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Inputs of a system prompt: plain values, gathered by the caller.
 //!
-//! They are split because providers cache the beginning of a request: [`Stable`] is equal in every run of a session,
-//! [`Turn`] need not be. The prefix of a prompt is rendered from the stable half alone, so that nothing else can leak
-//! into it.
+//! They are split because providers cache the beginning of a request: [`StableInput`] is equal in every run of a
+//! session, [`TurnInput`] need not be. The prefix of a prompt is rendered from the stable half alone, so that nothing
+//! else can leak into it.
 
 use std::path::Path;
 

@@ -232,28 +232,28 @@ impl ContextReport {
     }
 
     /// Builds the report of a rendered prompt.
-    pub(crate) fn of(scene: &PromptContext<'_>, prompt: &SystemPrompt, about: &ReportParams<'_>) -> Self {
+    pub(crate) fn of(context: &PromptContext<'_>, prompt: &SystemPrompt, params: &ReportParams<'_>) -> Self {
         let parts: BTreeMap<_, _> = prompt.parts.iter().map(|part| (part.name, part.chars)).collect();
-        let weight = |name| parts.get(name).copied().unwrap_or(0);
+        let chars_of = |name| parts.get(name).copied().unwrap_or(0);
         let chars = prompt.parts.iter().map(|part| part.chars).sum();
-        let project_context_chars = weight(PROJECT_CONTEXT);
-        let source = match about.source {
+        let project_context_chars = chars_of(PROJECT_CONTEXT);
+        let source = match params.source {
             ReportSource::Run => "run",
             ReportSource::Estimate => "estimate",
         };
         Self {
             source: source.to_owned(),
-            generated_at: about.at,
-            session_id: about.session.to_string(),
-            session_key: about.key.to_string(),
-            provider: about.model.0.to_owned(),
-            model: about.model.1.to_owned(),
-            workspace_dir: scene.stable.workspace.display().to_string(),
-            bootstrap_max_chars: about.page_cap,
+            generated_at: params.at,
+            session_id: params.session.to_string(),
+            session_key: params.key.to_string(),
+            provider: params.model.0.to_owned(),
+            model: params.model.1.to_owned(),
+            workspace_dir: context.stable.workspace.display().to_string(),
+            bootstrap_max_chars: params.page_cap,
             sandbox: SandboxReport {
-                mode: about.sandbox.to_owned(),
-                sandboxed: scene.stable.sandbox.is_some() || about.confines_commands,
-                workspace: scene.stable.sandbox.is_some(),
+                mode: params.sandbox.to_owned(),
+                sandboxed: context.stable.sandbox.is_some() || params.confines_commands,
+                workspace: context.stable.sandbox.is_some(),
             },
             system_prompt: PromptSizes {
                 chars,
@@ -261,13 +261,13 @@ impl ContextReport {
                 non_project_context_chars: chars - project_context_chars,
             },
             // A mode without the section has none of its content.
-            injected_workspace_files: if project_context_chars > 0 { files(scene) } else { Vec::new() },
-            skills: match weight(SKILLS) {
+            injected_workspace_files: if project_context_chars > 0 { files(context) } else { Vec::new() },
+            skills: match chars_of(SKILLS) {
                 0 => SkillsReport::default(),
-                prompt_chars => SkillsReport { prompt_chars, entries: skill_reports(scene) },
+                prompt_chars => SkillsReport { prompt_chars, entries: skill_reports(context) },
             },
-            tools: tools(scene.stable.tools, weight(TOOLING)),
-            context_window: about.window,
+            tools: tools(context.stable.tools, chars_of(TOOLING)),
+            context_window: params.window,
             parts: prompt
                 .parts
                 .iter()
@@ -275,7 +275,7 @@ impl ContextReport {
                 .collect(),
             tokens: Some(RequestTokens {
                 system_prompt: tokens::estimate(&prompt.text),
-                tools: tokens::of_tools(scene.stable.tools),
+                tools: tokens::of_tools(context.stable.tools),
                 context: None,
             }),
             shortened: None,
@@ -283,12 +283,12 @@ impl ContextReport {
     }
 }
 
-fn files(scene: &PromptContext<'_>) -> Vec<FileReport> {
+fn files(context: &PromptContext<'_>) -> Vec<FileReport> {
     let file = |shown: files::ShownFile<'_>| {
         let (missing, problem) = match &shown.page.body {
             PageBody::Whole(_) | PageBody::Cut(_) => (false, None),
             PageBody::Missing => (true, None),
-            PageBody::Unusable(why) => (false, Some(why.clone())),
+            PageBody::Unusable(reason) => (false, Some(reason.clone())),
         };
         FileReport {
             name: shown.page.name.to_string(),
@@ -300,12 +300,12 @@ fn files(scene: &PromptContext<'_>) -> Vec<FileReport> {
             problem,
         }
     };
-    files::shown(scene.stable.files, scene.wording).into_iter().map(file).collect()
+    files::shown(context.stable.files, context.wording).into_iter().map(file).collect()
 }
 
-fn skill_reports(scene: &PromptContext<'_>) -> Vec<SkillReport> {
-    let told = skills::shown_skills(scene.stable.skills, scene.wording).into_iter();
-    told.map(|skill| SkillReport { block_chars: skill.text.chars().count(), name: skill.name }).collect()
+fn skill_reports(context: &PromptContext<'_>) -> Vec<SkillReport> {
+    let shown = skills::shown_skills(context.stable.skills, context.wording).into_iter();
+    shown.map(|skill| SkillReport { block_chars: skill.text.chars().count(), name: skill.name }).collect()
 }
 
 fn tools(specs: &[ToolSpec], list_chars: usize) -> ToolsReport {

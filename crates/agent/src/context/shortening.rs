@@ -1,6 +1,6 @@
 //! What a prompt omits or truncates, why, and which setting changes that.
 //!
-//! Every place that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these
+//! Everything that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these
 //! texts.
 
 use homard_model::ModelSpec;
@@ -67,7 +67,7 @@ pub fn of(style: PromptStyle, spec: &ModelSpec, files: &[PromptPage]) -> Option<
 /// Explains in one sentence what is omitted or truncated in the prompt for a model, and why.
 pub fn explain(shortened: &PromptCuts, model: &str) -> String {
     let PromptCuts { style, window, tools, files } = shortened;
-    let why = match window {
+    let reason = match window {
         Some(window) => {
             format!("its context window of {} tokens is below {}", grouped(*window), grouped(SMALL_WINDOW))
         }
@@ -79,19 +79,19 @@ pub fn explain(shortened: &PromptCuts, model: &str) -> String {
         tools => format!(" ({tools} tools left out)"),
     };
     let offered = compact_tools::CORE_TOOLS.join(", ");
-    let of_files: Vec<_> = files.iter().map(|file| part(&file.name, (file.kept, file.chars))).collect();
-    let of_files = of_files.join(", ");
+    let file_list: Vec<_> = files.iter().map(|file| part(&file.name, (file.kept, file.chars))).collect();
+    let file_list = file_list.join(", ");
     match style.as_str() {
-        RICH => format!("workspace files are cut in the prompt for {model}: {of_files}"),
+        RICH => format!("workspace files are cut in the prompt for {model}: {file_list}"),
         "bare" => format!(
-            "the prompt for {model} is bare because {why}: of the tools only {offered} are offered{left_out}, and no \
+            "the prompt for {model} is bare because {reason}: of the tools only {offered} are offered{left_out}, and no \
              workspace files are included"
         ),
         _ => {
             let cut =
-                if files.is_empty() { String::new() } else { format!(", and workspace files are cut: {of_files}") };
+                if files.is_empty() { String::new() } else { format!(", and workspace files are cut: {file_list}") };
             format!(
-                "the prompt for {model} is lean because {why}: of the tools only {offered} are offered{left_out}{cut}"
+                "the prompt for {model} is lean because {reason}: of the tools only {offered} are offered{left_out}{cut}"
             )
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_and_the_config_choose_the_prompt_and_the_address_does_not() {
+    fn the_wording_depends_on_the_window_and_the_config() {
         use Wording::{Lean, Rich};
         let auto = [0, 1, 31_999, 32_000, 200_000].map(|window| wording(PromptStyle::Auto, &spec(window)));
         assert_eq!(auto, [Rich, Lean, Lean, Rich, Rich]);
@@ -155,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shortened_says_why_and_what_to_set() {
-        let told = |style, window, chars| {
+    fn a_shortened_prompt_is_explained_with_a_remedy() {
+        let explanation = |style, window, chars| {
             let shortened = of(style, &spec(window), &[file(chars)])?;
             Some((explain(&PromptCuts { tools: 3, ..shortened.clone() }, "p/m"), remedy(&shortened, "p/m")))
         };
-        assert_eq!(told(PromptStyle::Auto, 200_000, 9_000), None);
+        assert_eq!(explanation(PromptStyle::Auto, 200_000, 9_000), None);
         let because = "its context window of 20,000 tokens is below 32,000";
         let tools = "of the tools only read, write, edit, ls, grep, exec are offered (3 tools left out)";
-        let (what, remedy) = told(PromptStyle::Auto, 20_000, 9_000).unwrap();
+        let (explained, remedy) = explanation(PromptStyle::Auto, 20_000, 9_000).unwrap();
         assert_eq!(
-            what,
+            explained,
             format!(
                 "the prompt for p/m is lean because {because}: {tools}, and workspace files are cut: AGENTS.md (2,500 of \
                  9,000 characters)"
@@ -176,18 +176,21 @@ mod tests {
             "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
              models.providers.p.models[].contextWindow or agents.defaults.contextTokens"
         );
-        let (what, remedy) = told(PromptStyle::Lean, 200_000, 9).unwrap();
+        let (explained, remedy) = explanation(PromptStyle::Lean, 200_000, 9).unwrap();
         assert_eq!(
-            what,
+            explained,
             format!("the prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": {tools}")
         );
         assert_eq!(remedy, "for the full prompt set agents.defaults.promptStyle to \"rich\"");
-        let (what, _) = told(PromptStyle::Bare, 200_000, 9_000).unwrap();
-        assert!(what.ends_with(&format!("is \"bare\": {tools}, and no workspace files are included")), "{what}");
+        let (explained, _) = explanation(PromptStyle::Bare, 200_000, 9_000).unwrap();
+        assert!(
+            explained.ends_with(&format!("is \"bare\": {tools}, and no workspace files are included")),
+            "{explained}"
+        );
     }
 
     #[test]
-    fn a_file_that_is_too_long_is_told_in_the_full_prompt_too() {
+    fn a_truncated_file_is_reported_in_the_full_prompt() {
         let cut = PromptPage { body: PageBody::Cut("a".repeat(20_000)), ..file(45_000) };
         let shortened = of(PromptStyle::Auto, &spec(200_000), &[file(10), cut]).unwrap();
         assert_eq!(
@@ -198,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_easy_to_read() {
-        let told = [0, 12, 123, 1_234, 123_456, 1_234_567].map(grouped);
-        assert_eq!(told, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
+    fn numbers_are_grouped_by_thousands() {
+        let formatted = [0, 12, 123, 1_234, 123_456, 1_234_567].map(grouped);
+        assert_eq!(formatted, ["0", "12", "123", "1,234", "123,456", "1,234,567"]);
     }
 }

@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     /// Returns the error for a message of this many words and a model with this window.
-    fn refused(words: usize, window: u64) -> Option<String> {
+    fn refused(word_count: usize, window: u64) -> Option<String> {
         let mut conversation = SessionHistory::default();
-        let message = Message::User(User::text("word ".repeat(words), 0));
+        let message = Message::User(User::text("word ".repeat(word_count), 0));
         conversation.push(EntryId::parse("a").unwrap(), Arc::new(message));
         let spec = ModelSpec {
             provider: "p".to_owned(),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_refused_if_it_would_be_cut() {
+    fn a_message_that_would_be_truncated_is_rejected() {
         assert_eq!((refused(28_000, 40_000), refused(90_000, 0)), (None, None));
         let text = refused(31_000, 40_000).unwrap();
         let sizes = "the message has about 31,000 tokens, but p/m, with a context window of 40,000, accepts about \

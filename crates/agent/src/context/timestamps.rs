@@ -10,14 +10,14 @@ use jiff::{Timestamp, tz::TimeZone};
 
 /// Formats the timestamp prefix of a message, such as `[Sun 2026-11-15 10:36 CET] `; `None` without a time, or for a
 /// time outside the calendar.
-pub(crate) fn stamp(at: u64, zone: &TimeZone) -> Option<String> {
-    let at = i64::try_from(at).ok().filter(|at| *at > 0)?;
-    let at = Timestamp::from_millisecond(at).ok()?.to_zoned(zone.clone());
-    Some(at.strftime("[%a %Y-%m-%d %H:%M %Z] ").to_string())
+pub(crate) fn stamp(timestamp: u64, zone: &TimeZone) -> Option<String> {
+    let timestamp = i64::try_from(timestamp).ok().filter(|timestamp| *timestamp > 0)?;
+    let timestamp = Timestamp::from_millisecond(timestamp).ok()?.to_zoned(zone.clone());
+    Some(timestamp.strftime("[%a %Y-%m-%d %H:%M %Z] ").to_string())
 }
 
-/// Adds the timestamps. Called before [`insert_notes`](super::notes::insert_notes), so that a timestamp precedes the text
-/// written at that time.
+/// Adds the timestamps. Called before [`insert_notes`](super::notes::insert_notes), so that a timestamp precedes the
+/// text written at that time.
 pub(crate) fn with_times(messages: Vec<Arc<Message>>, zone: &TimeZone) -> Vec<Arc<Message>> {
     messages.into_iter().map(|message| with_time(&message, zone).map_or(message, Arc::new)).collect()
 }
@@ -26,11 +26,11 @@ fn with_time(message: &Message, zone: &TimeZone) -> Option<Message> {
     let Message::User(user) = message else { return None };
     let stamp = stamp(user.timestamp, zone)?;
     let content = match &user.content {
-        Content::Text(words) => Content::Text(before(&stamp, words)?),
+        Content::Text(text) => Content::Text(prepend_stamp(&stamp, text)?),
         Content::Blocks(blocks) => {
             let mut blocks = blocks.clone();
-            match blocks.iter_mut().find_map(words) {
-                Some(words) => *words = before(&stamp, words)?,
+            match blocks.iter_mut().find_map(text_mut) {
+                Some(text) => *text = prepend_stamp(&stamp, text)?,
                 None => blocks.insert(0, Block::text(stamp.trim_end())),
             }
             Content::Blocks(blocks)
@@ -39,16 +39,16 @@ fn with_time(message: &Message, zone: &TimeZone) -> Option<Message> {
     Some(Message::User(User { content, timestamp: user.timestamp, extra: user.extra.clone() }))
 }
 
-fn words(block: &mut Block) -> Option<&mut String> {
+fn text_mut(block: &mut Block) -> Option<&mut String> {
     match block {
-        Block::Text(words) => Some(&mut words.text),
+        Block::Text(block) => Some(&mut block.text),
         Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
     }
 }
 
 /// Prepends the timestamp, unless the text has one.
-fn before(stamp: &str, words: &str) -> Option<String> {
-    (!has_time(words)).then(|| format!("{stamp}{words}"))
+fn prepend_stamp(stamp: &str, text: &str) -> Option<String> {
+    (!has_time(text)).then(|| format!("{stamp}{text}"))
 }
 
 /// True if a text begins with an envelope that contains a time: `[… 2026-11-15 10:36 …]`.
@@ -82,12 +82,12 @@ mod tests {
         Arc::new(Message::User(User { content, ..User::text("", timestamp) }))
     }
 
-    fn text(words: &str, timestamp: u64) -> Arc<Message> {
-        user(Content::Text(words.to_owned()), timestamp)
+    fn text(content: &str, timestamp: u64) -> Arc<Message> {
+        user(Content::Text(content.to_owned()), timestamp)
     }
 
     #[test]
-    fn a_stamp_has_the_time_where_the_person_is() {
+    fn a_timestamp_uses_the_time_zone_of_the_user() {
         assert_eq!(stamp(AT, &berlin()).as_deref(), Some("[Sun 2026-11-15 10:36 CET] "));
         assert_eq!(stamp(AT, &TimeZone::UTC).as_deref(), Some("[Sun 2026-11-15 09:36 UTC] "));
         let summer = AT - 120 * 24 * 60 * 60 * 1_000;
@@ -97,18 +97,18 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_stamp_without_a_time() {
+    fn there_is_no_timestamp_without_a_time() {
         assert_eq!([0, u64::MAX, i64::MAX as u64].map(|at| stamp(at, &TimeZone::UTC)), [None, None, None]);
     }
 
     #[test]
-    fn the_words_of_people_get_their_times() {
+    fn user_messages_get_timestamps() {
         let image = || Block::Image(ImageBlock { data: "AA==".to_owned(), ..ImageBlock::default() });
-        let said = Arc::new(Message::Assistant(Assistant { timestamp: AT, ..Assistant::default() }));
-        let told = with_times(
+        let assistant = Arc::new(Message::Assistant(Assistant { timestamp: AT, ..Assistant::default() }));
+        let stamped = with_times(
             vec![
                 text("hi", AT),
-                said.clone(),
+                assistant.clone(),
                 text("no time", 0),
                 user(Content::Blocks(vec![image(), Block::text("look")]), AT),
                 user(Content::Blocks(vec![image()]), AT),
@@ -117,37 +117,37 @@ mod tests {
         );
         let expected = [
             text("[Sun 2026-11-15 10:36 CET] hi", AT),
-            said,
+            assistant,
             text("no time", 0),
             user(Content::Blocks(vec![image(), Block::text("[Sun 2026-11-15 10:36 CET] look")]), AT),
             user(Content::Blocks(vec![Block::text("[Sun 2026-11-15 10:36 CET]"), image()]), AT),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(stamped, expected);
     }
 
     #[test]
-    fn what_has_a_time_gets_no_other() {
-        for words in
+    fn text_with_a_timestamp_gets_no_second_one() {
+        for content in
             ["[Sun 2026-11-15 10:36 CET] hi", " [Telegram Ann +5m 2020-01-02 03:04 UTC] hi", "[2020-01-02 03:04]"]
         {
-            assert_eq!(with_times(vec![text(words, AT)], &berlin()), [text(words, AT)]);
+            assert_eq!(with_times(vec![text(content, AT)], &berlin()), [text(content, AT)]);
         }
-        for words in [
+        for content in [
             "[note] 2020-01-02 03:04",
             "2020-01-02 03:04",
             "[2020-01-02]",
             "[2020-01-02 03:04",
             "[x\n2020-01-02 03:04]",
         ] {
-            let told = text(&format!("[Sun 2026-11-15 10:36 CET] {words}"), AT);
-            assert_eq!(with_times(vec![text(words, AT)], &berlin()), [told]);
+            let expected = text(&format!("[Sun 2026-11-15 10:36 CET] {content}"), AT);
+            assert_eq!(with_times(vec![text(content, AT)], &berlin()), [expected]);
         }
     }
 
     proptest! {
         #[test]
-        fn times_are_told_once(words in "\\PC*", at in any::<u64>()) {
-            let once = with_times(vec![text(&words, at)], &berlin());
+        fn adding_timestamps_is_idempotent(content in "\\PC*", at in any::<u64>()) {
+            let once = with_times(vec![text(&content, at)], &berlin());
             prop_assert_eq!(with_times(once.clone(), &berlin()), once);
         }
     }

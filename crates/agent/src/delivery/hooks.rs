@@ -15,24 +15,24 @@ pub(super) async fn before_send(hub: &Arc<Shared>, delivery: &Delivery) -> Optio
     if !hooks.has(HookPoint::MessageSending) {
         return Some(delivery.clone());
     }
-    let mut letter = OutboxPayload::of(delivery);
+    let mut message = OutboxPayload::of(delivery);
     let target = &delivery.target;
-    let mut metadata = json!({"channel": target.channel, "accountId": target.account, "mediaUrls": letter.media});
-    if let Some(thread) = &letter.thread {
+    let mut metadata = json!({"channel": target.channel, "accountId": target.account, "mediaUrls": message.media});
+    if let Some(thread) = &message.thread {
         metadata["threadId"] = json!(thread);
     }
     let event = HookEvent::MessageSending(OutgoingMessage {
         to: target.to.clone(),
-        content: letter.text.clone(),
-        reply_to_id: letter.reply_to.clone(),
+        content: message.text.clone(),
+        reply_to_id: message.reply_to.clone(),
         metadata: metadata.as_object().cloned().unwrap_or_else(Map::new),
     });
-    let outcome = hooks.call(event, &place(hub, delivery).await).await;
+    let outcome = hooks.call(event, &hook_context(hub, delivery).await).await;
     if outcome.block_reason().is_some() {
         return None;
     }
-    letter.text = outcome.answer.content.unwrap_or(letter.text);
-    let payload = serde_json::to_value(letter).unwrap_or_else(|_| delivery.payload.clone());
+    message.text = outcome.answer.content.unwrap_or(message.text);
+    let payload = serde_json::to_value(message).unwrap_or_else(|_| delivery.payload.clone());
     Some(Delivery { payload, ..delivery.clone() })
 }
 
@@ -55,11 +55,11 @@ pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &D
         error,
         message_id,
     };
-    hub.fire_sent(sent, &place(hub, delivery).await);
+    hub.fire_sent(sent, &hook_context(hub, delivery).await);
 }
 
 /// Builds the hook context of a message.
-async fn place(hub: &Arc<Shared>, delivery: &Delivery) -> HookContext {
+async fn hook_context(hub: &Arc<Shared>, delivery: &Delivery) -> HookContext {
     let row = match &delivery.run {
         Some(run) => hub.store.run(run).await.ok().flatten(),
         None => None,

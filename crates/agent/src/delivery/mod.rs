@@ -1,5 +1,5 @@
-//! Outgoing channel messages: their destination (`plan`), their conversion into messages (`line`), and their delivery
-//! (`sender`).
+//! Outgoing channel messages: their destination (`plan`), their conversion into messages (`run_output`), and
+//! their delivery (`sender`).
 //!
 //! A run puts its messages into the store's outbox, the final replies in the commit of its end. From then on they are
 //! never lost: one task per target delivers them in order. The state `sending` is on disk before the channel is called,
@@ -121,7 +121,7 @@ struct QueuedDelivery {
 }
 
 impl QueuedDelivery {
-    fn new(row: DeliveryRow, line: Option<Arc<RunOutput>>) -> Self {
+    fn new(row: DeliveryRow, output: Option<Arc<RunOutput>>) -> Self {
         let due = match row.state {
             DeliveryState::Failed { retry_at, .. } => Some(retry_at),
             DeliveryState::Queued
@@ -130,8 +130,8 @@ impl QueuedDelivery {
             | DeliveryState::Unknown
             | DeliveryState::Dead { .. } => None,
         };
-        let letter = OutboxPayload::of(&row.delivery);
-        Self { row, payload: letter, output: line, due, is_sending: false, is_withdrawn: false }
+        let payload = OutboxPayload::of(&row.delivery);
+        Self { row, payload, output, due, is_sending: false, is_withdrawn: false }
     }
 
     /// Returns why it is no longer sent, if its run withdrew it.
@@ -152,23 +152,23 @@ impl Deliveries {
 
     /// Withdraws queued blocks that a run's output no longer relies on. The records must be stored before the run's
     /// end; the results are published afterwards.
-    pub(crate) fn withdraw(&self, line: &Arc<RunOutput>, at: u64) -> (Vec<Rec>, Vec<DeliveryReport>) {
-        let (mut records, mut told) = (Vec::new(), Vec::new());
-        for item in self.lock().get_mut(line.target()).into_iter().flatten() {
-            let is_of = item.output.as_ref().is_some_and(|of| Arc::ptr_eq(of, line));
-            if !is_of || item.is_sending || item.is_withdrawn {
+    pub(crate) fn withdraw(&self, output: &Arc<RunOutput>, at: u64) -> (Vec<Rec>, Vec<DeliveryReport>) {
+        let (mut records, mut reports) = (Vec::new(), Vec::new());
+        for item in self.lock().get_mut(output.target()).into_iter().flatten() {
+            let is_own = item.output.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, output));
+            if !is_own || item.is_sending || item.is_withdrawn {
                 continue;
             }
-            let Some(why) = item.withdrawal() else { continue };
+            let Some(reason) = item.withdrawal() else { continue };
             item.is_withdrawn = true;
-            let state = DeliveryState::Dead { reason: why.to_owned() };
+            let state = DeliveryState::Dead { reason: reason.to_owned() };
             records.push(Rec::Deliver { id: item.row.delivery.id.clone(), state: state.clone(), at });
-            told.push(DeliveryReport::new(&item.row.delivery, state, None));
+            reports.push(DeliveryReport::new(&item.row.delivery, state, None));
         }
         if !records.is_empty() {
             self.changed.notify_waiters();
         }
-        (records, told)
+        (records, reports)
     }
 }
 
@@ -185,12 +185,12 @@ impl Shared {
         self: &Arc<Self>,
         (records, then): (Vec<Rec>, AfterCommit),
         deliveries: Vec<Delivery>,
-        line: Option<&Arc<RunOutput>>,
+        output: Option<&Arc<RunOutput>>,
     ) {
         let mut queues = self.deliveries.lock();
         self.writer.send(records, then);
         for delivery in deliveries {
-            self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(delivery), line.cloned()));
+            self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(delivery), output.cloned()));
         }
     }
 
@@ -207,34 +207,36 @@ impl Shared {
     }
 
     /// Logs and publishes final states of deliveries.
-    pub(crate) fn report(&self, delivered: impl IntoIterator<Item = DeliveryReport>) {
-        for told in delivered {
-            let (channel, why) = (&told.target.channel, told.why.as_deref().unwrap_or_default());
-            match &told.state {
-                DeliveryState::Dead { .. } => tracing::warn!(id = told.id, channel, why, "a message was not delivered"),
+    pub(crate) fn report(&self, reports: impl IntoIterator<Item = DeliveryReport>) {
+        for report in reports {
+            let (channel, why) = (&report.target.channel, report.why.as_deref().unwrap_or_default());
+            match &report.state {
+                DeliveryState::Dead { .. } => {
+                    tracing::warn!(id = report.id, channel, why, "a message was not delivered")
+                }
                 DeliveryState::Unknown => {
-                    tracing::warn!(id = told.id, channel, why, "it is not known whether a message was delivered");
+                    tracing::warn!(id = report.id, channel, why, "it is not known whether a message was delivered");
                 }
                 DeliveryState::Sent { .. }
                 | DeliveryState::Queued
                 | DeliveryState::Sending
                 | DeliveryState::Failed { .. } => {}
             }
-            self.publish(HubEvent::Delivery(Box::new(told)));
+            self.publish(HubEvent::Delivery(Box::new(report)));
         }
     }
 
     /// Publishes that a run's answer has no destination, if that was known before the run started.
-    pub(crate) fn report_undeliverable(&self, run: &RunId, post: &ReplyDelivery) {
-        let Some(why) = &post.trouble else { return };
+    pub(crate) fn report_undeliverable(&self, run: &RunId, delivery: &ReplyDelivery) {
+        let Some(reason) = &delivery.trouble else { return };
         self.report([DeliveryReport {
             run: Some(run.clone()),
             id: format!("{run}/0.0"),
             // There is no target; the text names the requested one.
             target: DeliveryTarget { channel: String::new(), account: String::new(), to: String::new() },
-            state: DeliveryState::Dead { reason: why.clone() },
-            why: Some(why.clone()),
-            is_best_effort: post.is_best_effort,
+            state: DeliveryState::Dead { reason: reason.clone() },
+            why: Some(reason.clone()),
+            is_best_effort: delivery.is_best_effort,
         }]);
     }
 
@@ -264,7 +266,7 @@ impl Shared {
         let verdicts = self.writer.commit_with_verdicts(queue_records(&notices).collect()).await?;
         let stored = notices.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Stored);
         waiting.extend(stored.map(|(notice, _)| DeliveryRow::new(notice)));
-        // In the order of the store, and nothing is sent before all of them are in line.
+        // In the order of the store. The lock is held until all are queued, so nothing is sent before.
         let mut queues = self.deliveries.lock();
         for row in waiting {
             self.put(&mut queues, QueuedDelivery::new(row, None));
@@ -276,8 +278,8 @@ impl Shared {
 impl Hub {
     /// Sets the channel sender. Can be set once; later calls are ignored. Call it before [`recover`](Self::recover),
     /// which resumes undelivered messages.
-    pub fn set_channel_sender(&self, courier: Arc<dyn ChannelSender>) {
-        self.0.deliveries.sender.get_or_init(|| courier);
+    pub fn set_channel_sender(&self, sender: Arc<dyn ChannelSender>) {
+        self.0.deliveries.sender.get_or_init(|| sender);
     }
 
     /// Waits until the queues are empty or the process shuts down.
@@ -323,10 +325,10 @@ impl Hub {
     pub(crate) async fn plan_heartbeat(
         &self,
         key: &SessionKey,
-        pulse: &HeartbeatConfig,
+        config: &HeartbeatConfig,
     ) -> Result<(Route, ReplyDelivery), String> {
-        let to = (pulse.to.as_deref(), pulse.account.as_deref());
-        let channel = match &pulse.target {
+        let to = (config.to.as_deref(), config.account.as_deref());
+        let channel = match &config.target {
             heartbeat::HeartbeatTarget::Nowhere => return Err("target-none".to_owned()),
             heartbeat::HeartbeatTarget::Last => {
                 let record = self.record(key).await.map_err(|error| error.to_string())?;
@@ -335,36 +337,36 @@ impl Hub {
             }
             heartbeat::HeartbeatTarget::Channel(channel) => channel.clone(),
         };
-        let wish = DeliveryRequest { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
-        let (route, post) = self.plan_delivery(key, &wish, false).await?.ok_or("no-target")?;
-        Ok((route, ReplyDelivery { tells_tools: false, ..post }))
+        let request = DeliveryRequest { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
+        let (route, delivery) = self.plan_delivery(key, &request, false).await?.ok_or("no-target")?;
+        Ok((route, ReplyDelivery { tells_tools: false, ..delivery }))
     }
 
     /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
     pub(crate) async fn plan_delivery(
         &self,
         key: &SessionKey,
-        wish: &DeliveryRequest,
+        request: &DeliveryRequest,
         is_best_effort: bool,
     ) -> Result<Option<(Route, ReplyDelivery)>, String> {
-        if !wish.is_wanted {
+        if !request.is_wanted {
             return Ok(None);
         }
         let record = self.record(key).await.map_err(|error| error.to_string())?;
         let last = record.as_ref().map(plan::last_route).unwrap_or_default();
-        let usual = self.rules().delivery.default_channel.clone();
-        let post = ReplyDelivery {
+        let default_channel = self.rules().delivery.default_channel.clone();
+        let delivery = ReplyDelivery {
             is_best_effort,
             tells_tools: plan::announces_tools(key.kind()),
             ..ReplyDelivery::default()
         };
-        match plan::plan(wish, &last, &usual, |channel| self.channel_traits(channel)) {
+        match plan::plan(request, &last, &default_channel, |channel| self.channel_traits(channel)) {
             DeliveryPlan::SubscribersOnly => Ok(None),
-            DeliveryPlan::To(route) => Ok(Some((route, post))),
-            DeliveryPlan::Unavailable(why) if is_best_effort => {
-                Ok(Some((Route::default(), ReplyDelivery { trouble: Some(why), ..post })))
+            DeliveryPlan::To(route) => Ok(Some((route, delivery))),
+            DeliveryPlan::Unavailable(reason) if is_best_effort => {
+                Ok(Some((Route::default(), ReplyDelivery { trouble: Some(reason), ..delivery })))
             }
-            DeliveryPlan::Unavailable(why) => Err(why),
+            DeliveryPlan::Unavailable(reason) => Err(reason),
         }
     }
 }

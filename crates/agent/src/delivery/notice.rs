@@ -1,8 +1,8 @@
 //! Notices to a chat about a message that is lost, or may be.
 //!
-//! A message that may have arrived is not sent again, so that it is not read twice. If it did not arrive, the person would
-//! wait for a reply that the agent considers sent. The notice is queued in the commit that gives up the message, or by the
-//! next start if a crash came first. Its id is derived from the message's id, so there is at most one.
+//! A message that may have arrived is not sent again, so that it is not read twice. If it did not arrive, the person
+//! would wait for a reply that the agent considers sent. The notice is queued in the commit that gives up the message,
+//! or by the next start if a crash came first. Its id is derived from the message's id, so there is at most one.
 
 use homard_store::{Delivery, DeliveryState, outbox::TTL_MS};
 
@@ -16,12 +16,12 @@ const REFUSED: &str =
 /// Text for a message that expired before it could be sent.
 const EXPIRED: &str = "⚠️ A message to you was not delivered, because the channel was unavailable for a day. If an answer is missing, ask again.";
 
-/// Builds the notice about a message that is given up in this state. `None` if nothing is lost, or if the delivery was best
-/// effort.
-pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<Delivery> {
+/// Builds the notice about a message that is given up in this state. `None` if nothing is lost, or if the delivery was
+/// best effort.
+pub(super) fn of(delivery: &Delivery, state: &DeliveryState, now: u64) -> Option<Delivery> {
     let text = match state {
         DeliveryState::Unknown => UNKNOWN,
-        DeliveryState::Dead { .. } if at > delivery.at.saturating_add(TTL_MS) => EXPIRED,
+        DeliveryState::Dead { .. } if now > delivery.at.saturating_add(TTL_MS) => EXPIRED,
         DeliveryState::Dead { .. } => REFUSED,
         DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Failed { .. } => {
             return None;
@@ -33,7 +33,7 @@ pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<
         return None;
     }
     let OutboxPayload { reply_to, thread, .. } = lost;
-    let letter =
+    let notice_payload =
         OutboxPayload { text: text.to_owned(), reply_to, thread, is_best_effort: true, ..OutboxPayload::default() };
     let id = format!("{}/lost", delivery.id);
     Some(Delivery {
@@ -45,8 +45,8 @@ pub(super) fn of(delivery: &Delivery, state: &DeliveryState, at: u64) -> Option<
         part: 0,
         // Reading it twice does no harm, so it is sent until it has arrived.
         is_idempotent: true,
-        payload: serde_json::to_value(letter).unwrap_or_default(),
-        at,
+        payload: serde_json::to_value(notice_payload).unwrap_or_default(),
+        at: now,
     })
 }
 
@@ -68,12 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_hangs_on_the_same_message_and_is_sent_until_it_arrives() {
+    fn a_notice_replies_to_the_same_message_and_is_retried() {
         let lost = delivery(json!({"text": "42", "replyTo": "m1", "thread": "t"}));
         let notice = of(&lost, &DeliveryState::Unknown, 5).unwrap();
-        let letter = OutboxPayload::of(&notice);
+        let payload = OutboxPayload::of(&notice);
         assert_eq!(
-            (letter.text.as_str(), letter.reply_to.as_deref(), letter.thread.as_deref()),
+            (payload.text.as_str(), payload.reply_to.as_deref(), payload.thread.as_deref()),
             (UNKNOWN, Some("m1"), Some("t"))
         );
         assert_eq!((notice.id.as_str(), notice.at, notice.is_idempotent), ("k/0.0/lost", 5, true));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lost_or_not_missed_has_no_notice() {
+    fn messages_that_are_not_lost_or_best_effort_have_no_notice() {
         let answer = delivery(json!({"text": "42"}));
         assert_eq!(of(&answer, &DeliveryState::Sent { provider_id: None }, 5), None);
         assert_eq!(of(&answer, &DeliveryState::Queued, 5), None);

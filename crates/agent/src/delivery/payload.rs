@@ -90,7 +90,7 @@ pub(crate) fn is_url(media: &str) -> bool {
     media.starts_with("https://") || media.starts_with("http://")
 }
 
-/// Splits a text at good places into as few parts as the channel's limit allows.
+/// Splits a text into as few parts as the channel's limit allows, preferably between paragraphs.
 pub(crate) fn split_text(text: String, limit: Option<usize>) -> Vec<String> {
     let Some(max) = limit.filter(|limit| text.chars().count() > *limit) else { return vec![text] };
     let mut chunker = Chunker::new(ChunkBounds { min: max / 3 * 2, max, prefer: CutPreference::Paragraph });
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_is_carried() {
-        let letter = OutboxPayload {
+    fn a_stored_payload_becomes_the_same_outgoing_action() {
+        let payload = OutboxPayload {
             text: "Look.".to_owned(),
             media: vec!["https://a.example/b.png".to_owned(), "./c.png".to_owned()],
             root: Some(PathBuf::from("/home/main")),
@@ -123,7 +123,7 @@ mod tests {
             hides_previews: true,
             ..OutboxPayload::default()
         };
-        let kept = delivery(serde_json::to_value(&letter).unwrap());
+        let stored = delivery(serde_json::to_value(&payload).unwrap());
         let expected = OutgoingAction {
             id: "k1/0.0".to_owned(),
             channel: Some("telegram".to_owned()),
@@ -138,18 +138,18 @@ mod tests {
             hides_previews: true,
             ..OutgoingAction::default()
         };
-        assert_eq!(OutboxPayload::of(&kept).outgoing(&kept), expected);
+        assert_eq!(OutboxPayload::of(&stored).outgoing(&stored), expected);
     }
 
     #[test]
-    fn a_plain_letter_is_its_words() {
+    fn a_plain_payload_is_stored_as_its_text() {
         let plain = OutboxPayload { text: "Hi.".to_owned(), ..OutboxPayload::default() };
         assert_eq!(serde_json::to_value(&plain).unwrap(), json!({"text": "Hi."}));
         assert_eq!(OutboxPayload::of(&delivery(Value::Null)), OutboxPayload::default());
     }
 
     #[test]
-    fn a_text_is_cut_only_if_the_channel_cannot_take_it_whole() {
+    fn a_text_is_split_only_above_the_limit_of_the_channel() {
         let text = "One two three.\n\nFour five six.\n\nSeven.".to_owned();
         for limit in [None, Some(100)] {
             assert_eq!(split_text(text.clone(), limit).concat(), text);

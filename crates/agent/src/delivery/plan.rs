@@ -43,34 +43,34 @@ pub(crate) enum DeliveryPlan {
 
 /// Plans the destination of a request's answer; `last` is the session's last route.
 pub(crate) fn plan(
-    wish: &DeliveryRequest,
+    request: &DeliveryRequest,
     last: &Route,
-    usual: &str,
-    manner: impl Fn(&str) -> Option<ChannelTraits>,
+    default_channel: &str,
+    traits: impl Fn(&str) -> Option<ChannelTraits>,
 ) -> DeliveryPlan {
-    let asked = &wish.route;
-    if !wish.is_wanted {
+    let requested = &request.route;
+    if !request.is_wanted {
         return DeliveryPlan::SubscribersOnly;
     }
-    let outside = last.channel.as_deref().filter(|channel| *channel != INTERNAL);
-    let channel = match asked.channel.as_deref() {
+    let external = last.channel.as_deref().filter(|channel| *channel != INTERNAL);
+    let channel = match requested.channel.as_deref() {
         Some(INTERNAL) => return DeliveryPlan::SubscribersOnly,
         Some(channel) if channel != LAST => channel,
-        Some(_) | None => outside.unwrap_or(usual),
+        Some(_) | None => external.unwrap_or(default_channel),
     };
-    let place = |to: Option<&str>| to.map_or_else(|| channel.to_owned(), |to| format!("{channel}:{to}"));
-    let Some(manner) = manner(channel) else {
-        let place = place(asked.to.as_deref());
+    let destination = |to: Option<&str>| to.map_or_else(|| channel.to_owned(), |to| format!("{channel}:{to}"));
+    let Some(traits) = traits(channel) else {
+        let destination = destination(requested.to.as_deref());
         return DeliveryPlan::Unavailable(format!(
-            "the reply cannot be delivered to {place}: the channel {channel} is not set up; \
+            "the reply cannot be delivered to {destination}: the channel {channel} is not set up; \
              set it up, or send the request without deliver"
         ));
     };
     let known = Some(last).filter(|last| last.channel.as_deref() == Some(channel));
-    let (to, implied) = match (&asked.to, known) {
+    let (to, implied) = match (&requested.to, known) {
         (Some(to), _) => (Some(to.clone()), None),
         (None, Some(known)) if known.to.is_some() => (known.to.clone(), Some(known)),
-        (None, _) => (manner.default_recipient, None),
+        (None, _) => (traits.default_recipient, None),
     };
     let Some(to) = to else {
         return DeliveryPlan::Unavailable(format!(
@@ -81,26 +81,26 @@ pub(crate) fn plan(
     DeliveryPlan::To(Route {
         channel: Some(channel.to_owned()),
         to: Some(to),
-        account: asked.account.clone().or_else(|| implied?.account.clone()),
-        thread: asked.thread.clone().or_else(|| implied?.thread.clone()),
+        account: requested.account.clone().or_else(|| implied?.account.clone()),
+        thread: requested.thread.clone().or_else(|| implied?.thread.clone()),
     })
 }
 
 /// Returns the route for the answer to a message that came through `surface` with an origin: back there, if it is
 /// another channel that can be written to. `None` if the sender gets the answer through the surface.
-pub(crate) fn origin(from: &Route, surface: &str, manner: impl Fn(&str) -> Option<ChannelTraits>) -> Option<Route> {
+pub(crate) fn origin(from: &Route, surface: &str, traits: impl Fn(&str) -> Option<ChannelTraits>) -> Option<Route> {
     let channel = from.channel.as_deref()?;
-    let is_elsewhere = channel != surface && channel != INTERNAL && from.is_complete();
-    (is_elsewhere && manner(channel).is_some()).then(|| from.clone())
+    let is_external = channel != surface && channel != INTERNAL && from.is_complete();
+    (is_external && traits(channel).is_some()).then(|| from.clone())
 }
 
 /// Returns the message and the thread to attach a reply to.
 pub(crate) fn attach_reply(
-    manner: &ChannelTraits,
+    traits: &ChannelTraits,
     thread: Option<String>,
     reply_to: Option<String>,
 ) -> (Option<String>, Option<String>) {
-    if manner.threads_by_reply { (reply_to.or(thread), None) } else { (reply_to, thread) }
+    if traits.threads_by_reply { (reply_to.or(thread), None) } else { (reply_to, thread) }
 }
 
 /// True if a verbose session of this kind announces tool calls on channels: not in groups.
@@ -110,14 +110,14 @@ pub(crate) fn announces_tools(kind: &str) -> bool {
 
 /// Returns the last route of a session.
 pub(crate) fn last_route(record: &Record) -> Route {
-    let word = |name: &str| match record.extra.get(name)? {
+    let value = |name: &str| match record.extra.get(name)? {
         Value::String(text) => Some(text.clone()),
         // Threads are numbers on some platforms.
         Value::Number(number) => Some(number.to_string()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    let (channel, to) = (word("lastChannel"), word("lastTo"));
-    let (account, thread) = (word("lastAccountId"), word("lastThreadId"));
+    let (channel, to) = (value("lastChannel"), value("lastTo"));
+    let (account, thread) = (value("lastAccountId"), value("lastThreadId"));
     Route::new(channel.as_deref(), to.as_deref(), account.as_deref(), thread.as_deref())
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// Telegram and Slack are configured; Telegram has a default recipient.
-    fn manner(channel: &str) -> Option<ChannelTraits> {
+    fn traits(channel: &str) -> Option<ChannelTraits> {
         match channel {
             "telegram" => {
                 Some(ChannelTraits { default_recipient: Some("owner".to_owned()), ..ChannelTraits::default() })
@@ -157,8 +157,8 @@ mod tests {
         Route::new(Some(channel), Some(to), Some(account), Some(thread))
     }
 
-    fn wanted(route: Route, last: &Route) -> DeliveryPlan {
-        plan(&DeliveryRequest { is_wanted: true, route }, last, "telegram", manner)
+    fn plan_for(route: Route, last: &Route) -> DeliveryPlan {
+        plan(&DeliveryRequest { is_wanted: true, route }, last, "telegram", traits)
     }
 
     fn slack() -> Route {
@@ -166,81 +166,84 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_delivered_that_nobody_wants_delivered() {
-        let wish = DeliveryRequest { is_wanted: false, route: route("telegram", "42", "", "") };
-        assert_eq!(plan(&wish, &slack(), "telegram", manner), DeliveryPlan::SubscribersOnly);
-        assert_eq!(wanted(route("webchat", "42", "", ""), &slack()), DeliveryPlan::SubscribersOnly);
+    fn unwanted_deliveries_go_to_subscribers_only() {
+        let request = DeliveryRequest { is_wanted: false, route: route("telegram", "42", "", "") };
+        assert_eq!(plan(&request, &slack(), "telegram", traits), DeliveryPlan::SubscribersOnly);
+        assert_eq!(plan_for(route("webchat", "42", "", ""), &slack()), DeliveryPlan::SubscribersOnly);
     }
 
     #[test]
-    fn the_answer_goes_where_the_session_was_spoken_to_last() {
-        assert_eq!(wanted(Route::default(), &slack()), DeliveryPlan::To(slack()));
+    fn an_answer_goes_to_the_last_route_of_the_session() {
+        assert_eq!(plan_for(Route::default(), &slack()), DeliveryPlan::To(slack()));
         assert_eq!(
-            wanted(route("last", "", "", "2.5"), &slack()),
+            plan_for(route("last", "", "", "2.5"), &slack()),
             DeliveryPlan::To(route("slack", "C1", "work", "2.5"))
         );
         assert_eq!(
-            wanted(route("slack", "", "home", ""), &slack()),
+            plan_for(route("slack", "", "home", ""), &slack()),
             DeliveryPlan::To(route("slack", "C1", "home", "1.5"))
         );
     }
 
     #[test]
-    fn somebody_who_is_named_is_written_to_with_nothing_of_the_session() {
-        assert_eq!(wanted(route("", "C9", "", ""), &slack()), DeliveryPlan::To(route("slack", "C9", "", "")));
-        assert_eq!(wanted(route("slack", "C9", "a", "7"), &slack()), DeliveryPlan::To(route("slack", "C9", "a", "7")));
+    fn a_named_recipient_does_not_inherit_account_or_thread() {
+        assert_eq!(plan_for(route("", "C9", "", ""), &slack()), DeliveryPlan::To(route("slack", "C9", "", "")));
+        assert_eq!(
+            plan_for(route("slack", "C9", "a", "7"), &slack()),
+            DeliveryPlan::To(route("slack", "C9", "a", "7"))
+        );
     }
 
     #[test]
-    fn a_partner_on_another_channel_is_nobody_here() {
+    fn the_last_recipient_of_another_channel_is_not_used() {
         assert_eq!(
-            wanted(route("telegram", "", "", ""), &slack()),
+            plan_for(route("telegram", "", "", ""), &slack()),
             DeliveryPlan::To(route("telegram", "owner", "", ""))
         );
-        let spoken = route("telegram", "42", "bot", "");
-        let DeliveryPlan::Unavailable(why) = wanted(route("slack", "", "", ""), &spoken) else {
+        let last = route("telegram", "42", "bot", "");
+        let DeliveryPlan::Unavailable(reason) = plan_for(route("slack", "", "", ""), &last) else {
             panic!("it goes somewhere")
         };
-        assert!(why.contains("slack") && why.contains("set one with to"), "{why}");
+        assert!(reason.contains("slack") && reason.contains("set one with to"), "{reason}");
     }
 
     // Case 189.
     #[test]
-    fn a_session_that_was_spoken_to_inside_answers_on_the_usual_channel() {
+    fn a_session_with_an_internal_last_channel_answers_on_the_default_one() {
         for last in [Route::default(), route("webchat", "tab", "", "")] {
-            assert_eq!(wanted(Route::default(), &last), DeliveryPlan::To(route("telegram", "owner", "", "")));
+            assert_eq!(plan_for(Route::default(), &last), DeliveryPlan::To(route("telegram", "owner", "", "")));
         }
     }
 
     // Case 188.
     #[test]
-    fn a_channel_that_is_not_set_up_is_named_with_the_target() {
-        let DeliveryPlan::Unavailable(why) = wanted(route("signal", "+1", "", ""), &slack()) else {
+    fn the_error_for_a_missing_channel_names_the_target() {
+        let DeliveryPlan::Unavailable(reason) = plan_for(route("signal", "+1", "", ""), &slack()) else {
             panic!("it goes somewhere")
         };
         assert!(
-            why.starts_with("the reply cannot be delivered to signal:+1: the channel signal is not set up"),
-            "{why}"
+            reason.starts_with("the reply cannot be delivered to signal:+1: the channel signal is not set up"),
+            "{reason}"
         );
     }
 
     // Case 186.
     #[test]
-    fn a_message_from_elsewhere_is_answered_there() {
-        assert_eq!(origin(&slack(), INTERNAL, manner), Some(slack()));
-        assert_eq!(origin(&slack(), "telegram", manner), Some(slack()));
-        assert_eq!(origin(&slack(), "slack", manner), None);
-        assert_eq!(origin(&route("webchat", "tab", "", ""), "slack", manner), None);
-        assert_eq!(origin(&route("signal", "+1", "", ""), INTERNAL, manner), None, "it is not set up");
-        assert_eq!(origin(&route("slack", "", "", ""), INTERNAL, manner), None, "it leads to nobody");
-        assert_eq!(origin(&Route::default(), INTERNAL, manner), None);
+    fn a_message_from_another_channel_is_answered_there() {
+        assert_eq!(origin(&slack(), INTERNAL, traits), Some(slack()));
+        assert_eq!(origin(&slack(), "telegram", traits), Some(slack()));
+        assert_eq!(origin(&slack(), "slack", traits), None);
+        assert_eq!(origin(&route("webchat", "tab", "", ""), "slack", traits), None);
+        assert_eq!(origin(&route("signal", "+1", "", ""), INTERNAL, traits), None, "it is not set up");
+        assert_eq!(origin(&route("slack", "", "", ""), INTERNAL, traits), None, "it leads to nobody");
+        assert_eq!(origin(&Route::default(), INTERNAL, traits), None);
     }
 
     // Case 187.
     #[test]
-    fn a_slack_thread_is_answered_and_another_is_named() {
+    fn threads_are_attached_by_reply_or_by_id() {
         let text = |text: &str| Some(text.to_owned());
-        let slack = manner("slack").unwrap();
+        let slack = traits("slack").unwrap();
         assert_eq!(attach_reply(&slack, text("1.5"), None), (text("1.5"), None));
         assert_eq!(attach_reply(&slack, text("1.5"), text("9.9")), (text("9.9"), None));
         assert_eq!(attach_reply(&ChannelTraits::default(), text("7"), text("m1")), (text("m1"), text("7")));
@@ -248,12 +251,12 @@ mod tests {
 
     // Case 190.
     #[test]
-    fn a_group_is_not_told_what_tools_do() {
+    fn tool_calls_are_not_announced_in_groups() {
         assert_eq!(["direct", "group"].map(announces_tools), [true, false]);
     }
 
     #[test]
-    fn where_a_session_was_spoken_to_is_remembered() {
+    fn the_last_route_is_stored_in_the_record() {
         let mut record = Record::new(SessionId::parse("s1").unwrap(), 0);
         set_last_route(&mut record, &slack());
         assert_eq!(last_route(&record), slack());

@@ -36,9 +36,9 @@ impl DeliveryResult {
     /// Returns the worst result of these deliveries.
     fn of(rows: &[DeliveryRow]) -> Self {
         let each = || rows.iter().map(Self::of_one);
-        let refused = each().find(|arrival| matches!(arrival, Self::Refused { .. }));
-        let unknown = || each().find(|arrival| matches!(arrival, Self::Unknown { .. }));
-        let waiting = || each().find(|arrival| matches!(arrival, Self::Waiting(_)));
+        let refused = each().find(|result| matches!(result, Self::Refused { .. }));
+        let unknown = || each().find(|result| matches!(result, Self::Unknown { .. }));
+        let waiting = || each().find(|result| matches!(result, Self::Waiting(_)));
         refused.or_else(unknown).or_else(waiting).unwrap_or(Self::Delivered)
     }
 
@@ -70,8 +70,8 @@ impl Deliveries {
 }
 
 impl Hub {
-    /// Returns the delivery result of a run. Waits up to `patience` for the first attempts.
-    pub async fn delivery_result(&self, run: &RunId, patience: Duration) -> Result<DeliveryResult, StoreError> {
+    /// Returns the delivery result of a run. Waits up to `max_wait` for the first attempts.
+    pub async fn delivery_result(&self, run: &RunId, max_wait: Duration) -> Result<DeliveryResult, StoreError> {
         let tried = async {
             loop {
                 let changed = self.0.deliveries.changed.notified();
@@ -88,7 +88,7 @@ impl Hub {
             }
         };
         // After the timeout, the current state is returned.
-        timeout(patience, tried).await.ok();
+        timeout(max_wait, tried).await.ok();
         let mut rows = self.outbox().await?;
         rows.retain(|row| row.delivery.run.as_ref() == Some(run));
         Ok(DeliveryResult::of(&rows))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_told() {
+    fn the_worst_delivery_result_is_returned() {
         let dead = |reason: &str| row(DeliveryState::Dead { reason: reason.to_owned() });
         let busy = row(DeliveryState::Failed { retry_at: 0, reason: "busy".to_owned() });
         let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::Unknown));

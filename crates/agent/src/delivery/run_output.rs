@@ -68,9 +68,9 @@ pub(crate) struct OutputStyle {
 
 impl OutputStyle {
     /// Returns the style of replies to a sender.
-    pub(crate) fn of(profile: &Profile, asked: (&RunOrigin, &SessionKey)) -> Self {
-        let root = profile.may_read_workspace(asked).then(|| profile.workdir.clone());
-        let is_offline = !profile.may_load_urls(asked);
+    pub(crate) fn of(profile: &Profile, origin: (&RunOrigin, &SessionKey)) -> Self {
+        let root = profile.may_read_workspace(origin).then(|| profile.workdir.clone());
+        let is_offline = !profile.may_load_urls(origin);
         Self { delay: profile.delivery.delay, root, is_offline, ..Self::default() }
     }
 }
@@ -96,14 +96,14 @@ impl RunOutput {
     /// Opens the output of a run whose route has a recipient; `None` for any other.
     pub(crate) fn open(
         (run, route): (&RunId, &Route),
-        post: ReplyDelivery,
-        manner: ChannelTraits,
+        options: ReplyDelivery,
+        traits: ChannelTraits,
         style: OutputStyle,
     ) -> Option<Arc<Self>> {
         let (channel, to) = (route.channel.clone()?, route.to.clone()?);
         let target = DeliveryTarget { channel, account: route.account.clone().unwrap_or_default(), to };
-        let threading = Threading::new(manner.replies, post.reply_to.clone());
-        let threading = if manner.allows_tags { threading.with_tags() } else { threading };
+        let threading = Threading::new(traits.replies, options.reply_to.clone());
+        let threading = if traits.allows_tags { threading.with_tags() } else { threading };
         let inner = RunOutputState {
             threading,
             parts: 0,
@@ -115,7 +115,7 @@ impl RunOutput {
             is_closed: false,
         };
         let (run, thread, inner) = (run.clone(), route.thread.clone(), Mutex::new(inner));
-        Some(Arc::new(Self { run, target, thread, options: post, traits: manner, style, inner }))
+        Some(Arc::new(Self { run, target, thread, options, traits, style, inner }))
     }
 
     /// Returns the recipient.
@@ -139,58 +139,60 @@ impl RunOutput {
     }
 
     /// Restores the run's deliveries from before a restart. Returns the reliable blocks.
-    pub(crate) fn resume(&self, posted: &[DeliveryRow]) -> Vec<Payload> {
+    pub(crate) fn resume(&self, rows: &[DeliveryRow]) -> Vec<Payload> {
         let mut inner = self.lock();
-        let mut said = Vec::new();
-        for row in posted {
-            let letter = OutboxPayload::of(&row.delivery);
+        let mut reliable = Vec::new();
+        for row in rows {
+            let message = OutboxPayload::of(&row.delivery);
             inner.parts = inner.parts.max(row.delivery.part + 1);
-            inner.blocks = inner.blocks.max(letter.block.map_or(0, |block| block + 1));
-            let Some(text) = letter.said.filter(|_| !matches!(row.state, DeliveryState::Dead { .. })) else { continue };
-            let kind = if letter.is_of_tool { Kind::Tool } else { Kind::Answer };
-            said.push(Payload { kind, text, media: letter.media, ..Payload::default() });
+            inner.blocks = inner.blocks.max(message.block.map_or(0, |block| block + 1));
+            let Some(text) = message.said.filter(|_| !matches!(row.state, DeliveryState::Dead { .. })) else {
+                continue;
+            };
+            let kind = if message.is_of_tool { Kind::Tool } else { Kind::Answer };
+            reliable.push(Payload { kind, text, media: message.media, ..Payload::default() });
         }
-        for payload in &said {
+        for payload in &reliable {
             inner.answer_blocks += usize::from(payload.kind == Kind::Answer);
             drop(inner.threading.apply(payload.clone()));
         }
-        inner.missing = inner.blocks.saturating_sub(u32::try_from(said.len()).unwrap_or(u32::MAX));
-        said
+        inner.missing = inner.blocks.saturating_sub(u32::try_from(reliable.len()).unwrap_or(u32::MAX));
+        reliable
     }
 
     /// Builds the deliveries of a block; empty once blocks have failed. `random` is a random number.
-    pub(crate) fn block(&self, said: &Payload, (at, random): (u64, u64)) -> Vec<Delivery> {
+    pub(crate) fn block(&self, payload: &Payload, (at, random): (u64, u64)) -> Vec<Delivery> {
         let mut inner = self.lock();
         if inner.broken.is_some() || inner.is_aborted || inner.is_closed {
             return Vec::new();
         }
         let prefixed = match &self.style.prefix {
-            Some(prefix) if said.kind == Kind::Answer => prefix.apply(said.clone()),
-            Some(_) | None => said.clone(),
+            Some(prefix) if payload.kind == Kind::Answer => prefix.apply(payload.clone()),
+            Some(_) | None => payload.clone(),
         };
-        let mut letters = self.payloads(&mut inner, prefixed);
+        let mut messages = self.payloads(&mut inner, prefixed);
         let block = inner.blocks;
         inner.blocks += 1;
-        letters.iter_mut().for_each(|letter| letter.block = Some(block));
-        if let Some(first) = letters.first_mut() {
-            first.said = Some(said.text.clone());
-            first.is_of_tool = matches!(said.kind, Kind::Tool | Kind::Notice);
-            if said.kind == Kind::Answer {
+        messages.iter_mut().for_each(|message| message.block = Some(block));
+        if let Some(first) = messages.first_mut() {
+            first.said = Some(payload.text.clone());
+            first.is_of_tool = matches!(payload.kind, Kind::Tool | Kind::Notice);
+            if payload.kind == Kind::Answer {
                 let delay = self.style.delay.after(inner.answer_blocks, random);
                 first.delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 inner.answer_blocks += 1;
             }
         }
-        self.deliveries(&mut inner, &format!("b{block}"), letters, at)
+        self.deliveries(&mut inner, &format!("b{block}"), messages, at)
     }
 
     /// Builds the deliveries of the final replies. Empty messages are left out.
-    pub(crate) fn finals(&self, said: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
+    pub(crate) fn finals(&self, replies: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         let mut queued = Vec::new();
-        for (number, payload) in said.into_iter().filter(|payload| !payload.is_empty()).enumerate() {
-            let letters = self.payloads(&mut inner, payload);
-            queued.extend(self.deliveries(&mut inner, &number.to_string(), letters, at));
+        for (number, payload) in replies.into_iter().filter(|payload| !payload.is_empty()).enumerate() {
+            let messages = self.payloads(&mut inner, payload);
+            queued.extend(self.deliveries(&mut inner, &number.to_string(), messages, at));
         }
         queued
     }
@@ -198,23 +200,23 @@ impl RunOutput {
     /// Builds a message about the run itself, which is not part of its answer. A run sends each notice name once.
     pub(crate) fn notice(&self, name: &str, text: &str, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
-        let letters = self.payloads(&mut inner, Payload { text: text.to_owned(), ..Payload::default() });
-        self.deliveries(&mut inner, name, letters, at)
+        let messages = self.payloads(&mut inner, Payload { text: text.to_owned(), ..Payload::default() });
+        self.deliveries(&mut inner, name, messages, at)
     }
 
     /// Converts a payload into messages that the channel accepts.
     fn payloads(&self, inner: &mut RunOutputState, payload: Payload) -> Vec<OutboxPayload> {
         let payload = self.sendable(inner.threading.apply(payload));
-        let named = match payload.reply_to {
+        let reply_id = match payload.reply_to {
             Some(ReplyTo::Id(id)) => Some(id),
             Some(ReplyTo::Current) | None => None,
         };
         let has_files = payload.media.iter().any(|media| !is_url(media));
         let mut media = Some((payload.media, self.style.root.clone().filter(|_| has_files)));
-        let letter = |(place, text)| {
+        let message = |(index, text)| {
             // A long reply is attached to its message once, unless all are.
-            let named = named.clone().filter(|_| place == 0 || self.traits.replies == ThreadMode::All);
-            let (reply_to, thread) = attach_reply(&self.traits, self.thread.clone(), named);
+            let reply_id = reply_id.clone().filter(|_| index == 0 || self.traits.replies == ThreadMode::All);
+            let (reply_to, thread) = attach_reply(&self.traits, self.thread.clone(), reply_id);
             let (media, root) = media.take().unwrap_or_default();
             let (is_voice, is_best_effort) = (payload.is_voice, self.options.is_best_effort);
             let hides_previews = self.style.is_offline;
@@ -230,7 +232,7 @@ impl RunOutput {
                 ..OutboxPayload::default()
             }
         };
-        split_text(payload.text, self.traits.text_limit).into_iter().enumerate().map(letter).collect()
+        split_text(payload.text, self.traits.text_limit).into_iter().enumerate().map(message).collect()
     }
 
     /// Removes media that may not be sent; the text names them.
@@ -240,12 +242,12 @@ impl RunOutput {
             false => self.style.root.is_none().then_some(NO_FILES),
         };
         for media in std::mem::take(&mut payload.media) {
-            let Some(why) = refusal(&media) else {
+            let Some(reason) = refusal(&media) else {
                 payload.media.push(media);
                 continue;
             };
             let gap = if payload.text.is_empty() { "" } else { "\n\n" };
-            payload.text.push_str(&format!("{gap}({media} was not sent: {why})"));
+            payload.text.push_str(&format!("{gap}({media} was not sent: {reason})"));
         }
         payload
     }
@@ -254,11 +256,11 @@ impl RunOutput {
         &self,
         inner: &mut RunOutputState,
         name: &str,
-        letters: Vec<OutboxPayload>,
+        messages: Vec<OutboxPayload>,
         at: u64,
     ) -> Vec<Delivery> {
-        let delivery = |(place, letter): (usize, OutboxPayload)| {
-            let id = format!("{}/{name}.{place}", self.run);
+        let delivery = |(index, message): (usize, OutboxPayload)| {
+            let id = format!("{}/{name}.{index}", self.run);
             let part = inner.parts;
             inner.parts += 1;
             Delivery {
@@ -268,15 +270,15 @@ impl RunOutput {
                 target: self.target.clone(),
                 part,
                 is_idempotent: self.traits.is_idempotent,
-                payload: serde_json::to_value(letter).unwrap_or_default(),
+                payload: serde_json::to_value(message).unwrap_or_default(),
                 at,
             }
         };
-        letters.into_iter().enumerate().map(delivery).collect()
+        messages.into_iter().enumerate().map(delivery).collect()
     }
 
-    /// Marks blocks from this one on as failed: they are sent with the rest of the answer. Returns false, without effect,
-    /// once the output is closed.
+    /// Marks blocks from this one on as failed: they are sent with the rest of the answer. Returns false, without
+    /// effect, once the output is closed.
     pub(crate) fn break_at(&self, block: u32) -> bool {
         let mut inner = self.lock();
         if !inner.is_closed {
@@ -316,13 +318,13 @@ mod tests {
 
     use super::*;
 
-    fn line(manner: ChannelTraits, thread: Option<&str>, style: OutputStyle) -> Arc<RunOutput> {
+    fn run_output(traits: ChannelTraits, thread: Option<&str>, style: OutputStyle) -> Arc<RunOutput> {
         let route = Route::new(Some("slack"), Some("C1"), None, thread);
-        let post = ReplyDelivery { reply_to: Some("m1".to_owned()), ..ReplyDelivery::default() };
-        RunOutput::open((&RunId::parse("k1").unwrap(), &route), post, manner, style).unwrap()
+        let options = ReplyDelivery { reply_to: Some("m1".to_owned()), ..ReplyDelivery::default() };
+        RunOutput::open((&RunId::parse("k1").unwrap(), &route), options, traits, style).unwrap()
     }
 
-    fn letters(deliveries: &[Delivery]) -> Vec<OutboxPayload> {
+    fn payloads_of(deliveries: &[Delivery]) -> Vec<OutboxPayload> {
         deliveries.iter().map(OutboxPayload::of).collect()
     }
 
@@ -336,35 +338,35 @@ mod tests {
 
     // Case 152.
     #[test]
-    fn only_the_first_of_three_hangs_on_the_message_where_that_is_the_mode() {
-        let line = line(
+    fn only_the_first_message_is_a_reply_in_first_mode() {
+        let output = run_output(
             ChannelTraits { replies: ThreadMode::First, ..ChannelTraits::default() },
             None,
             OutputStyle::default(),
         );
-        let sent = line.finals(answers(&["One.", "Two.", "Three."]), 7);
-        let hung: Vec<_> = letters(&sent).into_iter().map(|letter| letter.reply_to).collect();
-        assert_eq!(hung, [Some("m1".to_owned()), None, None]);
+        let sent = output.finals(answers(&["One.", "Two.", "Three."]), 7);
+        let reply_ids: Vec<_> = payloads_of(&sent).into_iter().map(|payload| payload.reply_to).collect();
+        assert_eq!(reply_ids, [Some("m1".to_owned()), None, None]);
         let names: Vec<_> = sent.iter().map(|delivery| (delivery.id.as_str(), delivery.part, delivery.at)).collect();
         assert_eq!(names, [("k1/0.0", 0, 7), ("k1/1.0", 1, 7), ("k1/2.0", 2, 7)]);
     }
 
     #[test]
-    fn a_block_takes_the_place_of_the_first_reply() {
-        let line = line(
+    fn a_block_counts_as_the_first_reply() {
+        let output = run_output(
             ChannelTraits { replies: ThreadMode::First, ..ChannelTraits::default() },
             None,
             OutputStyle::default(),
         );
-        assert_eq!(letters(&line.block(&Payload::answer("One."), (0, 0)))[0].reply_to.as_deref(), Some("m1"));
-        assert_eq!(letters(&line.finals(answers(&["Two."]), 0))[0].reply_to, None);
+        assert_eq!(payloads_of(&output.block(&Payload::answer("One."), (0, 0)))[0].reply_to.as_deref(), Some("m1"));
+        assert_eq!(payloads_of(&output.finals(answers(&["Two."]), 0))[0].reply_to, None);
     }
 
     #[test]
-    fn a_long_answer_is_cut_and_stays_in_its_thread() {
-        let manner = ChannelTraits { text_limit: Some(12), threads_by_reply: true, ..ChannelTraits::default() };
-        let line = line(manner, Some("1.5"), OutputStyle::default());
-        let sent = letters(&line.finals(answers(&["One and two.\n\nThree."]), 0));
+    fn a_long_answer_is_split_and_stays_in_its_thread() {
+        let traits = ChannelTraits { text_limit: Some(12), threads_by_reply: true, ..ChannelTraits::default() };
+        let output = run_output(traits, Some("1.5"), OutputStyle::default());
+        let sent = payloads_of(&output.finals(answers(&["One and two.\n\nThree."]), 0));
         let expected = ["One and two.", "Three."].map(|text| OutboxPayload {
             text: text.to_owned(),
             reply_to: Some("1.5".to_owned()),
@@ -374,34 +376,36 @@ mod tests {
     }
 
     #[test]
-    fn h2_files_go_with_a_reply_only_where_its_run_may_open_them() {
+    fn h2_files_are_attached_only_if_the_run_may_read_them() {
         let payload = || Payload {
             media: vec!["./taxes.txt".to_owned(), "https://a.example/b.png".to_owned()],
             ..Payload::answer("Look.")
         };
         let root = Some(PathBuf::from("/home/main"));
-        let open = line(ChannelTraits::default(), None, OutputStyle { root: root.clone(), ..OutputStyle::default() });
-        let closed = line(ChannelTraits::default(), None, OutputStyle::default());
+        let open =
+            run_output(ChannelTraits::default(), None, OutputStyle { root: root.clone(), ..OutputStyle::default() });
+        let closed = run_output(ChannelTraits::default(), None, OutputStyle::default());
         let expected =
             OutboxPayload { text: "Look.".to_owned(), media: payload().media, root, ..OutboxPayload::default() };
-        assert_eq!(letters(&open.finals([payload()], 0)), [expected]);
+        assert_eq!(payloads_of(&open.finals([payload()], 0)), [expected]);
         let expected = OutboxPayload {
             text: format!("Look.\n\n(./taxes.txt was not sent: {NO_FILES})"),
             media: vec!["https://a.example/b.png".to_owned()],
             ..OutboxPayload::default()
         };
-        assert_eq!(letters(&closed.finals([payload()], 0)), [expected]);
+        assert_eq!(payloads_of(&closed.finals([payload()], 0)), [expected]);
         let alone = Payload { media: vec!["taxes.txt".to_owned()], ..Payload::default() };
-        let sent = letters(&closed.block(&alone, (0, 0)));
+        let sent = payloads_of(&closed.block(&alone, (0, 0)));
         assert_eq!(sent[0].text, format!("(taxes.txt was not sent: {NO_FILES})"));
         assert!(sent[0].media.is_empty() && sent[0].root.is_none());
     }
 
     #[test]
-    fn m5_a_run_without_the_web_has_no_address_loaded() {
-        let line = line(ChannelTraits::default(), None, OutputStyle { is_offline: true, ..OutputStyle::default() });
+    fn m5_a_run_without_web_access_sends_no_urls_as_media() {
+        let output =
+            run_output(ChannelTraits::default(), None, OutputStyle { is_offline: true, ..OutputStyle::default() });
         let media = vec!["https://evil.example/?d=1".to_owned()];
-        let sent = letters(&line.finals([Payload { media, ..Payload::answer("Look.") }], 0));
+        let sent = payloads_of(&output.finals([Payload { media, ..Payload::answer("Look.") }], 0));
         let expected = OutboxPayload {
             text: format!("Look.\n\n(https://evil.example/?d=1 was not sent: {NO_WEB})"),
             hides_previews: true,
@@ -412,60 +416,63 @@ mod tests {
 
     // Case 137.
     #[test]
-    fn the_first_block_goes_at_once_and_later_ones_wait_like_a_person() {
-        let line =
-            line(ChannelTraits::default(), None, OutputStyle { delay: BlockDelay::Natural, ..OutputStyle::default() });
+    fn the_first_block_is_sent_at_once_and_later_ones_are_delayed() {
+        let output = run_output(
+            ChannelTraits::default(),
+            None,
+            OutputStyle { delay: BlockDelay::Natural, ..OutputStyle::default() },
+        );
         let tool = Payload { kind: Kind::Tool, ..Payload::answer("read x") };
         let delays: Vec<_> = [Payload::answer("One."), tool, Payload::answer("Two."), Payload::answer("Three.")]
             .iter()
-            .map(|said| letters(&line.block(said, (0, 1700)))[0].delay_ms)
+            .map(|payload| payloads_of(&output.block(payload, (0, 1700)))[0].delay_ms)
             .collect();
         assert_eq!(delays, [0, 0, 2500, 2500]);
-        assert_eq!(letters(&line.finals(answers(&["Four."]), 0))[0].delay_ms, 0);
+        assert_eq!(payloads_of(&output.finals(answers(&["Four."]), 0))[0].delay_ms, 0);
     }
 
     #[test]
-    fn a_block_has_the_prefix_and_remembers_what_was_said() {
+    fn a_block_has_the_prefix_and_keeps_its_original_text() {
         let prefix = ReplyPrefix::new("[Pincer]", PrefixValues::default());
-        let line = line(ChannelTraits::default(), None, OutputStyle { prefix, ..OutputStyle::default() });
-        let sent = letters(&line.block(&Payload::answer("One."), (0, 0)));
+        let output = run_output(ChannelTraits::default(), None, OutputStyle { prefix, ..OutputStyle::default() });
+        let sent = payloads_of(&output.block(&Payload::answer("One."), (0, 0)));
         assert_eq!((sent[0].text.as_str(), sent[0].said.as_deref()), ("[Pincer] One.", Some("One.")));
     }
 
     // Case 135.
     #[test]
-    fn a_broken_line_takes_back_what_is_behind_the_break() {
-        let line = line(ChannelTraits::default(), None, OutputStyle::default());
+    fn blocks_after_a_failed_one_are_withdrawn() {
+        let output = run_output(ChannelTraits::default(), None, OutputStyle::default());
         for text in ["One.", "Two.", "Three."] {
-            line.block(&Payload::answer(text), (0, 0));
+            output.block(&Payload::answer(text), (0, 0));
         }
-        line.break_at(1);
-        assert_eq!(line.block(&Payload::answer("Four."), (0, 0)), []);
-        assert_eq!([0, 1, 2].map(|block| line.withdrawal(block).is_some()), [false, true, true]);
-        assert_eq!(line.close(), Some(1));
-        line.break_at(0);
-        assert_eq!(line.withdrawal(0), None, "the rest is on its way already");
+        output.break_at(1);
+        assert_eq!(output.block(&Payload::answer("Four."), (0, 0)), []);
+        assert_eq!([0, 1, 2].map(|block| output.withdrawal(block).is_some()), [false, true, true]);
+        assert_eq!(output.close(), Some(1));
+        output.break_at(0);
+        assert_eq!(output.withdrawal(0), None, "the rest is on its way already");
     }
 
     #[test]
-    fn an_aborted_line_says_no_more() {
-        let line = line(ChannelTraits::default(), None, OutputStyle::default());
-        line.block(&Payload::answer("One."), (0, 0));
-        line.abort();
-        assert_eq!((line.withdrawal(0), line.block(&Payload::answer("Two."), (0, 0))), (Some("aborted"), vec![]));
+    fn an_aborted_output_sends_nothing_more() {
+        let output = run_output(ChannelTraits::default(), None, OutputStyle::default());
+        output.block(&Payload::answer("One."), (0, 0));
+        output.abort();
+        assert_eq!((output.withdrawal(0), output.block(&Payload::answer("Two."), (0, 0))), (Some("aborted"), vec![]));
     }
 
     #[test]
-    fn after_a_restart_the_line_goes_on_where_it_was() {
-        let first = line(
+    fn after_a_restart_the_output_continues() {
+        let first = run_output(
             ChannelTraits { replies: ThreadMode::First, ..ChannelTraits::default() },
             None,
             OutputStyle::default(),
         );
         let sent = [first.block(&Payload::answer("One."), (0, 0)), first.block(&Payload::answer("Two."), (0, 0))];
-        let mut posted = rows(&sent.concat());
-        posted[1].state = DeliveryState::Dead { reason: "taken back".to_owned() };
-        let second = line(
+        let mut stored = rows(&sent.concat());
+        stored[1].state = DeliveryState::Dead { reason: "taken back".to_owned() };
+        let second = run_output(
             ChannelTraits { replies: ThreadMode::First, ..ChannelTraits::default() },
             None,
             OutputStyle {
@@ -473,10 +480,10 @@ mod tests {
                 ..OutputStyle::default()
             },
         );
-        assert_eq!(second.resume(&posted), answers(&["One."]));
+        assert_eq!(second.resume(&stored), answers(&["One."]));
         let next = second.block(&Payload::answer("Three."), (0, 0));
         assert_eq!((next[0].id.as_str(), next[0].part), ("k1/b2.0", 2));
-        assert_eq!((letters(&next)[0].reply_to.clone(), letters(&next)[0].delay_ms), (None, 9));
+        assert_eq!((payloads_of(&next)[0].reply_to.clone(), payloads_of(&next)[0].delay_ms), (None, 9));
         second.break_at(2);
         assert_eq!(second.close(), Some(1), "the block on its tape from before");
     }

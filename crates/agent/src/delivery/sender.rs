@@ -50,7 +50,7 @@ enum DeliveryDropReason {
 impl DeliveryDropReason {
     fn reason(&self) -> String {
         match self {
-            Self::TakenBack(why) => (*why).to_owned(),
+            Self::TakenBack(text) => (*text).to_owned(),
             Self::Expired => "not delivered within 24 hours".to_owned(),
         }
     }
@@ -81,9 +81,9 @@ impl Deliveries {
                 continue;
             }
             let expired = || item.row.is_expired(now).then_some(DeliveryDropReason::Expired);
-            if let Some(given) = item.withdrawal().map(DeliveryDropReason::TakenBack).or_else(expired) {
+            if let Some(drop_reason) = item.withdrawal().map(DeliveryDropReason::TakenBack).or_else(expired) {
                 item.is_withdrawn = true;
-                return SendStep::Drop(Box::new(item.row.delivery.clone()), given);
+                return SendStep::Drop(Box::new(item.row.delivery.clone()), drop_reason);
             }
             let due = *item.due.get_or_insert_with(|| now.saturating_add(item.payload.delay_ms));
             if due > now {
@@ -99,9 +99,9 @@ impl Deliveries {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(target) else { return };
         match (queue.front_mut(), again_at) {
-            (Some(item), Some(at)) => {
+            (Some(item), Some(at_ms)) => {
                 item.row = DeliveryRow { state, attempts: item.row.attempts + 1, ..item.row.clone() };
-                (item.due, item.is_sending) = (Some(at), false);
+                (item.due, item.is_sending) = (Some(at_ms), false);
             }
             (_, _) => drop(queue.pop_front()),
         }
@@ -129,16 +129,16 @@ pub(super) async fn serve(hub: Arc<Shared>, target: DeliveryTarget) {
         let now = hub.ambient.now_ms();
         match hub.deliveries.next(&target, now) {
             SendStep::Nothing => return,
-            SendStep::Later(at) => tokio::select! {
+            SendStep::Later(at_ms) => tokio::select! {
                 biased;
                 // Shutdown does not wait for it: the next start resumes it.
                 () = hub.draining.cancelled() => return,
                 () = changed => {}
-                () = sleep(Duration::from_millis(at.saturating_sub(now))) => {}
+                () = sleep(Duration::from_millis(at_ms.saturating_sub(now))) => {}
             },
-            SendStep::Drop(delivery, given) => {
-                let state = DeliveryState::Dead { reason: given.reason() };
-                let notice = match given {
+            SendStep::Drop(delivery, drop_reason) => {
+                let state = DeliveryState::Dead { reason: drop_reason.reason() };
+                let notice = match drop_reason {
                     DeliveryDropReason::TakenBack(_) => None,
                     DeliveryDropReason::Expired => notice::of(&delivery, &state, now),
                 };
@@ -147,8 +147,8 @@ pub(super) async fn serve(hub: Arc<Shared>, target: DeliveryTarget) {
                 }
                 hub.report([DeliveryReport::new(&delivery, state, None)]);
             }
-            SendStep::Send(row, letter, line) => {
-                if !send(&hub, *row, letter, line).await {
+            SendStep::Send(row, payload, output) => {
+                if !send(&hub, *row, payload, output).await {
                     return;
                 }
             }
@@ -157,7 +157,7 @@ pub(super) async fn serve(hub: Arc<Shared>, target: DeliveryTarget) {
 }
 
 /// Sends one message. Returns false at shutdown.
-async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: OutboxPayload, line: Option<Arc<RunOutput>>) -> bool {
+async fn send(hub: &Arc<Shared>, row: DeliveryRow, payload: OutboxPayload, output: Option<Arc<RunOutput>>) -> bool {
     let target = row.delivery.target.clone();
     let Some(delivery) = before_send(hub, &row.delivery).await else {
         let state = DeliveryState::Dead { reason: "blocked by a hook".to_owned() };
@@ -174,17 +174,17 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: OutboxPayload, line: 
             return true;
         }
     }
-    let limit = if letter.block.is_some() { hub.config.rules().delivery.block_limit } else { SEND_TIMEOUT };
-    let Some(carried) = send_once(hub, &delivery, limit).await else { return false };
-    let is_hung = matches!(&carried, SendResult::TimedOut);
-    let (state, why, again_at) = next_state(hub, &row, carried);
+    let limit = if payload.block.is_some() { hub.config.rules().delivery.block_limit } else { SEND_TIMEOUT };
+    let Some(result) = send_once(hub, &delivery, limit).await else { return false };
+    let is_hung = matches!(&result, SendResult::TimedOut);
+    let (state, reason, again_at) = next_state(hub, &row, result);
     let mut is_lost = again_at.is_none();
-    if let (Some(line), Some(block)) = (&line, letter.block) {
+    if let (Some(output), Some(block)) = (&output, payload.block) {
         match &state {
             // This block may have arrived; those after it have not.
-            _ if is_hung => drop(line.break_at(block + 1)),
+            _ if is_hung => drop(output.break_at(block + 1)),
             // It is sent with the rest of the answer, unless that was sent already.
-            DeliveryState::Dead { .. } => is_lost = !line.break_at(block),
+            DeliveryState::Dead { .. } => is_lost = !output.break_at(block),
             DeliveryState::Sent { .. }
             | DeliveryState::Unknown
             | DeliveryState::Failed { .. }
@@ -193,7 +193,7 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, letter: OutboxPayload, line: 
         }
     }
     let notice = is_lost.then(|| notice::of(&row.delivery, &state, hub.ambient.now_ms())).flatten();
-    conclude(hub, &row, Conclusion { state, why, again_at, notice }).await
+    conclude(hub, &row, Conclusion { state, why: reason, again_at, notice }).await
 }
 
 /// Result of sending a message.
@@ -208,14 +208,14 @@ struct Conclusion {
 
 /// Stores the result of a message, and publishes it if it is final. Returns false at shutdown.
 async fn conclude(hub: &Arc<Shared>, row: &DeliveryRow, conclusion: Conclusion) -> bool {
-    let Conclusion { state, why, again_at, notice } = conclusion;
+    let Conclusion { state, why: reason, again_at, notice } = conclusion;
     if !hub.mark_until_stored((&row.delivery, &state), notice).await {
         return false;
     }
     hub.deliveries.settle(&row.delivery.target, state.clone(), again_at);
     after_send(hub, &row.delivery, &state).await;
     if again_at.is_none() {
-        hub.report([DeliveryReport::new(&row.delivery, state, why.as_deref())]);
+        hub.report([DeliveryReport::new(&row.delivery, state, reason.as_deref())]);
     }
     true
 }
@@ -230,7 +230,7 @@ enum SendResult {
 
 /// Passes a message to the channel sender; `None` at shutdown.
 async fn send_once(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Option<SendResult> {
-    let Some(courier) = hub.deliveries.sender.get() else {
+    let Some(sender) = hub.deliveries.sender.get() else {
         return Some(SendResult::Failed(SendError::NoChannel(delivery.target.channel.clone())));
     };
     let outgoing = OutboxPayload::of(delivery).outgoing(delivery);
@@ -240,7 +240,7 @@ async fn send_once(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> O
     };
     tokio::select! {
         biased;
-        carried = AssertUnwindSafe(courier.deliver(outgoing)).catch_unwind() => Some(match carried {
+        result = AssertUnwindSafe(sender.deliver(outgoing)).catch_unwind() => Some(match result {
             Ok(Ok(receipt)) => SendResult::Done(receipt),
             Ok(Err(error)) => SendResult::Failed(error),
             Err(_) => SendResult::Failed(SendError::Unknown("the channel implementation panicked".to_owned())),
@@ -251,18 +251,18 @@ async fn send_once(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> O
 }
 
 /// Returns the new state of a message, the reason, and the time of the next attempt.
-fn next_state(hub: &Shared, row: &DeliveryRow, carried: SendResult) -> (DeliveryState, Option<String>, Option<u64>) {
+fn next_state(hub: &Shared, row: &DeliveryRow, result: SendResult) -> (DeliveryState, Option<String>, Option<u64>) {
     let backoff = BACKOFF_MS[(row.attempts as usize).min(BACKOFF_MS.len() - 1)];
-    let later = |wait: u64| hub.ambient.now_ms().saturating_add(wait);
+    let after = |wait: u64| hub.ambient.now_ms().saturating_add(wait);
     // A channel that deduplicates gets it again.
-    let unknown = |why| (DeliveryState::Unknown, Some(why), row.delivery.is_idempotent.then(|| later(backoff)));
-    match carried {
+    let unknown = |why| (DeliveryState::Unknown, Some(why), row.delivery.is_idempotent.then(|| after(backoff)));
+    match result {
         SendResult::Done(receipt) => (DeliveryState::Sent { provider_id: receipt.message }, None, None),
         SendResult::TimedOut => unknown("the channel did not answer in time".to_owned()),
         SendResult::Failed(SendError::Unknown(why)) => unknown(why),
         SendResult::Failed(SendError::Unavailable { why: reason, retry_after }) => {
-            let asked = retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let retry_at = later(backoff.max(asked));
+            let requested = retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let retry_at = after(backoff.max(requested));
             (DeliveryState::Failed { retry_at, reason }, None, Some(retry_at))
         }
         SendResult::Failed(
@@ -290,15 +290,15 @@ impl Shared {
         let (id, state, at) = (delivery.id.clone(), state.clone(), self.ambient.now_ms());
         let mut records = vec![Rec::Deliver { id, state, at }];
         records.extend(notice.into_iter().flat_map(|notice| queue_records(std::slice::from_ref(notice))));
-        let judged = {
-            // Both at once, as in `send_deliveries`.
+        let commit = {
+            // Queue and commit under one lock, as in `send_deliveries`.
             let mut queues = self.deliveries.lock();
             if let Some(notice) = notice {
                 self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(notice.clone()), None));
             }
             self.writer.commit_with_verdicts(records)
         };
-        match judged.await.map(|verdicts| verdicts.into_iter().next()) {
+        match commit.await.map(|verdicts| verdicts.into_iter().next()) {
             Ok(Some(Verdict::Stored)) => StoreResult::Stored,
             Ok(_) => StoreResult::Refused,
             Err(_) => StoreResult::Failed,

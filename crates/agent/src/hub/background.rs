@@ -126,7 +126,7 @@ impl Hub {
 
     /// Applies a change to the session's commands. Returns true if the session's record changed.
     async fn change_command(&self, key: &SessionKey, change: CommandChange) -> bool {
-        match self.change(key, |tell| Mutation::Command(change, tell)).await {
+        match self.change(key, |reply| Mutation::Command(change, reply)).await {
             Ok(is_changed) => is_changed,
             // The next start finds the command in the record and reports that it was interrupted.
             Err(ChangeError::Stopping) => false,
@@ -163,19 +163,19 @@ impl Hub {
             return;
         }
         tokio::time::sleep(COALESCE).await;
-        let (mut woken, mut pause) = (Vec::new(), FIRST_RETRY);
+        let (mut submitted, mut retry_delay) = (Vec::new(), FIRST_RETRY);
         loop {
             self.await_idle(key).await;
-            let due = match self.record(key).await {
+            let pending = match self.record(key).await {
                 Ok(record) => record.as_ref().and_then(background::pending_reports),
                 Err(error) => {
                     tracing::warn!(session = %key, %error, "failed to read the reports of background commands");
                     None
                 }
             };
-            let Some((origin, ids)) = due.filter(|(_, ids)| *ids != woken) else { return };
+            let Some((origin, ids)) = pending.filter(|(_, ids)| *ids != submitted) else { return };
             match self.submit(self.wake_message(key, origin, &ids)).await {
-                Ok(_) => (woken, pause) = (ids, FIRST_RETRY),
+                Ok(_) => (submitted, retry_delay) = (ids, FIRST_RETRY),
                 // The session does not accept messages; its next run reads the reports.
                 Err(SubmitError::Blocked) if !self.has_live_run(key) => return,
                 Err(
@@ -185,8 +185,8 @@ impl Hub {
                     | SubmitError::Stopping,
                 ) => return,
                 Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::Store(_)) => {
-                    tokio::time::sleep(pause).await;
-                    pause = MAX_RETRY.min(pause * 2);
+                    tokio::time::sleep(retry_delay).await;
+                    retry_delay = MAX_RETRY.min(retry_delay * 2);
                 }
             }
         }
@@ -194,13 +194,13 @@ impl Hub {
 
     /// Builds the wake message, with the authority and the route of the run that started the commands.
     fn wake_message(&self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
-        let what = if ids.iter().all(|id| id.starts_with(background::APPROVAL)) {
+        let cause = if ids.iter().all(|id| id.starts_with(background::APPROVAL)) {
             "Your approval requests were decided; the system events above state the outcome. Do not request them again."
         } else {
             "Commands that you started in the background have ended; the system events above state how."
         };
         let text = format!(
-            "{what} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
+            "{cause} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
              answer {ACK_TOKEN} and nothing else."
         );
         let run = self.0.ambient.run_id();
@@ -210,9 +210,9 @@ impl Hub {
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let RunOrigin { principal, route, cwd, authority } = origin.into();
         // No message was received on this route now, so it does not become the session's last route.
-        let post = self.reply_delivery(key, &route).map(|post| ReplyDelivery { is_origin: false, ..post });
+        let delivery = self.reply_delivery(key, &route).map(|delivery| ReplyDelivery { is_origin: false, ..delivery });
         let plain = Inbound::plain(run, (&principal, WAKE_METHOD), key.clone(), message);
-        Inbound { class: RunClass::Heartbeat, route, delivery: post, cwd, authority, ..plain }
+        Inbound { class: RunClass::Heartbeat, route, delivery, cwd, authority, ..plain }
     }
 }
 

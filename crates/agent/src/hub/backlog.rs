@@ -43,8 +43,8 @@ impl Backlog {
         let mut guard = self.sessions.lock().await;
         if guard.is_none() {
             let mut sessions = UnfinishedBySession::new();
-            for found in store.recover().await? {
-                sessions.entry(found.row.key.clone()).or_default().push(found);
+            for unfinished in store.recover().await? {
+                sessions.entry(unfinished.row.key.clone()).or_default().push(unfinished);
             }
             *guard = Some(sessions);
         }
@@ -56,7 +56,7 @@ impl BacklogGuard<'_> {
     /// Number of runs to recover, without held ones.
     pub(super) fn waiting(&self) -> usize {
         let all = self.guard.iter().flat_map(BTreeMap::values).flatten();
-        all.filter(|found| found.row.state != RunState::Held).count()
+        all.filter(|unfinished| unfinished.row.state != RunState::Held).count()
     }
 
     /// Returns the runs of one session.
@@ -68,7 +68,7 @@ impl BacklogGuard<'_> {
     pub(super) fn all(&self) -> Vec<UnfinishedRun> {
         let mut all: Vec<_> = self.guard.iter().flat_map(BTreeMap::values).flatten().cloned().collect();
         // Stable sort: runs of one session that were accepted in the same millisecond keep their order.
-        all.sort_by_key(|found| found.row.accepted_at);
+        all.sort_by_key(|unfinished| unfinished.row.accepted_at);
         all
     }
 

@@ -182,7 +182,7 @@ impl Hub {
     ) -> Result<SpawnedChild, SpawnError> {
         let name = format!("agent:{agent}:subagent:{}", self.0.ambient.nonce());
         let key = SessionKey::parse(&name, agent).map_err(|error| ChangeError::Invalid(error.to_string()))?;
-        let errand = ChildRun {
+        let child_run = ChildRun {
             run: self.0.ambient.run_id(),
             task: report::excerpt(&spawn.task),
             ended: None,
@@ -194,22 +194,22 @@ impl Hub {
         };
         // The pending report is stored first: a crash from here on finds a child that will be reported, or one that
         // never started.
-        let starter = self.record(parent).await.map_err(ChangeError::Store)?;
-        let via = starter.map(|starter| lineage(parent, &starter)).unwrap_or_default();
-        self.patch(&key, Patch { expected: None, changes: record((parent, &via), &errand, &spawn) }).await?;
-        if let Err(error) = self.submit(self.task(&key, &errand, spawn)).await {
+        let parent_record = self.record(parent).await.map_err(ChangeError::Store)?;
+        let ancestors = parent_record.map(|parent_record| lineage(parent, &parent_record)).unwrap_or_default();
+        self.patch(&key, Patch { expected: None, changes: record((parent, &ancestors), &child_run, &spawn) }).await?;
+        if let Err(error) = self.submit(self.task(&key, &child_run, spawn)).await {
             if let Err(error) = self.delete(&key, None).await {
                 tracing::warn!(%key, %error, "failed to delete the session of a sub-agent that did not start");
             }
             return Err(error.into());
         }
-        let run = errand.run.clone();
-        self.watch(parent.clone(), key.clone(), errand);
+        let run = child_run.run.clone();
+        self.watch(parent.clone(), key.clone(), child_run);
         Ok(SpawnedChild { run, key })
     }
 
     /// Builds a child's first message. It is parsed for no commands, because its text was written by a model.
-    fn task(&self, key: &SessionKey, errand: &ChildRun, spawn: SpawnParams) -> Inbound {
+    fn task(&self, key: &SessionKey, child_run: &ChildRun, spawn: SpawnParams) -> Inbound {
         let message = User::text(spawn.task, self.0.ambient.now_ms());
         Inbound {
             extra_prompt: spawn.extra_prompt,
@@ -217,24 +217,24 @@ impl Hub {
             thinking: spawn.thinking,
             class: RunClass::Subagent,
             queue: None,
-            cwd: errand.cwd.clone(),
-            ..self.internal(errand.run.clone(), errand, key, message)
+            cwd: child_run.cwd.clone(),
+            ..self.internal(child_run.run.clone(), child_run, key, message)
         }
     }
 
     /// Builds a message that the hub sends to itself. The run id is its idempotency key, so it can be sent again.
-    fn internal(&self, run: RunId, errand: &ChildRun, key: &SessionKey, message: User) -> Inbound {
-        let plain = Inbound::plain(run, (&errand.principal, METHOD), key.clone(), message);
-        Inbound { queue: Some(InlineQueue::Nothing), authority: errand.authority, ..plain }
+    fn internal(&self, run: RunId, child_run: &ChildRun, key: &SessionKey, message: User) -> Inbound {
+        let plain = Inbound::plain(run, (&child_run.principal, METHOD), key.clone(), message);
+        Inbound { queue: Some(InlineQueue::Nothing), authority: child_run.authority, ..plain }
     }
 
     /// Resumes pending reports after a restart.
     pub(super) async fn recover_children(&self) -> Result<(), StoreError> {
         for (key, record) in self.0.store.list().await? {
-            let Some(errand) = ChildRun::of(&record).filter(|errand| errand.ended.is_none()) else { continue };
+            let Some(child_run) = ChildRun::of(&record).filter(|child_run| child_run.ended.is_none()) else { continue };
             let Some(parent) = parent_of(&key, &record) else { continue };
-            if self.0.store.run(&errand.run).await?.is_some() {
-                self.watch(parent, key, errand);
+            if self.0.store.run(&child_run.run).await?.is_some() {
+                self.watch(parent, key, child_run);
             } else {
                 // The process ended before the task was accepted. Deleting the session needs its lane, so it is done in
                 // a task.
@@ -253,56 +253,61 @@ impl Hub {
         }
     }
 
-    fn watch(&self, parent: SessionKey, child: SessionKey, errand: ChildRun) {
+    fn watch(&self, parent: SessionKey, child: SessionKey, child_run: ChildRun) {
         let hub = self.clone();
-        self.spawn_background(async move { hub.report_child(&parent, &child, errand).await });
+        self.spawn_background(async move { hub.report_child(&parent, &child, child_run).await });
     }
 
     /// Spawns a background task that is cancelled when the hub drains.
-    pub(super) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_background(&self, future: impl Future<Output = ()> + Send + 'static) {
         let draining = self.0.draining.clone();
         self.0.spawn("child", async move {
-            draining.run_until_cancelled(work).await;
+            draining.run_until_cancelled(future).await;
         });
     }
 
     /// Waits for the end of a child and reports it, with retries.
-    async fn report_child(&self, parent: &SessionKey, child: &SessionKey, errand: ChildRun) {
-        let mut pause = FIRST_RETRY;
+    async fn report_child(&self, parent: &SessionKey, child: &SessionKey, child_run: ChildRun) {
+        let mut retry_delay = FIRST_RETRY;
         loop {
-            match self.try_report_child(parent, child, &errand).await {
+            match self.try_report_child(parent, child, &child_run).await {
                 Ok(()) => return,
                 Err(why) => tracing::warn!(%child, %why, "failed to report the result of a sub-agent; retrying"),
             }
-            tokio::time::sleep(pause).await;
-            pause = MAX_RETRY.min(pause * 2);
+            tokio::time::sleep(retry_delay).await;
+            retry_delay = MAX_RETRY.min(retry_delay * 2);
         }
     }
 
-    async fn try_report_child(&self, parent: &SessionKey, child: &SessionKey, errand: &ChildRun) -> Result<(), String> {
-        let ended = self.wait(&errand.run, NO_TIMEOUT).await.map_err(|error| error.to_string())?;
+    async fn try_report_child(
+        &self,
+        parent: &SessionKey,
+        child: &SessionKey,
+        child_run: &ChildRun,
+    ) -> Result<(), String> {
+        let ended = self.wait(&child_run.run, NO_TIMEOUT).await.map_err(|error| error.to_string())?;
         match ended {
             WaitResult::Ended(_) => {}
             WaitResult::Broken(why) => return Err(why),
             WaitResult::Queued | WaitResult::Timeout => return Err("the run is still active".to_owned()),
         }
-        let report = self.result(&errand.run).await.map_err(|error| error.to_string())?;
+        let report = self.result(&child_run.run).await.map_err(|error| error.to_string())?;
         let report = report.ok_or("the result of the run is not stored yet")?;
         let record = self.record(child).await.map_err(|error| error.to_string())?;
         let label = record.as_ref().and_then(|record| record.label.clone());
         let ended = ChildOutcome::of(report.outcome());
-        let told = ChildRun { ended: Some(ended), ..errand.clone() };
+        let reported = ChildRun { ended: Some(ended), ..child_run.clone() };
         if ended == ChildOutcome::Stopped {
             // After a stop no new run must start: the note is left for the parent's next run. Delivered at most once,
             // because a note has no idempotency key.
-            self.mark_reported(child, record.as_ref(), &told).await?;
+            self.mark_reported(child, record.as_ref(), &reported).await?;
             let note = report::stopped_note(label.as_deref(), child);
-            let noted = self.note_event_of(parent, note, errand.authority).await;
-            return noted.map_err(|error| error.to_string());
+            let stored = self.note_event_of(parent, note, child_run.authority).await;
+            return stored.map_err(|error| error.to_string());
         }
-        let text = report::report_text(label.as_deref(), child, errand, &report);
-        self.submit_report(parent, child, errand, text).await?;
-        self.mark_reported(child, record.as_ref(), &told).await
+        let text = report::report_text(label.as_deref(), child, child_run, &report);
+        self.submit_report(parent, child, child_run, text).await?;
+        self.mark_reported(child, record.as_ref(), &reported).await
     }
 
     /// Submits a report to the parent session, if it still exists.
@@ -310,21 +315,21 @@ impl Hub {
         &self,
         parent: &SessionKey,
         child: &SessionKey,
-        errand: &ChildRun,
+        child_run: &ChildRun,
         text: String,
     ) -> Result<(), String> {
         if self.record(parent).await.map_err(|error| error.to_string())?.is_none() {
             tracing::info!(%parent, %child, "dropping the report of a sub-agent: the parent session no longer exists");
             return Ok(());
         }
-        let run = RunId::parse(&format!("report:{}", errand.run)).map_err(|error| error.to_string())?;
+        let run = RunId::parse(&format!("report:{}", child_run.run)).map_err(|error| error.to_string())?;
         let mut message = User::text(text, self.0.ambient.now_ms());
         let provenance = json!({"kind": "inter_session", "sourceSessionKey": child, "sourceTool": METHOD});
         message.extra.insert("inputProvenance".to_owned(), provenance);
-        let route = errand.route.clone();
-        let post = self.reply_delivery(parent, &route);
-        let cwd = errand.cwd.clone();
-        let inbound = Inbound { route, delivery: post, cwd, ..self.internal(run, errand, parent, message) };
+        let route = child_run.route.clone();
+        let delivery = self.reply_delivery(parent, &route);
+        let cwd = child_run.cwd.clone();
+        let inbound = Inbound { route, delivery, cwd, ..self.internal(run, child_run, parent, message) };
         match self.submit(inbound).await {
             // A held report is already on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
@@ -340,13 +345,18 @@ impl Hub {
     }
 
     /// Marks the report as delivered. A session that was deleted in the meantime stays deleted.
-    async fn mark_reported(&self, child: &SessionKey, record: Option<&Record>, told: &ChildRun) -> Result<(), String> {
+    async fn mark_reported(
+        &self,
+        child: &SessionKey,
+        record: Option<&Record>,
+        reported: &ChildRun,
+    ) -> Result<(), String> {
         let Some(record) = record else { return Ok(()) };
-        if told.cleanup == Cleanup::Delete {
+        if reported.cleanup == Cleanup::Delete {
             self.delete_child(child, record).await;
             return Ok(());
         }
-        let changes = Extra::from_iter([(CHILD_RUN_FIELD.to_owned(), told.to_value())]);
+        let changes = Extra::from_iter([(CHILD_RUN_FIELD.to_owned(), reported.to_value())]);
         let patch = Patch { expected: Some(record.session_id.clone()), changes };
         match self.patch(child, patch).await {
             Ok(_) => Ok(()),
@@ -362,13 +372,13 @@ impl Hub {
 }
 
 /// Initial record of a child's session.
-fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &ChildRun, spawn: &SpawnParams) -> Extra {
+fn record((parent, ancestors): (&SessionKey, &[SessionKey]), child_run: &ChildRun, spawn: &SpawnParams) -> Extra {
     let mut record = Extra::from_iter([
         ("spawnedBy".to_owned(), parent.as_str().into()),
-        (CHILD_RUN_FIELD.to_owned(), errand.to_value()),
+        (CHILD_RUN_FIELD.to_owned(), child_run.to_value()),
     ]);
-    if !via.is_empty() {
-        record.insert(STARTERS.to_owned(), via.iter().map(SessionKey::as_str).collect());
+    if !ancestors.is_empty() {
+        record.insert(STARTERS.to_owned(), ancestors.iter().map(SessionKey::as_str).collect());
     }
     if let Some(label) = &spawn.label {
         record.insert("label".to_owned(), label.as_str().into());

@@ -49,20 +49,20 @@ impl Hub {
             ) => return Err(ChangeError::Refused(error.to_string())),
         };
         let state = Subscriber::new(tape.clone()).end().await;
-        let mut report = CompactionResult { entry: None, tokens: None, strategy: None, text: String::new() };
+        let mut result = CompactionResult { entry: None, tokens: None, strategy: None, text: String::new() };
         for event in tape.read(&mut Cursor::default()) {
             if let RunEvent::Compacted { entry, before, after, way, .. } = event.kind {
-                report = CompactionResult {
+                result = CompactionResult {
                     entry: Some(entry),
                     tokens: Some((before, after)),
                     strategy: Some(way),
-                    ..report
+                    ..result
                 };
             }
         }
         match state {
             TapeState::Ended(end) => match &end.outcome {
-                Outcome::Done => report.text = end.replies.first().map(|reply| reply.text.clone()).unwrap_or_default(),
+                Outcome::Done => result.text = end.replies.first().map(|reply| reply.text.clone()).unwrap_or_default(),
                 outcome @ (Outcome::Aborted(_) | Outcome::Failed(_)) => {
                     return Err(ChangeError::Refused(
                         outcome.error().unwrap_or("the compaction was stopped").to_owned(),
@@ -72,7 +72,7 @@ impl Hub {
             TapeState::Broken(why) => return Err(ChangeError::Refused(why)),
             TapeState::Rejected | TapeState::Queued | TapeState::Running => return Err(ChangeError::Stopping),
         }
-        Ok(report)
+        Ok(result)
     }
 
     /// Returns the compactions of a session, oldest first.
@@ -85,9 +85,9 @@ impl Hub {
     /// Returns its entry id.
     pub async fn undo_compaction(&self, key: &SessionKey, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         loop {
-            match self.change(key, |tell| Mutation::Undo(id.clone(), tell)).await {
+            match self.change(key, |reply| Mutation::Undo(id.clone(), reply)).await {
                 Err(ChangeError::Busy) => self.await_idle(key).await,
-                undone => return undone,
+                result => return result,
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Held runs: runs that were active at several crashes in a row and may be their cause.
 //!
-//! A held run keeps only its place in the store: its session serves new messages, and no restart resumes it. The owner
+//! A held run exists only in the store: its session serves new messages, and no restart resumes it. The owner
 //! releases it (its message is queued again, behind newer messages) or drops it (it ends). After a day it ends by
 //! itself.
 
@@ -52,22 +52,22 @@ pub struct HeldRun {
 
 impl HeldRun {
     /// Builds the view of an unfinished run; `None` if it is not held.
-    pub fn of(found: &UnfinishedRun) -> Option<Self> {
-        let held_at = found.row.hold.filter(|_| found.row.state == RunState::Held)?.held_at;
-        let homard_proto::message::Message::User(user) = &found.accept.message else { return None };
+    pub fn of(unfinished: &UnfinishedRun) -> Option<Self> {
+        let held_at = unfinished.row.hold.filter(|_| unfinished.row.state == RunState::Held)?.held_at;
+        let homard_proto::message::Message::User(user) = &unfinished.accept.message else { return None };
         let text = user.content.text();
         let mut message: String = text.chars().take(MAX_EXCERPT_CHARS).collect();
         if message.len() < text.len() {
             message.push('…');
         }
         Some(Self {
-            run: found.row.run.clone(),
-            key: found.row.key.clone(),
+            run: unfinished.row.run.clone(),
+            key: unfinished.row.key.clone(),
             message,
-            accepted_at: found.row.accepted_at,
+            accepted_at: unfinished.row.accepted_at,
             held_at,
             expires_at: held_at.saturating_add(MAX_HOLD_MS),
-            attempts: found.attempts.len(),
+            attempts: unfinished.attempts.len(),
         })
     }
 }
@@ -84,8 +84,8 @@ pub enum HeldError {
 }
 
 /// Builds the records that drop a held run without a hub. Its channel gets no message.
-pub fn drop_records(ambient: &Ambient, found: &UnfinishedRun) -> Vec<Rec> {
-    end_records(ambient, (found, None), interrupted(DROPPED_REASON), &[])
+pub fn drop_records(ambient: &Ambient, unfinished: &UnfinishedRun) -> Vec<Rec> {
+    end_records(ambient, (unfinished, None), interrupted(DROPPED_REASON), &[])
 }
 
 /// Failure message of a run that the owner dropped.
@@ -145,8 +145,8 @@ impl Hub {
         let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
         let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
         let resume = Some(ResumeState::reentry(&found));
-        let UnfinishedRun { accept, absorbed, deliveries: posted, .. } = found;
-        self.requeue(ResumedRun { accept, resume, absorbed, posted });
+        let UnfinishedRun { accept, absorbed, deliveries, .. } = found;
+        self.requeue(ResumedRun { accept, resume, absorbed, deliveries });
         Ok(())
     }
 
@@ -158,18 +158,18 @@ impl Hub {
     }
 
     /// Lists a run as held and ends it when it expires.
-    pub(super) fn keep_held(&self, held: HeldEntry) {
-        self.0.held.lock().insert(held.run.clone());
+    pub(super) fn keep_held(&self, entry: HeldEntry) {
+        self.0.held.lock().insert(entry.run.clone());
         let hub = self.clone();
         self.spawn_background(async move {
-            let left = held.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
-            tokio::time::sleep(Duration::from_millis(left.saturating_add(1))).await;
-            match hub.end_held(&held.run, interrupted(HOLD_EXPIRED)).await {
-                Ok(()) => hub.note_held(&held.run, "expired"),
+            let remaining_ms = entry.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
+            tokio::time::sleep(Duration::from_millis(remaining_ms.saturating_add(1))).await;
+            match hub.end_held(&entry.run, interrupted(HOLD_EXPIRED)).await {
+                Ok(()) => hub.note_held(&entry.run, "expired"),
                 // Released or dropped in the meantime.
                 Err(HeldError::NotHeld(_)) => {}
                 Err(HeldError::Store(error)) => {
-                    tracing::warn!(run = %held.run, %error, "failed to end an expired run; the next start ends it");
+                    tracing::warn!(run = %entry.run, %error, "failed to end an expired run; the next start ends it");
                 }
             }
         });
@@ -193,7 +193,7 @@ impl Hub {
         Ok(())
     }
 
-    /// The held run that a stored run waits for: itself, or the one that it became a part of.
+    /// Returns the held run that a stored run waits for: itself, or its host run.
     pub(super) async fn held_for(&self, row: &RunRow) -> Result<Option<RunId>, StoreError> {
         let run = match &row.state {
             RunState::Absorbed(host) => host,
@@ -211,16 +211,16 @@ impl Hub {
 
     /// Builds the records that hold a run. Its open tool calls are answered first, so that the session can continue
     /// without it; its sender gets a message on the channel it came from.
-    pub(super) fn hold_records(&self, found: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
+    pub(super) fn hold_records(&self, unfinished: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
         let at = self.0.ambient.now_ms();
-        let mut records = close_records(&self.0.ambient, found, answers);
-        if let Some(line) = self.output_of(found) {
-            line.resume(&found.deliveries);
+        let mut records = close_records(&self.0.ambient, unfinished, answers);
+        if let Some(output) = self.output_of(unfinished) {
+            output.resume(&unfinished.deliveries);
             // The number of attempts makes the name unique if a released run is held again.
-            let name = format!("held{}", found.attempts.len());
-            records.extend(queue_records(&line.notice(&name, ON_HOLD_NOTICE, at)));
+            let name = format!("held{}", unfinished.attempts.len());
+            records.extend(queue_records(&output.notice(&name, ON_HOLD_NOTICE, at)));
         }
-        records.push(Rec::Hold { run: found.row.run.clone(), at });
+        records.push(Rec::Hold { run: unfinished.row.run.clone(), at });
         records
     }
 

@@ -21,7 +21,7 @@ const STOP_HOOKS_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct ReceivedEvent {
     hooks: Hooks,
     event: HookEvent,
-    place: HookContext,
+    hook_context: HookContext,
 }
 
 impl Hub {
@@ -39,8 +39,9 @@ impl Hub {
             "to": route.to, "provider": surface, "surface": surface, "threadId": route.thread,
             "originatingChannel": surface, "originatingTo": route.to, "senderId": sender(inbound),
         });
-        if let Some(known) = &inbound.sender {
-            (metadata["senderName"], metadata["senderUsername"]) = (json!(known.name), json!(known.username));
+        if let Some(sender_info) = &inbound.sender {
+            (metadata["senderName"], metadata["senderUsername"]) =
+                (json!(sender_info.name), json!(sender_info.username));
             metadata["messageId"] = json!(message_id(inbound));
         }
         let event = HookEvent::MessageReceived(ReceivedMessage {
@@ -53,7 +54,7 @@ impl Hub {
             metadata: metadata.as_object().cloned().unwrap_or_default(),
         });
         let profile = self.agents().of(inbound.key.agent());
-        Some(ReceivedEvent { hooks, event, place: message_context(&profile, None, inbound) })
+        Some(ReceivedEvent { hooks, event, hook_context: message_context(&profile, None, inbound) })
     }
 
     /// True if hooks inspect outgoing messages and may change or suppress them.
@@ -62,11 +63,11 @@ impl Hub {
     }
 
     /// Sends the hook event of an accepted message. Does not wait for the hooks.
-    pub(super) fn fire_received(&self, arrival: Option<ReceivedEvent>) {
-        let Some(ReceivedEvent { hooks, event, place }) = arrival else { return };
-        hooks.notify(&event, &place);
+    pub(super) fn fire_received(&self, received: Option<ReceivedEvent>) {
+        let Some(ReceivedEvent { hooks, event, hook_context }) = received else { return };
+        hooks.notify(&event, &hook_context);
         if hooks.has_listener("message", "received") {
-            let (context, key) = (fields(&event), place.session_key.unwrap_or_default());
+            let (context, key) = (fields(&event), hook_context.session_key.unwrap_or_default());
             let signal = self.signal(("message", "received"), key, context);
             self.0.spawn("hook", async move { hooks.emit(signal).await });
         }
@@ -103,11 +104,11 @@ impl Hub {
             return Ok(arguments);
         };
         let (tool_name, tool_call_id) = (name.to_owned(), call.to_string());
-        let place = hook_context(&self.agents().of(key.agent()), key, None);
-        let place =
-            HookContext { tool_name: Some(tool_name.clone()), tool_call_id: Some(tool_call_id.clone()), ..place };
-        let called = ToolCallStart { tool_name, params: params.clone(), run_id: String::new(), tool_call_id };
-        let outcome = hooks.call(HookEvent::BeforeToolCall(called), &place).await;
+        let context = hook_context(&self.agents().of(key.agent()), key, None);
+        let context =
+            HookContext { tool_name: Some(tool_name.clone()), tool_call_id: Some(tool_call_id.clone()), ..context };
+        let call_start = ToolCallStart { tool_name, params: params.clone(), run_id: String::new(), tool_call_id };
+        let outcome = hooks.call(HookEvent::BeforeToolCall(call_start), &context).await;
         if let Some(why) = outcome.block_reason() {
             return Err(why.to_owned());
         }
@@ -115,9 +116,9 @@ impl Hub {
         Ok(Value::Object(params))
     }
 
-    /// Waits up to `patience` until hooks have processed all events so far.
-    pub async fn flush_hooks(&self, patience: Duration) {
-        self.rules().hooks.flush(patience).await;
+    /// Waits up to `timeout` until hooks have processed all events so far.
+    pub async fn flush_hooks(&self, timeout: Duration) {
+        self.rules().hooks.flush(timeout).await;
     }
 
     fn signal(&self, (kind, action): (&str, &str), session_key: String, context: Map<String, Value>) -> InternalEvent {
@@ -155,15 +156,15 @@ impl Shared {
     }
 
     /// Sends the hook event of a delivered or failed message. Does not wait for the hooks.
-    pub(crate) fn fire_sent(self: &Arc<Self>, sent: SentMessage, place: &HookContext) {
+    pub(crate) fn fire_sent(self: &Arc<Self>, sent: SentMessage, hook_context: &HookContext) {
         let hooks = self.config.rules().hooks.clone();
         let event = HookEvent::MessageSent(sent);
-        hooks.notify(&event, place);
+        hooks.notify(&event, hook_context);
         if hooks.has_listener("message", "sent") {
             let mut context = fields(&event);
-            context.insert("channelId".to_owned(), json!(place.channel_id));
-            context.insert("conversationId".to_owned(), json!(place.conversation_id));
-            let key = place.session_key.clone().unwrap_or_default();
+            context.insert("channelId".to_owned(), json!(hook_context.channel_id));
+            context.insert("conversationId".to_owned(), json!(hook_context.conversation_id));
+            let key = hook_context.session_key.clone().unwrap_or_default();
             let signal = Hub::of(self).signal(("message", "sent"), key, context);
             self.spawn("hook", async move { hooks.emit(signal).await });
         }

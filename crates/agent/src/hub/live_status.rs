@@ -57,16 +57,16 @@ impl RunProgress {
 impl LiveRunStatus {
     /// Builds the view of a tape's run; `None` if the run has ended or was rejected.
     pub(super) fn of(tape: &Tape, now: u64) -> Option<Self> {
-        let quiet = Duration::from_millis(now.saturating_sub(tape.last_at()));
-        let pace = match tape.state() {
+        let idle = Duration::from_millis(now.saturating_sub(tape.last_at()));
+        let progress = match tape.state() {
             TapeState::Ended(_) | TapeState::Rejected => return None,
             TapeState::Broken(_) => RunProgress::Stuck,
             TapeState::Queued => RunProgress::Queued,
-            TapeState::Running if quiet >= STALLED_AFTER => RunProgress::Stalled,
-            TapeState::Running if quiet >= LONG_RUNNING_AFTER => RunProgress::LongRunning,
+            TapeState::Running if idle >= STALLED_AFTER => RunProgress::Stalled,
+            TapeState::Running if idle >= LONG_RUNNING_AFTER => RunProgress::LongRunning,
             TapeState::Running => RunProgress::Running,
         };
         let (run, key) = (tape.run().clone(), tape.key().clone());
-        Some(Self { run, key, accepted_at: tape.accepted_at(), idle: quiet, progress: pace })
+        Some(Self { run, key, accepted_at: tape.accepted_at(), idle, progress })
     }
 }

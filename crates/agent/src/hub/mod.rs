@@ -98,7 +98,7 @@ impl Hub {
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
         // Unbounded: a tape is queued at most once until it is read, so there are never more entries than live runs,
         // plus one event for each delivery.
-        let (feed, follow) = mpsc::unbounded_channel();
+        let (feed, receiver) = mpsc::unbounded_channel();
         let (writer, _) = CommitWriter::start(store.clone(), fence);
         let shared = Shared {
             ambient,
@@ -120,7 +120,7 @@ impl Hub {
             backlog: Backlog::default(),
             held: HeldRuns::default(),
         };
-        (Self(Arc::new(shared)), follow)
+        (Self(Arc::new(shared)), receiver)
     }
 
     /// Wraps shared state in a handle.
@@ -144,8 +144,8 @@ impl Hub {
     }
 
     /// Sets where exec approvals are requested. Can be set once; later calls are ignored.
-    pub fn set_approvals(&self, desk: &ExecApprovals) {
-        self.0.approvals.get_or_init(|| desk.clone());
+    pub fn set_approvals(&self, approvals: &ExecApprovals) {
+        self.0.approvals.get_or_init(|| approvals.clone());
     }
 
     /// Returns where exec approvals are requested, if set.
@@ -185,7 +185,7 @@ impl Hub {
         self.await_transcript(&inbound).await;
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         self.await_claim(&inbound).await;
-        let news = self.received_event(&inbound);
+        let received = self.received_event(&inbound);
         let (tape, mut admission, is_new) = self.claim(inbound)?;
         let verdict = match admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await {
             Ok(verdict) => verdict.clone(),
@@ -195,7 +195,7 @@ impl Hub {
         let accepted = |at, disposition| Ok(AcceptedRun { run: run.clone(), key: key.clone(), at, disposition });
         match verdict {
             Admission::Accepted if is_new => {
-                self.fire_received(news);
+                self.fire_received(received);
                 accepted(tape.accepted_at(), SubmitOutcome::New(tape))
             }
             Admission::Accepted => accepted(tape.accepted_at(), SubmitOutcome::InFlight(tape)),
@@ -230,13 +230,14 @@ impl Hub {
     /// Waits for the admission of another request that claims the same id. The store decides which of them owns it.
     async fn await_claim(&self, inbound: &Inbound) {
         loop {
-            let rival = self.0.lock().runs.get(&inbound.run).filter(|known| !known.is_of(inbound)).map(LiveRun::claim);
-            let Some((tape, mut admission)) = rival else { return };
-            let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
-            if matches!(known.as_deref(), Ok(Admission::Accepted) | Err(_)) {
+            let other_claim =
+                self.0.lock().runs.get(&inbound.run).filter(|live_run| !live_run.is_of(inbound)).map(LiveRun::claim);
+            let Some((tape, mut admission)) = other_claim else { return };
+            let live_run = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
+            if matches!(live_run.as_deref(), Ok(Admission::Accepted) | Err(_)) {
                 return;
             }
-            drop(known);
+            drop(live_run);
             self.0.forget(&tape);
         }
     }
@@ -258,11 +259,11 @@ impl Hub {
         if live.runs.len() >= MAX_LIVE {
             return Err(SubmitError::Overloaded);
         }
-        if let Some(known) = live.runs.get(&inbound.run) {
-            if !known.is_of(&inbound) {
+        if let Some(live_run) = live.runs.get(&inbound.run) {
+            if !live_run.is_of(&inbound) {
                 return Err(SubmitError::Conflict(inbound.run));
             }
-            return Ok((known.tape.clone(), known.admission.clone(), false));
+            return Ok((live_run.tape.clone(), live_run.admission.clone(), false));
         }
         let tape = Tape::new(inbound.run.clone(), inbound.key.clone(), self.0.ambient.now_ms(), self.0.feed.clone());
         let (admit, admission) = watch::channel(Admission::Pending);
@@ -311,10 +312,10 @@ impl Hub {
     /// Returns active and queued runs, oldest first.
     pub fn live_runs(&self) -> Vec<LiveRunStatus> {
         let now = self.0.ambient.now_ms();
-        let mut work: Vec<_> =
+        let mut runs: Vec<_> =
             self.0.lock().runs.values().filter_map(|run| LiveRunStatus::of(&run.tape, now)).collect();
-        work.sort_by_key(|work| work.accepted_at);
-        work
+        runs.sort_by_key(|run| run.accepted_at);
+        runs
     }
 
     /// Records an event for the session's next run. The text may quote command output, so secrets in it are masked.
@@ -323,25 +324,25 @@ impl Hub {
     }
 
     /// Like [`Self::note_event`], for an event caused by a request with this authority.
-    pub async fn note_event_of(&self, key: &SessionKey, text: String, by: Authority) -> Result<(), ChangeError> {
+    pub async fn note_event_of(&self, key: &SessionKey, text: String, authority: Authority) -> Result<(), ChangeError> {
         let text = self.agents().of(key.agent()).secrets.mask(&text).into_owned();
-        self.change(key, |tell| Mutation::Event((text, by), tell)).await
+        self.change(key, |reply| Mutation::Event((text, authority), reply)).await
     }
 
     /// Appends a message that no model wrote, once the session has no active or queued runs.
     pub async fn inject(&self, key: &SessionKey, text: String) -> Result<InjectedMessage, ChangeError> {
         loop {
-            match self.change(key, |tell| Mutation::Note(text.clone(), tell)).await {
+            match self.change(key, |reply| Mutation::Note(text.clone(), reply)).await {
                 Err(ChangeError::Busy) => self.await_idle(key).await,
-                noted => return noted,
+                result => return result,
             }
         }
     }
 
     /// Waits for the end of all current runs of a session.
     async fn await_idle(&self, key: &SessionKey) {
-        let of = |run: &&LiveRun| run.tape.key() == key;
-        let runs: Vec<_> = self.0.lock().runs.values().filter(of).map(|run| run.tape.clone()).collect();
+        let is_in_session = |run: &&LiveRun| run.tape.key() == key;
+        let runs: Vec<_> = self.0.lock().runs.values().filter(is_in_session).map(|run| run.tape.clone()).collect();
         for tape in runs {
             Subscriber::new(tape).end().await;
         }
@@ -349,7 +350,7 @@ impl Hub {
 
     /// Changes a session's record; creates the session if it does not exist. Returns the stored record.
     pub async fn patch(&self, key: &SessionKey, patch: Patch) -> Result<session::Record, ChangeError> {
-        self.change(key, |tell| Mutation::Patch(patch, tell)).await
+        self.change(key, |reply| Mutation::Patch(patch, reply)).await
     }
 
     /// Gives a session a new transcript; creates the session if it does not exist. Its settings are kept.
@@ -357,7 +358,7 @@ impl Hub {
     /// An active run finishes in the old transcript; queued messages run in the new one. `reason` is passed to hooks:
     /// `new` or `reset`.
     pub async fn reset(&self, key: &SessionKey, reason: &'static str) -> Result<session::Record, ChangeError> {
-        self.change(key, |tell| Mutation::Reset(reason, tell)).await
+        self.change(key, |reply| Mutation::Reset(reason, reply)).await
     }
 
     /// Runs the hooks of `/new` because another session replaces this one. The session itself does not change.
@@ -374,23 +375,23 @@ impl Hub {
         if *key == self.agents().default_id().main_session() {
             return Err(ChangeError::Main(key.clone()));
         }
-        self.change(key, |tell| Mutation::Delete(Deletion { expected, tell })).await
+        self.change(key, |reply| Mutation::Delete(Deletion { expected, reply })).await
     }
 
     /// Passes a change to the session's lane and waits for the result.
     async fn change<T>(
         &self,
         key: &SessionKey,
-        chore: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Mutation,
+        mutation: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Mutation,
     ) -> Result<T, ChangeError> {
         if self.0.stopping.is_cancelled() {
             return Err(ChangeError::Stopping);
         }
         self.recover_session(key).await?;
-        let (tell, told) = oneshot::channel();
-        self.0.send(&mut self.0.lock(), key, LaneJob::Change(Box::new(chore(tell))));
+        let (reply, result) = oneshot::channel();
+        self.0.send(&mut self.0.lock(), key, LaneJob::Change(Box::new(mutation(reply))));
         // A dropped sender means that the lane ended before it read the job.
-        told.await.unwrap_or(Err(ChangeError::Stopping))
+        result.await.unwrap_or(Err(ChangeError::Stopping))
     }
 
     /// Returns the session of a live run.
@@ -414,20 +415,20 @@ impl Hub {
     /// Waits for the end of a run, up to a time limit, without affecting it.
     ///
     /// An unknown run is waited for like a slow one: its sender may be about to submit it.
-    pub async fn wait(&self, run: &RunId, patience: Duration) -> Result<WaitResult, StoreError> {
-        let patience = tokio::time::sleep(patience);
-        tokio::pin!(patience);
+    pub async fn wait(&self, run: &RunId, timeout: Duration) -> Result<WaitResult, StoreError> {
+        let timeout = tokio::time::sleep(timeout);
+        tokio::pin!(timeout);
         loop {
-            let arrival = self.0.arrivals.notified();
-            tokio::pin!(arrival);
-            arrival.as_mut().enable();
+            let claimed = self.0.arrivals.notified();
+            tokio::pin!(claimed);
+            claimed.as_mut().enable();
             let follower = self.follow(run);
             let tape = follower.as_ref().map(|follower| follower.tape().clone());
             let state = match follower {
                 Some(follower) => tokio::select! {
                     biased;
                     state = follower.end() => state,
-                    () = &mut patience => return Ok(tape.map_or(WaitResult::Timeout, |tape| WaitResult::now(&tape))),
+                    () = &mut timeout => return Ok(tape.map_or(WaitResult::Timeout, |tape| WaitResult::now(&tape))),
                 },
                 None => TapeState::Rejected,
             };
@@ -442,8 +443,8 @@ impl Hub {
             }
             tokio::select! {
                 biased;
-                () = arrival => {}
-                () = &mut patience => return Ok(WaitResult::Timeout),
+                () = claimed => {}
+                () = &mut timeout => return Ok(WaitResult::Timeout),
             }
         }
     }
@@ -525,18 +526,18 @@ impl Hub {
 
     /// True if the journal is working: it has committed everything submitted so far within this time, and the last
     /// batch was not rejected.
-    pub async fn is_storing(&self, patience: Duration) -> bool {
-        let stored = tokio::time::timeout(patience, self.0.writer.barrier()).await;
+    pub async fn is_storing(&self, timeout: Duration) -> bool {
+        let stored = tokio::time::timeout(timeout, self.0.writer.barrier()).await;
         matches!(stored, Ok(Ok(()))) && !self.0.writer.has_failed()
     }
 
-    /// Stops accepting and starting runs, and waits up to `patience` for active runs to end. Runs that are still active
+    /// Stops accepting and starting runs, and waits up to `timeout` for active runs to end. Runs that are still active
     /// then, and queued runs, stay unfinished on disk; the next start resumes them.
-    pub async fn drain(&self, patience: Duration) {
+    pub async fn drain(&self, timeout: Duration) {
         self.0.draining.cancel();
         self.0.tracker.close();
         // Tasks that are still running at the timeout are cancelled.
-        tokio::time::timeout(patience, self.0.tracker.wait()).await.ok();
+        tokio::time::timeout(timeout, self.0.tracker.wait()).await.ok();
         self.shut_down().await;
     }
 

@@ -49,7 +49,7 @@ pub(super) struct ResumedRun {
     pub(super) accept: Accept,
     pub(super) resume: Option<ResumeState>,
     pub(super) absorbed: Vec<RunRow>,
-    pub(super) posted: Vec<DeliveryRow>,
+    pub(super) deliveries: Vec<DeliveryRow>,
 }
 
 impl Hub {
@@ -58,15 +58,15 @@ impl Hub {
     /// When this returns, runs that are not resumed have ended or are held.
     pub async fn recover(&self, loops: CrashLoops) -> Result<RecoveryResult, StoreError> {
         let mut backlog = self.0.backlog.open(&*self.0.store).await?;
-        let (going_on, recovered) = self.settle_unfinished(backlog.all(), loops).await?;
+        let (resumed, result) = self.settle_unfinished(backlog.all(), loops).await?;
         // Before any new message is sent on the channels.
         self.0.recover_outbox().await?;
         backlog.all_done();
         drop(backlog);
-        self.requeue_all(going_on);
+        self.requeue_all(resumed);
         self.recover_children().await?;
         self.recover_commands().await?;
-        Ok(recovered)
+        Ok(result)
     }
 
     /// Recovers the unfinished runs of one session, which precede anything new in it. Every request does this; a caller
@@ -76,59 +76,59 @@ impl Hub {
             return Ok(RecoveryResult::default());
         }
         let mut backlog = self.0.backlog.open(&*self.0.store).await?;
-        let found = backlog.of(key);
-        if found.is_empty() {
+        let unfinished = backlog.of(key);
+        if unfinished.is_empty() {
             return Ok(RecoveryResult::default());
         }
-        let (going_on, recovered) = self.settle_unfinished(found, CrashLoops::Hold).await?;
+        let (resumed, result) = self.settle_unfinished(unfinished, CrashLoops::Hold).await?;
         // While the backlog is locked, so that the next request finds these runs in the queue.
-        self.requeue_all(going_on);
+        self.requeue_all(resumed);
         backlog.done(key);
-        Ok(recovered)
+        Ok(result)
     }
 
     /// Ends and holds the runs that are not resumed, in one commit.
     async fn settle_unfinished(
         &self,
-        all: Vec<UnfinishedRun>,
+        unfinished: Vec<UnfinishedRun>,
         loops: CrashLoops,
     ) -> Result<(Vec<ResumedRun>, RecoveryResult), StoreError> {
-        let (mut going_on, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());
-        for found in all {
-            let plan = self.plan(&found, loops).await?;
-            self.note_recovery(&found, &plan);
-            let begun = found.row.started_at.into_iter().chain(found.row.resumed_at.iter().copied()).collect();
-            let go_on = |resume| ResumedRun {
-                accept: found.accept.clone(),
+        let (mut resumed, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        for run in unfinished {
+            let plan = self.plan(&run, loops).await?;
+            self.note_recovery(&run, &plan);
+            let starts = run.row.started_at.into_iter().chain(run.row.resumed_at.iter().copied()).collect();
+            let resumed_run = |resume| ResumedRun {
+                accept: run.accept.clone(),
                 resume,
-                absorbed: found.absorbed.clone(),
-                posted: found.deliveries.clone(),
+                absorbed: run.absorbed.clone(),
+                deliveries: run.deliveries.clone(),
             };
             match plan {
-                RecoveryPlan::Requeue => going_on.push(go_on(None)),
+                RecoveryPlan::Requeue => resumed.push(resumed_run(None)),
                 RecoveryPlan::Resume(answers) => {
-                    let (session, entries) = (found.row.session.clone(), found.entries.clone());
-                    going_on.push(go_on(Some(ResumeState {
+                    let (session, entries) = (run.row.session.clone(), run.entries.clone());
+                    resumed.push(resumed_run(Some(ResumeState {
                         session,
-                        starts: begun,
+                        starts,
                         entries,
                         known_results: answers,
                         reentry: None,
                     })));
                 }
-                RecoveryPlan::Reenter => going_on.push(go_on(Some(ResumeState::reentry(&found)))),
+                RecoveryPlan::Reenter => resumed.push(resumed_run(Some(ResumeState::reentry(&run)))),
                 RecoveryPlan::Hold(answers) => {
-                    records.extend(self.hold_records(&found, &answers));
-                    held.push(HeldEntry { run: found.row.run.clone(), held_at: self.0.ambient.now_ms() });
+                    records.extend(self.hold_records(&run, &answers));
+                    held.push(HeldEntry { run: run.row.run.clone(), held_at: self.0.ambient.now_ms() });
                 }
                 RecoveryPlan::StayHeld => {
-                    let held_at = found.row.hold.map_or(found.row.accepted_at, |hold| hold.held_at);
-                    held.push(HeldEntry { run: found.row.run.clone(), held_at });
+                    let held_at = run.row.hold.map_or(run.row.accepted_at, |hold| hold.held_at);
+                    held.push(HeldEntry { run: run.row.run.clone(), held_at });
                 }
                 RecoveryPlan::End(outcome, answers) => {
-                    records.extend(self.end_records(&found, outcome, &answers));
-                    if let Some(session) = found.row.session.clone().filter(|_| found.accept.options.is_ephemeral) {
-                        records.push(Rec::Delete { key: found.row.key.clone(), expect: session });
+                    records.extend(self.end_records(&run, outcome, &answers));
+                    if let Some(session) = run.row.session.clone().filter(|_| run.accept.options.is_ephemeral) {
+                        records.push(Rec::Delete { key: run.row.key.clone(), expect: session });
                     }
                 }
             }
@@ -137,35 +137,35 @@ impl Hub {
         self.0.writer.commit(records).await?;
         // Runs that were active go first, because their entries are at the end of the transcript; also before a message
         // that could not be started because of a storage failure.
-        going_on.sort_by_key(|run: &ResumedRun| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
-        let recovered = RecoveryResult { resumed: going_on.len(), held: held.len() };
+        resumed.sort_by_key(|run: &ResumedRun| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
+        let result = RecoveryResult { resumed: resumed.len(), held: held.len() };
         held.into_iter().for_each(|held| self.keep_held(held));
-        Ok((going_on, recovered))
+        Ok((resumed, result))
     }
 
     /// Builds the records that end a run which is not resumed.
-    pub(super) fn end_records(&self, found: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
-        end_records(&self.0.ambient, (found, self.output_of(found).as_deref()), outcome, answers)
+    pub(super) fn end_records(&self, unfinished: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+        end_records(&self.0.ambient, (unfinished, self.output_of(unfinished).as_deref()), outcome, answers)
     }
 
     /// Builds the channel output of a recovered run; `None` if it did not come from a channel.
-    pub(super) fn output_of(&self, found: &UnfinishedRun) -> Option<Arc<RunOutput>> {
-        let inbound = Inbound::from(found.accept.clone());
-        let key = &found.row.key;
+    pub(super) fn output_of(&self, unfinished: &UnfinishedRun) -> Option<Arc<RunOutput>> {
+        let inbound = Inbound::from(unfinished.accept.clone());
+        let key = &unfinished.row.key;
         let profile =
             self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
-        let style = OutputStyle::of(&profile, (&RunOrigin::of(&inbound), &found.row.key));
+        let style = OutputStyle::of(&profile, (&RunOrigin::of(&inbound), &unfinished.row.key));
         self.0.run_output(&inbound, style)
     }
 
-    fn requeue_all(&self, all: Vec<ResumedRun>) {
-        all.into_iter().for_each(|run| self.requeue(run));
+    fn requeue_all(&self, runs: Vec<ResumedRun>) {
+        runs.into_iter().for_each(|run| self.requeue(run));
     }
 
     /// Decides what happens to a recovered run. A run whose session got a new transcript in the meantime cannot be
     /// resumed, because its lane works in the new transcript.
-    async fn plan(&self, found: &UnfinishedRun, loops: CrashLoops) -> Result<RecoveryPlan, StoreError> {
-        let answers = match recovery::plan(found, self.0.ambient.now_ms()) {
+    async fn plan(&self, unfinished: &UnfinishedRun, loops: CrashLoops) -> Result<RecoveryPlan, StoreError> {
+        let answers = match recovery::plan(unfinished, self.0.ambient.now_ms()) {
             RecoveryPlan::Resume(answers) => answers,
             RecoveryPlan::Hold(answers) if loops == CrashLoops::Resume => answers,
             plan @ (RecoveryPlan::Requeue
@@ -174,8 +174,8 @@ impl Hub {
             | RecoveryPlan::StayHeld
             | RecoveryPlan::End(..)) => return Ok(plan),
         };
-        if let Some(session) = &found.row.session
-            && self.0.store.find(session).await?.as_ref() != Some(&found.row.key)
+        if let Some(session) = &unfinished.row.session
+            && self.0.store.find(session).await?.as_ref() != Some(&unfinished.row.key)
         {
             let message = RunError::Orphaned.to_string();
             return Ok(RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
@@ -183,7 +183,7 @@ impl Hub {
         Ok(RecoveryPlan::Resume(answers))
     }
 
-    fn note_recovery(&self, found: &UnfinishedRun, plan: &RecoveryPlan) {
+    fn note_recovery(&self, unfinished: &UnfinishedRun, plan: &RecoveryPlan) {
         let decision = match plan {
             RecoveryPlan::Requeue => "requeued",
             RecoveryPlan::Resume(_) => "resumed",
@@ -191,8 +191,8 @@ impl Hub {
             RecoveryPlan::Hold(_) | RecoveryPlan::StayHeld => "held",
             RecoveryPlan::End(..) => "ended",
         };
-        let fact = AuditRecord::new(AuditKind::Recovered).actor(found.row.key.as_str()).outcome(decision);
-        self.audit().note(fact.with("run", found.row.run.as_str()));
+        let record = AuditRecord::new(AuditKind::Recovered).actor(unfinished.row.key.as_str()).outcome(decision);
+        self.audit().note(record.with("run", unfinished.row.run.as_str()));
     }
 
     /// Returns the number of runs of earlier processes that were not recovered yet, without held runs.
@@ -205,21 +205,21 @@ impl Hub {
 
     /// Puts a stored run back into its session's queue, with the runs absorbed by it.
     pub(super) fn requeue(&self, run: ResumedRun) {
-        let ResumedRun { accept, resume, absorbed, posted } = run;
+        let ResumedRun { accept, resume, absorbed, deliveries } = run;
         let key = accept.key.clone();
         let mut live = self.0.lock();
         let at = accept.at;
-        let mut queued = self.restore(&mut live, Inbound::from(accept), at);
-        queued.host(absorbed.into_iter().map(|row| {
+        let mut ticket = self.restore(&mut live, Inbound::from(accept), at);
+        ticket.host(absorbed.into_iter().map(|row| {
             let at = row.accepted_at;
             self.restore(&mut live, Inbound::from(row), at)
         }));
-        let queued = queued.with_deliveries(posted);
-        let queued = match resume {
-            Some(resume) => queued.resuming(resume),
-            None => queued,
+        let ticket = ticket.with_deliveries(deliveries);
+        let ticket = match resume {
+            Some(resume) => ticket.resuming(resume),
+            None => ticket,
         };
-        self.0.send(&mut live, &key, LaneJob::Run(Box::new(queued)));
+        self.0.send(&mut live, &key, LaneJob::Run(Box::new(ticket)));
         self.0.arrivals.notify_waiters();
     }
 

@@ -51,10 +51,10 @@ impl<K: Hash + Eq + Clone, M: Mailbox> Registry<K, M> {
     }
 
     /// Visits the queued jobs of a lane. Their order is kept, because the registry is locked.
-    pub(crate) fn visit_jobs(&self, key: &K, jobs: &mut M::Jobs, mut look: impl FnMut(&M::Job)) {
+    pub(crate) fn visit_jobs(&self, key: &K, jobs: &mut M::Jobs, mut visit: impl FnMut(&M::Job)) {
         let Some(mailbox) = self.0.get(key) else { return };
         for job in M::drain(jobs) {
-            look(&job);
+            visit(&job);
             mailbox.put(job);
         }
     }

@@ -252,8 +252,8 @@ impl HubRules {
             let parsed = command::parse(text, &self.triggers);
             match self.hooks.command(text) {
                 // Built-in commands take precedence.
-                Some((foreign, words)) if parsed.command.is_none() => {
-                    let command = Some(Command::Plugin(foreign.name().to_owned(), words));
+                Some((plugin_command, arguments)) if parsed.command.is_none() => {
+                    let command = Some(Command::Plugin(plugin_command.name().to_owned(), arguments));
                     ParsedMessage { command, inline: InlineQueue::default(), text: String::new() }
                 }
                 Some(_) | None => parsed,
@@ -451,7 +451,12 @@ impl From<Accept> for Inbound {
             authority: accept.options.authority,
             overrides: accept.options.overrides,
             expected_session: None,
-            history: accept.options.history.into_iter().filter_map(|told| serde_json::from_value(told).ok()).collect(),
+            history: accept
+                .options
+                .history
+                .into_iter()
+                .filter_map(|message| serde_json::from_value(message).ok())
+                .collect(),
             is_ephemeral: accept.options.is_ephemeral,
         }
     }

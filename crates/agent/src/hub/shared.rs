@@ -84,7 +84,7 @@ pub(crate) struct Shared {
     pub(crate) budgets: Arc<BudgetLedger>,
     /// Unfinished runs of earlier processes that are not recovered yet.
     pub(super) backlog: Backlog,
-    /// Locked while a held run is released or ended, so that only one decision takes effect.
+    /// Held runs, with a lock so that only one decision about a run takes effect.
     pub(super) held: HeldRuns,
 }
 
@@ -114,8 +114,8 @@ pub(super) struct LiveRun {
 
 impl LiveRun {
     pub(super) fn new(tape: &Arc<Tape>, inbound: &Inbound, admission: watch::Receiver<Admission>) -> Self {
-        let asked = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
-        Self { tape: tape.clone(), request_key: asked, admission, parent: inbound.parent() }
+        let request_key = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
+        Self { tape: tape.clone(), request_key, admission, parent: inbound.parent() }
     }
 
     /// True if the run belongs to this very request.
@@ -131,9 +131,9 @@ impl LiveRun {
 
 impl Shared {
     /// Writes an audit record for a denied tool call.
-    pub(crate) fn audit_denied(&self, tape: &Tape, tool: &str, by: &str) {
-        let fact = AuditRecord::new(AuditKind::PolicyDenied).actor(tape.key().as_str()).outcome(by);
-        self.config.rules().audit.note(fact.with("tool", tool).with("run", tape.run().as_str()));
+    pub(crate) fn audit_denied(&self, tape: &Tape, tool: &str, reason: &str) {
+        let record = AuditRecord::new(AuditKind::PolicyDenied).actor(tape.key().as_str()).outcome(reason);
+        self.config.rules().audit.note(record.with("tool", tool).with("run", tape.run().as_str()));
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, LiveState> {
@@ -168,32 +168,32 @@ impl Shared {
         run: Option<RunId>,
         reason: AbortReason,
     ) -> Vec<RunId> {
-        let (tell, told) = oneshot::channel();
+        let (reply, aborted) = oneshot::channel();
         {
             let mut live = self.lock();
             if !live.lanes.contains(key) {
                 return Vec::new();
             }
-            self.send(&mut live, key, LaneJob::Abort { run, reason, tell });
+            self.send(&mut live, key, LaneJob::Abort { run, reason, reply });
         }
-        told.await.unwrap_or_default()
+        aborted.await.unwrap_or_default()
     }
 
     /// Returns the sessions with runs that this session started, transitively.
     pub(super) fn descendants(&self, key: &SessionKey) -> Vec<SessionKey> {
         let live = self.lock();
-        let mut found = vec![key.clone()];
+        let mut sessions = vec![key.clone()];
         let mut next = 0;
-        while let Some(parent) = found.get(next).cloned() {
+        while let Some(parent) = sessions.get(next).cloned() {
             let children = live.runs.values().filter(|run| run.parent.as_ref() == Some(&parent));
             for child in children.map(|run| run.tape.key()) {
-                if !found.contains(child) {
-                    found.push(child.clone());
+                if !sessions.contains(child) {
+                    sessions.push(child.clone());
                 }
             }
             next += 1;
         }
-        found.split_off(1)
+        sessions.split_off(1)
     }
 
     /// Aborts all runs that a session started, transitively, without waiting (a lane must not wait for another).
@@ -201,7 +201,7 @@ impl Shared {
     pub(crate) fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
         let children = self.descendants(key);
         for child in &children {
-            self.post(child, LaneJob::Abort { run: None, reason, tell: oneshot::channel().0 });
+            self.post(child, LaneJob::Abort { run: None, reason, reply: oneshot::channel().0 });
         }
         children.len()
     }
@@ -244,10 +244,10 @@ impl Shared {
     pub(crate) fn break_off(&self, key: &SessionKey, jobs: &mut mpsc::UnboundedReceiver<LaneJob>) {
         tracing::error!(%key, "session task panicked");
         let mut live = self.lock();
-        let mut spared = Vec::new();
-        live.lanes.visit_jobs(key, jobs, |job| spared.extend(job.tape().cloned()));
+        let mut unread = Vec::new();
+        live.lanes.visit_jobs(key, jobs, |job| unread.extend(job.tape().cloned()));
         live.runs.retain(|_, run| {
-            let is_lost = run.tape.key() == key && !spared.iter().any(|tape| Arc::ptr_eq(tape, &run.tape));
+            let is_lost = run.tape.key() == key && !unread.iter().any(|tape| Arc::ptr_eq(tape, &run.tape));
             if is_lost {
                 run.tape.mark_broken("internal error in the session's task; the run resumes after a restart");
             }

@@ -30,10 +30,10 @@ impl Hub {
         let (channel, config) = rules.queue.of(&Route::default());
         let model = answering_model(&profile, &record);
         let now = self.0.ambient.now_ms();
-        let work: Vec<_> = self.live_runs().into_iter().filter(|work| work.key == *key).collect();
-        let is_waiting = |work: &&LiveRunStatus| work.progress == RunProgress::Queued;
-        let at_work = work.iter().find(|work| !is_waiting(work));
-        let facts = StatusInput {
+        let runs: Vec<_> = self.live_runs().into_iter().filter(|run| run.key == *key).collect();
+        let is_waiting = |run: &&LiveRunStatus| run.progress == RunProgress::Queued;
+        let active = runs.iter().find(|run| !is_waiting(run));
+        let input = StatusInput {
             version: env!("CARGO_PKG_VERSION"),
             model: &answering(&profile, &record),
             models: &profile.selectable_models,
@@ -42,35 +42,35 @@ impl Hub {
             tokens: report.tokens.and_then(|tokens| tokens.context),
             shortened: shortened.as_deref(),
             queue: resolve(&QueueOverrides::default(), &QueueOverrides::from(&record), &channel, &config),
-            queued: work.iter().filter(is_waiting).count(),
-            active_run: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),
+            queued: runs.iter().filter(is_waiting).count(),
+            active_run: active.map(|run| (&run.run, Duration::from_millis(now.saturating_sub(run.accepted_at)))),
             triggers: &rules.triggers,
             levels: profile.levels(model.spec()),
             has_xhigh: model.spec().thinking.contains(&homard_model::ReasoningLevel::Xhigh),
         };
-        let said = Command::Status.change(&facts).map(|change| change.reply).unwrap_or_default();
+        let text = Command::Status.change(&input).map(|change| change.reply).unwrap_or_default();
         let zone = profile.prompt.zone.clone().unwrap_or(TimeZone::UTC);
-        Ok(Some(format!("{said}\n{}", clock_line(now, &zone))))
+        Ok(Some(format!("{text}\n{}", clock_line(now, &zone))))
     }
 
     /// Returns the verbosity of tool output (`off`, `on` or `full`) from the session, else from its agent.
     pub async fn verbosity(&self, key: &SessionKey) -> Result<String, StoreError> {
         let profile = self.agents().of(key.agent());
-        let own = self.record(key).await?.and_then(|record| record.verbose_level);
-        Ok(own.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
+        let session_level = self.record(key).await?.and_then(|record| record.verbose_level);
+        Ok(session_level.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
     }
 
     /// True if the session streams the model's reasoning (`/reasoning stream`).
     pub async fn streams_reasoning(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let profile = self.agents().of(key.agent());
         let record = self.record(key).await?;
-        let own = record.as_ref().and_then(|record| record.extra.get("reasoningLevel")?.as_str());
-        Ok(own.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
+        let session_level = record.as_ref().and_then(|record| record.extra.get("reasoningLevel")?.as_str());
+        Ok(session_level.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
     }
 
     /// Returns a session's record without its transcript.
     pub async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
         let all = self.0.store.list().await?;
-        Ok(all.into_iter().find(|(found, _)| found == key).map(|(_, record)| (*record).clone()))
+        Ok(all.into_iter().find(|(candidate, _)| candidate == key).map(|(_, record)| (*record).clone()))
     }
 }

@@ -28,14 +28,14 @@ impl RunTrace {
     /// `last` is the newest run. `None` if it is unknown. The store has no timeline of a run that has not ended.
     pub async fn read(store: &dyn Store, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(row) = find(store, name).await? else { return Ok(None) };
-        let posted = store.deliveries_of(row.host.as_ref().unwrap_or(&row.run)).await?;
+        let deliveries = store.deliveries_of(row.host.as_ref().unwrap_or(&row.run)).await?;
         let (steps, until) = match &row.state {
             RunState::Ended(ended) => (ended.steps.clone(), ended.ended_at),
             RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held => {
                 (RunTimeline::default(), row.accepted_at)
             }
         };
-        Ok(Some(Self { row, steps, until, deliveries: posted }.seen()))
+        Ok(Some(Self { row, steps, until, deliveries }.seen()))
     }
 
     /// Cuts the timeline of an absorbed message to the time since it arrived.
@@ -63,12 +63,12 @@ async fn find(store: &dyn Store, name: &str) -> Result<Option<RunRow>, StoreErro
 impl Hub {
     /// Like [`RunTrace::read`], with the timeline so far of a live run.
     pub async fn trace(&self, name: &str) -> Result<Option<RunTrace>, StoreError> {
-        let Some(life) = RunTrace::read(&*self.0.store, name).await? else { return Ok(None) };
-        if matches!(life.row.state, RunState::Ended(_)) {
-            return Ok(Some(life));
+        let Some(trace) = RunTrace::read(&*self.0.store, name).await? else { return Ok(None) };
+        if matches!(trace.row.state, RunState::Ended(_)) {
+            return Ok(Some(trace));
         }
-        let (steps, until) = self.live_timeline(&life.row);
-        Ok(Some(RunTrace { steps, until, ..life }.seen()))
+        let (steps, until) = self.live_timeline(&trace.row);
+        Ok(Some(RunTrace { steps, until, ..trace }.seen()))
     }
 
     /// Returns the timeline so far of a run that has not ended.
@@ -76,17 +76,19 @@ impl Hub {
         let until = self.0.ambient.now_ms();
         let tape = self.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
         let Some(tape) = tape else { return (RunTimeline::default(), until) };
-        let facts = tape.events();
-        let began = facts.iter().find(|fact| matches!(fact.kind, crate::RunEvent::Started { .. })).map(|fact| fact.at);
+        let events = tape.events();
+        let started_at =
+            events.iter().find(|event| matches!(event.kind, crate::RunEvent::Started { .. })).map(|event| event.at);
         // Starts of the run in earlier processes.
-        let begun = row.started_at.into_iter().chain(row.resumed_at.iter().copied());
-        let begun: Vec<_> = begun.filter(|before| began.is_none_or(|began| *before < began)).collect();
+        let earlier_starts = row.started_at.into_iter().chain(row.resumed_at.iter().copied());
+        let earlier_starts: Vec<_> =
+            earlier_starts.filter(|start| started_at.is_none_or(|started_at| *start < started_at)).collect();
         (
             timeline::build_timeline(
-                &facts,
+                &events,
                 TimelineRange {
                     accepted_at: tape.accepted_at(),
-                    earlier_starts: &begun,
+                    earlier_starts: &earlier_starts,
                     held: row.hold,
                     stored_at: None,
                     until,
@@ -97,8 +99,8 @@ impl Hub {
     }
 
     /// Returns stored runs, newest first.
-    pub async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
-        self.0.store.runs(look).await
+    pub async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
+        self.0.store.runs(query).await
     }
 
     /// Returns token usage and cost in a period. Several sums may have the same key.

@@ -9,32 +9,32 @@ use super::Hub;
 pub(super) struct WaitGraph(Vec<(SessionKey, SessionKey)>);
 
 impl WaitGraph {
-    /// Adds an edge from `one` to `other`. Returns false if `other` already waits for `one`, directly or through
-    /// others.
-    fn begin(&mut self, one: &SessionKey, other: &SessionKey) -> bool {
-        let is_free = !self.reaches(other, one);
-        if is_free {
-            self.0.push((one.clone(), other.clone()));
+    /// Adds an edge from `waiter` to `target`. Returns false if `target` already waits for `waiter`, directly or
+    /// through others.
+    fn begin(&mut self, waiter: &SessionKey, target: &SessionKey) -> bool {
+        let is_acyclic = !self.reaches(target, waiter);
+        if is_acyclic {
+            self.0.push((waiter.clone(), target.clone()));
         }
-        is_free
+        is_acyclic
     }
 
-    fn end(&mut self, one: &SessionKey, other: &SessionKey) {
-        if let Some(place) = self.0.iter().position(|(from, to)| (from, to) == (one, other)) {
-            self.0.swap_remove(place);
+    fn end(&mut self, waiter: &SessionKey, target: &SessionKey) {
+        if let Some(index) = self.0.iter().position(|(from, to)| (from, to) == (waiter, target)) {
+            self.0.swap_remove(index);
         }
     }
 
     fn reaches(&self, from: &SessionKey, to: &SessionKey) -> bool {
         let mut seen = vec![from];
         let mut next = 0;
-        while let Some(&here) = seen.get(next) {
-            if here == to {
+        while let Some(&current) = seen.get(next) {
+            if current == to {
                 return true;
             }
-            for (_, there) in self.0.iter().filter(|(waits, _)| waits == here) {
-                if !seen.contains(&there) {
-                    seen.push(there);
+            for (_, target) in self.0.iter().filter(|(waiter, _)| waiter == current) {
+                if !seen.contains(&target) {
+                    seen.push(target);
                 }
             }
             next += 1;
@@ -48,22 +48,22 @@ impl WaitGraph {
 #[must_use = "the wait is over when this is dropped"]
 pub struct WaitGuard {
     hub: Hub,
-    one: SessionKey,
-    other: SessionKey,
+    waiter: SessionKey,
+    target: SessionKey,
 }
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.hub.0.lock().waits.end(&self.one, &self.other);
+        self.hub.0.lock().waits.end(&self.waiter, &self.target);
     }
 }
 
 impl Hub {
-    /// Registers that a run of `one` waits for a run of `other`. `None` if that would be a deadlock, because `other` is
-    /// the same session or waits for `one`, directly or through others.
-    pub fn wait_for(&self, one: &SessionKey, other: &SessionKey) -> Option<WaitGuard> {
-        let is_free = self.0.lock().waits.begin(one, other);
-        is_free.then(|| WaitGuard { hub: self.clone(), one: one.clone(), other: other.clone() })
+    /// Registers that a run of `waiter` waits for a run of `target`. `None` if that would be a deadlock, because
+    /// `target` is the same session or waits for `waiter`, directly or through others.
+    pub fn wait_for(&self, waiter: &SessionKey, target: &SessionKey) -> Option<WaitGuard> {
+        let is_acyclic = self.0.lock().waits.begin(waiter, target);
+        is_acyclic.then(|| WaitGuard { hub: self.clone(), waiter: waiter.clone(), target: target.clone() })
     }
 }
 
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_waits_is_not_closed() {
+    fn a_wait_that_would_close_a_cycle_is_rejected() {
         let mut waits = WaitGraph::default();
-        let begin = |waits: &mut WaitGraph, one: &str, other: &str| waits.begin(&key(one), &key(other));
+        let begin = |waits: &mut WaitGraph, waiter: &str, target: &str| waits.begin(&key(waiter), &key(target));
         assert!(!begin(&mut waits, "a", "a"));
         assert!(begin(&mut waits, "a", "b"));
         assert!(begin(&mut waits, "b", "c"));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn two_calls_that_wait_for_the_same_end_one_by_one() {
+    fn two_waits_for_the_same_session_are_counted_separately() {
         let mut waits = WaitGraph::default();
         assert!(waits.begin(&key("a"), &key("b")) && waits.begin(&key("a"), &key("b")));
         waits.end(&key("a"), &key("b"));

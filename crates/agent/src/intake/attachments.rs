@@ -37,25 +37,25 @@ pub async fn open_all(
         return Ok(Attachments::default());
     }
     if attachments.len() > MAX_ATTACHMENTS {
-        let why = format!(
+        let message = format!(
             "{} attachments are too many: a message may have {MAX_ATTACHMENTS}; send the rest in another message",
             attachments.len()
         );
-        return Err(ErrorShape::invalid(why));
+        return Err(ErrorShape::invalid(message));
     }
     let stem = stem.to_owned();
     // Decoding a picture is CPU-bound and must not block other requests.
-    let opened = tokio::task::spawn_blocking(move || {
+    let open_task = tokio::task::spawn_blocking(move || {
         let mut attached = Attachments::default();
-        for (place, attachment) in (1..).zip(&attachments) {
-            match open(place, attachment, (folder.as_ref(), &stem))? {
+        for (number, attachment) in (1..).zip(&attachments) {
+            match open(number, attachment, (folder.as_ref(), &stem))? {
                 OpenedAttachment::Picture(block) => attached.pictures.push(block),
                 OpenedAttachment::File(note) => attached.notes.push(note),
             }
         }
         Ok(attached)
     });
-    opened
+    open_task
         .await
         .unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("failed to decode the attachments: {error}"))))
 }
@@ -69,9 +69,9 @@ impl Attachments {
     /// Adds the attachments after a message's text, or in its place if it is empty.
     pub fn attach_to(self, message: &mut User) {
         if !self.notes.is_empty() {
-            let words = message.content.text();
-            let words = (!words.trim().is_empty()).then_some(words);
-            let text: Vec<_> = words.into_iter().chain(self.notes).collect();
+            let body = message.content.text();
+            let body = (!body.trim().is_empty()).then_some(body);
+            let text: Vec<_> = body.into_iter().chain(self.notes).collect();
             message.content = Content::Text(text.join("\n\n"));
         }
         attach(message, self.pictures);
@@ -83,9 +83,9 @@ pub fn attach(message: &mut User, pictures: Vec<Block>) {
     if pictures.is_empty() {
         return;
     }
-    let words = message.content.text();
-    let words = (!words.trim().is_empty()).then(|| Block::text(words));
-    message.content = Content::Blocks(words.into_iter().chain(pictures).collect());
+    let text = message.content.text();
+    let text = (!text.trim().is_empty()).then(|| Block::text(text));
+    message.content = Content::Blocks(text.into_iter().chain(pictures).collect());
 }
 
 enum OpenedAttachment {
@@ -94,31 +94,33 @@ enum OpenedAttachment {
 }
 
 fn open(
-    place: usize,
+    number: usize,
     attachment: &Attachment,
     (folder, stem): (Option<&InboundFolder>, &str),
 ) -> Result<OpenedAttachment, ErrorShape> {
     let name = attachment.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
-    let name = name.map_or_else(|| format!("attachment {place}"), |name| format!("attachment {name:?}"));
-    let wrong = |why: &str| ErrorShape::invalid(format!("{name}: {why}"));
+    let name = name.map_or_else(|| format!("attachment {number}"), |name| format!("attachment {name:?}"));
+    let invalid = |reason: &str| ErrorShape::invalid(format!("{name}: {reason}"));
     let Some(content) = &attachment.content else {
-        return Err(wrong("content is missing; send the file's bytes there, in base64"));
+        return Err(invalid("content is missing; send the file's bytes there, in base64"));
     };
-    let data = decode(content).map_err(wrong)?;
+    let data = decode(content).map_err(invalid)?;
     let declared = attachment.mime.as_deref().unwrap_or_default().trim().to_lowercase();
     match fit(data.clone(), &ImageLimits::default()) {
         Ok(picture) => return Ok(OpenedAttachment::Picture(FittedImage::into_block(picture))),
         Err(FitError::Unknown) if !declared.starts_with("image/") => {}
-        Err(error) => return Err(wrong(&error.to_string())),
+        Err(error) => return Err(invalid(&error.to_string())),
     }
     let Some(folder) = folder else {
-        return Err(wrong("not an image, and the agent has no workspace to store it in; send its text in the message"));
+        return Err(invalid(
+            "not an image, and the agent has no workspace to store it in; send its text in the message",
+        ));
     };
-    let stem = format!("{stem}-{place}");
-    let (given, mime) = (attachment.name.as_deref(), Some(declared.as_str()));
-    let file = InboundFile { bytes: &data, name: given, mime, is_voice: false, stem: &stem };
-    let (note, trouble) = folder.store(file).map_err(|error| wrong(&format!("cannot be stored: {error}")))?;
-    if let Some(error) = trouble {
+    let stem = format!("{stem}-{number}");
+    let (file_name, mime) = (attachment.name.as_deref(), Some(declared.as_str()));
+    let file = InboundFile { bytes: &data, name: file_name, mime, is_voice: false, stem: &stem };
+    let (note, cleanup_error) = folder.store(file).map_err(|error| invalid(&format!("cannot be stored: {error}")))?;
+    if let Some(error) = cleanup_error {
         tracing::warn!(%error, folder = folder.path(), "failed to remove old files");
     }
     Ok(OpenedAttachment::File(note))
@@ -155,7 +157,7 @@ mod tests {
         open_all(serde_json::from_value(attachments).unwrap(), folder, "r1").await.map_err(|error| error.message)
     }
 
-    async fn shown(attachments: Value) -> Result<Vec<Block>, String> {
+    async fn opened_pictures(attachments: Value) -> Result<Vec<Block>, String> {
         opened(attachments, None).await.map(|attached| attached.pictures)
     }
 
@@ -164,18 +166,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pictures_are_known_by_their_bytes_and_keep_their_order() {
+    async fn pictures_are_detected_by_content_and_keep_their_order() {
         let sent = json!([
             {"type": "image", "mimeType": "image/png", "fileName": "a.png", "content": DOT},
             {"content": format!("data:image/png;base64,{DOT}")},
         ]);
-        assert_eq!(shown(sent).await, Ok(vec![dot(), dot()]));
-        assert_eq!(shown(json!([])).await, Ok(Vec::new()));
+        assert_eq!(opened_pictures(sent).await, Ok(vec![dot(), dot()]));
+        assert_eq!(opened_pictures(json!([])).await, Ok(Vec::new()));
     }
 
     /// Acceptance D18: such attachments were dropped with a log message.
     #[tokio::test]
-    async fn other_files_are_kept_and_named_to_the_model() {
+    async fn other_files_are_stored_and_named_to_the_model() {
         let home = tempfile::tempdir().unwrap();
         let folder = || Some(InboundFolder::new(home.path(), "owner", true));
         let sent = json!([
@@ -192,16 +194,16 @@ mod tests {
         assert_eq!(std::fs::read(home.path().join("media/inbound/owner/r1-1-plan.pdf")).unwrap(), b"%PDF-1.4");
         let mut message = User::text("read it", 1);
         attached.attach_to(&mut message);
-        let words = ["read it", notes[0], notes[1]].join("\n\n");
-        assert_eq!(message.content, Content::Blocks(vec![Block::text(words), dot()]));
-        let why = "attachment \"plan.pdf\": not an image, and the agent has no workspace to store it in; send its text in the message";
-        assert_eq!(opened(sent, None).await, Err(why.to_owned()));
+        let text = ["read it", notes[0], notes[1]].join("\n\n");
+        assert_eq!(message.content, Content::Blocks(vec![Block::text(text), dot()]));
+        let error = "attachment \"plan.pdf\": not an image, and the agent has no workspace to store it in; send its text in the message";
+        assert_eq!(opened(sent, None).await, Err(error.to_owned()));
     }
 
     #[tokio::test]
-    async fn what_cannot_be_shown_is_refused_by_its_name() {
+    async fn invalid_attachments_are_rejected_by_name() {
         let large = STANDARD.encode(vec![0; MAX_ATTACHMENT_BYTES + 1]);
-        for (attachment, why) in [
+        for (attachment, error) in [
             (
                 json!({"fileName": "a.png", "content": "%%%%"}),
                 "attachment \"a.png\": invalid base64; send the file's bytes in base64",
@@ -228,9 +230,9 @@ mod tests {
                 "attachment 1: HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG",
             ),
         ] {
-            assert_eq!(shown(json!([attachment])).await, Err(why.to_owned()));
+            assert_eq!(opened_pictures(json!([attachment])).await, Err(error.to_owned()));
         }
-        let many = shown(vec![json!({"content": DOT}); MAX_ATTACHMENTS + 1].into()).await;
+        let many = opened_pictures(vec![json!({"content": DOT}); MAX_ATTACHMENTS + 1].into()).await;
         assert_eq!(
             many,
             Err("21 attachments are too many: a message may have 20; send the rest in another message".to_owned())
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_may_come_without_words() {
+    fn a_picture_may_have_no_text() {
         let mut message = User::text("look", 1);
         attach(&mut message, vec![dot()]);
         assert_eq!(message.content, Content::Blocks(vec![Block::text("look"), dot()]));

@@ -10,44 +10,44 @@ use crate::event::{RunEnd, RunEvent};
 impl Lane {
     /// Ends the messages absorbed by a run together with it. The store knows which of them were absorbed; the others
     /// are queued again for a turn of their own, unless they were stopped with the run.
-    pub(super) async fn end_absorbed(&mut self, guests: Vec<Ticket>, end: &RunEnd) {
-        let mut left = Vec::new();
-        for guest in guests {
-            match self.hub.store.run(&guest.inbound.run).await.map(|row| row.map(|row| row.state)) {
+    pub(super) async fn end_absorbed(&mut self, absorbed: Vec<Ticket>, end: &RunEnd) {
+        let mut unanswered = Vec::new();
+        for ticket in absorbed {
+            match self.hub.store.run(&ticket.inbound.run).await.map(|row| row.map(|row| row.state)) {
                 Ok(Some(RunState::Ended(_))) => {
                     // It was answered by the host run; later requests for its result get that answer.
-                    let whole = Some(end.payloads().to_vec());
-                    let is_summarized = guest.tape.disposition() == Disposition::Summarized;
+                    let reply = Some(end.payloads().to_vec());
+                    let is_summarized = ticket.tape.disposition() == Disposition::Summarized;
                     let end = RunEnd {
                         replies: Vec::new(),
-                        complete_reply: whole,
+                        complete_reply: reply,
                         usage: Default::default(),
                         is_summarized,
                         ..end.clone()
                     };
-                    guest.tape.emit(end.ended_at, RunEvent::Ended(Arc::new(end)));
-                    self.hub.forget(&guest.tape);
+                    ticket.tape.emit(end.ended_at, RunEvent::Ended(Arc::new(end)));
+                    self.hub.forget(&ticket.tape);
                 }
                 Ok(Some(RunState::Absorbed(_) | RunState::Held)) => {
-                    guest.tape.mark_broken("the result of the host run could not be stored");
-                    self.hub.forget(&guest.tape);
+                    ticket.tape.mark_broken("the result of the host run could not be stored");
+                    self.hub.forget(&ticket.tape);
                 }
-                Ok(Some(RunState::Accepted | RunState::Running)) if guest.reason.is_some() => {
-                    self.end_unstarted_boxed(guest).await;
+                Ok(Some(RunState::Accepted | RunState::Running)) if ticket.reason.is_some() => {
+                    self.end_unstarted_boxed(ticket).await;
                 }
-                Ok(Some(RunState::Accepted | RunState::Running)) => left.push(guest),
-                Ok(None) => self.drop_rejected(&guest),
+                Ok(Some(RunState::Accepted | RunState::Running)) => unanswered.push(ticket),
+                Ok(None) => self.drop_rejected(&ticket),
                 Err(error) => {
-                    guest.tape.mark_broken(&error.to_string());
-                    self.hub.forget(&guest.tape);
+                    ticket.tape.mark_broken(&error.to_string());
+                    self.hub.forget(&ticket.tape);
                 }
             }
         }
-        self.inbox.put_back(left);
+        self.inbox.put_back(unanswered);
     }
 
     /// [`end_unstarted`](Self::end_unstarted) for a message whose end is part of another run's end.
-    fn end_unstarted_boxed(&mut self, guest: Ticket) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + '_>> {
-        Box::pin(self.end_unstarted(guest))
+    fn end_unstarted_boxed(&mut self, ticket: Ticket) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.end_unstarted(ticket))
     }
 }

@@ -57,12 +57,12 @@ pub(crate) async fn context_report(
     .failover;
     let model = failover.candidate().model.clone();
     let spec = model.spec();
-    let brief = PromptInput::new(&profile, key, &record, (extra_prompt, &origin.route));
+    let prompt_input = PromptInput::new(&profile, key, &record, (extra_prompt, &origin.route));
     let hooks = hub.config.rules().hooks.clone();
-    let found = gather::gather(&profile, (origin, key), &hooks, (Some(&record.session_id), at)).await;
-    let brief = PromptInput { files: found, ..brief };
-    let tools = brief.tool_specs(spec, &profile.tools_for((origin, key), spec));
-    let mut report = brief.report(spec, failover.level(), &tools, (&record.session_id, at));
+    let files = gather::gather(&profile, (origin, key), &hooks, (Some(&record.session_id), at)).await;
+    let prompt_input = PromptInput { files, ..prompt_input };
+    let tools = prompt_input.tool_specs(spec, &profile.tools_for((origin, key), spec));
+    let mut report = prompt_input.report(spec, failover.level(), &tools, (&record.session_id, at));
     if let Some(tokens) = report.tokens.as_mut().filter(|_| !history.is_empty()) {
         tokens.context = Some(measure(spec, tokens.overhead(), history.measured()).tokens());
     }
@@ -93,7 +93,7 @@ impl Lane {
         for (name, period) in periods {
             let Some(period) = period else { continue };
             let sum: Spend = match self.hub.store.usage(&period).await {
-                Ok(spent) => spent.iter().map(|one| Spend::from(&one.usage)).sum(),
+                Ok(sums) => sums.iter().map(|row| Spend::from(&row.usage)).sum(),
                 Err(error) => return format!("The token usage cannot be read: {error}."),
             };
             lines.push(format!("{name}: {} tokens, ${:.4}", sum.tokens, sum.cost));
@@ -102,32 +102,32 @@ impl Lane {
     }
 
     /// Executes a command and answers it.
-    pub(super) async fn control(&mut self, mut queued: Ticket, active: Option<&mut Ticket>) {
-        let Some(command) = queued.inbound.command.clone() else { return };
-        if !queued.is_recovered {
-            self.fire_command(&queued.inbound);
+    pub(super) async fn control(&mut self, mut ticket: Ticket, active: Option<&mut Ticket>) {
+        let Some(command) = ticket.inbound.command.clone() else { return };
+        if !ticket.is_recovered {
+            self.fire_command(&ticket.inbound);
         }
         let change = match command {
             Command::Stop(_) => {
                 // Stored first: after a crash, the next start repeats the stop and sends its reply.
-                queued.accept(&self.hub.writer);
+                ticket.accept(&self.hub.writer);
                 let runs = self.abort(None, AbortReason::Stop, active).await.len();
                 let children = self.hub.stop_descendants(&self.key, AbortReason::Stop);
                 let commands = self.hub.background.stop(&self.key);
                 CommandResult::reply_only(match (runs, children, commands) {
-                    (0, 0, 0) if queued.is_recovered => stop::AFTER_RESTART.to_owned(),
+                    (0, 0, 0) if ticket.is_recovered => stop::AFTER_RESTART.to_owned(),
                     (runs, children, commands) => stop::reply(runs, children, commands),
                 })
             }
-            Command::Context(ask) => CommandResult::reply_only(match self.report(&queued).await {
-                Some(report) => format_report(&report, ask),
+            Command::Context(view) => CommandResult::reply_only(match self.report(&ticket).await {
+                Some(report) => format_report(&report, view),
                 None => NO_SESSION.to_owned(),
             }),
-            Command::Level(LevelSetting::Usage, word) if word.eq_ignore_ascii_case("cost") => {
+            Command::Level(LevelSetting::Usage, value) if value.eq_ignore_ascii_case("cost") => {
                 CommandResult::reply_only(self.costs().await)
             }
             Command::Approve(approve) => {
-                CommandResult::reply_only(self.approve(approve, &queued.inbound.principal).await)
+                CommandResult::reply_only(self.approve(approve, &ticket.inbound.principal).await)
             }
             Command::NewTranscript { .. }
             | Command::NewTranscriptWith(_)
@@ -136,15 +136,15 @@ impl Lane {
             | Command::Queue(_)
             | Command::Level(..)
             | Command::Model(_)
-            | Command::Help => self.evaluate(&command, (&queued, None), active.as_deref()),
+            | Command::Help => self.evaluate(&command, (&ticket, None), active.as_deref()),
             Command::Status => {
-                let report = self.report(&queued).await;
-                self.evaluate(&command, (&queued, report.as_ref()), active.as_deref())
+                let report = self.report(&ticket).await;
+                self.evaluate(&command, (&ticket, report.as_ref()), active.as_deref())
             }
         };
         let at = self.hub.ambient.now_ms();
-        let run = queued.inbound.run.clone();
-        let mut records = std::mem::take(&mut queued.accept_records);
+        let run = ticket.inbound.run.clone();
+        let mut records = std::mem::take(&mut ticket.accept_records);
         let is_new = !records.is_empty();
         if !change.fields.is_empty()
             && let Some(session) = &mut self.session
@@ -165,7 +165,7 @@ impl Lane {
             steps: timeline::build_timeline(
                 &[],
                 timeline::TimelineRange {
-                    accepted_at: queued.tape.accepted_at(),
+                    accepted_at: ticket.tape.accepted_at(),
                     earlier_starts: &[],
                     held: None,
                     stored_at: None,
@@ -177,57 +177,58 @@ impl Lane {
             payloads: None,
         };
         let profile = self.hub.config.agents().of(self.key.agent());
-        self.open_output(&mut queued, &profile);
-        let outgoing = self.finals(&queued, &end, (false, true));
+        self.open_output(&mut ticket, &profile);
+        let outgoing = self.finals(&ticket, &end, (false, true));
         records.extend(queue_records(&outgoing));
         records.push(Rec::Terminal { run, ended: Box::new(ended) });
         if let Some(reply) = end.replies.first() {
-            queued.tape.text(at, 0, &reply.text);
+            ticket.tape.text(at, 0, &reply.text);
         }
-        queued.tape.stage(at, RunEvent::Ended(Arc::new(end)));
-        let then = if is_new { AfterCommit::admit(queued.admit.clone(), &queued.tape) } else { AfterCommit::default() };
-        self.hub.send_deliveries((records, then.and_publish(&queued.tape, 1)), outgoing, None);
+        ticket.tape.stage(at, RunEvent::Ended(Arc::new(end)));
+        let after_commit =
+            if is_new { AfterCommit::admit(ticket.admit.clone(), &ticket.tape) } else { AfterCommit::default() };
+        self.hub.send_deliveries((records, after_commit.and_publish(&ticket.tape, 1)), outgoing, None);
         // A recovered command is accepted already; its changes must be stored before the session is read again.
         if !is_new && self.hub.writer.barrier().await.is_err() {
             self.is_stale = true;
         }
-        if super::is_admitted(&queued).await {
-            self.hub.forget(&queued.tape);
+        if super::is_admitted(&ticket).await {
+            self.hub.forget(&ticket.tape);
         } else {
-            self.drop_rejected(&queued);
+            self.drop_rejected(&ticket);
         }
     }
 
     /// Decides an exec approval. Only the owner's messages are parsed as commands.
-    async fn approve(&self, approve: Result<ApproveCommand, String>, by: &str) -> String {
+    async fn approve(&self, approve: Result<ApproveCommand, String>, principal: &str) -> String {
         let approve = match approve {
             Ok(approve) => approve,
             Err(usage) => return usage,
         };
-        let Some(desk) = self.hub.approvals.get() else { return "Approvals are not enabled here.".to_owned() };
-        match desk.decide(&approve.id, approve.verdict, by).await {
+        let Some(approvals) = self.hub.approvals.get() else { return "Approvals are not enabled here.".to_owned() };
+        match approvals.decide(&approve.id, approve.verdict, principal).await {
             Ok(entry) => format!("Approval {}: {}.", entry.id, entry.state.as_str()),
             Err(error) => format!("The decision was not accepted: {error}."),
         }
     }
 
     /// Builds the context report for the session's next run.
-    async fn report(&self, queued: &Ticket) -> Option<ContextReport> {
-        let (session, inbound) = (self.session.as_ref()?, &queued.inbound);
+    async fn report(&self, ticket: &Ticket) -> Option<ContextReport> {
+        let (session, inbound) = (self.session.as_ref()?, &ticket.inbound);
         let origin = RunOrigin::of(inbound);
-        let told_by = (&inbound.run, inbound.extra_prompt.as_deref(), &origin);
-        Some(context_report(&self.hub, &self.key, (&session.record, &session.history), told_by).await)
+        let request = (&inbound.run, inbound.extra_prompt.as_deref(), &origin);
+        Some(context_report(&self.hub, &self.key, (&session.record, &session.history), request).await)
     }
 
     /// Computes the changes and the reply of a command. The report is about the next request.
     fn evaluate(
         &self,
         command: &Command,
-        (queued, report): (&Ticket, Option<&ContextReport>),
+        (ticket, report): (&Ticket, Option<&ContextReport>),
         active: Option<&Ticket>,
     ) -> CommandResult {
-        let nothing = || CommandResult { fields: Vec::new(), reply: NO_SESSION.to_owned() };
-        let Some(session) = &self.session else { return nothing() };
+        let no_session = || CommandResult { fields: Vec::new(), reply: NO_SESSION.to_owned() };
+        let Some(session) = &self.session else { return no_session() };
         let profile = self.hub.config.agents().of(self.key.agent());
         // A name may be an alias; the resolved name is stored.
         let mut command = Cow::Borrowed(command);
@@ -242,11 +243,11 @@ impl Lane {
         }
         let model = model_choice::model(&profile, &session.record);
         let rules = self.hub.config.rules();
-        let (channel, config) = rules.queue.of(&queued.inbound.route);
+        let (channel, config) = rules.queue.of(&ticket.inbound.route);
         let now = self.hub.ambient.now_ms();
-        let since = |active: &Ticket| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
+        let elapsed = |active: &Ticket| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
         let shortened = report.and_then(ContextReport::shortening_text);
-        let facts = StatusInput {
+        let input = StatusInput {
             version: env!("CARGO_PKG_VERSION"),
             model: &model_choice::model_name(&profile, &session.record),
             models: &profile.selectable_models,
@@ -261,12 +262,12 @@ impl Lane {
                 &config,
             ),
             queued: self.inbox.len(),
-            active_run: active.map(|active| (active.run(), since(active))),
+            active_run: active.map(|active| (active.run(), elapsed(active))),
             triggers: &rules.triggers,
             levels: profile.levels(model.spec()),
             has_xhigh: model.spec().thinking.contains(&homard_model::ReasoningLevel::Xhigh),
         };
-        command.change(&facts).unwrap_or_else(nothing)
+        command.change(&input).unwrap_or_else(no_session)
     }
 
     fn end_with_reply(&self, reply: String, at: u64) -> RunEnd {

@@ -48,62 +48,62 @@ const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run cont
 
 impl Lane {
     /// Ends a run, whatever its result.
-    pub(super) async fn end(&mut self, mut queued: Ticket, profile: &Profile, driven: RunResult) {
-        let RunResult { result, history: told, undone_compactions: void, side_usage: beside } = driven;
-        let guests = std::mem::take(&mut queued.absorbed);
-        self.open_output(&mut queued, profile);
-        let queued = &queued;
+    pub(super) async fn end(&mut self, mut ticket: Ticket, profile: &Profile, run_result: RunResult) {
+        let RunResult { result, history, undone_compactions, side_usage } = run_result;
+        let absorbed = std::mem::take(&mut ticket.absorbed);
+        self.open_output(&mut ticket, profile);
+        let ticket = &ticket;
         // The outcome is known only when all earlier records are committed or rejected.
         let stored = self.hub.writer.barrier().await;
-        let (stored_at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
+        let (stored_at, tape) = (self.hub.ambient.now_ms(), &ticket.tape);
         if let Err(error) = stored {
             tape.mark_broken(&error.to_string());
         }
-        let Some(outcome) = outcome(queued, &result) else {
-            return guests.iter().chain([queued]).for_each(|queued| self.suspend(queued));
+        let Some(outcome) = outcome(ticket, &result) else {
+            return absorbed.iter().chain([ticket]).for_each(|ticket| self.suspend(ticket));
         };
-        let facts = tape.events();
-        let mut story = RunSummary::of(&facts);
-        story.compactions.retain(|(made, _)| !void.contains(made));
+        let events = tape.events();
+        let mut summary = RunSummary::of(&events);
+        summary.compactions.retain(|(id, _)| !undone_compactions.contains(id));
         // After a rejected commit, the final reply would not match the transcript on disk.
-        let mut last = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
-        last.history = told;
-        self.complete_transcript(queued, &story, (profile, &outcome), &mut last).await;
-        let mut said = Replies::of(&facts, &queued.inbound.route);
-        if let Some(kept) = queued.output.as_ref().and_then(|line| line.close()) {
-            said.keep_blocks(kept);
+        let mut final_records = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
+        final_records.history = history;
+        self.complete_transcript(ticket, &summary, (profile, &outcome), &mut final_records).await;
+        let mut collected = Replies::of(&events, &ticket.inbound.route);
+        if let Some(block_count) = ticket.output.as_ref().and_then(|output| output.close()) {
+            collected.keep_blocks(block_count);
         }
-        let has_blocks = said.has_blocks();
-        let (lines, has_token) = (said.entries(), said.is_heartbeat_ok);
-        if !last.calls.is_empty() {
-            said.end_with_client_calls();
+        let has_blocks = collected.has_blocks();
+        let (entries, has_token) = (collected.entries(), collected.is_heartbeat_ok);
+        if !final_records.calls.is_empty() {
+            collected.end_with_client_calls();
         }
         if matches!(outcome, Outcome::Aborted(_)) {
-            said.stop();
+            collected.stop();
         }
-        let mut usage = story.usage;
-        usage += &beside;
-        if let Some(words) = &mut last.reply {
-            profile.secrets.mask_string(words);
+        let mut usage = summary.usage;
+        usage += &side_usage;
+        if let Some(text) = &mut final_records.reply {
+            profile.secrets.mask_string(text);
         }
-        let replies = match &last.reply {
-            Some(words) => vec![Payload::answer(words)],
+        let replies = match &final_records.reply {
+            Some(text) => vec![Payload::answer(text)],
             // The gateway submitted the run itself; there is no recipient.
-            None if queued.is_internal() => Vec::new(),
+            None if ticket.is_internal() => Vec::new(),
             None => {
-                let mut replies = self.replies(queued, profile, (said, &outcome), &usage);
-                if let (Some(input), Some((provider, model))) = (story.truncated_input, &story.model) {
+                let mut replies = self.replies(ticket, profile, (collected, &outcome), &usage);
+                if let (Some(input), Some((provider, model))) = (summary.truncated_input, &summary.model) {
                     let sizes = (input.kept_tokens, input.original_tokens);
-                    let line = footer::truncated(&format!("{provider}/{model}"), sizes);
-                    footer::warn(&mut replies, &line, has_blocks);
+                    let warning = footer::truncated(&format!("{provider}/{model}"), sizes);
+                    footer::warn(&mut replies, &warning, has_blocks);
                 }
                 replies
             }
         };
         let mut replies =
-            self.before_sending(queued, profile, with_hook_messages(&queued.hook_messages, replies)).await;
+            self.before_sending(ticket, profile, with_hook_messages(&ticket.hook_messages, replies)).await;
         replies.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
-        let heartbeat = self.read_heartbeat(queued, profile, (&outcome, has_token), &mut replies);
+        let heartbeat = self.read_heartbeat(ticket, profile, (&outcome, has_token), &mut replies);
         // After the last hook and all commits except that of the terminal record, which cannot contain its own time.
         let at = self.hub.ambient.now_ms();
         let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
@@ -111,8 +111,8 @@ impl Lane {
             &tape.events(),
             TimelineRange {
                 accepted_at,
-                earlier_starts: &queued.earlier_starts,
-                held: queued.reentry,
+                earlier_starts: &ticket.earlier_starts,
+                held: ticket.reentry,
                 stored_at,
                 until: at,
             },
@@ -122,80 +122,84 @@ impl Lane {
             outcome,
             replies,
             complete_reply: None,
-            entries: lines,
+            entries,
             heartbeat,
-            calls: std::mem::take(&mut last.calls),
-            model: story.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
+            calls: std::mem::take(&mut final_records.calls),
+            model: summary.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
             usage,
-            last_usage: story.last_usage,
-            truncated_input: story.truncated_input,
+            last_usage: summary.last_usage,
+            truncated_input: summary.truncated_input,
             is_summarized: tape.disposition() == Disposition::Summarized,
-            session: story.session,
-            started_at: queued.earlier_starts.first().copied().or(story.started_at),
+            session: summary.session,
+            started_at: ticket.earlier_starts.first().copied().or(summary.started_at),
             ended_at: at,
         };
         let mut stored =
-            EndRecord { words: last.reply.take().or_else(|| text_without_entry(&end)), ..ended(&end, steps) };
-        end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &facts));
-        wire::store_payloads(&mut stored, end.payloads(), &facts);
-        let outgoing = self.finals(queued, &end, (!story.compactions.is_empty(), has_blocks));
+            EndRecord { words: final_records.reply.take().or_else(|| text_without_entry(&end)), ..ended(&end, steps) };
+        end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &events));
+        wire::store_payloads(&mut stored, end.payloads(), &events);
+        let outgoing = self.finals(ticket, &end, (!summary.compactions.is_empty(), has_blocks));
         if let Some(answer) = &mut end.heartbeat {
             if let HeartbeatKind::Finding { is_queued } = &mut answer.kind {
                 *is_queued = !outgoing.is_empty();
             }
-            if let Some(mark) = self.exclude_heartbeat(queued, answer, &facts) {
-                last.records.push(mark);
-                last.history = None;
+            if let Some(mark) = self.exclude_heartbeat(ticket, answer, &events) {
+                final_records.records.push(mark);
+                final_records.history = None;
             }
         }
         let end = Arc::new(end);
-        let answered_by = last.answered_by.take();
-        last.records.extend(self.update_session(
-            queued,
+        let answered_by = final_records.answered_by.take();
+        final_records.records.extend(self.update_session(
+            ticket,
             (&end, answered_by.as_ref()),
-            (last.credential.as_ref(), &story.compactions, story.is_counted),
+            (final_records.credential.as_ref(), &summary.compactions, summary.is_counted),
         ));
-        last.records.extend(queue_records(&outgoing));
-        last.records.push(Rec::Terminal { run: queued.inbound.run.clone(), ended: Box::new(stored) });
+        final_records.records.extend(queue_records(&outgoing));
+        final_records.records.push(Rec::Terminal { run: ticket.inbound.run.clone(), ended: Box::new(stored) });
         tape.stage(at, RunEvent::Ended(end.clone()));
-        last.staged_events += 1;
+        final_records.staged_events += 1;
         // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
-        let (taken_back, told) = match &queued.output {
-            Some(line) => self.hub.deliveries.withdraw(line, at),
+        let (withdrawn, reports) = match &ticket.output {
+            Some(output) => self.hub.deliveries.withdraw(output, at),
             None => Default::default(),
         };
-        if !taken_back.is_empty() {
-            self.hub.writer.send(taken_back, AfterCommit::default());
+        if !withdrawn.is_empty() {
+            self.hub.writer.send(withdrawn, AfterCommit::default());
         }
-        self.hub.send_deliveries((last.records, AfterCommit::end(tape, last.staged_events)), outgoing, None);
+        self.hub.send_deliveries(
+            (final_records.records, AfterCommit::end(tape, final_records.staged_events)),
+            outgoing,
+            None,
+        );
         // The barrier follows the terminal record, so the session's next run cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.mark_broken(&error.to_string());
-            self.hub.force_end_later((queued.inbound.run.clone(), tape.accepted_at()));
+            self.hub.force_end_later((ticket.inbound.run.clone(), tape.accepted_at()));
         }
-        match (&mut self.session, tape.broken(), last.history.take()) {
-            (Some(session), None, Some(told)) if !queued.is_resumed && is_same_transcript(queued, session) => {
-                session.history = told
+        match (&mut self.session, tape.broken(), final_records.history.take()) {
+            (Some(session), None, Some(history)) if !ticket.is_resumed && is_same_transcript(ticket, session) => {
+                session.history = history
             }
             // The run never started and wrote nothing.
-            (Some(_), None, None) if queued.session.is_none() && !queued.is_resumed => {}
+            (Some(_), None, None) if ticket.session.is_none() && !ticket.is_resumed => {}
             // The transcript on disk differs from the cached one or contains more: it is read again for the next
             // message.
             (Some(_) | None, _, _) => self.session = None,
         }
-        self.fire_sent(queued, profile, &end);
-        self.fire_agent_end(queued, profile, &end);
-        self.hub.report(told);
-        if let Some(post) = &queued.inbound.delivery {
-            self.hub.report_undeliverable(&queued.inbound.run, post);
+        self.fire_sent(ticket, profile, &end);
+        self.fire_agent_end(ticket, profile, &end);
+        self.hub.report(reports);
+        if let Some(delivery) = &ticket.inbound.delivery {
+            self.hub.report_undeliverable(&ticket.inbound.run, delivery);
         }
-        self.hub.forget(&queued.tape);
-        self.end_absorbed(guests, &end).await;
+        self.hub.forget(&ticket.tape);
+        self.end_absorbed(absorbed, &end).await;
         // A scheduled run has a transcript of its own, and no message follows.
-        let may_ask = tape.broken().is_none() && !self.key.is_cron() && !profile.is_one_shot;
-        match last.fill {
-            ContextFill::Nearly if may_ask => self.submit_compaction(queued, AUTO_FLUSH),
-            ContextFill::Full if may_ask => self.submit_compaction(queued, AUTO_COMPACT),
+        let may_compact = tape.broken().is_none() && !self.key.is_cron() && !profile.is_one_shot;
+        match final_records.fill {
+            ContextFill::Nearly if may_compact => self.submit_compaction(ticket, AUTO_FLUSH),
+            ContextFill::Full if may_compact => self.submit_compaction(ticket, AUTO_COMPACT),
             ContextFill::Fine | ContextFill::Nearly | ContextFill::Full => {}
         }
     }
@@ -203,8 +207,8 @@ impl Lane {
     /// Submits a compaction or a memory flush for a session that is full or nearly full; it runs when nothing else is
     /// queued. It has the principal and the prompt of the last message, so that it has no more authority and its
     /// model gets the same system prompt.
-    fn submit_compaction(&self, queued: &Ticket, method: &str) {
-        let last = &queued.inbound;
+    fn submit_compaction(&self, ticket: &Ticket, method: &str) {
+        let last = &ticket.inbound;
         let (run, message) = (self.hub.ambient.run_id(), User::text("/compact", self.hub.ambient.now_ms()));
         let inbound = Inbound {
             command: Some(Command::Compact(None)),
@@ -224,62 +228,62 @@ impl Lane {
     }
 
     /// Leaves a run unfinished on disk because the process shuts down: the next process resumes it.
-    pub(super) fn suspend(&self, queued: &Ticket) {
-        queued.tape.mark_broken(SUSPENDED);
-        self.hub.forget(&queued.tape);
+    pub(super) fn suspend(&self, ticket: &Ticket) {
+        ticket.tape.mark_broken(SUSPENDED);
+        self.hub.forget(&ticket.tape);
     }
 
     /// Adds the entries that complete the transcript: the partial answer, and a result for each open tool call.
     async fn complete_transcript(
         &self,
-        queued: &Ticket,
-        story: &RunSummary,
+        ticket: &Ticket,
+        summary: &RunSummary,
         (profile, outcome): (&Profile, &Outcome),
-        last: &mut FinalRecords,
+        final_records: &mut FinalRecords,
     ) {
-        let Some(session) = &queued.session else { return };
+        let Some(session) = &ticket.session else { return };
         let hooks = self.hub.config.rules().hooks.clone();
-        let place = hooks::message_context(profile, Some(session), &queued.inbound);
-        let (at, tape) = (self.hub.ambient.now_ms(), &queued.tape);
-        let line = |message: Message, last: &mut FinalRecords| {
+        let context = hooks::message_context(profile, Some(session), &ticket.inbound);
+        let (at, tape) = (self.hub.ambient.now_ms(), &ticket.tape);
+        let push_entry = |message: Message, final_records: &mut FinalRecords| {
             let (kind, id) = (Kind::message(message.clone()), self.hub.ambient.entry_id());
-            if let Some(told) = &mut last.history {
-                told.push(id.clone(), Arc::new(message));
+            if let Some(history) = &mut final_records.history {
+                history.push(id.clone(), Arc::new(message));
             }
             let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
-            let run = Some(queued.inbound.run.clone());
-            last.records.push(Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry });
+            let run = Some(ticket.inbound.run.clone());
+            final_records.records.push(Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry });
             id
         };
         let partial = tape.unfinished_text();
         // After a rejected commit, the text would precede the missing tool results.
         if *outcome != Outcome::Done && tape.broken().is_none() && !partial.is_empty() {
-            let said = partial_answer(profile, story.model.as_ref(), partial, at);
-            let said = match hooks::before_write(&hooks, &place, Message::Assistant(said.clone())).await {
-                Message::Assistant(kept) => Arc::new(kept),
-                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(said),
+            let assistant = partial_answer(profile, summary.model.as_ref(), partial, at);
+            let assistant = match hooks::before_write(&hooks, &context, Message::Assistant(assistant.clone())).await {
+                Message::Assistant(stored) => Arc::new(stored),
+                Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(assistant),
             };
-            let entry = line(Message::Assistant((*said).clone()), last);
-            tape.stage(at, RunEvent::Assistant { entry, said });
-            last.staged_events += 1;
+            let entry = push_entry(Message::Assistant((*assistant).clone()), final_records);
+            tape.stage(at, RunEvent::Assistant { entry, said: assistant });
+            final_records.staged_events += 1;
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
-        let known = |asked: &CallState| {
-            let mut answers = queued.known_results.iter().filter(|_| story.assistant_count == queued.prior_answers);
-            let known = answers.find(|answer| answer.tool_call_id == asked.call.as_str());
+        let stored_result = |call_state: &CallState| {
+            let mut answers = ticket.known_results.iter().filter(|_| summary.assistant_count == ticket.prior_answers);
+            let stored_result = answers.find(|answer| answer.tool_call_id == call_state.call.as_str());
             // It has the timestamp of its entry, as if the run had continued.
-            known.map(|answer| ToolResult { timestamp: at, ..answer.clone() })
+            stored_result.map(|answer| ToolResult { timestamp: at, ..answer.clone() })
         };
-        for asked in story.calls.iter().skip_while(|asked| asked.answer.is_some()) {
-            let unanswered = || Arc::new(known(asked).unwrap_or_else(|| asked.missing_result(at)));
-            let result = match &asked.answer {
+        for call_state in summary.calls.iter().skip_while(|call_state| call_state.answer.is_some()) {
+            let unanswered = || Arc::new(stored_result(call_state).unwrap_or_else(|| call_state.missing_result(at)));
+            let result = match &call_state.answer {
                 Some(answer) => answer.clone(),
-                None => hooks::persist(&hooks, &place, unanswered(), true).await,
+                None => hooks::persist(&hooks, &context, unanswered(), true).await,
             };
-            line(Message::ToolResult((*result).clone()), last);
-            if asked.answer.is_none() {
-                tape.stage(at, RunEvent::ToolEnded { call: asked.call.clone(), result, shown: None });
-                last.staged_events += 1;
+            push_entry(Message::ToolResult((*result).clone()), final_records);
+            if call_state.answer.is_none() {
+                tape.stage(at, RunEvent::ToolEnded { call: call_state.call.clone(), result, shown: None });
+                final_records.staged_events += 1;
             }
         }
     }
@@ -287,30 +291,30 @@ impl Lane {
     /// Updates the session's counters after the run.
     fn update_session(
         &mut self,
-        queued: &Ticket,
+        ticket: &Ticket,
         (end, answered_by): (&RunEnd, Option<&AnsweredBy>),
         (credential, compactions, is_counted): (Option<&Arc<str>>, &[CompactionSize], bool),
     ) -> Option<Rec> {
         // The cached session may differ from the one on disk.
-        if queued.tape.broken().is_some() {
+        if ticket.tape.broken().is_some() {
             return None;
         }
         // A run that ends after its session got a new transcript does not change the counters of the new one.
-        let session = self.session.as_mut().filter(|session| is_same_transcript(queued, session))?;
+        let session = self.session.as_mut().filter(|session| is_same_transcript(ticket, session))?;
         let record = &mut session.record;
         session.stats.write(record);
         record.updated_at = record.updated_at.max(end.ended_at);
         // A run that was stopped in the queue left nothing unfinished, and the gateway's own runs are not the user's.
-        if queued.session.is_some() && !queued.is_internal() {
+        if ticket.session.is_some() && !ticket.is_internal() {
             record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
         }
         if let Some(credential) = credential {
             model_choice::prefer_credential(record, credential);
         }
         // A fallback may have answered: lists and `/status` show the model that did.
-        let began_with = record.model_provider.as_ref().zip(record.model.as_ref());
-        if let (Some(began_with), Some(AnsweredBy { provider, model, window })) = (began_with, answered_by)
-            && began_with != (provider, model)
+        let started_with = record.model_provider.as_ref().zip(record.model.as_ref());
+        if let (Some(started_with), Some(AnsweredBy { provider, model, window })) = (started_with, answered_by)
+            && started_with != (provider, model)
         {
             (record.model_provider, record.model) = (Some(provider.clone()), Some(model.clone()));
             record.context_tokens = Some(*window);
@@ -334,66 +338,66 @@ impl Lane {
             finding::record_finding(record, answer, end.ended_at);
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
-        Some(Rec::Patch { run: Some(queued.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
+        Some(Rec::Patch { run: Some(ticket.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
     }
 }
 
 /// Prepends messages of hooks to the last answer, because some clients show only that one.
-fn with_hook_messages(news: &[String], mut replies: Vec<Payload>) -> Vec<Payload> {
-    let Some(words) = (!news.is_empty()).then(|| news.join("\n")) else { return replies };
+fn with_hook_messages(messages: &[String], mut replies: Vec<Payload>) -> Vec<Payload> {
+    let Some(text) = (!messages.is_empty()).then(|| messages.join("\n")) else { return replies };
     match replies.iter_mut().rev().find(|reply| reply.kind == ReplyKind::Answer) {
-        Some(last) => last.text = format!("{words}\n\n{}", last.text),
-        None => replies.push(Payload::answer(words)),
+        Some(last) => last.text = format!("{text}\n\n{}", last.text),
+        None => replies.push(Payload::answer(text)),
     }
     replies
 }
 
 /// True if the session still has the transcript of the run, or the run never started.
-fn is_same_transcript(queued: &Ticket, session: &OpenSession) -> bool {
-    queued.session.as_ref().is_none_or(|id| *id == session.record.session_id)
+fn is_same_transcript(ticket: &Ticket, session: &OpenSession) -> bool {
+    ticket.session.as_ref().is_none_or(|id| *id == session.record.session_id)
 }
 
 /// Builds the records that end a recovered run which is not resumed.
 pub(crate) fn end_records(
     ambient: &Ambient,
-    (found, line): (&UnfinishedRun, Option<&RunOutput>),
+    (unfinished, output): (&UnfinishedRun, Option<&RunOutput>),
     outcome: Outcome,
     answers: &[ToolResult],
 ) -> Vec<Rec> {
     let at = ambient.now_ms();
-    let own = own_entries(&found.row.run, &found.entries);
-    let mut facts: Vec<_> = own.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
-    let blocks = line.map(|line| line.resume(&found.deliveries)).unwrap_or_default();
-    facts.extend(blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Block(Arc::new(block)) }));
-    let story = RunSummary::of(&facts);
-    let row = &found.row;
-    let first = row.started_at.unwrap_or(row.accepted_at);
-    let begun: Vec<_> = std::iter::once(first).chain(row.resumed_at.iter().copied()).collect();
-    let span = TimelineRange {
+    let run_entries = own_entries(&unfinished.row.run, &unfinished.entries);
+    let mut events: Vec<_> = run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
+    let blocks = output.map(|output| output.resume(&unfinished.deliveries)).unwrap_or_default();
+    events.extend(blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Block(Arc::new(block)) }));
+    let summary = RunSummary::of(&events);
+    let row = &unfinished.row;
+    let first_start = row.started_at.unwrap_or(row.accepted_at);
+    let starts: Vec<_> = std::iter::once(first_start).chain(row.resumed_at.iter().copied()).collect();
+    let range = TimelineRange {
         accepted_at: row.accepted_at,
-        earlier_starts: &begun,
+        earlier_starts: &starts,
         held: row.hold,
         stored_at: None,
         until: at,
     };
-    let steps = timeline::build_timeline(&facts, span);
+    let steps = timeline::build_timeline(&events, range);
     let run = &row.run;
-    let mut records = close_records(ambient, found, answers);
-    let said = Replies::of(&facts, &found.accept.options.route);
-    let lines = said.entries();
-    if let Some(line) = line {
+    let mut records = close_records(ambient, unfinished, answers);
+    let collected = Replies::of(&events, &unfinished.accept.options.route);
+    let entries = collected.entries();
+    if let Some(output) = output {
         let error = match &outcome {
             Outcome::Failed(failure) => Some(failure.message.clone()),
             Outcome::Done | Outcome::Aborted(_) => None,
         };
-        let replies = said.shape(error, false, Expectation::Free).0.payloads;
-        records.extend(recovered_deliveries((line, found), &outcome, replies, at));
+        let replies = collected.shape(error, false, Expectation::Free).0.payloads;
+        records.extend(recovered_deliveries((output, unfinished), &outcome, replies, at));
     }
     let ended = EndRecord {
         outcome,
-        replies: lines,
-        model: story.model.unwrap_or_default(),
-        usage: story.usage,
+        replies: entries,
+        model: summary.model.unwrap_or_default(),
+        usage: summary.usage,
         steps,
         ended_at: at,
         words: None,
@@ -404,38 +408,40 @@ pub(crate) fn end_records(
 }
 
 /// Builds the entries that answer the open tool calls of a recovered run, so that its transcript is complete.
-pub(crate) fn close_records(ambient: &Ambient, found: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
-    let (at, run) = (ambient.now_ms(), &found.row.run);
-    let own = own_entries(run, &found.entries);
+pub(crate) fn close_records(ambient: &Ambient, unfinished: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
+    let (at, run) = (ambient.now_ms(), &unfinished.row.run);
+    let run_entries = own_entries(run, &unfinished.entries);
     // If the session continued without the run, a result would follow the wrong message.
-    let (Some(session), true) = (&found.row.session, own.len() == found.entries.len()) else { return Vec::new() };
-    let facts: Vec<_> = own.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
-    let story = RunSummary::of(&facts);
-    let open = story.calls.iter().filter(|asked| asked.answer.is_none());
-    let lines = open.map(|asked| {
-        let known = answers.iter().find(|answer| answer.tool_call_id == asked.call.as_str()).cloned();
-        let message = Message::ToolResult(known.unwrap_or_else(|| asked.missing_result(at)));
+    let (Some(session), true) = (&unfinished.row.session, run_entries.len() == unfinished.entries.len()) else {
+        return Vec::new();
+    };
+    let events: Vec<_> = run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
+    let summary = RunSummary::of(&events);
+    let open = summary.calls.iter().filter(|call_state| call_state.answer.is_none());
+    let records = open.map(|call_state| {
+        let stored = answers.iter().find(|answer| answer.tool_call_id == call_state.call.as_str()).cloned();
+        let message = Message::ToolResult(stored.unwrap_or_else(|| call_state.missing_result(at)));
         let (kind, id) = (Kind::message(message), ambient.entry_id());
         let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-        Rec::Entry { run: Some(run.clone()), key: found.row.key.clone(), session: session.clone(), entry }
+        Rec::Entry { run: Some(run.clone()), key: unfinished.row.key.clone(), session: session.clone(), entry }
     });
-    lines.collect()
+    records.collect()
 }
 
 /// Returns the context size at the last model request, in tokens.
-fn prompt_size(last: &Usage) -> u64 {
-    last.input + last.cache_read + last.cache_write
+fn prompt_size(usage: &Usage) -> u64 {
+    usage.input + usage.cache_read + usage.cache_write
 }
 
 /// Maps a run's result to its outcome; `None` if the run was interrupted by the end of the process.
-fn outcome(queued: &Ticket, result: &Result<FinalRecords, RunError>) -> Option<Outcome> {
+fn outcome(ticket: &Ticket, result: &Result<FinalRecords, RunError>) -> Option<Outcome> {
     let failed = |kind, message| Some(Outcome::Failed(Failure { kind, message }));
-    if let Some(why) = queued.tape.broken() {
+    if let Some(why) = ticket.tape.broken() {
         return failed(FailureKind::Internal, RunError::Store(StoreError::Disk(why)).to_string());
     }
     match result {
         Ok(_) => Some(Outcome::Done),
-        Err(RunError::Stopped | RunError::Dropped) => queued.reason.map(Outcome::Aborted),
+        Err(RunError::Stopped | RunError::Dropped) => ticket.reason.map(Outcome::Aborted),
         Err(RunError::Budget(why)) => failed(FailureKind::Model, format!("Your message was not answered: {why}")),
         Err(RunError::Refused(why)) => failed(FailureKind::Model, format!("Your message was not answered: {why}")),
         Err(error @ (RunError::Model(_) | RunError::Limit(_))) => {
@@ -461,9 +467,9 @@ fn ended(end: &RunEnd, steps: RunTimeline) -> EndRecord {
 }
 
 /// Builds the partial answer of a stopped run: kept for people, not sent to a model again.
-fn partial_answer(profile: &Profile, by: Option<&(String, String)>, text: String, at: u64) -> Assistant {
+fn partial_answer(profile: &Profile, answered_by: Option<&(String, String)>, text: String, at: u64) -> Assistant {
     let spec = profile.spec();
-    let (provider, model) = by.cloned().unwrap_or_else(|| (spec.provider.clone(), spec.model.clone()));
+    let (provider, model) = answered_by.cloned().unwrap_or_else(|| (spec.provider.clone(), spec.model.clone()));
     Assistant {
         content: vec![Block::text(text)],
         api: spec.api.clone(),
@@ -529,32 +535,32 @@ impl CallState {
 }
 
 impl RunSummary {
-    fn of(facts: &[TapeEvent]) -> Self {
-        let mut story = Self::default();
-        for TapeEvent { kind, at } in facts {
+    fn of(events: &[TapeEvent]) -> Self {
+        let mut summary = Self::default();
+        for TapeEvent { kind, at } in events {
             match kind {
                 RunEvent::Started { session } => {
-                    story.session = Some(session.clone());
-                    story.started_at = Some(*at);
+                    summary.session = Some(session.clone());
+                    summary.started_at = Some(*at);
                 }
-                RunEvent::Assistant { said, .. } => {
-                    story.add_answer(said);
+                RunEvent::Assistant { said: answer, .. } => {
+                    summary.add_answer(answer);
                 }
                 RunEvent::ToolEnded { call, result, .. } => {
-                    let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
-                    asked.for_each(|asked| asked.answer = Some(result.clone()));
+                    let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
+                    matching.for_each(|call_state| call_state.answer = Some(result.clone()));
                 }
                 RunEvent::ToolStarted { call, .. } => {
-                    let asked = story.calls.iter_mut().filter(|asked| asked.call == *call);
-                    asked.for_each(|asked| asked.is_started = true);
+                    let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
+                    matching.for_each(|call_state| call_state.is_started = true);
                 }
                 RunEvent::Compacted { entry, after, input, .. } => {
-                    story.truncated_input = input.or(story.truncated_input);
-                    story.compactions.push((entry.clone(), *after));
-                    story.is_counted = false;
+                    summary.truncated_input = input.or(summary.truncated_input);
+                    summary.compactions.push((entry.clone(), *after));
+                    summary.is_counted = false;
                 }
-                RunEvent::AnswerDropped { usage, .. } => story.usage += usage,
-                RunEvent::ModelChanged { provider, model } => story.model = Some((provider.clone(), model.clone())),
+                RunEvent::AnswerDropped { usage, .. } => summary.usage += usage,
+                RunEvent::ModelChanged { provider, model } => summary.model = Some((provider.clone(), model.clone())),
                 RunEvent::Input(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::SlotWaited(_)
@@ -577,25 +583,25 @@ impl RunSummary {
                 | RunEvent::Ended(_) => {}
             }
         }
-        story
+        summary
     }
 
-    fn add_answer(&mut self, said: &Assistant) {
+    fn add_answer(&mut self, answer: &Assistant) {
         self.assistant_count += 1;
-        self.model = Some((said.provider.clone(), said.model.clone()));
-        self.usage += &said.usage;
+        self.model = Some((answer.provider.clone(), answer.model.clone()));
+        self.usage += &answer.usage;
         // A failed request says nothing about the size of the conversation.
-        if said.usage != Usage::default() {
-            self.last_usage = said.usage.clone();
+        if answer.usage != Usage::default() {
+            self.last_usage = answer.usage.clone();
             self.is_counted = true;
         }
-        if said.stop_reason == StopReason::Error {
+        if answer.stop_reason == StopReason::Error {
             return;
         }
-        let asked = said.tool_calls().filter_map(|call| {
+        let calls = answer.tool_calls().filter_map(|call| {
             let (call, name) = (CallId::parse(&call.id).ok()?, call.name.clone());
             Some(CallState { call, name, is_started: false, answer: None })
         });
-        self.calls = asked.collect();
+        self.calls = calls.collect();
     }
 }

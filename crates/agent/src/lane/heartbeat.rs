@@ -20,19 +20,19 @@ impl Lane {
     /// run.
     pub(super) fn read_heartbeat(
         &self,
-        queued: &Ticket,
+        ticket: &Ticket,
         profile: &Profile,
         (outcome, has_token): (&Outcome, bool),
         replies: &mut Vec<Payload>,
     ) -> Option<HeartbeatAnswer> {
-        if queued.inbound.class != RunClass::Heartbeat || *outcome != Outcome::Done {
+        if ticket.inbound.class != RunClass::Heartbeat || *outcome != Outcome::Done {
             return None;
         }
         let context = AnswerContext {
             has_token,
             ack_max: profile.delivery.ack_max,
-            has_events: queued.has_events,
-            has_chat: queued.output.is_some(),
+            has_events: ticket.has_events,
+            has_chat: ticket.output.is_some(),
             record: self.session.as_ref().map(|session| &session.record),
             now: self.hub.ambient.now_ms(),
         };
@@ -48,11 +48,11 @@ impl Lane {
     /// effect. Otherwise idle heartbeats would accumulate in the context until the next compaction.
     pub(super) fn exclude_heartbeat(
         &self,
-        queued: &Ticket,
+        ticket: &Ticket,
         answer: &HeartbeatAnswer,
-        facts: &[TapeEvent],
+        events: &[TapeEvent],
     ) -> Option<Rec> {
-        let is_lasting = facts.iter().any(|fact| match &fact.kind {
+        let is_lasting = events.iter().any(|event| match &event.kind {
             RunEvent::ToolEnded { result, .. } => {
                 LASTING_TOOLS.contains(&result.tool_name.as_str()) && !result.is_error
             }
@@ -88,12 +88,12 @@ impl Lane {
             HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => {}
             HeartbeatKind::Finding { .. } => return None,
         }
-        if is_lasting || queued.has_events || queued.tape.broken().is_some() {
+        if is_lasting || ticket.has_events || ticket.tape.broken().is_some() {
             return None;
         }
-        let (session, first) = (queued.session.clone()?, queued.input_entry.as_ref()?);
+        let (session, first_entry) = (ticket.session.clone()?, ticket.input_entry.as_ref()?);
         let (id, timestamp) = (self.hub.ambient.entry_id(), iso(self.hub.ambient.now_ms()));
-        let entry = Box::new(Entry { kind: Kind::exclusion(first), id, parent_id: None, timestamp });
-        Some(Rec::Entry { run: Some(queued.inbound.run.clone()), key: self.key.clone(), session, entry })
+        let entry = Box::new(Entry { kind: Kind::exclusion(first_entry), id, parent_id: None, timestamp });
+        Some(Rec::Entry { run: Some(ticket.inbound.run.clone()), key: self.key.clone(), session, entry })
     }
 }

@@ -52,15 +52,15 @@ impl Lane {
         self.hub.config.rules().hooks.clone()
     }
 
-    fn place(&self, session: Option<&SessionId>) -> HookContext {
+    fn context_of(&self, session: Option<&SessionId>) -> HookContext {
         hook_context(&self.hub.config.agents().of(self.key.agent()), &self.key, session)
     }
 
     /// Runs hooks before the session gets a new transcript. Returns messages for the chat.
     pub(super) async fn before_reset(&mut self, reason: &str, cause: ResetCause<'_>) -> Vec<String> {
         let hooks = self.hooks();
-        let is_heard = hooks.has_listener("command", reason) || hooks.has_listener("session", "auto-reset");
-        if !hooks.has(HookPoint::BeforeReset) && !is_heard {
+        let has_listener = hooks.has_listener("command", reason) || hooks.has_listener("session", "auto-reset");
+        if !hooks.has(HookPoint::BeforeReset) && !has_listener {
             return Vec::new();
         }
         if let Err(error) = self.open().await {
@@ -76,7 +76,7 @@ impl Lane {
                 messages,
                 reason: reason.to_owned(),
             });
-            hooks.call(event, &self.place(id.as_ref())).await;
+            hooks.call(event, &self.context_of(id.as_ref())).await;
         }
         let record = session.and_then(|session| serde_json::to_value(&session.record).ok()).unwrap_or_default();
         let mut context = Map::from_iter([
@@ -85,10 +85,10 @@ impl Lane {
             ("sessionFile".to_owned(), json!(file)),
         ]);
         let (kind, action) = match cause {
-            ResetCause::Command(queued) => {
-                let source = queued.inbound.route.channel.as_deref().unwrap_or("webchat");
+            ResetCause::Command(ticket) => {
+                let source = ticket.inbound.route.channel.as_deref().unwrap_or("webchat");
                 context.insert("commandSource".to_owned(), source.into());
-                context.insert("senderId".to_owned(), queued.inbound.principal.as_str().into());
+                context.insert("senderId".to_owned(), ticket.inbound.principal.as_str().into());
                 ("command", reason)
             }
             ResetCause::Method(method) => {
@@ -132,80 +132,80 @@ impl Lane {
     }
 
     /// Fires the hooks for the end of a transcript and the start of the next one.
-    pub(super) fn fire_transcript_change(&self, news: &TranscriptChange, now: Option<&SessionId>) {
+    pub(super) fn fire_transcript_change(&self, change: &TranscriptChange, now: Option<&SessionId>) {
         let hooks = self.hooks();
         let key = self.key.to_string();
-        if let Some((before, message_count)) = &news.before {
+        if let Some((before, message_count)) = &change.before {
             let event = HookEvent::SessionEnd(SessionEnd {
                 session_id: before.to_string(),
                 session_key: key.clone(),
                 message_count: *message_count,
                 duration_ms: None,
-                reason: news.reason.to_owned(),
+                reason: change.reason.to_owned(),
                 next_session_id: now.map(ToString::to_string),
             });
-            hooks.notify(&event, &self.place(Some(before)));
+            hooks.notify(&event, &self.context_of(Some(before)));
         }
         if let Some(now) = now {
             let event = HookEvent::SessionStart(SessionStart {
                 session_id: now.to_string(),
                 session_key: key,
-                resumed_from: news.before.as_ref().map(|(before, _)| before.to_string()),
+                resumed_from: change.before.as_ref().map(|(before, _)| before.to_string()),
             });
-            hooks.notify(&event, &self.place(Some(now)));
+            hooks.notify(&event, &self.context_of(Some(now)));
         }
     }
 
     /// Fires the hooks for the end of a run.
-    pub(super) fn fire_agent_end(&self, queued: &Ticket, profile: &Profile, end: &RunEnd) {
+    pub(super) fn fire_agent_end(&self, ticket: &Ticket, profile: &Profile, end: &RunEnd) {
         let hooks = self.hooks();
         // Commands that are answered without a model have no agent run.
-        let has_agent = queued.task().is_none() && queued.fixed_reply().is_none();
+        let has_agent = ticket.task().is_none() && ticket.fixed_reply().is_none();
         if !hooks.has(HookPoint::AgentEnd) || !has_agent {
             return;
         }
         let messages = match &self.session {
             Some(session) => session.history.to_vec(),
-            None => run_messages(queued),
+            None => run_messages(ticket),
         };
-        let began = end.started_at.unwrap_or(end.ended_at);
+        let started_at = end.started_at.unwrap_or(end.ended_at);
         let event = HookEvent::AgentEnd(AgentEnd {
             messages,
             success: end.outcome == Outcome::Done,
             error: end.outcome.error().map(str::to_owned),
-            duration_ms: end.ended_at.saturating_sub(began),
-            run_id: queued.inbound.run.to_string(),
+            duration_ms: end.ended_at.saturating_sub(started_at),
+            run_id: ticket.inbound.run.to_string(),
         });
         let (provider, model) = end.model.clone();
-        let place = message_context(profile, end.session.as_ref(), &queued.inbound);
-        let place = HookContext { model_provider_id: Some(provider), model_id: Some(model), ..place };
-        hooks.notify(&event, &place);
+        let context = message_context(profile, end.session.as_ref(), &ticket.inbound);
+        let context = HookContext { model_provider_id: Some(provider), model_id: Some(model), ..context };
+        hooks.notify(&event, &context);
     }
 
     /// Runs hooks on outgoing replies, which may change or drop them.
     pub(super) async fn before_sending(
         &self,
-        queued: &Ticket,
+        ticket: &Ticket,
         profile: &Profile,
         replies: Vec<Payload>,
     ) -> Vec<Payload> {
         let hooks = self.hooks();
         // For channel deliveries the hooks run when they are sent.
-        if !hooks.has(HookPoint::MessageSending) || queued.output.is_some() {
+        if !hooks.has(HookPoint::MessageSending) || ticket.output.is_some() {
             return replies;
         }
-        let place = message_context(profile, queued.session.as_ref(), &queued.inbound);
+        let context = message_context(profile, ticket.session.as_ref(), &ticket.inbound);
         let mut sent = Vec::new();
         for mut reply in replies {
             let event = HookEvent::MessageSending(OutgoingMessage {
-                to: recipient(queued),
+                to: recipient(ticket),
                 content: reply.text.clone(),
                 reply_to_id: None,
-                metadata: Map::from_iter([("channel".to_owned(), json!(place.channel_id))]),
+                metadata: Map::from_iter([("channel".to_owned(), json!(context.channel_id))]),
             });
-            let outcome = hooks.call(event, &place).await;
+            let outcome = hooks.call(event, &context).await;
             for note in &outcome.notes {
-                queued.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::HookDecision(Arc::new(note.clone())));
+                ticket.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::HookDecision(Arc::new(note.clone())));
             }
             if outcome.block_reason().is_some() {
                 continue;
@@ -217,30 +217,30 @@ impl Lane {
     }
 
     /// Fires the hooks for delivered replies.
-    pub(super) fn fire_sent(&self, queued: &Ticket, profile: &Profile, end: &RunEnd) {
-        if queued.output.is_some() {
+    pub(super) fn fire_sent(&self, ticket: &Ticket, profile: &Profile, end: &RunEnd) {
+        if ticket.output.is_some() {
             return;
         }
-        let place = message_context(profile, end.session.as_ref(), &queued.inbound);
+        let context = message_context(profile, end.session.as_ref(), &ticket.inbound);
         for reply in &end.replies {
-            let (to, content) = (recipient(queued), reply.text.clone());
+            let (to, content) = (recipient(ticket), reply.text.clone());
             let sent = SentMessage { to, content, success: true, error: None, message_id: None };
-            self.hub.fire_sent(sent, &place);
+            self.hub.fire_sent(sent, &context);
         }
     }
 }
 
 /// Returns the recipient of a run's replies.
-fn recipient(queued: &Ticket) -> String {
-    queued.inbound.route.to.clone().unwrap_or_else(|| queued.inbound.principal.clone())
+fn recipient(ticket: &Ticket) -> String {
+    ticket.inbound.route.to.clone().unwrap_or_else(|| ticket.inbound.principal.clone())
 }
 
 /// Returns the messages that a run added to its transcript, from its tape.
-fn run_messages(queued: &Ticket) -> Vec<Arc<Message>> {
-    let facts = queued.tape.events();
-    let own = facts.iter().filter_map(|event| match &event.kind {
+fn run_messages(ticket: &Ticket) -> Vec<Arc<Message>> {
+    let events = ticket.tape.events();
+    let messages = events.iter().filter_map(|event| match &event.kind {
         RunEvent::Input(message) => Some(message.clone()),
-        RunEvent::Assistant { said, .. } => Some(Arc::new(Message::Assistant((**said).clone()))),
+        RunEvent::Assistant { said: answer, .. } => Some(Arc::new(Message::Assistant((**answer).clone()))),
         RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
         RunEvent::Started { .. }
         | RunEvent::SlotWaited(_)
@@ -267,5 +267,5 @@ fn run_messages(queued: &Ticket) -> Vec<Arc<Message>> {
         | RunEvent::Block(_)
         | RunEvent::Ended(_) => None,
     });
-    own.collect()
+    messages.collect()
 }

@@ -27,12 +27,12 @@ pub(crate) struct IdleCache(Mutex<IdleLanes>);
 
 #[derive(Debug, Default)]
 struct IdleLanes {
-    taken: VecDeque<IdleLane>,
+    lanes: VecDeque<IdleLane>,
     /// Total weight, including lanes that became active since the last eviction.
     weight: usize,
 }
 
-/// An idle lane. Dropping it tells the lane to retire.
+/// An idle lane. Dropping it signals the lane to retire.
 #[derive(Debug)]
 struct IdleLane {
     lane: oneshot::Sender<()>,
@@ -42,28 +42,28 @@ struct IdleLane {
 impl IdleCache {
     /// Registers an idle lane with this many messages. The receiver resolves when the lane is evicted; a lane that
     /// becomes active drops it.
-    pub(super) fn take(&self, messages: usize) -> oneshot::Receiver<()> {
-        let (lane, told) = oneshot::channel();
+    pub(super) fn register(&self, messages: usize) -> oneshot::Receiver<()> {
+        let (lane, evicted) = oneshot::channel();
         let weight = (messages + LANE_WEIGHT).min(MAX_LANE_WEIGHT);
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.weight += weight;
-        places.taken.push_back(IdleLane { lane, weight });
-        if places.weight > 2 * MAX_IDLE_MESSAGES {
-            places.evict();
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.weight += weight;
+        idle.lanes.push_back(IdleLane { lane, weight });
+        if idle.weight > 2 * MAX_IDLE_MESSAGES {
+            idle.evict();
         }
-        told
+        evicted
     }
 }
 
 impl IdleLanes {
     /// Removes lanes that are no longer idle, then evicts the longest idle ones until the limit holds.
     fn evict(&mut self) {
-        self.taken.retain(|place| !place.lane.is_closed());
-        self.weight = self.taken.iter().map(|place| place.weight).sum();
+        self.lanes.retain(|idle| !idle.lane.is_closed());
+        self.weight = self.lanes.iter().map(|idle| idle.weight).sum();
         while self.weight > MAX_IDLE_MESSAGES
-            && let Some(place) = self.taken.pop_front()
+            && let Some(idle) = self.lanes.pop_front()
         {
-            self.weight -= place.weight;
+            self.weight -= idle.weight;
         }
     }
 }
@@ -73,46 +73,46 @@ mod tests {
     use super::*;
 
     /// True if a lane was evicted.
-    fn is_sent_away(place: &mut oneshot::Receiver<()>) -> bool {
-        matches!(place.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    fn is_evicted(receiver: &mut oneshot::Receiver<()>) -> bool {
+        matches!(receiver.try_recv(), Err(oneshot::error::TryRecvError::Closed))
     }
 
     #[test]
-    fn who_rests_longest_leaves_when_it_is_too_much() {
-        let rest = IdleCache::default();
-        let mut places: Vec<_> = (0..1_000).map(|_| rest.take(40)).collect();
-        let staying: Vec<_> = places.iter_mut().map(|place| !is_sent_away(place)).collect();
-        let stay = staying.iter().filter(|stays| **stays).count();
+    fn the_longest_idle_lanes_are_evicted_first() {
+        let cache = IdleCache::default();
+        let mut receivers: Vec<_> = (0..1_000).map(|_| cache.register(40)).collect();
+        let cached: Vec<_> = receivers.iter_mut().map(|receiver| !is_evicted(receiver)).collect();
+        let count = cached.iter().filter(|is_cached| **is_cached).count();
         assert!(
-            stay * (40 + LANE_WEIGHT) <= 2 * MAX_IDLE_MESSAGES && stay * (40 + LANE_WEIGHT) > MAX_IDLE_MESSAGES / 2,
-            "{stay} stay"
+            count * (40 + LANE_WEIGHT) <= 2 * MAX_IDLE_MESSAGES && count * (40 + LANE_WEIGHT) > MAX_IDLE_MESSAGES / 2,
+            "{count} stay"
         );
-        assert!(staying.is_sorted(), "one left before another that rested longer");
+        assert!(cached.is_sorted(), "one left before another that rested longer");
     }
 
     /// One session that is constantly active does not evict idle ones.
     #[test]
-    fn who_went_back_to_work_has_no_place() {
-        let rest = IdleCache::default();
-        let mut quiet = rest.take(40);
+    fn active_lanes_do_not_evict_idle_ones() {
+        let cache = IdleCache::default();
+        let mut quiet = cache.register(40);
         for _ in 0..10_000 {
-            drop(rest.take(100));
+            drop(cache.register(100));
         }
-        assert!(!is_sent_away(&mut quiet));
+        assert!(!is_evicted(&mut quiet));
     }
 
     #[test]
-    fn a_long_conversation_drives_nobody_out_and_is_not_driven_out() {
-        let rest = IdleCache::default();
-        let mut short = rest.take(1);
+    fn a_long_history_neither_evicts_all_others_nor_is_evicted_first() {
+        let cache = IdleCache::default();
+        let mut short = cache.register(1);
         for _ in 0..100 {
-            drop(rest.take(100_000));
+            drop(cache.register(100_000));
         }
-        let mut long = rest.take(100_000);
-        assert!(!is_sent_away(&mut short));
+        let mut long = cache.register(100_000);
+        assert!(!is_evicted(&mut short));
         for _ in 0..100 {
-            drop(rest.take(40));
+            drop(cache.register(40));
         }
-        assert!(!is_sent_away(&mut long));
+        assert!(!is_evicted(&mut long));
     }
 }

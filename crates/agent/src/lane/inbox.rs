@@ -82,8 +82,8 @@ impl Disposition {
         match self {
             Self::Started => ("started", None),
             Self::Steered => ("steered", None),
-            Self::Queued(place) => ("queued", Some(place)),
-            Self::Collected(place) => ("collected", Some(place)),
+            Self::Queued(position) => ("queued", Some(position)),
+            Self::Collected(position) => ("collected", Some(position)),
             Self::Interrupted => ("interrupted", None),
             Self::Summarized => (SUMMARIZED, None),
             Self::Rejected => ("rejected", None),
@@ -97,9 +97,9 @@ pub(crate) enum PushResult<L> {
     /// The message is in the queue.
     In {
         /// Its disposition.
-        placed: Disposition,
+        disposition: Disposition,
         /// Messages that were removed and will not be answered.
-        gone: Vec<L>,
+        removed: Vec<L>,
     },
     /// The queue is full.
     Full(L),
@@ -161,7 +161,7 @@ struct QueueEntry<L> {
     number: u64,
     /// True if it found the session idle or cleared the queue.
     is_first: bool,
-    standing: SteerState,
+    steer_state: SteerState,
 }
 
 /// Relation of a message to the active run.
@@ -189,11 +189,11 @@ impl<L: QueueItem> QueueEntry<L> {
 
     /// True if it counts towards the cap.
     fn counts(&self) -> bool {
-        !self.is_own() && self.standing != SteerState::Offered
+        !self.is_own() && self.steer_state != SteerState::Offered
     }
 
     fn can_steer(&self) -> bool {
-        self.standing == SteerState::Waits
+        self.steer_state == SteerState::Waits
             && !self.is_first
             && matches!(self.mode(), Some(QueueMode::Steer | QueueMode::SteerBacklog))
     }
@@ -240,70 +240,72 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Iterates over the queued messages with their current dispositions, without those that are about to start.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&L, Disposition)> {
-        let dropped = self.dropped.iter().map(|letter| (letter, Disposition::Summarized));
-        let items = self.items.iter().scan(0, |place, item| {
-            *place += usize::from(item.standing != SteerState::Offered);
-            let placed = match (item.standing, item.mode()) {
+    pub(crate) fn dispositions(&self) -> impl Iterator<Item = (&L, Disposition)> {
+        let dropped = self.dropped.iter().map(|message| (message, Disposition::Summarized));
+        let items = self.items.iter().scan(0, |position, item| {
+            *position += usize::from(item.steer_state != SteerState::Offered);
+            let disposition = match (item.steer_state, item.mode()) {
                 (SteerState::Offered | SteerState::Shown, _) => Disposition::Steered,
-                (SteerState::Waits | SteerState::Returned, Some(QueueMode::Collect)) => Disposition::Collected(*place),
-                (SteerState::Waits | SteerState::Returned, _) => Disposition::Queued(*place),
+                (SteerState::Waits | SteerState::Returned, Some(QueueMode::Collect)) => {
+                    Disposition::Collected(*position)
+                }
+                (SteerState::Waits | SteerState::Returned, _) => Disposition::Queued(*position),
             };
-            Some((!item.is_first).then_some((&item.item, placed)))
+            Some((!item.is_first).then_some((&item.item, disposition)))
         });
         dropped.chain(items.flatten())
     }
 
     /// Adds a message.
-    pub(crate) fn push(&mut self, letter: L, is_running: bool, now: u64) -> PushResult<L> {
+    pub(crate) fn push(&mut self, message: L, is_running: bool, now: u64) -> PushResult<L> {
         let is_first = !is_running && self.is_empty();
-        let Some(settings) = letter.settings().cloned() else {
+        let Some(settings) = message.settings().cloned() else {
             if self.len() >= MAX_QUEUED {
-                return PushResult::Full(letter);
+                return PushResult::Full(message);
             }
-            let place = self.add(letter, is_first, SteerState::Waits);
-            let placed = if is_first { Disposition::Started } else { Disposition::Queued(place) };
-            return PushResult::In { placed, gone: Vec::new() };
+            let position = self.add(message, is_first, SteerState::Waits);
+            let disposition = if is_first { Disposition::Started } else { Disposition::Queued(position) };
+            return PushResult::In { disposition, removed: Vec::new() };
         };
         let mode = settings.mode;
         let is_steered = is_running
             && matches!(mode, QueueMode::Steer | QueueMode::SteerBacklog)
             && !self.items.iter().any(QueueEntry::is_boundary);
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         if mode == QueueMode::Interrupt && !is_first {
-            gone = self.clear();
-        } else if self.len() >= MAX_QUEUED || !(is_steered || self.make_room(&settings, &mut gone)) {
-            return PushResult::Full(letter);
+            removed = self.clear();
+        } else if self.len() >= MAX_QUEUED || !(is_steered || self.make_room(&settings, &mut removed)) {
+            return PushResult::Full(message);
         }
         (self.settings, self.newest_at) = (settings, now);
         if is_steered {
             // A later steer also offers the earlier waiting messages of the same sender to the run.
-            let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.item, &letter));
-            earlier.for_each(|item| item.standing = SteerState::Offered);
+            let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.item, &message));
+            earlier.for_each(|item| item.steer_state = SteerState::Offered);
         }
-        let standing = if is_steered { SteerState::Offered } else { SteerState::Waits };
-        let place = self.add(letter, is_first || mode == QueueMode::Interrupt, standing);
-        let placed = match mode {
+        let steer_state = if is_steered { SteerState::Offered } else { SteerState::Waits };
+        let position = self.add(message, is_first || mode == QueueMode::Interrupt, steer_state);
+        let disposition = match mode {
             _ if is_first => Disposition::Started,
             QueueMode::Interrupt => Disposition::Interrupted,
             _ if is_steered => Disposition::Steered,
-            QueueMode::Collect => Disposition::Collected(place),
-            QueueMode::Steer | QueueMode::SteerBacklog | QueueMode::Followup => Disposition::Queued(place),
+            QueueMode::Collect => Disposition::Collected(position),
+            QueueMode::Steer | QueueMode::SteerBacklog | QueueMode::Followup => Disposition::Queued(position),
         };
-        PushResult::In { placed, gone }
+        PushResult::In { disposition, removed }
     }
 
     /// Appends an item. Returns its position among the messages that wait for a turn.
-    fn add(&mut self, letter: L, is_first: bool, standing: SteerState) -> usize {
+    fn add(&mut self, message: L, is_first: bool, steer_state: SteerState) -> usize {
         // A message in an empty queue starts a new batch.
         self.is_mixed &= !self.is_empty();
         self.added += 1;
-        self.items.push_back(QueueEntry { item: letter, number: self.added, is_first, standing });
-        self.items.iter().filter(|item| item.standing != SteerState::Offered).count()
+        self.items.push_back(QueueEntry { item: message, number: self.added, is_first, steer_state });
+        self.items.iter().filter(|item| item.steer_state != SteerState::Offered).count()
     }
 
     /// Makes room for one more message according to its settings. Returns true if there is room.
-    fn make_room(&mut self, settings: &QueueSettings, gone: &mut Vec<L>) -> bool {
+    fn make_room(&mut self, settings: &QueueSettings, removed: &mut Vec<L>) -> bool {
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let surplus = (waiting + 1).saturating_sub(settings.cap.max(1));
         if surplus > 0 && settings.drop == DropPolicy::New {
@@ -314,22 +316,22 @@ impl<L: QueueItem> Inbox<L> {
             let Some(item) = oldest.and_then(|oldest| self.items.remove(oldest)) else { break };
             match settings.drop {
                 DropPolicy::Summarize => self.dropped.push(item.item),
-                DropPolicy::Old | DropPolicy::New => gone.push(item.item),
+                DropPolicy::Old | DropPolicy::New => removed.push(item.item),
             }
         }
         true
     }
 
-    /// Tells if a turn can start, provided that no run is active.
+    /// Returns whether a turn can start, provided that no run is active.
     pub(crate) fn ready(&self, now: u64) -> Readiness<'_, L> {
         let first = self.items.front();
-        if let Some(own) = first.filter(|item| item.is_own()) {
-            return Readiness::Now(&own.item);
+        if let Some(single) = first.filter(|item| item.is_own()) {
+            return Readiness::Now(&single.item);
         }
         match (self.dropped.first().or(first.map(|item| &item.item)), self.debounce_until(now)) {
             (None, _) => Readiness::Nothing,
             (Some(_), Some(at)) => Readiness::Later(at),
-            (Some(letter), None) => Readiness::Now(letter),
+            (Some(message), None) => Readiness::Now(message),
         }
     }
 
@@ -371,26 +373,26 @@ impl<L: QueueItem> Inbox<L> {
     /// True if all messages to be collected have the same route and authority.
     fn is_uniform(&self) -> bool {
         let batch = self.items.iter().take(self.batch()).map(|item| &item.item);
-        let mut letters = batch.chain(&self.dropped);
-        let first = letters.next();
-        first.is_none_or(|first| first.route().is_complete() && letters.all(|letter| is_alike(first, letter)))
+        let mut messages = batch.chain(&self.dropped);
+        let first = messages.next();
+        first.is_none_or(|first| first.route().is_complete() && messages.all(|message| is_alike(first, message)))
     }
 
     fn collect(&mut self) -> Option<QueuedTurn<L>> {
         let summary = self.summary();
-        let mut guests = std::mem::take(&mut self.dropped);
+        let mut absorbed = std::mem::take(&mut self.dropped);
         let batch = self.batch();
         self.absorbed.extend(self.items.iter().take(batch).map(|item| (item.item.run().clone(), item.number)));
         let batch: Vec<_> = self.items.drain(..batch).map(|item| item.item).collect();
         let mut blocks = vec!["[Queued messages while agent was busy]".to_owned()];
         blocks.extend(summary);
-        blocks.extend((1..).zip(&batch).map(|(number, letter)| {
-            let text = format!("---\nQueued #{number}\n{}", letter.text());
+        blocks.extend((1..).zip(&batch).map(|(number, message)| {
+            let text = format!("---\nQueued #{number}\n{}", message.text());
             text.trim().to_owned()
         }));
-        guests.extend(batch);
-        let host = guests.pop()?;
-        Some(QueuedTurn { host, absorbed: guests, prompt: Some(blocks.join("\n\n")) })
+        absorbed.extend(batch);
+        let host = absorbed.pop()?;
+        Some(QueuedTurn { host, absorbed, prompt: Some(blocks.join("\n\n")) })
     }
 
     /// Removes a turn with the summary of dropped messages, hosted by the newest of them. Dropped messages of another
@@ -398,12 +400,12 @@ impl<L: QueueItem> Inbox<L> {
     fn summary_turn(&mut self) -> Option<QueuedTurn<L>> {
         let mut dropped = std::mem::take(&mut self.dropped).into_iter();
         let first = dropped.next()?;
-        let (own, others): (Vec<_>, _) = dropped.partition(|letter| is_alike(&first, letter));
-        self.dropped = std::iter::once(first).chain(own).collect();
+        let (alike, others): (Vec<_>, _) = dropped.partition(|message| is_alike(&first, message));
+        self.dropped = std::iter::once(first).chain(alike).collect();
         let prompt = self.summary();
-        let mut guests = std::mem::replace(&mut self.dropped, others);
-        let host = guests.pop()?;
-        Some(QueuedTurn { host, absorbed: guests, prompt })
+        let mut absorbed = std::mem::replace(&mut self.dropped, others);
+        let host = absorbed.pop()?;
+        Some(QueuedTurn { host, absorbed, prompt })
     }
 
     fn summary(&self) -> Option<String> {
@@ -416,7 +418,7 @@ impl<L: QueueItem> Inbox<L> {
             vec![format!("[Queue overflow] Dropped {count} message{plural} due to cap."), "Summary:".to_owned()];
         let hidden = count.saturating_sub(MAX_SUMMARY_LINES);
         let first = (count - hidden).div_ceil(2);
-        let line = |letter: &L| format!("- {}", summary_line(&letter.text()));
+        let line = |message: &L| format!("- {}", summary_line(&message.text()));
         lines.extend(self.dropped[..first].iter().map(line));
         if hidden > 0 {
             lines.push(format!("- … {hidden} more …"));
@@ -427,51 +429,53 @@ impl<L: QueueItem> Inbox<L> {
 
     /// Position of the oldest message that is offered to the active run.
     fn offered(&self) -> Option<usize> {
-        self.items.iter().position(|item| item.standing == SteerState::Offered)
+        self.items.iter().position(|item| item.steer_state == SteerState::Offered)
     }
 
     /// Hands the next offered message to the active run. A message that is not taken has to be put back.
     pub(crate) fn offer(&mut self) -> Option<SteerOffer<L>> {
-        let place = self.offered()?;
+        let index = self.offered()?;
         let waiting = self.items.iter().filter(|item| item.counts()).count();
-        let item = &mut self.items[place];
+        let item = &mut self.items[index];
         // A backlog message that exceeds the cap is absorbed by the run instead.
         let has_room =
             |settings: &QueueSettings| settings.mode == QueueMode::SteerBacklog && waiting < settings.cap.max(1);
         if item.item.settings().is_some_and(has_room) {
-            item.standing = SteerState::Shown;
+            item.steer_state = SteerState::Shown;
             return Some(SteerOffer::Copy(item.item.text().into_owned()));
         }
         self.absorbed.push((item.item.run().clone(), item.number));
-        self.items.remove(place).map(|item| SteerOffer::Take(item.item))
+        self.items.remove(index).map(|item| SteerOffer::Take(item.item))
     }
 
     /// Puts messages that the run did not take back to their positions. Those that were dropped before go to the head.
-    pub(crate) fn put_back(&mut self, letters: impl IntoIterator<Item = L>) {
-        for letter in letters {
-            let handed = self.absorbed.iter().find(|(run, _)| run == letter.run());
-            let number = handed.map_or(0, |(_, number)| *number);
-            let place = self.items.partition_point(|item| item.number <= number);
-            self.items
-                .insert(place, QueueEntry { item: letter, number, is_first: false, standing: SteerState::Returned });
+    pub(crate) fn put_back(&mut self, messages: impl IntoIterator<Item = L>) {
+        for message in messages {
+            let absorbed = self.absorbed.iter().find(|(run, _)| run == message.run());
+            let number = absorbed.map_or(0, |(_, number)| *number);
+            let index = self.items.partition_point(|item| item.number <= number);
+            self.items.insert(
+                index,
+                QueueEntry { item: message, number, is_first: false, steer_state: SteerState::Returned },
+            );
         }
     }
 
     /// Withdraws all offers after the end of the run: these messages wait for turns of their own.
     pub(crate) fn withdraw_offers(&mut self) {
-        for item in self.items.iter_mut().filter(|item| item.standing == SteerState::Offered) {
-            item.standing = SteerState::Waits;
+        for item in self.items.iter_mut().filter(|item| item.steer_state == SteerState::Offered) {
+            item.steer_state = SteerState::Waits;
         }
     }
 
     /// Removes the messages that match, oldest first.
-    pub(crate) fn take_out(&mut self, is_meant: impl Fn(&L) -> bool) -> Vec<L> {
-        let mut out: Vec<_> = self.dropped.extract_if(.., |letter| is_meant(letter)).collect();
-        let (meant, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| is_meant(&item.item));
+    pub(crate) fn take_out(&mut self, matches: impl Fn(&L) -> bool) -> Vec<L> {
+        let mut messages: Vec<_> = self.dropped.extract_if(.., |message| matches(message)).collect();
+        let (removed, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| matches(&item.item));
         self.items = kept;
-        let meant: VecDeque<QueueEntry<L>> = meant;
-        out.extend(meant.into_iter().map(|item| item.item));
-        out
+        let removed: VecDeque<QueueEntry<L>> = removed;
+        messages.extend(removed.into_iter().map(|item| item.item));
+        messages
     }
 
     /// Removes all messages, oldest first.
@@ -481,8 +485,8 @@ impl<L: QueueItem> Inbox<L> {
 }
 
 /// True if two messages have the same route and authority.
-pub(super) fn is_alike<L: QueueItem>(one: &L, other: &L) -> bool {
-    one.route() == other.route() && one.sender() == other.sender()
+pub(super) fn is_alike<L: QueueItem>(first: &L, second: &L) -> bool {
+    first.route() == second.route() && first.sender() == second.sender()
 }
 
 /// Shortens a message to one line.

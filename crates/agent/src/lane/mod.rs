@@ -78,7 +78,7 @@ pub(crate) enum LaneJob {
     /// A message, new or recovered.
     Run(Box<Ticket>),
     /// Aborts one run or all of them.
-    Abort { run: Option<RunId>, reason: AbortReason, tell: oneshot::Sender<Vec<RunId>> },
+    Abort { run: Option<RunId>, reason: AbortReason, reply: oneshot::Sender<Vec<RunId>> },
     /// A change to the session from outside.
     Change(Box<Mutation>),
     /// The active run asks for an offered message.
@@ -89,7 +89,7 @@ impl LaneJob {
     /// Returns the tape of the job's run.
     pub(crate) fn tape(&self) -> Option<&Arc<Tape>> {
         match self {
-            Self::Run(queued) => Some(&queued.tape),
+            Self::Run(ticket) => Some(&ticket.tape),
             Self::Abort { .. } | Self::Change(_) | Self::Offer(_) => None,
         }
     }
@@ -195,13 +195,13 @@ impl Ticket {
     }
 
     /// Sets the run's deliveries from before a restart.
-    pub(crate) fn with_deliveries(self, posted: Vec<DeliveryRow>) -> Self {
-        Self { earlier_deliveries: posted, ..self }
+    pub(crate) fn with_deliveries(self, deliveries: Vec<DeliveryRow>) -> Self {
+        Self { earlier_deliveries: deliveries, ..self }
     }
 
     /// Adds recovered runs that were absorbed by this one.
-    pub(crate) fn host(&mut self, guests: impl IntoIterator<Item = Self>) {
-        self.absorbed.extend(guests);
+    pub(crate) fn host(&mut self, absorbed: impl IntoIterator<Item = Self>) {
+        self.absorbed.extend(absorbed);
     }
 
     /// Marks a recovered message.
@@ -231,8 +231,8 @@ impl Ticket {
     /// Cancels the run; the first reason counts.
     fn stop(&mut self, reason: AbortReason) {
         let reason = *self.reason.get_or_insert(reason);
-        if let Some(line) = self.output.as_ref().filter(|_| output::is_unwanted(reason)) {
-            line.abort();
+        if let Some(output) = self.output.as_ref().filter(|_| output::is_unwanted(reason)) {
+            output.abort();
         }
         self.cancel.cancel();
     }
@@ -255,8 +255,8 @@ struct Lane {
     is_stale: bool,
 }
 
-/// Runs a lane until it is idle. A panic loses the runs that it had taken; it then starts over with the jobs it had not
-/// taken, so that the registered lane is always alive.
+/// Runs a lane until it is idle. A panic loses the runs that it had read; it then starts over with the jobs it had not
+/// read, so that the registered lane is always alive.
 pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<LaneJob>) {
     let mut lane = Lane::new(hub, key, jobs);
     while AssertUnwindSafe(run_loop(&mut lane)).catch_unwind().await.is_err() {
@@ -283,13 +283,13 @@ async fn run_loop(lane: &mut Lane) {
             Readiness::Nothing => None,
         };
         let is_idle = lane.inbox.is_empty();
-        let rest = OptionFuture::from(is_idle.then(|| timeout(IDLE, lane.register_idle())));
+        let idle_timeout = OptionFuture::from(is_idle.then(|| timeout(IDLE, lane.register_idle())));
         tokio::select! {
             biased;
             Some(job) = lane.jobs.recv() => Box::pin(lane.handle_job(job, None)).await,
             () = lane.hub.draining.cancelled() => if is_idle && lane.hub.retire(&lane.key, &lane.jobs) { return },
             () = sleep_until_some(wake), if wake.is_some() => {}
-            Some(_) = rest => if lane.hub.retire(&lane.key, &lane.jobs) { return },
+            Some(_) = idle_timeout => if lane.hub.retire(&lane.key, &lane.jobs) { return },
         }
     }
 }
@@ -316,20 +316,20 @@ impl Lane {
 
     /// Registers an idle lane in the cache of idle lanes. The receiver resolves when the lane is evicted.
     fn register_idle(&self) -> oneshot::Receiver<()> {
-        self.hub.idle_cache.take(self.session.as_ref().map_or(0, |session| session.history.len()))
+        self.hub.idle_cache.register(self.session.as_ref().map_or(0, |session| session.history.len()))
     }
 
     /// Executes a job. `active` is the active run.
     async fn handle_job(&mut self, job: LaneJob, active: Option<&mut Ticket>) {
         match job {
-            LaneJob::Run(queued) => self.receive(*queued, active).await,
-            LaneJob::Abort { run, reason, tell } => {
+            LaneJob::Run(ticket) => self.receive(*ticket, active).await,
+            LaneJob::Abort { run, reason, reply } => {
                 let stopped = self.abort(run.as_ref(), reason, active).await;
                 // The caller may have gone; the result is then dropped.
-                tell.send(stopped).ok();
+                reply.send(stopped).ok();
             }
-            LaneJob::Change(chore) => self.mutate(*chore, active).await,
-            LaneJob::Offer(tell) => self.offer(tell, active).await,
+            LaneJob::Change(mutation) => self.mutate(*mutation, active).await,
+            LaneJob::Offer(reply) => self.offer(reply, active).await,
         }
     }
 
@@ -346,60 +346,60 @@ impl Lane {
 
     /// Executes one run from start to end.
     async fn turn(&mut self, turn: QueuedTurn<Ticket>, slot: Lender) {
-        let QueuedTurn { host: mut queued, absorbed: guests, prompt } = turn;
-        queued.host(guests);
-        queued.prompt = prompt;
-        let profile = self.profile_for(&queued.inbound);
-        if let Err(error) = self.open_for(&queued).await {
+        let QueuedTurn { host: mut ticket, absorbed, prompt } = turn;
+        ticket.host(absorbed);
+        ticket.prompt = prompt;
+        let profile = self.profile_for(&ticket.inbound);
+        if let Err(error) = self.open_for(&ticket).await {
             tracing::warn!(key = %self.key, %error, "failed to read the session");
         }
         let hooks = self.hub.config.rules().hooks.clone();
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
-        let origin = RunOrigin::of(&queued.inbound);
+        let origin = RunOrigin::of(&ticket.inbound);
         let now = self.hub.ambient.now_ms();
-        let found = gather::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
-        let sees = self
+        let gathered = gather::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
+        let accepts_images = self
             .session
             .as_ref()
             .is_none_or(|session| model_choice::model(&profile, &session.record).spec().accepts_images);
-        if let Some(refusal) = self.too_long(&queued, &profile, &found) {
-            return self.refuse(queued, &profile, refusal).await;
+        if let Some(refusal) = self.too_long(&ticket, &profile, &gathered) {
+            return self.refuse(ticket, &profile, refusal).await;
         }
-        let brought = queued.load_attachments(&profile, &found.kit, sees).await;
-        if queued.inbound.starts_transcript() && !queued.is_resumed {
-            queued.hook_messages = self.before_reset(queued.reset_reason(), ResetCause::Command(&queued)).await;
+        let attachments = ticket.load_attachments(&profile, &gathered.kit, accepts_images).await;
+        if ticket.inbound.starts_transcript() && !ticket.is_resumed {
+            ticket.hook_messages = self.before_reset(ticket.reset_reason(), ResetCause::Command(&ticket)).await;
         }
-        let scope = self.start_run(&mut queued, &profile, slot, (found, brought)).await;
-        if !is_admitted(&queued).await {
-            return self.drop_rejected(&queued);
+        let scope = self.start_run(&mut ticket, &profile, slot, (gathered, attachments)).await;
+        if !is_admitted(&ticket).await {
+            return self.drop_rejected(&ticket);
         }
         if let Some(session) = &mut self.session
-            && let Some(news) = session.transcript_change.take()
+            && let Some(change) = session.transcript_change.take()
         {
             let id = session.record.session_id.clone();
-            self.fire_transcript_change(&news, Some(&id));
+            self.fire_transcript_change(&change, Some(&id));
         }
-        self.open_output(&mut queued, &profile);
-        let ended = match scope {
+        self.open_output(&mut ticket, &profile);
+        let result = match scope {
             Some(mut scope) => {
-                queued.attach_output(&mut scope);
+                ticket.attach_output(&mut scope);
                 // The run is aborted with its lane if the lane panics.
                 let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
-                self.supervise(&mut queued, handle, &profile).await
+                self.supervise(&mut ticket, handle, &profile).await
             }
-            None if queued.is_resumed => RunError::Orphaned.into(),
+            None if ticket.is_resumed => RunError::Orphaned.into(),
             None => RunError::SessionGone.into(),
         };
         self.inbox.withdraw_offers();
         self.has_pending_steer.store(false, Ordering::Release);
-        let ephemeral = queued.inbound.is_ephemeral.then(|| queued.tape.clone());
-        self.end(queued, &profile, ended).await;
+        let ephemeral = ticket.inbound.is_ephemeral.then(|| ticket.tape.clone());
+        self.end(ticket, &profile, result).await;
         if ephemeral.is_some_and(|tape| matches!(tape.state(), TapeState::Ended(_))) {
             // No caller waits for this deletion.
-            let (tell, _) = oneshot::channel();
-            self.deletions.push(Deletion { expected: None, tell });
+            let (reply, _) = oneshot::channel();
+            self.deletions.push(Deletion { expected: None, reply });
         }
-        self.update_places();
+        self.update_dispositions();
     }
 
     /// Returns the session's agent with the working directory and settings of the message.
@@ -409,23 +409,23 @@ impl Lane {
     }
 
     /// Ends a run that was aborted before it started. Returns false if the message was not accepted.
-    async fn end_unstarted(&mut self, mut queued: Ticket) -> bool {
-        queued.accept(&self.hub.writer);
-        let is_admitted = is_admitted(&queued).await;
+    async fn end_unstarted(&mut self, mut ticket: Ticket) -> bool {
+        ticket.accept(&self.hub.writer);
+        let is_admitted = is_admitted(&ticket).await;
         if is_admitted {
-            queued.restore_progress(self.hub.ambient.now_ms());
-            let profile = self.profile_for(&queued.inbound);
-            self.end(queued, &profile, RunError::Stopped.into()).await;
+            ticket.restore_progress(self.hub.ambient.now_ms());
+            let profile = self.profile_for(&ticket.inbound);
+            self.end(ticket, &profile, RunError::Stopped.into()).await;
         } else {
-            self.drop_rejected(&queued);
+            self.drop_rejected(&ticket);
         }
         is_admitted
     }
 
     /// Removes a message that was not accepted. Its sender has been answered; the cached session is invalid.
-    fn drop_rejected(&mut self, queued: &Ticket) {
-        self.hub.forget(&queued.tape);
-        queued.tape.mark_rejected();
+    fn drop_rejected(&mut self, ticket: &Ticket) {
+        self.hub.forget(&ticket.tape);
+        ticket.tape.mark_rejected();
         self.is_stale = true;
     }
 
@@ -438,12 +438,12 @@ impl Lane {
 
     /// Waits for a slot for the next turn and serves the mailbox meanwhile; `None` if no turn is ready any more.
     async fn slot(&mut self) -> Option<Lender> {
-        let Readiness::Now(letter) = self.inbox.ready(self.now()) else { return None };
+        let Readiness::Now(message) = self.inbox.ready(self.now()) else { return None };
         // A fixed answer needs no slot.
-        if letter.fixed_reply().is_some() {
+        if message.fixed_reply().is_some() {
             return Some(Lender::default());
         }
-        let class = letter.inbound.class;
+        let class = message.inbound.class;
         if let Some(slot) = self.hub.slots.try_take(class) {
             return Some(slot.into());
         }
@@ -455,16 +455,16 @@ impl Lane {
         tokio::pin!(slot);
         loop {
             match self.inbox.ready(self.now()) {
-                Readiness::Now(letter) if letter.fixed_reply().is_none() && letter.inbound.class == class => {}
+                Readiness::Now(message) if message.fixed_reply().is_none() && message.inbound.class == class => {}
                 Readiness::Now(_) | Readiness::Later(_) | Readiness::Nothing => return None,
             }
-            let notice = self.next_notice();
+            let busy_at = self.next_busy_event();
             tokio::select! {
                 biased;
                 Some(job) = self.jobs.recv() => self.handle_job(job, None).await,
                 () = self.hub.draining.cancelled() => return None,
                 slot = &mut slot => return Some(self.granted(slot)),
-                () = sleep_until_some(notice), if notice.is_some() => self.tell_slots_in_use(),
+                () = sleep_until_some(busy_at), if busy_at.is_some() => self.emit_slots_busy(),
             }
         }
     }
@@ -473,8 +473,8 @@ impl Lane {
     fn granted(&self, slot: Slot) -> Lender {
         if let Some(waited) = slot.long_wait() {
             tracing::warn!(key = %self.key, ?waited, "run waited a long time for a slot; consider raising agents.defaults.maxConcurrent");
-            if let Readiness::Now(letter) = self.inbox.ready(self.now()) {
-                letter.tape.emit(self.hub.ambient.now_ms(), RunEvent::SlotWaited(waited));
+            if let Readiness::Now(message) = self.inbox.ready(self.now()) {
+                message.tape.emit(self.hub.ambient.now_ms(), RunEvent::SlotWaited(waited));
             }
         }
         slot.into()
@@ -483,33 +483,33 @@ impl Lane {
     /// Supervises a run until it ends and serves the mailbox meanwhile.
     async fn supervise(
         &mut self,
-        queued: &mut Ticket,
+        ticket: &mut Ticket,
         mut handle: AbortOnDropHandle<RunResult>,
         profile: &Profile,
     ) -> RunResult {
-        let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
+        let mut deadline = ticket.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let (mut is_stopping, mut has_grace) = (false, false);
-        let cancel = queued.cancel.clone();
+        let cancel = ticket.cancel.clone();
         loop {
-            let notice = self.next_notice();
+            let busy_at = self.next_busy_event();
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),
-                Some(job) = self.jobs.recv() => self.handle_job(job, Some(queued)).await,
-                () = sleep_until_some(notice), if notice.is_some() => self.emit_busy(queued),
+                Some(job) = self.jobs.recv() => self.handle_job(job, Some(ticket)).await,
+                () = sleep_until_some(busy_at), if busy_at.is_some() => self.emit_busy(ticket),
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
-                    patience = Some(Instant::now() + GRACE);
+                    deadline = Some(Instant::now() + GRACE);
                 }
-                () = sleep_until_some(patience) => {
-                    if !is_stopping && queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
+                () = sleep_until_some(deadline) => {
+                    if !is_stopping && ticket.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
                         // Once: the compaction is nearly done and would be lost.
-                        patience = Some(Instant::now() + COMPACTION_GRACE);
+                        deadline = Some(Instant::now() + COMPACTION_GRACE);
                     } else if is_stopping {
-                        patience = None;
+                        deadline = None;
                         handle.abort();
                     } else {
-                        queued.stop(AbortReason::Timeout);
+                        ticket.stop(AbortReason::Timeout);
                     }
                 }
             }
@@ -518,16 +518,16 @@ impl Lane {
 }
 
 /// Sleeps until a moment, or forever.
-async fn sleep_until_some(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+async fn sleep_until_some(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }
 
 /// Waits for the message's admission. Returns true if it was accepted.
-async fn is_admitted(queued: &Ticket) -> bool {
-    let mut admission = queued.admit.subscribe();
-    let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
-    matches!(known.as_deref(), Ok(Admission::Accepted))
+async fn is_admitted(ticket: &Ticket) -> bool {
+    let mut admission = ticket.admit.subscribe();
+    let decided = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
+    matches!(decided.as_deref(), Ok(Admission::Accepted))
 }

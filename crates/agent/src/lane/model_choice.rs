@@ -55,26 +55,26 @@ impl<'a> From<&'a Inbound> for ModelRequirements<'a> {
 pub(super) fn choose(
     profile: &Profile,
     record: &mut Record,
-    ModelRequirements { run, thinking: asked, is_attended }: ModelRequirements<'_>,
+    ModelRequirements { run, thinking: requested, is_attended }: ModelRequirements<'_>,
     (at, limit): (u64, Option<Duration>),
 ) -> ModelChoice {
-    let (roster, mut trouble) = match model_override(profile, record) {
-        Some(Ok(roster)) => (roster, None),
+    let (candidates, mut model_error) = match model_override(profile, record) {
+        Some(Ok(candidates)) => (candidates, None),
         Some(Err(error)) => (profile.candidates.clone(), Some(error)),
         None => (profile.candidates.clone(), None),
     };
     let deadline = limit.map(|limit| at.saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
     let mut seed = DefaultHasher::new();
     run.as_str().hash(&mut seed);
-    let spec = roster.first().spec();
-    let kept = record.thinking_level.as_deref().unwrap_or(profile.levels(spec).thinking);
-    let mut level = ReasoningLevel::parse(kept).unwrap_or_default();
+    let spec = candidates.first().spec();
+    let level_name = record.thinking_level.as_deref().unwrap_or(profile.levels(spec).thinking);
+    let mut level = ReasoningLevel::parse(level_name).unwrap_or_default();
     if level == ReasoningLevel::Xhigh && !spec.thinking.contains(&level) {
         // Not every model has the highest level: a message that asks for it now gets an error; a session that has it
         // already continues with `high`.
-        if asked == Some(level.as_str()) {
+        if requested == Some(level.as_str()) {
             let text = format!("{}/{} does not support the thinking level xhigh; use high", spec.provider, spec.model);
-            trouble.get_or_insert(Error::new(ErrorKind::Rejected, text));
+            model_error.get_or_insert(Error::new(ErrorKind::Rejected, text));
         }
         level = ReasoningLevel::High;
         record.thinking_level = record.thinking_level.take().map(|_| level.as_str().to_owned());
@@ -82,7 +82,7 @@ pub(super) fn choose(
     let RetryTime { attended, unattended } = profile.retry_time;
     let limits = RetryLimits { total: if is_attended { attended } else { unattended }, ..profile.limits };
     let terms = FailoverTerms { preferred: preferred(record), level, deadline, limits, seed: seed.finish() };
-    ModelChoice { failover: Failover::begin(roster, terms, at), deadline, model_error: trouble }
+    ModelChoice { failover: Failover::begin(candidates, terms, at), deadline, model_error }
 }
 
 /// Returns the session's model as `provider/model`: the run's override, else the session's, else the agent's.
@@ -99,7 +99,7 @@ pub(crate) fn model_name(profile: &Profile, record: &Record) -> String {
 /// Returns the session's model: its override, or the agent's own.
 pub(crate) fn model(profile: &Profile, record: &Record) -> Arc<dyn Model> {
     match model_override(profile, record) {
-        Some(Ok(roster)) => roster.first().clone(),
+        Some(Ok(candidates)) => candidates.first().clone(),
         Some(Err(_)) | None => profile.candidates.first().clone(),
     }
 }
@@ -111,33 +111,36 @@ fn model_override(profile: &Profile, record: &Record) -> Option<Result<Candidate
     if name == format!("{}/{}", spec.provider, spec.model) {
         return None;
     }
-    let no_such = |why| {
+    let unavailable = |why| {
         let text = match profile.run_model {
             Some(_) => format!("{name} was chosen for this run, but {why}; send the message again with another model"),
             None => format!("{name} was chosen for this session, but {why}; choose another with /model"),
         };
         Error::new(ErrorKind::Rejected, text)
     };
-    Some((profile.resolve_model)(&name).map_err(no_such))
+    Some((profile.resolve_model)(&name).map_err(unavailable))
 }
 
 /// Resolves a model name or alias to `(provider, model)`, if it can be chosen for a session.
 pub(super) fn resolve_model(profile: &Profile, name: &str) -> Result<(String, String), String> {
-    let roster = (profile.resolve_model)(name).map_err(|why| format!("{name} cannot be chosen: {why}"))?;
-    let spec = roster.first().spec();
+    let candidates = (profile.resolve_model)(name).map_err(|why| format!("{name} cannot be chosen: {why}"))?;
+    let spec = candidates.first().spec();
     Ok((spec.provider.clone(), spec.model.clone()))
 }
 
 /// Replaces the model in changes of a record by its resolved name; an error if it does not exist. Every way to choose a
-/// model goes through this function or [`find`].
+/// model goes through this function or [`resolve_model`].
 pub(super) fn resolve_override(profile: &Profile, changes: &mut Extra) -> Result<(), String> {
     let text = |name: &str| changes.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     let Some(model) = text(MODEL) else { return Ok(()) };
     let name = text(PROVIDER).map_or_else(|| model.to_owned(), |provider| format!("{provider}/{model}"));
-    let own = profile.spec();
-    let is_own = name == format!("{}/{}", own.provider, own.model);
-    let (provider, model) =
-        if is_own { (own.provider.clone(), own.model.clone()) } else { resolve_model(profile, &name)? };
+    let agent_spec = profile.spec();
+    let is_agent_model = name == format!("{}/{}", agent_spec.provider, agent_spec.model);
+    let (provider, model) = if is_agent_model {
+        (agent_spec.provider.clone(), agent_spec.model.clone())
+    } else {
+        resolve_model(profile, &name)?
+    };
     changes.insert(PROVIDER.to_owned(), provider.into());
     changes.insert(MODEL.to_owned(), model.into());
     Ok(())

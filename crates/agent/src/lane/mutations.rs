@@ -119,46 +119,46 @@ pub(crate) struct Deletion {
     /// Session id that the caller expects, if any.
     pub(crate) expected: Option<SessionId>,
     /// Receives what was deleted, if the session existed.
-    pub(crate) tell: ResultSender<Option<DeletedSession>>,
+    pub(crate) reply: ResultSender<Option<DeletedSession>>,
 }
 
 impl Lane {
     /// Makes a change. `active` is the active run. The caller may have gone; the result is then dropped.
-    pub(super) async fn mutate(&mut self, chore: Mutation, active: Option<&mut Ticket>) {
+    pub(super) async fn mutate(&mut self, mutation: Mutation, active: Option<&mut Ticket>) {
         if active.is_none() && self.inbox.is_empty() {
             self.refresh();
         }
-        match chore {
-            Mutation::Patch(patch, tell) => {
+        match mutation {
+            Mutation::Patch(patch, reply) => {
                 let changed = self.patch(&patch).await;
-                tell.send(changed).ok();
+                reply.send(changed).ok();
             }
-            Mutation::Reset(reason, tell) => {
+            Mutation::Reset(reason, reply) => {
                 let changed = self.reset(reason).await;
-                tell.send(changed).ok();
+                reply.send(changed).ok();
             }
-            Mutation::Succeeded(tell) => {
+            Mutation::Succeeded(reply) => {
                 self.before_reset("new", ResetCause::Method("sessions.create")).await;
-                tell.send(Ok(())).ok();
+                reply.send(Ok(())).ok();
             }
-            Mutation::Event((text, by), tell) => {
-                let changed = self.rewrite(|record| Ok(notes::add_event(record, &text, by))).await;
-                tell.send(changed.map(drop)).ok();
+            Mutation::Event((text, authority), reply) => {
+                let changed = self.rewrite(|record| Ok(notes::add_event(record, &text, authority))).await;
+                reply.send(changed.map(drop)).ok();
             }
-            Mutation::Command(change, tell) => {
+            Mutation::Command(change, reply) => {
                 let changed = self.note_command(&change).await;
-                tell.send(changed).ok();
+                reply.send(changed).ok();
             }
-            Mutation::Note(text, tell) => {
+            Mutation::Note(text, reply) => {
                 // A recovered run may be queued with unanswered tool calls.
                 let is_busy = active.is_some() || !self.inbox.is_empty();
-                let noted = if is_busy { Err(ChangeError::Busy) } else { self.inject(&text).await };
-                tell.send(noted).ok();
+                let injected = if is_busy { Err(ChangeError::Busy) } else { self.inject(&text).await };
+                reply.send(injected).ok();
             }
-            Mutation::Undo(id, tell) => {
+            Mutation::Undo(id, reply) => {
                 let is_busy = active.is_some() || !self.inbox.is_empty();
-                let undone = if is_busy { Err(ChangeError::Busy) } else { self.undo(id).await };
-                tell.send(undone).ok();
+                let result = if is_busy { Err(ChangeError::Busy) } else { self.undo(id).await };
+                reply.send(result).ok();
             }
             Mutation::Delete(deletion) => match self.check_session_id(deletion.expected.as_ref()).await {
                 Ok(()) => {
@@ -169,7 +169,7 @@ impl Lane {
                         self.delete().await;
                     }
                 }
-                Err(error) => drop(deletion.tell.send(Err(error))),
+                Err(error) => drop(deletion.reply.send(Err(error))),
             },
         }
     }
@@ -187,17 +187,20 @@ impl Lane {
     async fn reset(&mut self, reason: &'static str) -> Result<Record, ChangeError> {
         self.before_reset(reason, ResetCause::Method("sessions.reset")).await;
         let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
-        let left = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
+        let previous = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
         let record = self.rewrite(|record| Ok(record_for_new_transcript(record, id, at))).await?;
-        self.fire_transcript_change(&TranscriptChange { before: left, reason }, Some(&record.session_id));
+        self.fire_transcript_change(&TranscriptChange { before: previous, reason }, Some(&record.session_id));
         Ok(record)
     }
 
     /// Undoes a compaction. No run is active.
     async fn undo(&mut self, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         let session = self.hub.store.load(&self.key).await?.ok_or(ChangeError::NoSession)?;
-        let mut made = branch::compactions(&session.entries).into_iter().rev().filter(|made| !made.is_undone);
-        let found = made.find(|made| id.as_ref().is_none_or(|id| *id == made.id)).map(|made| made.id);
+        let mut compactions =
+            branch::compactions(&session.entries).into_iter().rev().filter(|compaction| !compaction.is_undone);
+        let found = compactions
+            .find(|compaction| id.as_ref().is_none_or(|id| *id == compaction.id))
+            .map(|compaction| compaction.id);
         let undone = found.ok_or_else(|| match id {
             Some(id) => ChangeError::Refused(format!("compaction {id} does not exist or is already undone")),
             None => ChangeError::Refused("this session has no compaction to undo".to_owned()),
@@ -221,15 +224,15 @@ impl Lane {
         let session = self.session.as_ref().filter(|session| !session.history.is_empty());
         let session = session.map(|session| session.record.session_id.clone()).ok_or(ChangeError::NoSession)?;
         let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.entry_id());
-        let said = Assistant { model: "gateway-injected".to_owned(), ..homard_message(text, at) };
-        let message = Message::Assistant(said.clone());
+        let assistant = Assistant { model: "gateway-injected".to_owned(), ..homard_message(text, at) };
+        let message = Message::Assistant(assistant.clone());
         let kind = Kind::message(message.clone());
         let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
         self.store(Rec::Entry { run: None, key: self.key.clone(), session: session.clone(), entry }).await?;
         if let Some(session) = &mut self.session {
             session.history.push(id.clone(), Arc::new(message));
         }
-        Ok(InjectedMessage { session, entry: id, message: said })
+        Ok(InjectedMessage { session, entry: id, message: assistant })
     }
 
     async fn patch(&mut self, patch: &Patch) -> Result<Record, ChangeError> {
@@ -251,8 +254,8 @@ impl Lane {
     /// Checks that the session has the session id that the caller expects.
     async fn check_session_id(&mut self, expected: Option<&SessionId>) -> Result<(), ChangeError> {
         self.open().await?;
-        let found = self.session.as_ref().map(|session| &session.record.session_id);
-        if expected.is_none() || expected == found { Ok(()) } else { Err(ChangeError::Changed) }
+        let current = self.session.as_ref().map(|session| &session.record.session_id);
+        if expected.is_none() || expected == current { Ok(()) } else { Err(ChangeError::Changed) }
     }
 
     /// Changes the session's record on disk and then in memory; creates the session if it does not exist.
@@ -281,9 +284,9 @@ impl Lane {
 
     /// Deletes the session for all callers that asked for it. No run is active.
     pub(super) async fn delete(&mut self) {
-        for Deletion { tell, .. } in std::mem::take(&mut self.deletions) {
+        for Deletion { reply, .. } in std::mem::take(&mut self.deletions) {
             let deleted = self.delete_session().await;
-            tell.send(deleted).ok();
+            reply.send(deleted).ok();
         }
     }
 
@@ -304,10 +307,10 @@ impl Lane {
     }
 
     /// Stores changes in one commit.
-    async fn store_all(&mut self, recs: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
-        let verdict = self.hub.writer.commit_with_verdicts(recs).await.map(|verdicts| {
-            let bad = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
-            verdicts.into_iter().nth(bad.unwrap_or(0))
+    async fn store_all(&mut self, records: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
+        let verdict = self.hub.writer.commit_with_verdicts(records).await.map(|verdicts| {
+            let failed = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
+            verdicts.into_iter().nth(failed.unwrap_or(0))
         });
         let stored = match verdict {
             Ok(Some(Verdict::Stored)) => Ok(None),
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_what_it_names_and_nothing_else() {
+    fn a_patch_changes_only_the_fields_it_names() {
         let before = record(json!({
             "sessionId": "s", "updatedAt": 5, "label": "old", "thinkingLevel": "high", "queueMode": "steer", "novel": [1],
         }));
@@ -403,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_cannot_break_a_record() {
+    fn a_patch_with_an_invalid_value_is_rejected() {
         let before = record(json!({"sessionId": "s", "updatedAt": 5}));
-        let broken = merge_record(&before, &fields(json!({"label": 7})));
-        assert!(matches!(broken, Err(ChangeError::Invalid(_))), "{broken:?}");
+        let merged = merge_record(&before, &fields(json!({"label": 7})));
+        assert!(matches!(merged, Err(ChangeError::Invalid(_))), "{merged:?}");
     }
 
     #[test]
-    fn a_new_transcript_keeps_what_was_set_and_forgets_what_was_counted() {
+    fn a_new_transcript_keeps_settings_and_clears_counters() {
         let before = record(json!({
             "sessionId": "old", "updatedAt": 9, "label": "mine", "thinkingLevel": "high", "sendPolicy": "allow",
             "spawnedBy": "agent:main:main", "verboseLevel": "on", "modelProvider": "p", "model": "m",

@@ -36,16 +36,16 @@ fn final_payloads(outcome: &Outcome, replies: Vec<Payload>) -> Vec<Payload> {
         Outcome::Aborted(reason) if is_unwanted(*reason) => Vec::new(),
         Outcome::Aborted(_) => {
             // Clients get the outcome as an event; on a channel nothing would be visible.
-            let why = outcome.error().map(|why| Payload { kind: Kind::Error, ..Payload::answer(why) });
-            replies.into_iter().chain(why).collect()
+            let error = outcome.error().map(|error| Payload { kind: Kind::Error, ..Payload::answer(error) });
+            replies.into_iter().chain(error).collect()
         }
     }
 }
 
 impl Lane {
     /// Opens the channel output of a run whose reply goes to a channel, and restores its earlier deliveries.
-    pub(super) fn open_output(&self, queued: &mut Ticket, profile: &Profile) {
-        if queued.output.is_some() {
+    pub(super) fn open_output(&self, ticket: &mut Ticket, profile: &Profile) {
+        if ticket.output.is_some() {
             return;
         }
         let record = self.session.as_ref().map(|session| &session.record);
@@ -53,12 +53,12 @@ impl Lane {
         let style = OutputStyle {
             prefix: self.prefix(profile),
             is_verbose: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
-            ..OutputStyle::of(profile, (&RunOrigin::of(&queued.inbound), &self.key))
+            ..OutputStyle::of(profile, (&RunOrigin::of(&ticket.inbound), &self.key))
         };
-        queued.output = self.hub.run_output(&queued.inbound, style);
-        let Some(line) = &queued.output else { return };
-        for block in line.resume(&std::mem::take(&mut queued.earlier_deliveries)) {
-            queued.tape.emit(self.hub.ambient.now_ms(), RunEvent::Block(Arc::new(block)));
+        ticket.output = self.hub.run_output(&ticket.inbound, style);
+        let Some(output) = &ticket.output else { return };
+        for block in output.resume(&std::mem::take(&mut ticket.earlier_deliveries)) {
+            ticket.tape.emit(self.hub.ambient.now_ms(), RunEvent::Block(Arc::new(block)));
         }
     }
 
@@ -66,23 +66,23 @@ impl Lane {
     /// were sent already.
     pub(super) fn finals(
         &self,
-        queued: &Ticket,
+        ticket: &Ticket,
         end: &RunEnd,
         (is_compacted, has_blocks): (bool, bool),
     ) -> Vec<Delivery> {
-        let Some(line) = &queued.output else { return Vec::new() };
+        let Some(output) = &ticket.output else { return Vec::new() };
         // A failed heartbeat is not reported to a chat, unless it was caused by an event.
-        if queued.inbound.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !queued.has_events {
+        if ticket.inbound.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !ticket.has_events {
             return Vec::new();
         }
-        let said = final_payloads(&end.outcome, end.replies.clone());
-        let session = self.session.as_ref().filter(|_| line.is_verbose() && !has_blocks && !said.is_empty());
+        let payloads = final_payloads(&end.outcome, end.replies.clone());
+        let session = self.session.as_ref().filter(|_| output.is_verbose() && !has_blocks && !payloads.is_empty());
         let opening = session.map(|session| {
-            let began = (session.history.len() == 1 && !queued.is_resumed).then_some(&session.record.session_id);
+            let new_session = (session.history.len() == 1 && !ticket.is_resumed).then_some(&session.record.session_id);
             let count = session.record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(1);
-            footer::opening(began, is_compacted.then_some(count))
+            footer::opening(new_session, is_compacted.then_some(count))
         });
-        line.finals(opening.into_iter().flatten().chain(said), end.ended_at)
+        output.finals(opening.into_iter().flatten().chain(payloads), end.ended_at)
     }
 }
 
@@ -91,13 +91,13 @@ impl Ticket {
     /// run does not repeat earlier deliveries, so it sends the remaining text at once.
     pub(super) fn attach_output(&self, scope: &mut RunScope) {
         scope.output.clone_from(&self.output);
-        let Some(line) = &self.output else { return };
-        let (wishes, manner) = (&scope.profile.delivery, line.traits());
+        let Some(output) = &self.output else { return };
+        let (settings, traits) = (&scope.profile.delivery, output.traits());
         // A heartbeat's text may turn out to be an acknowledgement with nothing to report.
         if self.is_resumed || self.inbound.class == RunClass::Heartbeat {
             scope.blocks = None;
-        } else if scope.blocks.is_none() && manner.takes_blocks.unwrap_or(wishes.sends_blocks) {
-            scope.blocks = Some(BlockStream::new(wishes.blocks_for(manner.text_limit, manner.merge)));
+        } else if scope.blocks.is_none() && traits.takes_blocks.unwrap_or(settings.sends_blocks) {
+            scope.blocks = Some(BlockStream::new(settings.blocks_for(traits.text_limit, traits.merge)));
         }
     }
 }
@@ -105,35 +105,35 @@ impl Ticket {
 /// Builds the delivery records of a recovered run that ends with this outcome: its final replies go into the outbox; if
 /// they are unwanted, queued deliveries are withdrawn.
 pub(super) fn recovered_deliveries(
-    (line, found): (&RunOutput, &UnfinishedRun),
+    (output, unfinished): (&RunOutput, &UnfinishedRun),
     outcome: &Outcome,
     replies: Vec<Payload>,
     at: u64,
 ) -> Vec<Rec> {
     let mut records = Vec::new();
     if matches!(outcome, Outcome::Aborted(reason) if is_unwanted(*reason)) {
-        let waits = found.deliveries.iter().filter(|row| match row.state {
+        let pending = unfinished.deliveries.iter().filter(|row| match row.state {
             DeliveryState::Queued | DeliveryState::Failed { .. } => true,
             DeliveryState::Sending
             | DeliveryState::Sent { .. }
             | DeliveryState::Unknown
             | DeliveryState::Dead { .. } => false,
         });
-        records.extend(waits.map(|row| {
+        records.extend(pending.map(|row| {
             let state = DeliveryState::Dead { reason: ABORTED.to_owned() };
             Rec::Deliver { id: row.delivery.id.clone(), state, at }
         }));
     }
-    records.extend(crate::delivery::queue_records(&line.finals(final_payloads(outcome, replies), at)));
+    records.extend(crate::delivery::queue_records(&output.finals(final_payloads(outcome, replies), at)));
     records
 }
 
 impl Shared {
     /// Returns the channel output of a message's run, if its reply goes to a channel.
     pub(crate) fn run_output(&self, inbound: &crate::Inbound, style: OutputStyle) -> Option<Arc<RunOutput>> {
-        let post = inbound.delivery.clone().filter(|post| post.trouble.is_none())?;
+        let delivery = inbound.delivery.clone().filter(|delivery| delivery.trouble.is_none())?;
         // A channel that is no longer configured fails when it is written to.
-        let manner = inbound.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
-        RunOutput::open((&inbound.run, &inbound.route), post, manner.unwrap_or_default(), style)
+        let traits = inbound.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
+        RunOutput::open((&inbound.run, &inbound.route), delivery, traits.unwrap_or_default(), style)
     }
 }

@@ -21,8 +21,8 @@ pub(super) fn is_needed(history: &[Arc<Message>], spec: &ModelSpec) -> bool {
     if !matches!(history.first().map(AsRef::as_ref), Some(Message::Assistant(_))) {
         return false;
     }
-    let shown = repair::for_model(history, &ProviderPolicy::of(&spec.api, &spec.provider, &spec.model));
-    shown.first().is_some_and(|first| matches!(**first, Message::User(_)) && !history.contains(first))
+    let repaired = repair::for_model(history, &ProviderPolicy::of(&spec.api, &spec.provider, &spec.model));
+    repaired.first().is_some_and(|first| matches!(**first, Message::User(_)) && !history.contains(first))
 }
 
 /// Builds the entry.

@@ -53,107 +53,110 @@ impl QueueItem for Ticket {
 
 impl Lane {
     /// Receives a message: answers it at once or enqueues it.
-    pub(super) async fn receive(&mut self, queued: Ticket, active: Option<&mut Ticket>) {
+    pub(super) async fn receive(&mut self, ticket: Ticket, active: Option<&mut Ticket>) {
         let is_idle = active.is_none() && self.inbox.is_empty();
         if is_idle {
             self.refresh();
         }
-        let queued = if queued.is_recovered { Some(queued) } else { self.admit(queued, is_idle).await };
-        let Some(queued) = queued else { return };
-        self.register_parent(&queued).await;
-        if queued.is_control(!is_idle) {
-            self.control(queued, active).await;
+        let ticket = if ticket.is_recovered { Some(ticket) } else { self.admit(ticket, is_idle).await };
+        let Some(ticket) = ticket else { return };
+        self.register_parent(&ticket).await;
+        if ticket.is_control(!is_idle) {
+            self.control(ticket, active).await;
         } else {
-            self.enqueue(queued, active, is_idle).await;
+            self.enqueue(ticket, active, is_idle).await;
         }
     }
 
-    async fn enqueue(&mut self, mut queued: Ticket, mut active: Option<&mut Ticket>, is_idle: bool) {
+    async fn enqueue(&mut self, mut ticket: Ticket, mut active: Option<&mut Ticket>, is_idle: bool) {
         // A compaction or plugin command aborts the active run: a compaction should not wait for a run that makes the
         // context longer. A recovered command has already done so.
-        let is_wish = queued.task().is_some() && !queued.is_internal() && !queued.is_recovered;
-        let is_anew = queued.inbound.starts_transcript();
-        if is_wish {
-            self.fire_command(&queued.inbound);
+        let is_task = ticket.task().is_some() && !ticket.is_internal() && !ticket.is_recovered;
+        let starts_transcript = ticket.inbound.starts_transcript();
+        if is_task {
+            self.fire_command(&ticket.inbound);
         }
         if let Some(active) = &active {
             active.hurry.cancel();
         }
-        queued.settings = self.settings(&queued, active.as_deref());
+        ticket.settings = self.settings(&ticket, active.as_deref());
         // A message with queue settings may displace others, so it must be on disk first. Its sender is answered once
-        // it has its place.
-        if (queued.settings.is_some() || is_wish) && !is_idle && !queued.accept_records.is_empty() {
-            let records = std::mem::take(&mut queued.accept_records);
+        // it has a disposition.
+        if (ticket.settings.is_some() || is_task) && !is_idle && !ticket.accept_records.is_empty() {
+            let records = std::mem::take(&mut ticket.accept_records);
             let admission = admission(&self.hub.writer.commit_with_verdicts(records).await);
             if !matches!(admission, Admission::Accepted) {
-                self.drop_rejected(&queued);
-                queued.admit.send_replace(admission);
+                self.drop_rejected(&ticket);
+                ticket.admit.send_replace(admission);
                 return;
             }
         }
-        queued.waits_since = Some(Instant::now());
-        let is_stored = queued.accept_records.is_empty();
-        let (tape, admit, now) = (queued.tape.clone(), queued.admit.clone(), self.now());
-        let (placed, gone) = match self.inbox.push(queued, active.is_some(), now) {
-            PushResult::In { placed, gone } => (placed, gone),
-            PushResult::Full(queued) => return self.reject(queued).await,
+        ticket.waits_since = Some(Instant::now());
+        let is_stored = ticket.accept_records.is_empty();
+        let (tape, admit, now) = (ticket.tape.clone(), ticket.admit.clone(), self.now());
+        let (disposition, removed) = match self.inbox.push(ticket, active.is_some(), now) {
+            PushResult::In { disposition, removed } => (disposition, removed),
+            PushResult::Full(ticket) => return self.reject(ticket).await,
         };
-        tape.set_disposition(placed);
+        tape.set_disposition(disposition);
         if is_stored {
             admit.send_replace(Admission::Accepted);
         }
         if !is_idle {
             self.accept_all();
         }
-        let reason = if placed == Disposition::Interrupted { AbortReason::Interrupted } else { AbortReason::Dropped };
-        if let Some(active) = active.as_deref_mut().filter(|active| is_anew || self.is_abandoned(active)) {
+        let reason =
+            if disposition == Disposition::Interrupted { AbortReason::Interrupted } else { AbortReason::Dropped };
+        if let Some(active) = active.as_deref_mut().filter(|active| starts_transcript || self.is_abandoned(active)) {
             self.stop_abandoned(active).await;
         }
-        if let Some(active) = active.as_deref_mut().filter(|active| is_wish && active.reason.is_none()) {
+        if let Some(active) = active.as_deref_mut().filter(|active| is_task && active.reason.is_none()) {
             self.stop_active(active, AbortReason::Stop).await;
         }
-        if let (Disposition::Interrupted, Some(active)) = (placed, active.filter(|active| active.reason.is_none())) {
-            active.absorbed.iter_mut().for_each(|guest| guest.stop(reason));
+        if let (Disposition::Interrupted, Some(active)) = (disposition, active.filter(|active| active.reason.is_none()))
+        {
+            active.absorbed.iter_mut().for_each(|absorbed| absorbed.stop(reason));
             self.stop_active(active, reason).await;
         }
-        for mut queued in gone {
-            queued.stop(reason);
-            self.end_unstarted(queued).await;
+        for mut ticket in removed {
+            ticket.stop(reason);
+            self.end_unstarted(ticket).await;
         }
-        self.update_places();
+        self.update_dispositions();
     }
 
-    /// Emits a new disposition for each queued message whose kind of place changed, and sets the flag that tells the
-    /// active run whether a message is offered. Called after every change of the inbox, so that the last reported
+    /// Emits a new disposition for each queued message whose kind of disposition changed, and sets the flag that shows
+    /// the active run whether a message is offered. Called after every change of the inbox, so that the last reported
     /// disposition holds.
-    pub(super) fn update_places(&self) {
+    pub(super) fn update_dispositions(&self) {
         let at = self.hub.ambient.now_ms();
-        self.inbox.places().for_each(|(queued, placed)| queued.tape.update_disposition(at, placed));
+        self.inbox.dispositions().for_each(|(ticket, disposition)| ticket.tape.update_disposition(at, disposition));
         self.has_pending_steer.store(self.inbox.has_offer(), Ordering::Release);
     }
 
     /// Emits a busy event, once for each message that has waited long for the active run. What the run does for another
     /// sender is not disclosed.
     pub(super) fn emit_busy(&mut self, active: &Ticket) {
-        let (doing, since) = activity::of(&active.tape.events());
+        let (activity, since) = activity::of(&active.tape.events());
         let lasts = Duration::from_millis(self.hub.ambient.now_ms().saturating_sub(since));
-        self.tell_waiting(|waiting, _| {
-            (if is_alike(waiting, active) { doing.clone() } else { Activity::Elsewhere }, lasts)
+        self.emit_waiting(|waiting, _| {
+            (if is_alike(waiting, active) { activity.clone() } else { Activity::Elsewhere }, lasts)
         });
     }
 
-    /// Tells those whose messages have waited long for a slot, each once.
-    pub(super) fn tell_slots_in_use(&mut self) {
-        self.tell_waiting(|_, waited| (Activity::OtherSessions, waited));
+    /// Emits a busy event, once for each message that has waited long for a slot.
+    pub(super) fn emit_slots_busy(&mut self) {
+        self.emit_waiting(|_, waited| (Activity::OtherSessions, waited));
     }
 
-    /// When the message that has waited longest is to be told so.
-    pub(super) fn next_notice(&mut self) -> Option<Instant> {
+    /// Returns when the next busy event is due: for the message that has waited longest.
+    pub(super) fn next_busy_event(&mut self) -> Option<Instant> {
         self.inbox.iter_mut().filter_map(|waiting| waiting.waits_since).min().map(|since| since + BUSY_AFTER)
     }
 
-    /// `busy` says for a message that has waited so long with what it is busy that it waits for, and for how long.
-    fn tell_waiting(&mut self, busy: impl Fn(&Ticket, Duration) -> (Activity, Duration)) {
+    /// Emits a busy event for each message that has waited for [`BUSY_AFTER`]. `busy` returns the activity that it
+    /// waits for, and the duration of that activity so far.
+    fn emit_waiting(&mut self, busy: impl Fn(&Ticket, Duration) -> (Activity, Duration)) {
         let now = self.hub.ambient.now_ms();
         for waiting in self.inbox.iter_mut() {
             let Some(waited) = waiting.waits_since.map(|since| since.elapsed()).filter(|it| *it >= BUSY_AFTER) else {
@@ -171,8 +174,8 @@ impl Lane {
 
     /// True if a run works on a transcript that the session no longer has.
     fn is_abandoned(&self, active: &Ticket) -> bool {
-        let now = self.session.as_ref().map(|session| &session.record.session_id);
-        active.session.is_some() && active.session.as_ref() != now
+        let current = self.session.as_ref().map(|session| &session.record.session_id);
+        active.session.is_some() && active.session.as_ref() != current
     }
 
     /// Aborts the gateway's own run for an abandoned transcript, so that it delays no message.
@@ -183,31 +186,31 @@ impl Lane {
     }
 
     /// Registers the parent session of a run, also if its own message does not name it.
-    async fn register_parent(&mut self, queued: &Ticket) {
+    async fn register_parent(&mut self, ticket: &Ticket) {
         if let Err(error) = self.open().await {
             tracing::warn!(key = %self.key, %error, "failed to read the session");
         }
         let parent = self.session.as_ref().and_then(|session| session.record.spawned_by.as_deref());
         let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
         if let Some(parent) = parent.and_then(|parent| SessionKey::parse(parent, &agent).ok()) {
-            self.hub.set_parent(&queued.inbound.run, parent);
+            self.hub.set_parent(&ticket.inbound.run, parent);
         }
     }
 
     /// Returns the queue settings of a message.
-    fn settings(&self, queued: &Ticket, active: Option<&Ticket>) -> Option<QueueSettings> {
+    fn settings(&self, ticket: &Ticket, active: Option<&Ticket>) -> Option<QueueSettings> {
         // A resumed run has started already, and a command gets a turn of its own.
-        let inline = queued.inbound.queue.filter(|_| !queued.is_resumed && queued.inbound.command.is_none())?;
+        let inline = ticket.inbound.queue.filter(|_| !ticket.is_resumed && ticket.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| QueueOverrides::from(&session.record)).unwrap_or_default();
-        let (channel, config) = self.hub.config.rules().queue.of(&queued.inbound.route);
+        let (channel, config) = self.hub.config.rules().queue.of(&ticket.inbound.route);
         let mut settings = inline.settings(&session, &channel, &config);
-        if queued.is_recovered {
+        if ticket.is_recovered {
             // It displaced others when it arrived and was not displaced itself.
             settings.cap = usize::MAX;
         }
-        let is_elsewhere = active.is_some_and(|active| !self.can_absorb(queued, active));
-        if (queued.is_recovered && settings.mode == QueueMode::Interrupt)
-            || (is_elsewhere && matches!(settings.mode, QueueMode::Steer | QueueMode::SteerBacklog))
+        let is_other_context = active.is_some_and(|active| !self.can_absorb(ticket, active));
+        if (ticket.is_recovered && settings.mode == QueueMode::Interrupt)
+            || (is_other_context && matches!(settings.mode, QueueMode::Steer | QueueMode::SteerBacklog))
         {
             settings.mode = QueueMode::Followup;
         }
@@ -216,30 +219,30 @@ impl Lane {
 
     /// True if a message may be absorbed by a run: same route, authority, class and transcript. A run that is being
     /// stopped or does not ask a model absorbs nothing.
-    fn can_absorb(&self, queued: &Ticket, active: &Ticket) -> bool {
+    fn can_absorb(&self, ticket: &Ticket, active: &Ticket) -> bool {
         let transcript = self.session.as_ref().map(|session| &session.record.session_id);
         active.reason.is_none()
             && active.task().is_none()
             && active.fixed_reply().is_none()
-            && queued.inbound.route == active.inbound.route
-            && queued.sender() == active.sender()
-            && queued.inbound.class == active.inbound.class
+            && ticket.inbound.route == active.inbound.route
+            && ticket.sender() == active.sender()
+            && ticket.inbound.class == active.inbound.class
             && active.session.as_ref() == transcript
     }
 
     /// Rejects a message because the queue is full. A message with queue settings is stored as an aborted run; any
     /// other is not accepted, and its sender may send it again.
-    async fn reject(&mut self, mut queued: Ticket) {
-        if queued.settings.is_some() || queued.is_recovered {
-            tracing::warn!(run = %queued.inbound.run, key = %self.key, "message rejected: the queue is full");
-            queued.tape.set_disposition(Disposition::Rejected);
-            queued.admit.send_replace(Admission::Accepted);
-            queued.stop(AbortReason::Dropped);
-            self.end_unstarted(queued).await;
+    async fn reject(&mut self, mut ticket: Ticket) {
+        if ticket.settings.is_some() || ticket.is_recovered {
+            tracing::warn!(run = %ticket.inbound.run, key = %self.key, "message rejected: the queue is full");
+            ticket.tape.set_disposition(Disposition::Rejected);
+            ticket.admit.send_replace(Admission::Accepted);
+            ticket.stop(AbortReason::Dropped);
+            self.end_unstarted(ticket).await;
         } else {
-            self.hub.forget(&queued.tape);
-            queued.tape.mark_rejected();
-            queued.admit.send_replace(Admission::Overloaded);
+            self.hub.forget(&ticket.tape);
+            ticket.tape.mark_rejected();
+            ticket.admit.send_replace(Admission::Overloaded);
             // Its changes to the session's record were not stored.
             self.is_stale = true;
         }
@@ -248,41 +251,41 @@ impl Lane {
     /// Queues all waiting messages for the writer.
     pub(super) fn accept_all(&mut self) {
         let (hub, inbox) = (&self.hub, &mut self.inbox);
-        inbox.iter_mut().for_each(|queued| queued.accept(&hub.writer));
+        inbox.iter_mut().for_each(|ticket| ticket.accept(&hub.writer));
     }
 
     /// Waits for the admission of all waiting messages that were passed to the writer, and removes those that were not
     /// accepted. A message that still has its `accept_records` was not passed to the writer yet.
     pub(super) async fn settle_admissions(&mut self) {
         let mut any_refused = false;
-        for queued in self.inbox.iter_mut().filter(|queued| queued.accept_records.is_empty()) {
-            any_refused |= !is_admitted(queued).await;
+        for ticket in self.inbox.iter_mut().filter(|ticket| ticket.accept_records.is_empty()) {
+            any_refused |= !is_admitted(ticket).await;
         }
         if any_refused {
-            for queued in self.inbox.take_out(Ticket::is_refused) {
-                self.drop_rejected(&queued);
+            for ticket in self.inbox.take_out(Ticket::is_refused) {
+                self.drop_rejected(&ticket);
             }
         }
     }
 
     /// Hands an offered message to the active run. A message that is not taken stays in the queue.
-    pub(super) async fn offer(&mut self, tell: oneshot::Sender<Steered>, active: Option<&mut Ticket>) {
+    pub(super) async fn offer(&mut self, reply: oneshot::Sender<Steered>, active: Option<&mut Ticket>) {
         self.settle_admissions().await;
         // A run that is being stopped absorbs nothing.
         let Some(active) = active.filter(|active| active.reason.is_none()) else { return };
         match self.inbox.offer() {
-            Some(SteerOffer::Take(guest)) => {
-                let handed = Steered::Message(guest.inbound.message.clone(), guest.tape.clone());
-                match tell.send(handed) {
-                    Ok(()) => active.absorbed.push(guest),
-                    Err(_) => self.inbox.put_back([guest]),
+            Some(SteerOffer::Take(ticket)) => {
+                let steered = Steered::Message(ticket.inbound.message.clone(), ticket.tape.clone());
+                match reply.send(steered) {
+                    Ok(()) => active.absorbed.push(ticket),
+                    Err(_) => self.inbox.put_back([ticket]),
                 }
             }
             // It also gets a turn of its own, so a dropped receiver loses nothing.
-            Some(SteerOffer::Copy(text)) => drop(tell.send(Steered::Copy(text))),
+            Some(SteerOffer::Copy(text)) => drop(reply.send(Steered::Copy(text))),
             None => {}
         }
-        self.update_places();
+        self.update_dispositions();
     }
 
     /// Aborts one run or all of them. Returns once the abort is on disk. A message that turns out not to be accepted
@@ -293,29 +296,33 @@ impl Lane {
         reason: AbortReason,
         active: Option<&mut Ticket>,
     ) -> Vec<RunId> {
-        let meant = |queued: &Ticket| run.is_none_or(|run| *run == queued.inbound.run);
-        let is_meant = |active: &Ticket| meant(active) || active.absorbed.iter().any(meant);
+        let is_target = |ticket: &Ticket| run.is_none_or(|run| *run == ticket.inbound.run);
+        let includes_target = |active: &Ticket| is_target(active) || active.absorbed.iter().any(is_target);
         // A run that is stopping was aborted by an earlier request.
-        let mut active = active.filter(|active| active.reason.is_none() && is_meant(active));
+        let mut active = active.filter(|active| active.reason.is_none() && includes_target(active));
         if let Some(active) = &mut active {
             // At once, so that the run starts nothing while the rest is committed. Only this lane starts runs, so no
             // queued run starts in its place.
             active.stop(reason);
         }
         let mut stopped = Vec::new();
-        for mut queued in self.inbox.take_out(meant) {
-            queued.stop(reason);
-            let run = queued.inbound.run.clone();
-            if self.end_unstarted(queued).await {
+        for mut ticket in self.inbox.take_out(is_target) {
+            ticket.stop(reason);
+            let run = ticket.inbound.run.clone();
+            if self.end_unstarted(ticket).await {
                 stopped.push(run);
             }
         }
-        self.update_places();
+        self.update_dispositions();
         // A message absorbed by the active run cannot be removed from it any more.
         if let Some(active) = active {
             stopped.push(active.inbound.run.clone());
-            stopped.extend(active.absorbed.iter().map(|guest| guest.inbound.run.clone()));
-            active.absorbed.iter_mut().filter(|guest| meant(guest)).for_each(|guest| guest.stop(reason));
+            stopped.extend(active.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()));
+            active
+                .absorbed
+                .iter_mut()
+                .filter(|absorbed| is_target(absorbed))
+                .for_each(|absorbed| absorbed.stop(reason));
             self.stop_active(active, reason).await;
         }
         stopped
@@ -334,8 +341,8 @@ impl Lane {
     pub(super) async fn leave_queued(&mut self) {
         self.accept_all();
         self.settle_admissions().await;
-        for queued in self.inbox.clear() {
-            self.suspend(&queued);
+        for ticket in self.inbox.clear() {
+            self.suspend(&ticket);
         }
     }
 }

@@ -17,33 +17,33 @@ impl Lane {
     /// Builds the replies for the user.
     pub(super) fn replies(
         &self,
-        queued: &Ticket,
+        ticket: &Ticket,
         profile: &Profile,
-        (said, outcome): (Replies, &Outcome),
+        (collected, outcome): (Replies, &Outcome),
         usage: &Usage,
     ) -> Vec<Payload> {
-        let inbound = &queued.inbound;
+        let inbound = &ticket.inbound;
         let is_due = *outcome == Outcome::Done
-            && queued.fixed_reply().is_none()
-            && queued.task().is_none()
+            && ticket.fixed_reply().is_none()
+            && ticket.task().is_none()
             && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
         // A run that was asked again and still answers with silence may stay silent.
-        let duty = if is_due && !said.is_silent() { Expectation::LastAnswer } else { Expectation::Free };
+        let expectation = if is_due && !collected.is_silent() { Expectation::LastAnswer } else { Expectation::Free };
         let error = match outcome {
             Outcome::Failed(failure) => Some(failure.message.clone()),
             Outcome::Done | Outcome::Aborted(_) => None,
         };
-        let shown = self.session.as_ref().map(|session| ReplyExtras::of(&session.record, profile)).unwrap_or_default();
-        let (shaped, withheld) = said.shape(error, shown.reasoning, duty);
+        let extras = self.session.as_ref().map(|session| ReplyExtras::of(&session.record, profile)).unwrap_or_default();
+        let (shaped, withheld) = collected.shape(error, extras.reasoning, expectation);
         for mut withheld in withheld {
             profile.secrets.mask_string(&mut withheld.text);
-            queued.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::Withheld(Arc::new(withheld)));
+            ticket.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::Withheld(Arc::new(withheld)));
         }
         let mut replies = shaped.payloads;
         if let Some(prefix) = self.prefix(profile) {
             replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
         }
-        if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
+        if let Some(line) = footer::usage(extras.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
             footer::append(&mut replies, &line);
         }
         replies
@@ -51,16 +51,16 @@ impl Lane {
 
     /// Builds the configured prefix of every answer.
     pub(super) fn prefix(&self, profile: &Profile) -> Option<footer::ReplyPrefix> {
-        let setting = profile.secrets.mask(profile.delivery.prefix.as_deref()?);
+        let template = profile.secrets.mask(profile.delivery.prefix.as_deref()?);
         let name = profile.identity.name.as_deref().map(|name| profile.secrets.mask(name));
         let record = self.session.as_ref().map(|session| &session.record);
-        let facts = footer::PrefixValues {
+        let values = footer::PrefixValues {
             provider: record.and_then(|record| record.model_provider.as_deref()),
             model: record.and_then(|record| record.model.as_deref()),
             thinking: record.and_then(|record| record.thinking_level.as_deref()),
             name: name.as_deref(),
         };
-        footer::ReplyPrefix::new(&setting, facts)
+        footer::ReplyPrefix::new(&template, values)
     }
 }
 
@@ -79,11 +79,11 @@ struct ReplyExtras {
 
 impl ReplyExtras {
     fn of(record: &Record, profile: &Profile) -> Self {
-        let word = |name: &str| record.extra.get(name).and_then(Value::as_str);
-        let reasoning = word("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
+        let field = |name: &str| record.extra.get(name).and_then(Value::as_str);
+        let reasoning = field("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
         Self {
             reasoning: reasoning == "on",
-            usage: word("responseUsage").and_then(footer::UsageMode::parse).unwrap_or_default(),
+            usage: field("responseUsage").and_then(footer::UsageMode::parse).unwrap_or_default(),
         }
     }
 }

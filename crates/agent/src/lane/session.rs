@@ -69,24 +69,24 @@ impl Lane {
     }
 
     /// Builds the records that accept a message, or rejects it.
-    pub(super) async fn admit(&mut self, mut queued: Ticket, is_idle: bool) -> Option<Ticket> {
-        let at = queued.tape.accepted_at();
-        if let Some(refusal) = self.rejection(&queued.inbound, at, is_idle).await {
-            self.hub.forget(&queued.tape);
-            queued.tape.mark_rejected();
-            queued.admit.send_replace(refusal);
+    pub(super) async fn admit(&mut self, mut ticket: Ticket, is_idle: bool) -> Option<Ticket> {
+        let at = ticket.tape.accepted_at();
+        if let Some(rejection) = self.rejection(&ticket.inbound, at, is_idle).await {
+            self.hub.forget(&ticket.tape);
+            ticket.tape.mark_rejected();
+            ticket.admit.send_replace(rejection);
             return None;
         }
-        if self.is_stale_for(&queued.inbound, at) {
+        if self.is_stale_for(&ticket.inbound, at) {
             self.before_reset("idle", ResetCause::Stale).await;
         }
-        if let Err(error) = self.open_named(&queued.inbound, at).await {
-            self.hub.forget(&queued.tape);
-            queued.tape.mark_rejected();
-            queued.admit.send_replace(Admission::Failed(error));
+        if let Err(error) = self.open_named(&ticket.inbound, at).await {
+            self.hub.forget(&ticket.tape);
+            ticket.tape.mark_rejected();
+            ticket.admit.send_replace(Admission::Failed(error));
             return None;
         }
-        let inbound = &queued.inbound;
+        let inbound = &ticket.inbound;
         let (ambient, rules) = (&self.hub.ambient, self.hub.config.rules());
         let profile = self.hub.config.agents().of(self.key.agent());
         let session = self.session.get_or_insert_with(|| OpenSession::new(ambient.session_id(), at));
@@ -109,14 +109,14 @@ impl Lane {
             origin: inbound.origin.clone(),
             at,
         };
-        queued.accept_records = vec![Rec::Accept(Box::new(accept))];
+        ticket.accept_records = vec![Rec::Accept(Box::new(accept))];
         // That the session was used is stored with the run's end; a record without other changes is not written.
-        let is_news = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
-        if expect.is_none() || is_news {
+        let has_changes = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
+        if expect.is_none() || has_changes {
             let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
-            queued.accept_records.push(Rec::Patch { run, key: self.key.clone(), expect, record });
+            ticket.accept_records.push(Rec::Patch { run, key: self.key.clone(), expect, record });
         }
-        Some(queued)
+        Some(ticket)
     }
 
     /// True if a message starts a new transcript because the session's is stale.
@@ -171,14 +171,14 @@ impl Lane {
 
     /// Loads the session for a run that starts. A session that was deleted since the message was accepted is created
     /// again.
-    pub(super) async fn open_for(&mut self, queued: &Ticket) -> Result<(), StoreError> {
+    pub(super) async fn open_for(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
         self.open().await?;
-        if !queued.is_resumed || queued.reentry.is_some() {
+        if !ticket.is_resumed || ticket.reentry.is_some() {
             let at = self.hub.ambient.now_ms();
-            self.open_named(&queued.inbound, at).await?;
+            self.open_named(&ticket.inbound, at).await?;
             self.session.get_or_insert_with(|| OpenSession::new(self.hub.ambient.session_id(), at));
         }
-        self.inherit(queued).await
+        self.inherit(ticket).await
     }
 
     /// Creates the session of a message that names a transcript, if the lane's key has no session yet. The earlier
@@ -192,13 +192,13 @@ impl Lane {
     }
 
     /// Lets an empty thread inherit the history of its parent session.
-    async fn inherit(&mut self, queued: &Ticket) -> Result<(), StoreError> {
-        let is_begun = |session: &OpenSession| !session.history.is_empty();
-        if let Some(session) = self.session.as_mut().filter(|session| !is_begun(session) && !queued.is_resumed) {
-            session.set_history(&queued.inbound.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
+    async fn inherit(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
+        let has_history = |session: &OpenSession| !session.history.is_empty();
+        if let Some(session) = self.session.as_mut().filter(|session| !has_history(session) && !ticket.is_resumed) {
+            session.set_history(&ticket.inbound.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
         }
         let Some(parent) = self.key.thread_parent() else { return Ok(()) };
-        if queued.is_resumed || queued.inbound.command.is_some() || self.session.as_ref().is_none_or(is_begun) {
+        if ticket.is_resumed || ticket.inbound.command.is_some() || self.session.as_ref().is_none_or(has_history) {
             return Ok(());
         }
         if let (Some(parent), Some(session)) = (self.hub.store.load(&parent).await?, &mut self.session) {
@@ -212,29 +212,29 @@ impl Lane {
 
     /// Returns the session's record to commit with a run's start (session created, transcript replaced, notes
     /// consumed), and the notes for the run's prompt. A resumed run did this when it first started.
-    pub(super) fn prepare(&mut self, queued: &mut Ticket, at: u64) -> (Option<Rec>, Vec<String>) {
+    pub(super) fn prepare(&mut self, ticket: &mut Ticket, at: u64) -> (Option<Rec>, Vec<String>) {
         let Some(session) = &mut self.session else { return (None, Vec::new()) };
-        let begins_anew = queued.inbound.starts_transcript() && !queued.is_resumed;
+        let starts_new = ticket.inbound.starts_transcript() && !ticket.is_resumed;
         let expect = (!session.is_new).then(|| session.record.session_id.clone());
-        if begins_anew {
-            session.start_transcript(self.hub.ambient.session_id(), at, queued.reset_reason());
+        if starts_new {
+            session.start_transcript(self.hub.ambient.session_id(), at, ticket.reset_reason());
         }
-        let is_told = !queued.is_resumed && queued.fixed_reply().is_none() && queued.task().is_none();
-        if is_told && queued.inbound.class == RunClass::Heartbeat {
+        let uses_notes = !ticket.is_resumed && ticket.fixed_reply().is_none() && ticket.task().is_none();
+        if uses_notes && ticket.inbound.class == RunClass::Heartbeat {
             // No person asked for this run: the notes may be all that it works on.
-            queued.inbound.authority = queued.inbound.authority.min(notes::authority(&session.record));
+            ticket.inbound.authority = ticket.inbound.authority.min(notes::authority(&session.record));
         }
-        let mut notes = if is_told { notes::take(&mut session.record) } else { Vec::new() };
-        if is_told && queued.inbound.is_wake() {
-            let origin = CommandOrigin::from(&RunOrigin::of(&queued.inbound));
+        let mut notes = if uses_notes { notes::take(&mut session.record) } else { Vec::new() };
+        if uses_notes && ticket.inbound.is_wake() {
+            let origin = CommandOrigin::from(&RunOrigin::of(&ticket.inbound));
             notes.extend(background::take_reports(&mut session.record, Some(&origin)));
-        } else if is_told && queued.inbound.class != RunClass::Heartbeat {
+        } else if uses_notes && ticket.inbound.class != RunClass::Heartbeat {
             notes.extend(background::take_reports(&mut session.record, None));
         }
-        if !std::mem::take(&mut session.is_new) && !begins_anew && notes.is_empty() {
+        if !std::mem::take(&mut session.is_new) && !starts_new && notes.is_empty() {
             return (None, notes);
         }
-        let (run, record) = (Some(queued.inbound.run.clone()), Box::new(session.record.clone()));
+        let (run, record) = (Some(ticket.inbound.run.clone()), Box::new(session.record.clone()));
         (Some(Rec::Patch { run, key: self.key.clone(), expect, record }), notes)
     }
 }
@@ -284,7 +284,7 @@ fn options(inbound: &Inbound) -> Options {
         cwd: inbound.cwd.clone(),
         authority: inbound.authority,
         overrides: inbound.overrides.clone(),
-        history: inbound.history.iter().map(|told| json!(told)).collect(),
+        history: inbound.history.iter().map(|message| json!(message)).collect(),
         is_ephemeral: inbound.is_ephemeral,
     }
 }
@@ -299,8 +299,8 @@ impl From<homard_store::Session> for OpenSession {
 impl OpenSession {
     /// A session that is not on disk yet.
     fn new(id: SessionId, at: u64) -> Self {
-        let news = Some(TranscriptChange { before: None, reason: "new" });
-        Self { is_new: true, transcript_change: news, ..Self::stored(session::Record::new(id, at)) }
+        let change = Some(TranscriptChange { before: None, reason: "new" });
+        Self { is_new: true, transcript_change: change, ..Self::stored(session::Record::new(id, at)) }
     }
 
     /// A session that is not on disk yet, with a transcript that may be.
@@ -316,29 +316,29 @@ impl OpenSession {
 
     /// A session whose record is on disk or queued for the writer, with an empty transcript.
     pub(super) fn stored(record: session::Record) -> Self {
-        let margin = SessionStats::of(&record);
+        let stats = SessionStats::of(&record);
         Self {
             record,
             is_new: false,
             history: SessionHistory::default(),
             has_prelude_mark: false,
             inherited: None,
-            stats: margin,
+            stats,
             transcript_change: None,
         }
     }
 
     /// Sets the initial history given by the sender of the first message.
     fn set_history(&mut self, history: &[Message], (ambient, at): (&Ambient, u64)) {
-        let entry = |told: &Message| Entry {
-            kind: Kind::message(told.clone()),
+        let entry = |message: &Message| Entry {
+            kind: Kind::message(message.clone()),
             id: ambient.entry_id(),
             parent_id: None,
             timestamp: iso(at),
         };
         let entries: Vec<_> = history.iter().map(entry).collect();
-        for (entry, told) in entries.iter().zip(history) {
-            self.history.push(entry.id.clone(), Arc::new(told.clone()));
+        for (entry, message) in entries.iter().zip(history) {
+            self.history.push(entry.id.clone(), Arc::new(message.clone()));
         }
         if !entries.is_empty() {
             self.inherited = Some(InitialHistory { from: None, entries });
@@ -349,7 +349,7 @@ impl OpenSession {
     pub(super) fn start_transcript(&mut self, id: SessionId, at: u64, reason: &'static str) {
         // A transcript that never started was never reported to hooks.
         let before = match (&self.transcript_change, self.is_new) {
-            (Some(news), true) => news.before.clone(),
+            (Some(change), true) => change.before.clone(),
             _ => Some((self.record.session_id.clone(), self.history.len())),
         };
         *self = Self {
@@ -359,8 +359,8 @@ impl OpenSession {
     }
 
     /// True if a message starts a new transcript because this one is stale.
-    fn is_stale_for(&self, inbound: &Inbound, key: &SessionKey, freshness: &AutoReset, at: u64) -> bool {
-        inbound.can_auto_reset() && freshness.is_stale(key, &self.record, at)
+    fn is_stale_for(&self, inbound: &Inbound, key: &SessionKey, auto_reset: &AutoReset, at: u64) -> bool {
+        inbound.can_auto_reset() && auto_reset.is_stale(key, &self.record, at)
     }
 
     /// True if the session does not accept messages.
@@ -369,11 +369,11 @@ impl OpenSession {
     }
 
     /// Applies a message's changes to the session's record.
-    fn apply_message(&mut self, inbound: &Inbound, profile: &Profile, (freshness, at): (&AutoReset, u64)) {
+    fn apply_message(&mut self, inbound: &Inbound, profile: &Profile, (auto_reset, at): (&AutoReset, u64)) {
         let record = &mut self.record;
-        freshness.record_use(record, inbound.session_use(), at);
+        auto_reset.record_use(record, inbound.session_use(), at);
         record.updated_at = record.updated_at.max(at);
-        if inbound.delivery.as_ref().is_some_and(|post| post.is_origin) {
+        if inbound.delivery.as_ref().is_some_and(|delivery| delivery.is_origin) {
             set_last_route(record, &inbound.route);
         }
         if inbound.label.is_some() {

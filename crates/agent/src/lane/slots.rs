@@ -32,8 +32,8 @@ pub enum RunClass {
 
 impl RunClass {
     /// Returns the class that a request names, or else the one implied by its session.
-    pub fn choose(named: Option<&str>, key: &SessionKey) -> Self {
-        match named.map(str::trim) {
+    pub fn choose(requested: Option<&str>, key: &SessionKey) -> Self {
+        match requested.map(str::trim) {
             Some("main") => Self::Main,
             Some("subagent") => Self::Subagent,
             Some("cron") => Self::Cron,
@@ -84,8 +84,8 @@ impl Slots {
     /// Returns the load of each pool.
     pub fn loads(&self) -> [PoolLoad; 5] {
         [RunClass::Main, RunClass::Subagent, RunClass::Cron, RunClass::Nested, RunClass::Heartbeat].map(|class| {
-            let line = self.pool(class).lock();
-            PoolLoad { name: class.name(), size: line.size, taken: line.taken, waiting: line.waiting.len() }
+            let queue = self.pool(class).lock();
+            PoolLoad { name: class.name(), size: queue.size, taken: queue.taken, waiting: queue.waiting.len() }
         })
     }
 
@@ -149,9 +149,9 @@ impl Slot {
 
     fn release(&mut self) {
         if std::mem::take(&mut self.is_held) {
-            let mut line = self.pool.lock();
-            line.taken -= 1;
-            line.grant(&self.pool);
+            let mut queue = self.pool.lock();
+            queue.taken -= 1;
+            queue.grant(&self.pool);
         }
     }
 }
@@ -172,7 +172,7 @@ struct LentSlot {
     /// Number of the run's tools that are waiting.
     waiting: usize,
     /// True if one of them has finished and waits for the slot on behalf of all.
-    is_awaited: bool,
+    is_reclaiming: bool,
 }
 
 impl From<Slot> for Lender {
@@ -186,25 +186,25 @@ impl Lender {
     /// the run waits, and taken again afterwards.
     ///
     /// If this future is dropped halfway, the slot may stay released: a run that has ended needs none.
-    pub async fn lend<T>(&self, meanwhile: impl Future<Output = T>) -> T {
-        let waits = ToolWait::begin(self);
-        let result = meanwhile.await;
-        drop(waits);
+    pub async fn lend<T>(&self, future: impl Future<Output = T>) -> T {
+        let tool_wait = ToolWait::begin(self);
+        let result = future.await;
+        drop(tool_wait);
         if let Some(pool) = self.pool_to_reclaim() {
-            let awaits = SlotWait(self);
+            let slot_wait = SlotWait(self);
             let slot = pool.take().await;
             self.lock().slot = Some(slot);
-            drop(awaits);
+            drop(slot_wait);
         }
         result
     }
 
     /// Returns the pool to take the slot from again, if no tool waits any more and the slot was released.
     fn pool_to_reclaim(&self) -> Option<Arc<Pool>> {
-        let mut lent = self.lock();
-        let is_wanted = lent.waiting == 0 && !lent.is_awaited;
-        let pool = lent.slot.as_ref().filter(|slot| is_wanted && !slot.is_held)?.pool.clone();
-        lent.is_awaited = true;
+        let mut state = self.lock();
+        let can_reclaim = state.waiting == 0 && !state.is_reclaiming;
+        let pool = state.slot.as_ref().filter(|slot| can_reclaim && !slot.is_held)?.pool.clone();
+        state.is_reclaiming = true;
         Some(pool)
     }
 
@@ -218,7 +218,7 @@ struct SlotWait<'a>(&'a Lender);
 
 impl Drop for SlotWait<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_awaited = false;
+        self.0.lock().is_reclaiming = false;
     }
 }
 
@@ -227,12 +227,12 @@ struct ToolWait<'a>(&'a Lender);
 
 impl<'a> ToolWait<'a> {
     fn begin(lender: &'a Lender) -> Self {
-        let mut lent = lender.lock();
-        lent.waiting += 1;
-        if let Some(slot) = &mut lent.slot {
+        let mut state = lender.lock();
+        state.waiting += 1;
+        if let Some(slot) = &mut state.slot {
             slot.release();
         }
-        drop(lent);
+        drop(state);
         Self(lender)
     }
 }
@@ -266,18 +266,18 @@ impl Pool {
     }
 
     fn resize(self: &Arc<Self>, size: usize) {
-        let mut line = self.lock();
-        line.size = size.max(1);
-        line.grant(self);
+        let mut queue = self.lock();
+        queue.size = size.max(1);
+        queue.grant(self);
     }
 
     async fn take(self: &Arc<Self>) -> Slot {
-        let since = Instant::now();
+        let started = Instant::now();
         loop {
-            let Some(turn) = self.lock().enqueue() else { return Slot::of(self) };
+            let Some(receiver) = self.lock().enqueue() else { return Slot::of(self) };
             // The queue lives as long as the pool and drops no waiter, so the first receive succeeds.
-            if let Ok(mut slot) = turn.await {
-                slot.waited = since.elapsed();
+            if let Ok(mut slot) = receiver.await {
+                slot.waited = started.elapsed();
                 return slot;
             }
         }
@@ -296,9 +296,9 @@ impl PoolQueue {
         if self.try_take() {
             return None;
         }
-        let (call, turn) = oneshot::channel();
-        self.waiting.push_back(call);
-        Some(turn)
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push_back(sender);
+        Some(receiver)
     }
 
     /// Hands free slots to waiters in order.

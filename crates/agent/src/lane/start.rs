@@ -70,19 +70,19 @@ const REENTERED: &str = "Processing of this message was interrupted several time
 impl ResumeState {
     /// Builds the progress of a run that was held and released. Its open calls were answered when it was held, and it
     /// continues in the current transcript of its session.
-    pub(crate) fn reentry(found: &UnfinishedRun) -> Self {
+    pub(crate) fn reentry(unfinished: &UnfinishedRun) -> Self {
         Self {
             session: None,
-            starts: found.row.started_at.into_iter().chain(found.row.resumed_at.iter().copied()).collect(),
-            entries: own_entries(&found.row.run, &found.entries).to_vec(),
+            starts: unfinished.row.started_at.into_iter().chain(unfinished.row.resumed_at.iter().copied()).collect(),
+            entries: own_entries(&unfinished.row.run, &unfinished.entries).to_vec(),
             known_results: Vec::new(),
-            reentry: found.row.hold,
+            reentry: unfinished.row.hold,
         }
     }
 
     /// Returns the token usage of the run's answers before the process ended.
     fn usage(&self) -> Spend {
-        self.entries.iter().filter_map(assistant).map(|said| Spend::from(&said.usage)).sum()
+        self.entries.iter().filter_map(assistant).map(|answer| Spend::from(&answer.usage)).sum()
     }
 }
 
@@ -92,80 +92,85 @@ impl Lane {
     /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
     pub(super) async fn start_run(
         &mut self,
-        queued: &mut Ticket,
+        ticket: &mut Ticket,
         profile: &Arc<Profile>,
         slot: Lender,
-        (found, mut brought): (PromptFiles, MessageAttachments),
+        (files, mut attachments): (PromptFiles, MessageAttachments),
     ) -> Option<RunScope> {
-        let (hub, tape) = (self.hub.clone(), queued.tape.clone());
+        let (hub, tape) = (self.hub.clone(), ticket.tape.clone());
         let at = hub.ambient.now_ms();
-        let (prepared, told) = self.prepare(queued, at);
+        let (prepared, notes) = self.prepare(ticket, at);
         if !self.inbox.is_empty() {
-            queued.hurry.cancel();
+            ticket.hurry.cancel();
         }
         let session = self.session.as_mut()?;
         // A resumed run got its events with its message, which is the last user message: a heartbeat absorbs no others.
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
-        let own = session.history.iter().rev().find(is_user).filter(|_| queued.is_resumed);
-        queued.has_events =
-            told.iter().any(|note| notes::is_event(note)) || own.is_some_and(|own| notes::has_events(own));
+        let user_message = session.history.iter().rev().find(is_user).filter(|_| ticket.is_resumed);
+        ticket.has_events = notes.iter().any(|note| notes::is_event(note))
+            || user_message.is_some_and(|user_message| notes::has_events(user_message));
         let id = session.record.session_id.clone();
         // A resumed run belongs to the transcript it started in.
-        if queued.resume.as_ref().and_then(|resume| resume.session.as_ref()).is_some_and(|began| *began != id) {
-            queued.restore_progress(at);
+        if ticket
+            .resume
+            .as_ref()
+            .and_then(|resume| resume.session.as_ref())
+            .is_some_and(|resumed_session| *resumed_session != id)
+        {
+            ticket.restore_progress(at);
             return None;
         }
         let inherited = session.inherited.take();
         let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
         header.parent_session =
-            inherited.as_ref().and_then(|told| told.from.as_ref()).map(|from| format!("{from}.jsonl"));
-        let run = queued.inbound.run.clone();
+            inherited.as_ref().and_then(|initial| initial.from.as_ref()).map(|from| format!("{from}.jsonl"));
+        let run = ticket.inbound.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
-        queued.session = Some(id.clone());
+        ticket.session = Some(id.clone());
         tape.stage(at, RunEvent::Started { session: id.clone() });
-        let summarized = queued.summarized();
+        let summarized = ticket.summarized();
         if !summarized.is_empty() {
             tape.emit_silent(at, RunEvent::Summarized(summarized));
         }
-        let mut records = std::mem::take(&mut queued.accept_records);
-        let then =
-            if records.is_empty() { AfterCommit::default() } else { AfterCommit::admit(queued.admit.clone(), &tape) };
+        let mut records = std::mem::take(&mut ticket.accept_records);
+        let after_commit =
+            if records.is_empty() { AfterCommit::default() } else { AfterCommit::admit(ticket.admit.clone(), &tape) };
         records.extend(prepared);
         records.push(Rec::Start(start));
-        let limit = queued.inbound.timeout.or(profile.timeout);
-        let ModelChoice { failover, deadline, model_error: trouble } =
-            model_choice::choose(profile, &mut session.record, ModelRequirements::from(&queued.inbound), (at, limit));
+        let limit = ticket.inbound.timeout.or(profile.timeout);
+        let ModelChoice { failover, deadline, model_error } =
+            model_choice::choose(profile, &mut session.record, ModelRequirements::from(&ticket.inbound), (at, limit));
         let spec = failover.candidate().model.clone();
         let spec = spec.spec();
-        let origin = RunOrigin::of(&queued.inbound);
+        let origin = RunOrigin::of(&ticket.inbound);
         let ceiling = access::ceiling(&hub.config.agents(), (&self.key, &session.record), &origin);
         let mut scope = RunScope {
             hub: hub.clone(),
             profile: profile.clone(),
             tape: tape.clone(),
             session: id.clone(),
-            is_strict: queued.inbound.is_strict,
-            cancel: queued.cancel.clone(),
+            is_strict: ticket.inbound.is_strict,
+            cancel: ticket.cancel.clone(),
             has_pending_steer: self.has_pending_steer.clone(),
             slot,
             failover,
             reported_failures: 0,
             reported_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
             deadline,
-            model_error: trouble,
+            model_error,
             toolbox: Toolbox::default(),
             inherited_tools: ceiling,
-            client_tools: queued.inbound.client_tools.clone(),
+            client_tools: ticket.inbound.client_tools.clone(),
             origin,
-            variables: found.kit.variables.clone(),
+            variables: files.kit.variables.clone(),
             prompt_input: PromptInput {
-                files: found,
-                ..PromptInput::new(profile, &self.key, &session.record, queued.prompt_source())
+                files,
+                ..PromptInput::new(profile, &self.key, &session.record, ticket.prompt_source())
             },
             rendered_prompt: None,
-            class: queued.inbound.class,
+            class: ticket.inbound.class,
             nudge: ModelNudge::Nothing,
-            blocks: queued.inbound.blocks.clone().map(BlockStream::new),
+            blocks: ticket.inbound.blocks.clone().map(BlockStream::new),
             held_blocks: HeldBlocks::default(),
             waited: Duration::ZERO,
             is_wait_reported: false,
@@ -176,15 +181,15 @@ impl Lane {
             escalation: Ladder::default(),
             overflow_compactions: Vec::new(),
             undone_compactions: Vec::new(),
-            compacting: queued.compacting.clone(),
-            task: queued.task(),
+            compacting: ticket.compacting.clone(),
+            task: ticket.task(),
             stats: session.stats.clone(),
             // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
-            is_flushed: session_stats::is_flushed(&session.record) || (queued.is_resumed && queued.task().is_some()),
-            hurry: queued.hurry.clone(),
+            is_flushed: session_stats::is_flushed(&session.record) || (ticket.is_resumed && ticket.task().is_some()),
+            hurry: ticket.hurry.clone(),
             assistant_count: 0,
             known_results: Vec::new(),
-            fixed_reply: queued.fixed_reply(),
+            fixed_reply: ticket.fixed_reply(),
             dispatch: None,
             masked_arguments: HashMap::new(),
             guard: RunGuard::default(),
@@ -192,30 +197,31 @@ impl Lane {
             hook_context: hooks::HookContext {
                 model_provider_id: Some(spec.provider.clone()),
                 model_id: Some(spec.model.clone()),
-                ..hooks::message_context(profile, Some(&id), &queued.inbound)
+                ..hooks::message_context(profile, Some(&id), &ticket.inbound)
             },
             prompt_changes: PromptChanges::default(),
             budget: RunBudget::new(
                 (&hub.budgets, &hub.ambient, &hub.store),
                 hub.config.rules().budgets,
                 (profile.id.clone(), id.clone()),
-                queued.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
+                ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
             ),
         };
         scope.choose_tools(spec);
-        let mut facts = 1;
-        if queued.is_resumed {
-            queued.restore_progress(at);
-            scope.assistant_count = queued.prior_answers;
-            scope.known_results = queued.known_results.clone();
+        let mut event_count = 1;
+        if ticket.is_resumed {
+            ticket.restore_progress(at);
+            scope.assistant_count = ticket.prior_answers;
+            scope.known_results = ticket.known_results.clone();
         }
-        if (!queued.is_resumed || queued.reentry.is_some()) && scope.task.is_none() {
-            let mut message = queued.first_message();
-            let reentered = queued.reentry.map(|_| REENTERED.to_owned());
-            let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).chain(reentered).collect();
-            notes::attach(&mut message, &told);
-            brought.attach(&mut message);
-            scope.dispatch = brought.dispatch;
+        if (!ticket.is_resumed || ticket.reentry.is_some()) && scope.task.is_none() {
+            let mut message = ticket.first_message();
+            let reentered = ticket.reentry.map(|_| REENTERED.to_owned());
+            let notes: Vec<_> =
+                notes.into_iter().chain(std::mem::take(&mut attachments.notes)).chain(reentered).collect();
+            notes::attach(&mut message, &notes);
+            attachments.attach(&mut message);
+            scope.dispatch = attachments.dispatch;
             let message = hooks::before_write(&scope.hooks, &scope.hook_context, Message::User(message)).await;
             let message = Arc::new(message);
             let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
@@ -228,17 +234,17 @@ impl Lane {
                 session.has_prelude_mark = true;
                 entries.push(entry(prelude::mark(at)));
             }
-            let own = entry(Kind::message((*message).clone()));
-            queued.input_entry = Some(own.id.clone());
-            session.history.push(own.id.clone(), message.clone());
-            entries.push(own);
-            let absorbs = queued.absorbed.iter().map(|guest| guest.inbound.run.clone()).collect();
+            let user_entry = entry(Kind::message((*message).clone()));
+            ticket.input_entry = Some(user_entry.id.clone());
+            session.history.push(user_entry.id.clone(), message.clone());
+            entries.push(user_entry);
+            let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()).collect();
             records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
             tape.stage(at, RunEvent::Input(message));
-            facts += 1;
+            event_count += 1;
         }
         scope.history = session.history.clone();
-        hub.writer.send(records, then.and_publish(&tape, facts));
+        hub.writer.send(records, after_commit.and_publish(&tape, event_count));
         Some(scope)
     }
 }
@@ -257,8 +263,8 @@ impl Ticket {
             // By method, because after a restart only the owner's messages are parsed as commands.
             (AUTO_FLUSH, _) => Some(RunTask::MemoryFlush),
             (AUTO_COMPACT, _) => Some(RunTask::Compact { focus: None, is_quiet: true }),
-            (_, Some(Command::Plugin(word, words))) => {
-                Some(RunTask::PluginCommand { word: word.clone(), words: words.clone() })
+            (_, Some(Command::Plugin(name, arguments))) => {
+                Some(RunTask::PluginCommand { name: name.clone(), arguments: arguments.clone() })
             }
             (_, Some(Command::Compact(focus))) => Some(RunTask::Compact { focus: focus.clone(), is_quiet: false }),
             _ => None,
@@ -276,20 +282,26 @@ impl Ticket {
     }
 
     /// Loads the attachments of a run for this message.
-    pub(super) async fn load_attachments(&self, profile: &Profile, kit: &SkillKit, sees: bool) -> MessageAttachments {
+    pub(super) async fn load_attachments(
+        &self,
+        profile: &Profile,
+        kit: &SkillKit,
+        accepts_images: bool,
+    ) -> MessageAttachments {
         // A run that had started before the restart has them in its transcript.
         if self.resume.is_some() || self.is_resumed {
             return MessageAttachments::default();
         }
         let text = self.first_message().content.text();
         let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
-        let mut brought = if is_owner { MessageAttachments::skill(kit, &text) } else { MessageAttachments::default() };
+        let mut attachments =
+            if is_owner { MessageAttachments::skill(kit, &text) } else { MessageAttachments::default() };
         // A path named by anyone else may be a file they must not see. A model reads pictures with its tools, which are
         // confined to the workspace.
-        if sees && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
-            brought.add_pictures(profile, &text).await;
+        if accepts_images && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
+            attachments.add_pictures(profile, &text).await;
         }
-        brought
+        attachments
     }
 
     /// Returns the message for the transcript: without its command if it starts a new transcript, and with the merged
@@ -303,7 +315,7 @@ impl Ticket {
         };
         let mut message = User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) };
         // Pictures of all messages that are merged into it.
-        let all = std::iter::once(inbound).chain(self.absorbed.iter().map(|guest| &guest.inbound));
+        let all = std::iter::once(inbound).chain(self.absorbed.iter().map(|absorbed| &absorbed.inbound));
         let pictures = all.flat_map(|inbound| inbound.message.content.images().cloned()).map(Block::Image);
         if let Content::Blocks(blocks) = &mut message.content {
             blocks.extend(pictures);
@@ -314,8 +326,8 @@ impl Ticket {
     /// Returns the runs whose messages the model gets only as a summary.
     fn summarized(&self) -> Arc<[RunId]> {
         let all = self.absorbed.iter().chain([self]);
-        let summarized = all.filter(|one| one.tape.disposition() == Disposition::Summarized);
-        summarized.map(|one| one.inbound.run.clone()).collect()
+        let summarized = all.filter(|ticket| ticket.tape.disposition() == Disposition::Summarized);
+        summarized.map(|ticket| ticket.inbound.run.clone()).collect()
     }
 
     /// Restores the run's progress from before the restart, whether the run continues or ends.
@@ -332,29 +344,32 @@ impl Ticket {
 
 /// Emits the events of a run from before the restart on its tape. Returns the number of assistant messages.
 fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
-    let mut said_so_far = 0;
-    let mut made: Vec<_> = branch::compactions(entries).into_iter().filter(|made| !made.is_undone).collect();
+    let mut assistant_count = 0;
+    let mut compactions: Vec<_> =
+        branch::compactions(entries).into_iter().filter(|compaction| !compaction.is_undone).collect();
     for entry in entries {
-        if let Some(place) = made.iter().position(|made| made.id == entry.id) {
+        if let Some(index) = compactions.iter().position(|compaction| compaction.id == entry.id) {
             // An assistant message contains its own timestamp; a compaction does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             tape.emit(at, RunEvent::Compacting);
-            let next = if said_so_far == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
-            tape.emit(at, compact_session::compacted_event(made.remove(place), next));
+            let next = if assistant_count == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
+            tape.emit(at, compact_session::compacted_event(compactions.remove(index), next));
         }
         let Some(event) = event_of_entry(entry, at) else { continue };
-        said_so_far += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
+        assistant_count += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
         tape.emit(event.at, event.kind);
     }
-    said_so_far
+    assistant_count
 }
 
 /// Maps a transcript entry to the event that it records.
 pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
-    let Kind::Message(said) = &entry.kind else { return None };
+    let Kind::Message(stored) = &entry.kind else { return None };
     let mut at = at;
-    let kind = match &said.message {
-        Message::Assistant(said) => RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(said.clone()) },
+    let kind = match &stored.message {
+        Message::Assistant(assistant) => {
+            RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(assistant.clone()) }
+        }
         Message::ToolResult(result) => {
             let call = CallId::parse(&result.tool_call_id).ok()?;
             RunEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }
@@ -362,7 +377,7 @@ pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
         // A message that the run took in: what was sent before it does not answer it.
         Message::User(_) => {
             at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
-            RunEvent::Input(Arc::new(said.message.clone()))
+            RunEvent::Input(Arc::new(stored.message.clone()))
         }
         Message::Other(_) => return None,
     };

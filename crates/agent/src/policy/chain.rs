@@ -188,12 +188,12 @@ impl FilterChain {
     }
 
     /// Applies the profile of the more specific scope, else of the more general one; `alsoAllow` in the same way.
-    fn profile(&mut self, near: (PolicyScope, &ToolPolicy), wide: (PolicyScope, &ToolPolicy)) {
-        let also = if near.1.also_allow.is_empty() { &wide.1.also_allow } else { &near.1.also_allow };
-        let chosen = [near, wide].into_iter().find_map(|(scope, policy)| Some((scope, policy.profile?)));
+    fn profile(&mut self, specific: (PolicyScope, &ToolPolicy), general: (PolicyScope, &ToolPolicy)) {
+        let also_allow = if specific.1.also_allow.is_empty() { &general.1.also_allow } else { &specific.1.also_allow };
+        let chosen = [specific, general].into_iter().find_map(|(scope, policy)| Some((scope, policy.profile?)));
         let Some((scope, profile)) = chosen else { return };
         if let Some(tools) = profile.tools() {
-            let list = self.names.list(tools.iter().copied().chain(also.iter().map(String::as_str)));
+            let list = self.names.list(tools.iter().copied().chain(also_allow.iter().map(String::as_str)));
             self.filters.push(PolicyFilter::Only(DenyRule::Profile(scope, profile), list));
         }
     }
@@ -238,9 +238,13 @@ fn is_broad(scope: PolicyScope) -> bool {
 
 /// Returns the lists of a sandbox, with defaults for empty ones.
 fn sandbox(policy: &ToolPolicy) -> ToolPolicy {
-    let or = |written: &Vec<String>, ours: &[&str]| match written.as_slice() {
-        [] => ours.iter().copied().map(str::to_owned).collect(),
+    let or_default = |written: &Vec<String>, defaults: &[&str]| match written.as_slice() {
+        [] => defaults.iter().copied().map(str::to_owned).collect(),
         written => written.to_vec(),
     };
-    ToolPolicy { allow: or(&policy.allow, SANDBOX_ALLOW), deny: or(&policy.deny, SANDBOX_DENY), ..policy.clone() }
+    ToolPolicy {
+        allow: or_default(&policy.allow, SANDBOX_ALLOW),
+        deny: or_default(&policy.deny, SANDBOX_DENY),
+        ..policy.clone()
+    }
 }

@@ -62,7 +62,7 @@ const PLUGINS: &str = "group:plugins";
 pub(super) fn canonical(name: &str) -> String {
     let name = clean(name);
     match ALIASES.iter().find(|(alias, _)| *alias == name) {
-        Some((_, right)) => (*right).to_owned(),
+        Some((_, canonical_name)) => (*canonical_name).to_owned(),
         None => name,
     }
 }
@@ -143,7 +143,7 @@ pub(super) enum EntryOwner {
 pub(super) struct ListEntry {
     pub(super) written: String,
     pub(super) owner: EntryOwner,
-    meaning: EntryMatch,
+    matcher: EntryMatch,
 }
 
 /// The tools that an entry matches. Plugins choose their tool names freely, so only entries of a config are patterns.
@@ -171,7 +171,7 @@ pub(super) struct ToolList(pub(super) Vec<ListEntry>);
 impl ToolList {
     /// Returns the first entry that matches a tool.
     pub(super) fn find(&self, tool: &ToolName) -> Option<&ListEntry> {
-        self.0.iter().find(|entry| entry.meaning.names(tool))
+        self.0.iter().find(|entry| entry.matcher.names(tool))
     }
 
     /// True if an allowlist admits a tool: permission for `exec` includes `apply_patch`.
@@ -191,15 +191,15 @@ pub(super) struct ToolNames {
 impl ToolNames {
     /// Builds the names. A plugin cannot use a built-in name, neither for itself nor for a tool.
     pub(super) fn new(tools: &[&str], plugins: &BTreeMap<String, Vec<String>>) -> Self {
-        let mut foreign: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut plugin_tools: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (id, tools) in plugins {
             let tools = tools.iter().map(|tool| canonical(tool)).filter(|tool| !is_native(tool));
-            foreign.entry(canonical(id)).or_default().extend(tools);
+            plugin_tools.entry(canonical(id)).or_default().extend(tools);
         }
-        let is_foreign = |tool: &str| foreign.values().flatten().any(|foreign| foreign == tool);
+        let is_plugin_tool = |tool: &str| plugin_tools.values().flatten().any(|name| name == tool);
         let offered =
-            tools.iter().map(|tool| ToolName::new(tool)).filter(|tool| !is_foreign(&tool.canonical)).collect();
-        Self { offered, plugins: foreign }
+            tools.iter().map(|tool| ToolName::new(tool)).filter(|tool| !is_plugin_tool(&tool.canonical)).collect();
+        Self { offered, plugins: plugin_tools }
     }
 
     /// Parses a list.
@@ -209,7 +209,7 @@ impl ToolNames {
 
     fn entry(&self, written: &str) -> ListEntry {
         let name = canonical(written);
-        let meaning = if let Some(tools) = group(&name) {
+        let matcher = if let Some(tools) = group(&name) {
             EntryMatch { tools: tools.into_iter().map(str::to_owned).collect(), pattern: None }
         } else if name == PLUGINS {
             EntryMatch { tools: self.plugins.values().flatten().cloned().collect(), pattern: None }
@@ -217,14 +217,14 @@ impl ToolNames {
             let plugin = self.plugins.get(&name).filter(|_| !is_native(&name));
             EntryMatch { tools: plugin.cloned().unwrap_or_default(), pattern: Some(name) }
         };
-        ListEntry { written: written.trim().to_owned(), owner: self.owner(&meaning), meaning }
+        ListEntry { written: written.trim().to_owned(), owner: self.owner(&matcher), matcher }
     }
 
-    fn owner(&self, meaning: &EntryMatch) -> EntryOwner {
+    fn owner(&self, matcher: &EntryMatch) -> EntryOwner {
         let mut natives = SECTIONS.iter().flat_map(|(_, tools)| *tools);
-        if natives.any(|tool| meaning.covers(tool)) || self.offered.iter().any(|tool| meaning.names(tool)) {
+        if natives.any(|tool| matcher.covers(tool)) || self.offered.iter().any(|tool| matcher.names(tool)) {
             EntryOwner::Native
-        } else if self.plugins.values().flatten().any(|tool| meaning.covers(tool)) {
+        } else if self.plugins.values().flatten().any(|tool| matcher.covers(tool)) {
             EntryOwner::Plugin
         } else {
             EntryOwner::Unknown

@@ -48,7 +48,7 @@ const NEWER: &str = "agents_wait ask_user automations computer conversations_lis
     pdf plugins portal progress_card secrets sessions sessions_search sessions_yield skill_workshop talk_voice terminal \
     theme transcripts update_goal view_image";
 
-fn words(text: &str) -> Vec<String> {
+fn strings(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -57,15 +57,15 @@ fn set(text: &str) -> BTreeSet<String> {
 }
 
 fn allow(text: &str) -> ToolPolicy {
-    ToolPolicy { allow: words(text), ..ToolPolicy::default() }
+    ToolPolicy { allow: strings(text), ..ToolPolicy::default() }
 }
 
 fn also(text: &str) -> ToolPolicy {
-    ToolPolicy { also_allow: words(text), ..ToolPolicy::default() }
+    ToolPolicy { also_allow: strings(text), ..ToolPolicy::default() }
 }
 
 fn deny(text: &str) -> ToolPolicy {
-    ToolPolicy { deny: words(text), ..ToolPolicy::default() }
+    ToolPolicy { deny: strings(text), ..ToolPolicy::default() }
 }
 
 fn profile(profile: ToolProfile) -> ToolPolicy {
@@ -81,7 +81,7 @@ fn globally(policy: ToolPolicy) -> PolicyScopes {
 }
 
 fn with_weather(scopes: PolicyScopes) -> PolicyScopes {
-    PolicyScopes { plugins: BTreeMap::from([("weather".to_owned(), words("forecast weather__Now"))]), ..scopes }
+    PolicyScopes { plugins: BTreeMap::from([("weather".to_owned(), strings("forecast weather__Now"))]), ..scopes }
 }
 
 fn subagent(depth: u32, max_depth: u32) -> SubagentPolicy {
@@ -97,7 +97,7 @@ fn allowed(scopes: &PolicyScopes) -> BTreeSet<String> {
     resolve(scopes, TOOLS).allowed
 }
 
-fn taken(scopes: &PolicyScopes) -> BTreeSet<String> {
+fn denied_tools(scopes: &PolicyScopes) -> BTreeSet<String> {
     resolve(scopes, TOOLS).denied.into_keys().collect()
 }
 
@@ -105,19 +105,19 @@ fn all() -> BTreeSet<String> {
     TOOLS.iter().copied().map(str::to_owned).collect()
 }
 
-fn problem(path: &str, what: &str) -> PolicyProblem {
-    PolicyProblem { path: path.to_owned(), what: what.to_owned() }
+fn problem(path: &str, text: &str) -> PolicyProblem {
+    PolicyProblem { path: path.to_owned(), what: text.to_owned() }
 }
 
 #[test]
-fn an_owner_who_says_nothing_may_use_everything() {
+fn an_owner_without_policies_may_use_all_tools() {
     assert_eq!(resolve(&owner(), TOOLS), ResolvedTools { allowed: all(), ..ResolvedTools::default() });
 }
 
 #[test]
-fn the_filters_stand_in_the_order_of_the_spec() {
-    type Lift = fn(&mut PolicyScopes);
-    let minimal = || ToolPolicy { deny: words("cron"), ..profile(ToolProfile::Minimal) };
+fn filters_are_in_the_order_of_the_spec() {
+    type LiftRule = fn(&mut PolicyScopes);
+    let minimal = || ToolPolicy { deny: strings("cron"), ..profile(ToolProfile::Minimal) };
     let mut scopes = PolicyScopes {
         sender: SenderRole::Other,
         non_owner_allow: Vec::new(),
@@ -132,7 +132,7 @@ fn the_filters_stand_in_the_order_of_the_spec() {
     };
     let cron = |scope| DenyRule::Denied(scope, "cron".to_owned());
     let minimal = |scope| DenyRule::Profile(scope, ToolProfile::Minimal);
-    let steps: &[(DenyRule, Lift)] = &[
+    let steps: &[(DenyRule, LiftRule)] = &[
         (DenyRule::OwnerOnly, |scopes| scopes.sender = SenderRole::Owner),
         (minimal(PolicyScope::Agent), |scopes| scopes.agent.profile = None),
         (minimal(PolicyScope::Global), |scopes| scopes.agent.profile = Some(ToolProfile::Full)),
@@ -156,20 +156,20 @@ fn the_filters_stand_in_the_order_of_the_spec() {
 }
 
 #[test]
-fn a_sub_agent_passes_its_own_filters_last() {
-    let because = |subagent| {
+fn subagent_filters_apply_last() {
+    let rule_for = |subagent| {
         let scopes = PolicyScopes { subagent: Some(subagent), ..owner() };
         resolve(&scopes, &["sessions_spawn"]).denied.into_values().next()
     };
     let none = || SubagentPolicy { spawner: BTreeSet::new(), policy: deny("sessions_*"), ..subagent(1, 2) };
-    assert_eq!(because(SubagentPolicy { max_depth: 1, ..none() }), Some(DenyRule::Leaf));
-    assert_eq!(because(none()), Some(DenyRule::Denied(PolicyScope::Subagent, "sessions_*".to_owned())));
+    assert_eq!(rule_for(SubagentPolicy { max_depth: 1, ..none() }), Some(DenyRule::Leaf));
+    assert_eq!(rule_for(none()), Some(DenyRule::Denied(PolicyScope::Subagent, "sessions_*".to_owned())));
     assert_eq!(
-        because(SubagentPolicy { policy: allow("read"), ..none() }),
+        rule_for(SubagentPolicy { policy: allow("read"), ..none() }),
         Some(DenyRule::NotAllowed(PolicyScope::Subagent))
     );
-    assert_eq!(because(SubagentPolicy { policy: ToolPolicy::default(), ..none() }), Some(DenyRule::Spawner));
-    assert_eq!(because(subagent(1, 2)), None);
+    assert_eq!(rule_for(SubagentPolicy { policy: ToolPolicy::default(), ..none() }), Some(DenyRule::Spawner));
+    assert_eq!(rule_for(subagent(1, 2)), None);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn profiles_have_the_tools_of_the_spec() {
 }
 
 #[test]
-fn profiles_are_read_by_the_words_that_they_have() {
+fn profile_names_round_trip() {
     for profile in [ToolProfile::Minimal, ToolProfile::Coding, ToolProfile::Messaging, ToolProfile::Full] {
         assert_eq!(ToolProfile::parse(&format!(" {} ", profile.name())), Some(profile));
     }
@@ -192,7 +192,7 @@ fn profiles_are_read_by_the_words_that_they_have() {
 }
 
 #[test]
-fn groups_name_the_tools_of_the_spec() {
+fn groups_contain_the_tools_of_the_spec() {
     let native = "browser canvas nodes cron message gateway agents_list sessions_list sessions_history sessions_send \
         sessions_spawn session_status subagents memory_search memory_get web_search web_fetch image tts";
     let groups = [
@@ -213,7 +213,7 @@ fn groups_name_the_tools_of_the_spec() {
     ];
     for (group, tools) in groups {
         let scopes = globally(ToolPolicy { deny: vec![group.to_owned()], ..ToolPolicy::default() });
-        assert_eq!(taken(&scopes), set(tools), "{group}");
+        assert_eq!(denied_tools(&scopes), set(tools), "{group}");
         assert!(is_known(group), "{group}");
     }
 }
@@ -225,7 +225,7 @@ fn the_tools_of_both_generations_are_known() {
 }
 
 #[test]
-fn a_tool_is_meant_by_its_old_and_its_new_name() {
+fn tools_match_by_alias_and_canonical_name() {
     let cases = [
         ("bash", "exec"),
         ("apply-patch", "apply_patch"),
@@ -240,19 +240,15 @@ fn a_tool_is_meant_by_its_old_and_its_new_name() {
     ];
     for (entry, tool) in cases {
         let scopes = globally(ToolPolicy { deny: vec![entry.to_owned()], ..ToolPolicy::default() });
-        let because =
+        let denied =
             BTreeMap::from([(tool.to_owned(), DenyRule::Denied(PolicyScope::Global, entry.trim().to_owned()))]);
-        assert_eq!(
-            resolve(&scopes, &[tool]),
-            ResolvedTools { denied: because, ..ResolvedTools::default() },
-            "{entry} {tool}"
-        );
+        assert_eq!(resolve(&scopes, &[tool]), ResolvedTools { denied, ..ResolvedTools::default() }, "{entry} {tool}");
     }
 }
 
 #[test]
-fn a_star_stands_for_anything() {
-    assert_eq!(taken(&globally(deny("*"))), all());
+fn a_star_matches_anything() {
+    assert_eq!(denied_tools(&globally(deny("*"))), all());
     let twice_s = "process message agents_list sessions_list sessions_history sessions_send sessions_spawn \
         session_status subagents";
     let cases = [
@@ -269,29 +265,29 @@ fn a_star_stands_for_anything() {
     ];
     for (pattern, tools) in cases {
         let scopes = globally(ToolPolicy { deny: vec![pattern.to_owned()], ..ToolPolicy::default() });
-        assert_eq!(taken(&scopes), set(tools), "{pattern}");
+        assert_eq!(denied_tools(&scopes), set(tools), "{pattern}");
     }
 }
 
 #[test]
-fn whoever_may_run_commands_may_apply_patches_unless_it_is_denied() {
+fn allowing_exec_allows_apply_patch_unless_denied() {
     assert_eq!(allowed(&globally(allow("exec"))), set("exec apply_patch"));
     assert_eq!(allowed(&globally(allow("bash"))), set("exec apply_patch"));
-    assert_eq!(allowed(&globally(ToolPolicy { deny: words("apply_patch"), ..allow("exec") })), set("exec"));
+    assert_eq!(allowed(&globally(ToolPolicy { deny: strings("apply_patch"), ..allow("exec") })), set("exec"));
     assert_eq!(allowed(&globally(allow("apply_patch"))), set("apply_patch"));
     let child = SubagentPolicy { spawner: set("exec"), ..subagent(1, 1) };
     assert_eq!(allowed(&PolicyScopes { subagent: Some(child), ..owner() }), set("exec"));
 }
 
 #[test]
-fn what_is_allowed_besides_is_added_to_the_profile_and_to_nothing_else() {
-    let minimal = ToolPolicy { also_allow: words("web_*"), ..profile(ToolProfile::Minimal) };
+fn also_allow_extends_the_profile_only() {
+    let minimal = ToolPolicy { also_allow: strings("web_*"), ..profile(ToolProfile::Minimal) };
     let in_global = globally(minimal.clone());
     assert_eq!(allowed(&in_global), set("session_status web_search web_fetch"));
 
     // The more specific list replaces the general one.
-    let near = PolicyScopes { agent: also("read"), ..in_global.clone() };
-    assert_eq!(allowed(&near), set("session_status read"));
+    let specific = PolicyScopes { agent: also("read"), ..in_global.clone() };
+    assert_eq!(allowed(&specific), set("session_status read"));
 
     // Without a profile it adds to everything, which is everything.
     assert_eq!(allowed(&globally(also("read"))), all());
@@ -308,7 +304,7 @@ fn what_is_allowed_besides_is_added_to_the_profile_and_to_nothing_else() {
 }
 
 #[test]
-fn the_profile_of_the_agent_takes_the_place_of_the_global_one() {
+fn the_agent_profile_replaces_the_global_one() {
     let scopes =
         PolicyScopes { global: profile(ToolProfile::Minimal), agent: profile(ToolProfile::Messaging), ..owner() };
     assert_eq!(allowed(&scopes), set("message sessions_list sessions_history sessions_send session_status"));
@@ -317,40 +313,40 @@ fn the_profile_of_the_agent_takes_the_place_of_the_global_one() {
 }
 
 #[test]
-fn names_that_nobody_knows_open_nothing() {
+fn unknown_names_in_an_allowlist_allow_nothing() {
     let resolved = resolve(&globally(allow("exce")), &["exec", "read"]);
-    let because = ["exec", "read"].map(|tool| (tool.to_owned(), DenyRule::NotAllowed(PolicyScope::Global))).into();
-    assert_eq!(resolved, ResolvedTools { allowed: BTreeSet::new(), denied: because });
+    let denied = ["exec", "read"].map(|tool| (tool.to_owned(), DenyRule::NotAllowed(PolicyScope::Global))).into();
+    assert_eq!(resolved, ResolvedTools { allowed: BTreeSet::new(), denied });
     assert_eq!(allowed(&globally(allow("read reed"))), set("read"));
 }
 
 #[test]
-fn it_is_known_what_lists_can_name_without_plugins() {
-    let right = ["read", " Bash ", "apply-patch", "group:fs", "GROUP:plugins", "group:moltbot", "portal"];
-    assert_eq!(right.map(is_known), [true; 7]);
+fn known_names_without_plugins() {
+    let known_names = ["read", " Bash ", "apply-patch", "group:fs", "GROUP:plugins", "group:moltbot", "portal"];
+    assert_eq!(known_names.map(is_known), [true; 7]);
     assert_eq!(["exce", "group:all", "group:", "", "weather__now", "read*"].map(is_known), [false; 6]);
     let names: BTreeSet<_> = known().collect();
     assert_eq!(names.len(), known().count(), "twice the same");
 }
 
 #[test]
-fn a_list_of_blanks_allows_nothing() {
+fn a_blank_allowlist_allows_nothing() {
     let blank = ToolPolicy { allow: vec![" ".to_owned()], ..ToolPolicy::default() };
     assert_eq!(allowed(&globally(blank)), BTreeSet::new());
 }
 
 #[test]
-fn plugins_are_named_by_id_by_tool_and_all_together() {
+fn plugin_tools_match_by_id_by_name_and_by_group() {
     let tools = ["read", "forecast", "weather__Now"];
-    let is_taken = |entry, expected| {
-        let taken: BTreeSet<_> = resolve(&with_weather(globally(deny(entry))), &tools).denied.into_keys().collect();
-        assert_eq!(taken, set(expected), "{entry}");
+    let assert_denied = |entry, expected| {
+        let denied: BTreeSet<_> = resolve(&with_weather(globally(deny(entry))), &tools).denied.into_keys().collect();
+        assert_eq!(denied, set(expected), "{entry}");
     };
-    is_taken("weather", "forecast weather__Now");
-    is_taken("group:plugins", "forecast weather__Now");
-    is_taken("weather__now", "weather__Now");
-    is_taken("weather__*", "weather__Now");
-    is_taken("group:openclaw", "");
+    assert_denied("weather", "forecast weather__Now");
+    assert_denied("group:plugins", "forecast weather__Now");
+    assert_denied("weather__now", "weather__Now");
+    assert_denied("weather__*", "weather__Now");
+    assert_denied("group:openclaw", "");
 }
 
 #[test]
@@ -376,70 +372,70 @@ fn a_broad_list_of_plugins_only_is_ignored() {
 }
 
 #[test]
-fn a_plugin_gains_nothing_by_the_names_that_it_chooses() {
+fn plugin_names_cannot_grant_other_tools() {
     let hostile = BTreeMap::from([
-        ("read".to_owned(), words("steal exec")),
-        ("group:web".to_owned(), words("*")),
-        ("WEB".to_owned(), words("group:fs")),
-        ("web".to_owned(), words("w*")),
+        ("read".to_owned(), strings("steal exec")),
+        ("group:web".to_owned(), strings("*")),
+        ("WEB".to_owned(), strings("group:fs")),
+        ("web".to_owned(), strings("w*")),
     ]);
     let tools = ["read", "exec", "steal", "*", "group:fs", "w*", "web_search"];
-    let given = |policy| resolve(&PolicyScopes { plugins: hostile.clone(), ..globally(policy) }, &tools).allowed;
-    assert_eq!(given(allow("read group:web")), set("read web_search"));
-    assert_eq!(given(allow("ls group:plugins")), set("steal * group:fs w*"));
-    assert_eq!(given(deny("exec group:plugins")), set("read web_search"));
-    assert_eq!(given(allow("ls web")), set("group:fs w*"));
+    let allowed_with = |policy| resolve(&PolicyScopes { plugins: hostile.clone(), ..globally(policy) }, &tools).allowed;
+    assert_eq!(allowed_with(allow("read group:web")), set("read web_search"));
+    assert_eq!(allowed_with(allow("ls group:plugins")), set("steal * group:fs w*"));
+    assert_eq!(allowed_with(deny("exec group:plugins")), set("read web_search"));
+    assert_eq!(allowed_with(allow("ls web")), set("group:fs w*"));
 }
 
 #[test]
-fn h2_others_than_the_owner_have_no_tools_for_files_memory_commands_and_the_gateway() {
+fn h2_non_owners_have_no_tools_for_files_memory_commands_and_the_gateway() {
     let resolved = resolve(&PolicyScopes::default(), TOOLS);
-    let guest = |tool: &str| (tool.to_owned(), DenyRule::NonOwner);
+    let non_owner = |tool: &str| (tool.to_owned(), DenyRule::NonOwner);
     let owner_only = |tool: &str| (tool.to_owned(), DenyRule::OwnerOnly);
-    let because = BTreeMap::from([
-        guest("exec"),
-        guest("process"),
-        guest("write"),
-        guest("edit"),
-        guest("apply_patch"),
-        guest("read"),
-        guest("ls"),
-        guest("find"),
-        guest("grep"),
-        guest("image"),
-        guest("memory_search"),
-        guest("memory_get"),
-        guest("browser"),
-        guest("canvas"),
+    let expected = BTreeMap::from([
+        non_owner("exec"),
+        non_owner("process"),
+        non_owner("write"),
+        non_owner("edit"),
+        non_owner("apply_patch"),
+        non_owner("read"),
+        non_owner("ls"),
+        non_owner("find"),
+        non_owner("grep"),
+        non_owner("image"),
+        non_owner("memory_search"),
+        non_owner("memory_get"),
+        non_owner("browser"),
+        non_owner("canvas"),
         owner_only("cron"),
         owner_only("gateway"),
         owner_only("nodes"),
     ]);
-    assert_eq!(resolved.denied, because);
+    assert_eq!(resolved.denied, expected);
 
     // An unknown tool may do anything.
-    let foreign = resolve(&with_weather(PolicyScopes::default()), &["forecast", "mystery"]);
-    assert_eq!(foreign.denied, BTreeMap::from([guest("forecast"), guest("mystery")]));
+    let unknown = resolve(&with_weather(PolicyScopes::default()), &["forecast", "mystery"]);
+    assert_eq!(unknown.denied, BTreeMap::from([non_owner("forecast"), non_owner("mystery")]));
 }
 
 #[test]
-fn a_group_lends_tools_to_others_but_not_those_of_the_owner_alone() {
+fn a_group_grants_tools_to_non_owners_but_not_owner_only_ones() {
     let tools = ["exec", "forecast", "cron", "automations", "secrets"];
     let in_group = |group| resolve(&with_weather(PolicyScopes { group, ..PolicyScopes::default() }), &tools).allowed;
     assert_eq!(in_group(also("exec forecast cron automations secrets")), set("exec forecast"));
     assert_eq!(in_group(also("*")), set("exec forecast"));
     assert_eq!(in_group(allow("*")), BTreeSet::new());
-    assert_eq!(in_group(ToolPolicy { deny: words("exec"), ..also("*") }), set("forecast"));
+    assert_eq!(in_group(ToolPolicy { deny: strings("exec"), ..also("*") }), set("forecast"));
 
     // Only groups grant tools: a profile for all says nothing about the sender.
-    let wide = ToolPolicy { also_allow: words("*"), ..profile(ToolProfile::Coding) };
-    let scopes = PolicyScopes { global: wide.clone(), agent: wide, ..PolicyScopes::default() };
+    let granting_policy = ToolPolicy { also_allow: strings("*"), ..profile(ToolProfile::Coding) };
+    let scopes = PolicyScopes { global: granting_policy.clone(), agent: granting_policy, ..PolicyScopes::default() };
     assert_eq!(resolve(&scopes, &tools).allowed, BTreeSet::new());
 }
 
 #[test]
-fn h2_an_agent_grants_tools_to_others_but_not_those_of_the_owner_alone() {
-    let granting = |list: &str| PolicyScopes { non_owner_allow: words(list), ..PolicyScopes::default() };
+fn h2_an_agent_grants_tools_to_non_owners_but_not_owner_only_ones() {
+    let granting = |list: &str| PolicyScopes { non_owner_allow: strings(list), ..PolicyScopes::default() };
     let plain = allowed(&PolicyScopes::default());
     let granted = |list: &str| &allowed(&granting(list)) - &plain;
     assert_eq!(granted("read group:memory"), set("read memory_search memory_get"));
@@ -455,47 +451,48 @@ fn h2_an_agent_grants_tools_to_others_but_not_those_of_the_owner_alone() {
 }
 
 #[test]
-fn sub_agents_have_less_and_the_deepest_the_least() {
+fn sub_agents_have_fewer_tools_and_leaves_the_fewest() {
     let never = "gateway agents_list session_status cron sessions_send memory_search memory_get";
     let leaf = "sessions_list sessions_history sessions_spawn subagents";
-    let taken = |depth, most| taken(&PolicyScopes { subagent: Some(subagent(depth, most)), ..owner() });
+    let denied_at =
+        |depth, max_depth| denied_tools(&PolicyScopes { subagent: Some(subagent(depth, max_depth)), ..owner() });
     let deepest = &set(never) | &set(leaf);
-    assert_eq!(taken(1, 2), set(never));
-    assert_eq!(taken(2, 2), deepest);
-    assert_eq!(taken(3, 2), deepest);
-    assert_eq!(taken(1, 1), deepest);
-    assert_eq!(taken(1, 0), deepest);
+    assert_eq!(denied_at(1, 2), set(never));
+    assert_eq!(denied_at(2, 2), deepest);
+    assert_eq!(denied_at(3, 2), deepest);
+    assert_eq!(denied_at(1, 1), deepest);
+    assert_eq!(denied_at(1, 0), deepest);
 }
 
 #[test]
-fn a_list_for_sub_agents_opens_nothing_that_they_are_without() {
+fn a_subagent_list_cannot_allow_denied_tools() {
     let child = |policy| PolicyScopes { subagent: Some(SubagentPolicy { policy, ..subagent(1, 1) }), ..owner() };
     assert_eq!(allowed(&child(allow("read cron sessions_spawn"))), set("read"));
-    assert_eq!(allowed(&child(ToolPolicy { deny: words("read"), ..allow("read grep") })), set("grep"));
+    assert_eq!(allowed(&child(ToolPolicy { deny: strings("read"), ..allow("read grep") })), set("grep"));
     assert_eq!(allowed(&child(also("cron"))), allowed(&child(ToolPolicy::default())));
 }
 
 #[test]
-fn a_sub_agent_gets_no_more_than_the_one_who_started_it() {
+fn a_sub_agent_has_no_tool_that_its_spawner_lacks() {
     let child = SubagentPolicy { spawner: set("read bash automations"), ..subagent(1, 1) };
     let resolved = resolve(&PolicyScopes { subagent: Some(child), ..owner() }, &["read", "exec", "write"]);
-    let because = BTreeMap::from([("write".to_owned(), DenyRule::Spawner)]);
-    assert_eq!(resolved, ResolvedTools { allowed: set("read exec"), denied: because });
+    let denied = BTreeMap::from([("write".to_owned(), DenyRule::Spawner)]);
+    assert_eq!(resolved, ResolvedTools { allowed: set("read exec"), denied });
 }
 
 #[test]
-fn a_sandbox_has_its_own_lists_until_others_are_written() {
+fn a_sandbox_has_default_lists_unless_configured() {
     let sandboxed = |policy| PolicyScopes { sandbox: Some(policy), ..owner() };
-    let ours = "exec process read write edit apply_patch ls find grep image sessions_list sessions_history \
+    let defaults = "exec process read write edit apply_patch ls find grep image sessions_list sessions_history \
         sessions_send sessions_spawn session_status subagents";
-    assert_eq!(allowed(&sandboxed(ToolPolicy::default())), set(ours));
+    assert_eq!(allowed(&sandboxed(ToolPolicy::default())), set(defaults));
     assert_eq!(allowed(&sandboxed(allow("browser read"))), set("read"));
-    assert_eq!(allowed(&sandboxed(ToolPolicy { deny: words("exec"), ..allow("browser read") })), set("browser read"));
-    assert_eq!(allowed(&sandboxed(also("web_*"))), &set(ours) | &set("web_search web_fetch"));
+    assert_eq!(allowed(&sandboxed(ToolPolicy { deny: strings("exec"), ..allow("browser read") })), set("browser read"));
+    assert_eq!(allowed(&sandboxed(also("web_*"))), &set(defaults) | &set("web_search web_fetch"));
 }
 
 #[test]
-fn the_policy_of_a_model_goes_before_that_of_its_provider() {
+fn a_model_policy_overrides_its_provider_policy() {
     let names = ["OpenAI", "openai/gpt-5", "anthropic/claude", "router/anthropic/opus"];
     let policies: BTreeMap<_, _> = names.map(|name| (name.to_owned(), deny(name))).into();
     let found = |provider, model| by_model(&policies, provider, model).map(|policy| policy.deny.join(" "));
@@ -507,10 +504,10 @@ fn the_policy_of_a_model_goes_before_that_of_its_provider() {
 }
 
 #[test]
-fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
-    let both = ToolPolicy { also_allow: words("exec"), ..allow("read") };
-    let what = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
-    assert_eq!(both.check("agents.list[1].tools"), Some(problem("agents.list[1].tools.alsoAllow", what)));
+fn allow_and_also_allow_in_one_scope_are_a_problem() {
+    let both = ToolPolicy { also_allow: strings("exec"), ..allow("read") };
+    let text = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
+    assert_eq!(both.check("agents.list[1].tools"), Some(problem("agents.list[1].tools.alsoAllow", text)));
     assert_eq!(allow("read").check("tools"), None);
     assert_eq!(also("read").check("tools"), None);
     // If it is used regardless, both lists apply.
@@ -518,7 +515,7 @@ fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
 }
 
 #[test]
-fn every_rule_says_where_to_look() {
+fn every_rule_names_its_setting() {
     let rules = [
         DenyRule::OwnerOnly,
         DenyRule::NonOwner,
@@ -531,7 +528,7 @@ fn every_rule_says_where_to_look() {
         DenyRule::Leaf,
         DenyRule::Spawner,
     ];
-    let told = [
+    let expected = [
         "only the owner may use it",
         "only the owner may use it, unless agents.list[].tools.nonOwnerAllow names it",
         "agents.list[].tools.profile is minimal, which does not include it; add it to alsoAllow next to the profile",
@@ -543,7 +540,7 @@ fn every_rule_says_where_to_look() {
         "only sub-agents that can start others may use it; see agents.defaults.subagents.maxSpawnDepth",
         "the session that started this sub-agent may not use it",
     ];
-    assert_eq!(rules.map(|rule| rule.to_string()), told);
+    assert_eq!(rules.map(|rule| rule.to_string()), expected);
 }
 
 struct NamedTool(&'static str);
@@ -565,22 +562,22 @@ impl Tool for NamedTool {
 
 /// Case 107: the loop continues after that result as after that for any missing tool.
 #[test]
-fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
+fn a_denied_tool_is_neither_listed_nor_found() {
     let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
     let resolved = resolve(&globally(deny("group:runtime write")), &["exec", "read", "write"]);
-    let left = toolbox.only(|name| resolved.allowed.contains(name));
-    let told: Vec<_> = left.specs().iter().map(|spec| spec.name.clone()).collect();
-    let answer = |name| left.prepare(name, &json!({})).map(|(tool, _)| tool.spec().name);
-    assert_eq!(told, ["read"]);
-    assert_eq!(answer("read"), Ok("read".to_owned()));
-    assert_eq!(answer("exec"), Err(ToolResult::error("Tool exec not found")));
+    let filtered = toolbox.only(|name| resolved.allowed.contains(name));
+    let names: Vec<_> = filtered.specs().iter().map(|spec| spec.name.clone()).collect();
+    let prepared = |name| filtered.prepare(name, &json!({})).map(|(tool, _)| tool.spec().name);
+    assert_eq!(names, ["read"]);
+    assert_eq!(prepared("read"), Ok("read".to_owned()));
+    assert_eq!(prepared("exec"), Err(ToolResult::error("Tool exec not found")));
     assert_eq!(toolbox.specs().len(), 3);
 }
 
 #[test]
-fn what_is_told_of_a_selection_is_written_once() {
+fn the_specs_of_a_selection_are_shared() {
     let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
-    let names = |left: &Toolbox| left.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
+    let names = |selection: &Toolbox| selection.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
     let all = toolbox.only(|_| true);
     let (first, again) = (toolbox.only(|name| name != "exec"), toolbox.only(|name| name != "exec"));
     let other = toolbox.only(|name| name != "read");

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 const RESERVED: [&str; 6] = ["direct", "dm", "group", "channel", "thread", "topic"];
 
 /// Maximum length of a part. With an agent, an account, a peer and a thread, a key stays within its limit.
-const LONGEST: usize = 120;
+const MAX_PART_BYTES: usize = 120;
 
 /// Escapes an id as a part of a key. The first `forced` bytes are always escaped, which gives another spelling of the
 /// same id.
@@ -19,15 +19,15 @@ const LONGEST: usize = 120;
 /// An id that becomes too long is replaced by its digest, which is unique but cannot be decoded.
 pub(super) fn escape(id: &str, forced: usize) -> String {
     let mut part = String::with_capacity(id.len());
-    for (at, c) in id.char_indices() {
-        let is_free = at >= forced && !(at == 0 && RESERVED.contains(&id));
+    for (offset, c) in id.char_indices() {
+        let is_free = offset >= forced && !(offset == 0 && RESERVED.contains(&id));
         if is_free && is_plain(c) {
             part.push(c);
         } else {
             c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| part.push_str(&format!("%{byte:02x}")));
         }
     }
-    if part.len() > LONGEST {
+    if part.len() > MAX_PART_BYTES {
         let digest = Sha256::digest(id.as_bytes());
         // No escaped byte starts like this.
         part = "%x".to_owned();
@@ -41,12 +41,12 @@ pub(super) fn escape(id: &str, forced: usize) -> String {
 /// Channels and accounts contain no hyphen here, so the first hyphen ends them.
 pub fn folder_of(peer: &Identity) -> String {
     let part = |id: &str| escape(id, 0).replace('/', "%2f");
-    let word = |name: &str| part(name).replace('-', "%2d").replace('@', "%40");
+    let name_part = |name: &str| part(name).replace('-', "%2d").replace('@', "%40");
     let account = match peer.account() {
         DEFAULT_ACCOUNT => String::new(),
-        account => format!("@{}", word(account)),
+        account => format!("@{}", name_part(account)),
     };
-    format!("{}{account}-{}", word(peer.channel()), part(peer.id()))
+    format!("{}{account}-{}", name_part(peer.channel()), part(peer.id()))
 }
 
 /// True if a character is not escaped.
@@ -133,12 +133,12 @@ mod tests {
     fn h5_an_id_that_is_too_long_becomes_a_digest() {
         let (one, other) = (escape(&"A".repeat(41), 0), escape(&"A".repeat(42), 0));
         assert_eq!((one.len(), unescape(&one), one == other), (66, None, false));
-        assert_eq!(escape(&"a".repeat(LONGEST), 0), "a".repeat(LONGEST));
+        assert_eq!(escape(&"a".repeat(MAX_PART_BYTES), 0), "a".repeat(MAX_PART_BYTES));
     }
 
     proptest! {
         #[test]
-        fn h5_a_part_can_be_read_back(id in "\\PC{0,12}|[A-Za-z:% ]{0,12}", forced in 0_usize..4) {
+        fn h5_an_escaped_part_can_be_decoded(id in "\\PC{0,12}|[A-Za-z:% ]{0,12}", forced in 0_usize..4) {
             let part = escape(&id, forced);
             if !part.starts_with("%x") {
                 prop_assert_eq!(unescape(&part), Some(id));
@@ -146,12 +146,12 @@ mod tests {
         }
 
         #[test]
-        fn h5_a_part_survives_in_a_key(id in any::<String>(), forced in 0_usize..4) {
+        fn h5_an_escaped_part_is_valid_in_a_key(id in any::<String>(), forced in 0_usize..4) {
             let part = escape(&id, forced);
             prop_assert!(!part.contains(':') && !RESERVED.contains(&part.as_str()));
             prop_assert_eq!(&part.to_lowercase(), &part);
             prop_assert_eq!(part.trim(), &part);
-            prop_assert!(part.len() <= LONGEST);
+            prop_assert!(part.len() <= MAX_PART_BYTES);
         }
     }
 }

@@ -8,14 +8,14 @@ fn peer(kind: PeerKind, id: &str) -> ChannelPeer {
     ChannelPeer { kind, id: id.to_owned() }
 }
 
-fn at(channel: &str, account: &str) -> ChannelAccount {
+fn channel_account(channel: &str, account: &str) -> ChannelAccount {
     let issuer = if channel == "webhook" { IdIssuer::Peer } else { IdIssuer::Platform };
     ChannelAccount::new(channel, account, issuer, false)
 }
 
 fn origin(channel: &str, kind: PeerKind, id: &str) -> MessageOrigin {
     MessageOrigin {
-        at: at(channel, "default"),
+        at: channel_account(channel, "default"),
         peer: peer(kind, id),
         guild: None,
         team: None,
@@ -62,15 +62,15 @@ fn without_bindings_the_default_agent_answers() {
 }
 
 #[test]
-fn the_most_specific_binding_wins_wherever_it_stands() {
-    let room = || Some(peer(PeerKind::Channel, "C1"));
+fn the_most_specific_binding_wins_at_any_position() {
+    let parent = || Some(peer(PeerKind::Channel, "C1"));
     // From the least specific to the most, so that the order of the list never helps.
     let all = [
         (RouteRule::Channel, Binding { account: AccountFilter::Any, ..binding("channel", "slack") }),
         (RouteRule::Account, binding("account", "slack")),
         (RouteRule::Team, Binding { team: Some("T1".to_owned()), ..binding("team", "slack") }),
         (RouteRule::Guild, Binding { guild: Some("G1".to_owned()), ..binding("guild", "slack") }),
-        (RouteRule::ParentPeer, Binding { peer: room(), ..binding("parent", "slack") }),
+        (RouteRule::ParentPeer, Binding { peer: parent(), ..binding("parent", "slack") }),
         (RouteRule::Peer, Binding { peer: Some(peer(PeerKind::Channel, "t9")), ..binding("peer", "slack") }),
     ];
     let origin = MessageOrigin {
@@ -95,29 +95,29 @@ fn among_equals_the_first_binding_wins() {
 }
 
 #[test]
-fn everything_that_a_binding_names_must_fit() {
-    let bound = Binding {
+fn all_fields_of_a_binding_must_match() {
+    let full_binding = Binding {
         account: AccountFilter::Only("Work".to_owned()),
         peer: Some(peer(PeerKind::Channel, "C1")),
         guild: Some("G1".to_owned()),
         ..binding("ops", "discord")
     };
-    let fitting = MessageOrigin {
-        at: at("discord", "work"),
+    let matching = MessageOrigin {
+        at: channel_account("discord", "work"),
         guild: Some("G1".to_owned()),
         ..origin("discord", PeerKind::Channel, "C1")
     };
-    let routes = routes(vec![bound]);
+    let routes = routes(vec![full_binding]);
     let matched = |origin: &MessageOrigin| route(&routes, origin).unwrap().matched;
-    assert_eq!(matched(&fitting), RouteRule::Peer);
+    assert_eq!(matched(&matching), RouteRule::Peer);
     for other in [
-        MessageOrigin { at: at("slack", "work"), ..fitting.clone() },
-        MessageOrigin { at: at("discord", "default"), ..fitting.clone() },
-        MessageOrigin { at: at("discord", "home"), ..fitting.clone() },
-        MessageOrigin { guild: None, ..fitting.clone() },
-        MessageOrigin { guild: Some("G2".to_owned()), ..fitting.clone() },
-        MessageOrigin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
-        MessageOrigin { peer: peer(PeerKind::Group, "C1"), ..fitting },
+        MessageOrigin { at: channel_account("slack", "work"), ..matching.clone() },
+        MessageOrigin { at: channel_account("discord", "default"), ..matching.clone() },
+        MessageOrigin { at: channel_account("discord", "home"), ..matching.clone() },
+        MessageOrigin { guild: None, ..matching.clone() },
+        MessageOrigin { guild: Some("G2".to_owned()), ..matching.clone() },
+        MessageOrigin { peer: peer(PeerKind::Channel, "C2"), ..matching.clone() },
+        MessageOrigin { peer: peer(PeerKind::Group, "C1"), ..matching },
     ] {
         assert_eq!(matched(&other), RouteRule::Default, "{other:?}");
     }
@@ -151,19 +151,23 @@ fn a_topic_can_have_an_agent_of_its_own() {
 }
 
 #[test]
-fn a_thread_with_one_person_is_not_taken_for_another_person() {
-    let bound = Binding { peer: Some(peer(PeerKind::Direct, "42")), ..binding("private", "telegram") };
+fn a_thread_id_in_a_direct_chat_does_not_match_a_peer_binding() {
+    let direct_binding = Binding { peer: Some(peer(PeerKind::Direct, "42")), ..binding("private", "telegram") };
     let thread = Some(ThreadId::Thread("42".to_owned()));
     let routed =
-        route(&routes(vec![bound]), &MessageOrigin { thread, ..origin("telegram", PeerKind::Direct, "7") }).unwrap();
+        route(&routes(vec![direct_binding]), &MessageOrigin { thread, ..origin("telegram", PeerKind::Direct, "7") })
+            .unwrap();
     assert_eq!((routed.agent, routed.matched), (AgentId::main(), RouteRule::Default));
 }
 
 #[test]
-fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
-    let kept = |dm_scope: DmScope, is_owner: bool| {
-        let origin =
-            MessageOrigin { at: at("telegram", "Work"), is_owner, ..origin("telegram", PeerKind::Direct, "alice") };
+fn the_dm_scope_selects_the_session_of_a_direct_chat() {
+    let key_for = |dm_scope: DmScope, is_owner: bool| {
+        let origin = MessageOrigin {
+            at: channel_account("telegram", "Work"),
+            is_owner,
+            ..origin("telegram", PeerKind::Direct, "alice")
+        };
         key(&RoutingTable { dm_scope, ..routes(Vec::new()) }, &origin)
     };
     for (scope, owner, other) in [
@@ -177,33 +181,37 @@ fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
             "agent:main:telegram:work:direct:alice",
         ),
     ] {
-        assert_eq!((kept(scope, true).as_str(), kept(scope, false).as_str()), (owner, other), "{scope:?}");
+        assert_eq!((key_for(scope, true).as_str(), key_for(scope, false).as_str()), (owner, other), "{scope:?}");
     }
 }
 
 #[test]
-fn the_ids_of_one_person_lead_to_one_conversation() {
+fn linked_ids_share_one_session() {
     let links = ["telegram:111", "alice-at-irc", "webhook/door:a"].map(SenderPattern::parse).to_vec();
     let links = BTreeMap::from([("Alice".to_owned(), links)]);
     let routes = |dm_scope| RoutingTable { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
-    let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
-    assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
-    assert_eq!(kept(DmScope::PerPeer, "irc", "alice-at-irc"), "agent:main:direct:alice");
+    let key_for = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
+    assert_eq!(key_for(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
+    assert_eq!(key_for(DmScope::PerPeer, "irc", "alice-at-irc"), "agent:main:direct:alice");
     // The same id on another platform is another person.
-    assert_eq!(kept(DmScope::PerPeer, "signal", "111"), "agent:main:direct:111");
-    assert_eq!(kept(DmScope::OwnerInMain, "telegram", "111"), "agent:main:telegram:direct:alice");
-    assert_eq!(kept(DmScope::Main, "telegram", "111"), "agent:main:main");
+    assert_eq!(key_for(DmScope::PerPeer, "signal", "111"), "agent:main:direct:111");
+    assert_eq!(key_for(DmScope::OwnerInMain, "telegram", "111"), "agent:main:telegram:direct:alice");
+    assert_eq!(key_for(DmScope::Main, "telegram", "111"), "agent:main:main");
     // A group is not a person.
     let group = origin("telegram", PeerKind::Group, "111");
     assert_eq!(key(&routes(DmScope::PerPeer), &group), "agent:main:telegram:group:111");
 }
 
 #[test]
-fn c1_a_sender_whose_id_looks_like_a_link_or_a_peer_is_neither() {
+fn c1_an_id_that_looks_like_a_link_or_a_peer_matches_neither() {
     let links = BTreeMap::from([("alice".to_owned(), ["telegram:111", "7"].map(SenderPattern::parse).to_vec())]);
-    let bound = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
-    let room = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
-    let routes = RoutingTable { dm_scope: DmScope::PerPeer, identity_links: links, ..routes(vec![bound, room]) };
+    let direct_binding = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
+    let group_binding = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
+    let routes = RoutingTable {
+        dm_scope: DmScope::PerPeer,
+        identity_links: links,
+        ..routes(vec![direct_binding, group_binding])
+    };
     for id in ["telegram:111", "7"] {
         let key = key(&routes, &origin("webhook", PeerKind::Direct, id));
         assert_ne!(key, "agent:main:direct:alice", "{id}");
@@ -229,40 +237,43 @@ fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
         assert_eq!((routed.key.as_str(), routed.old_key), (expected, None));
         assert_eq!(routed.is_contestable, channel == "webhook");
     }
-    let old = |channel, account, id| {
-        let origin = MessageOrigin { at: at(channel, account), ..origin(channel, PeerKind::Direct, id) };
+    let old_key_of = |channel, account, id| {
+        let origin = MessageOrigin { at: channel_account(channel, account), ..origin(channel, PeerKind::Direct, id) };
         route(&routes, &origin).unwrap().old_key.map(|key| key.to_string())
     };
-    assert_eq!(old("telegram", "work", "7").as_deref(), Some("agent:main:telegram:direct:7"));
-    assert_eq!(old("webhook", "default", " Ann").as_deref(), Some("agent:main:webhook:direct:ann"));
-    assert_eq!(old("webhook", "default", "ann:thread:1"), None, "a thread of ann, or somebody of this name");
+    assert_eq!(old_key_of("telegram", "work", "7").as_deref(), Some("agent:main:telegram:direct:7"));
+    assert_eq!(old_key_of("webhook", "default", " Ann").as_deref(), Some("agent:main:webhook:direct:ann"));
+    assert_eq!(old_key_of("webhook", "default", "ann:thread:1"), None, "a thread of ann, or somebody of this name");
 }
 
 #[test]
-fn h5_the_name_of_a_linked_person_is_not_taken_by_an_id() {
+fn h5_an_id_does_not_collide_with_the_name_of_a_linked_person() {
     let links = BTreeMap::from([("ann".to_owned(), vec![SenderPattern::parse("webhook:x")])]);
     let routes = RoutingTable { identity_links: links, ..routes(Vec::new()) };
-    let kept = |id| key(&routes, &origin("webhook", PeerKind::Direct, id));
-    assert_eq!([kept("x"), kept("ann")], ["agent:main:webhook:direct:ann", "agent:main:webhook:direct:%61nn"]);
+    let key_for = |id| key(&routes, &origin("webhook", PeerKind::Direct, id));
+    assert_eq!([key_for("x"), key_for("ann")], ["agent:main:webhook:direct:ann", "agent:main:webhook:direct:%61nn"]);
 }
 
 #[test]
-fn names_that_cannot_be_in_a_key_are_refused() {
-    let refused = |origin: MessageOrigin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
-    let good = || origin("telegram", PeerKind::Direct, "1");
-    assert_eq!(refused(MessageOrigin { at: at(" ", ""), ..good() }), "channel must not be empty");
-    assert_eq!(refused(MessageOrigin { at: at("a:b", ""), ..good() }), "channel must not contain ':'");
-    assert_eq!(refused(MessageOrigin { at: at("a", "a:b"), ..good() }), "account id must not contain ':'");
-    assert_eq!(refused(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
+fn names_that_are_invalid_in_a_key_are_rejected() {
+    let error_of = |origin: MessageOrigin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
+    let valid = || origin("telegram", PeerKind::Direct, "1");
+    assert_eq!(error_of(MessageOrigin { at: channel_account(" ", ""), ..valid() }), "channel must not be empty");
+    assert_eq!(error_of(MessageOrigin { at: channel_account("a:b", ""), ..valid() }), "channel must not contain ':'");
     assert_eq!(
-        refused(MessageOrigin { thread: Some(ThreadId::Thread(String::new())), ..good() }),
+        error_of(MessageOrigin { at: channel_account("a", "a:b"), ..valid() }),
+        "account id must not contain ':'"
+    );
+    assert_eq!(error_of(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
+    assert_eq!(
+        error_of(MessageOrigin { thread: Some(ThreadId::Thread(String::new())), ..valid() }),
         "thread id must not be empty"
     );
-    assert_eq!(refused(origin(&"a".repeat(600), PeerKind::Group, "1")), "session key is longer than 512 bytes");
+    assert_eq!(error_of(origin(&"a".repeat(600), PeerKind::Group, "1")), "session key is longer than 512 bytes");
 }
 
 #[test]
-fn kinds_and_scopes_are_read_as_configs_say_them() {
+fn peer_kinds_and_dm_scopes_are_parsed() {
     let kinds = ["dm", "Direct", "group", "channel", "room"].map(PeerKind::parse);
     let (direct, group, channel) = (Some(PeerKind::Direct), Some(PeerKind::Group), Some(PeerKind::Channel));
     assert_eq!(kinds, [direct, direct, group, channel, None]);
@@ -306,7 +317,7 @@ prop_compose! {
         ]),
         is_owner: bool,
     ) -> MessageOrigin {
-        MessageOrigin { at: at(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
+        MessageOrigin { at: channel_account(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
     }
 }
 
@@ -321,7 +332,7 @@ prop_compose! {
             if is_topic { ThreadId::Topic(id) } else { ThreadId::Thread(id) }
         })),
     ) -> MessageOrigin {
-        MessageOrigin { at: at(channel, account), thread, ..origin(channel, kind, &id) }
+        MessageOrigin { at: channel_account(channel, account), thread, ..origin(channel, kind, &id) }
     }
 }
 
@@ -343,7 +354,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn a_key_is_canonical_and_its_agents_own(routes in any_routes(), origin in any_origin()) {
+    fn a_key_is_canonical_and_belongs_to_its_agent(routes in any_routes(), origin in any_origin()) {
         let routed = route(&routes, &origin).unwrap();
         prop_assert_eq!(routed.key.agent(), Some(&routed.agent));
         prop_assert_eq!(routed.key.as_str().to_lowercase(), routed.key.as_str());
@@ -354,23 +365,23 @@ proptest! {
     #[test]
     fn the_case_of_a_channel_or_an_account_changes_nothing(routes in any_routes(), origin in any_origin()) {
         let other = MessageOrigin {
-            at: at(&format!(" {} ", origin.at.channel()), &origin.at.account().to_uppercase()),
+            at: channel_account(&format!(" {} ", origin.at.channel()), &origin.at.account().to_uppercase()),
             ..origin.clone()
         };
         prop_assert_eq!(route(&routes, &origin), route(&routes, &other));
     }
 
     #[test]
-    fn nobody_but_the_owner_is_in_main_unless_somebody_chose_that(routes in any_routes(), origin in any_origin()) {
+    fn only_the_owner_uses_the_main_session_by_default(routes in any_routes(), origin in any_origin()) {
         let key = route(&routes, &origin).unwrap().key;
         let is_main = key.rest().split(':').next() == Some("main");
         let is_direct = origin.peer.kind == PeerKind::Direct;
-        let may_be = match routes.dm_scope {
+        let expected = match routes.dm_scope {
             DmScope::Main => is_direct,
             DmScope::OwnerInMain => is_direct && origin.is_owner,
             DmScope::PerPeer | DmScope::PerChannelPeer | DmScope::PerAccountChannelPeer => false,
         };
-        prop_assert_eq!(is_main, may_be);
+        prop_assert_eq!(is_main, expected);
     }
 
     /// A key consists of a channel, an account, a peer and a thread, and of nothing else: equal keys mean equal
@@ -385,13 +396,13 @@ proptest! {
         prop_assume!(!is_linked(&a) || !is_linked(&b));
         let key = |origin: &MessageOrigin, forced| route_spelled(&routes, origin, forced).unwrap().key;
         // With `per-peer`, ids of platforms are intentionally not distinguished by platform or account.
-        let place = |origin: &MessageOrigin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
+        let location = |origin: &MessageOrigin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
             (DmScope::PerPeer, PeerKind::Direct, IdIssuer::Platform) => None,
             _ => Some((origin.at.channel().to_owned(), origin.at.account().to_owned())),
         };
-        let named = |origin: &MessageOrigin| (place(origin), origin.peer.clone(), origin.thread.clone());
-        prop_assert_eq!(key(&a, spelling.0) == key(&b, spelling.0), named(&a) == named(&b));
-        prop_assert!(key(&a, spelling.0) != key(&b, spelling.1) || named(&a) == named(&b));
+        let identity = |origin: &MessageOrigin| (location(origin), origin.peer.clone(), origin.thread.clone());
+        prop_assert_eq!(key(&a, spelling.0) == key(&b, spelling.0), identity(&a) == identity(&b));
+        prop_assert!(key(&a, spelling.0) != key(&b, spelling.1) || identity(&a) == identity(&b));
     }
 
     #[test]
@@ -405,7 +416,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_can_hurt(channel in "\\PC{0,30}", id in any::<String>(), thread in any::<String>(), is_owner: bool) {
+    fn any_text_can_be_routed(channel in "\\PC{0,30}", id in any::<String>(), thread in any::<String>(), is_owner: bool) {
         let thread = Some(ThreadId::Thread(thread));
         let origin = MessageOrigin { thread, is_owner, ..origin(&channel, PeerKind::Direct, &id) };
         if let Ok(routed) = route(&routes(Vec::new()), &origin) {

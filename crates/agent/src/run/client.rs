@@ -35,18 +35,18 @@ impl Tool for ClientTool {
 }
 
 /// Adds the client tools to an agent's tools. On a name clash, the client's tool is called.
-pub(super) fn with_client_tools(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
-    own.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
+pub(super) fn with_client_tools(agent_tools: Toolbox, client: &[ToolSpec]) -> Toolbox {
+    agent_tools.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
 }
 
 /// Returns the calls of a message that the client executes.
-pub(super) fn client_calls(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
-    said.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
+pub(super) fn client_calls(client: &[ToolSpec], answer: &Assistant) -> Vec<ToolCall> {
+    answer.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
 }
 
 /// Adds the client tools to the tool specs for the model, also if those are a reduced set.
 pub(super) fn with_client_specs(tools: Arc<[ToolSpec]>, client: &[ToolSpec]) -> Arc<[ToolSpec]> {
-    let is_told = |spec: &ToolSpec| tools.iter().any(|told| told.name == spec.name);
-    let missing: Vec<_> = client.iter().filter(|spec| !is_told(spec)).cloned().collect();
+    let is_known = |spec: &ToolSpec| tools.iter().any(|known| known.name == spec.name);
+    let missing: Vec<_> = client.iter().filter(|spec| !is_known(spec)).cloned().collect();
     if missing.is_empty() { tools } else { tools.iter().cloned().chain(missing).collect() }
 }

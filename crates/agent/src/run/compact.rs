@@ -29,9 +29,9 @@ pub(crate) enum RunTask {
     /// A command of a plugin.
     PluginCommand {
         /// Name of the command.
-        word: String,
+        name: String,
         /// Its arguments.
-        words: String,
+        arguments: String,
     },
     /// A memory flush before a compaction. Only the gateway asks for it.
     MemoryFlush,
@@ -108,8 +108,8 @@ impl RunScope {
         let spec = model.spec();
         let overhead = overhead(&self.request(spec));
         match self.compact(spec, overhead, (self.escalation, None), self.next()).await? {
-            Ok(short) => {
-                self.escalation = short.ladder;
+            Ok(outcome) => {
+                self.escalation = outcome.ladder;
                 Ok(Ok(()))
             }
             Err(CompactionError::Stopped) => Err(RunError::Stopped),
@@ -132,7 +132,7 @@ impl RunScope {
         self.emit(RunEvent::Compacting);
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
-        let work = CompactionTask {
+        let task = CompactionTask {
             history: &self.history,
             tokens: self.tokens(spec, overhead),
             settings,
@@ -144,119 +144,119 @@ impl RunScope {
             cancel: self.cancel.clone(),
             budget: self.budget.clone(),
         };
-        let came = compact_session::compact_history(work).await;
+        let result = compact_session::compact_history(task).await;
         self.compacting.set(false);
         // The token usage of a discarded summary was paid for, too.
-        if let Ok(short) = &came {
-            self.side_usage += &short.usage;
+        if let Ok(outcome) = &result {
+            self.side_usage += &outcome.usage;
         }
-        let came = came.and_then(|short| {
-            match short.truncated().filter(|_| self.is_strict && next == AfterCompaction::FirstAnswer) {
+        let result = result.and_then(|outcome| {
+            match outcome.truncated().filter(|_| self.is_strict && next == AfterCompaction::FirstAnswer) {
                 Some(input) => Err(CompactionError::TooLong(input)),
-                None => Ok(short),
+                None => Ok(outcome),
             }
         });
-        let short = match came {
-            Ok(short) => short,
+        let outcome = match result {
+            Ok(outcome) => outcome,
             Err(why) => {
                 self.emit(RunEvent::NotCompacted { why: why.to_string() });
                 return Ok(Err(why));
             }
         };
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-        let (told, kind) = short.apply(&self.history, &id, self.tape.run());
-        let had = std::mem::replace(&mut self.history, told).len();
+        let (history, kind) = outcome.apply(&self.history, &id, self.tape.run());
+        let previous_len = std::mem::replace(&mut self.history, history).len();
         self.add_context();
         let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
         let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
-        let line = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
-        let ((before, after), way) = (short.tokens, short.strategy());
+        let record = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
+        let ((before, after), way) = (outcome.tokens, outcome.strategy());
         if ladder.is_recovery() {
             self.overflow_compactions.push(id.clone());
         }
-        self.after_compaction(had, after);
+        self.after_compaction(previous_len, after);
         let goes_on = next != AfterCompaction::Nothing;
-        let input = short.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
-        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on, input }, vec![line]);
-        Ok(Ok(short))
+        let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
+        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on, input }, vec![record]);
+        Ok(Ok(outcome))
     }
 
     /// Undoes the compactions made after a context overflow if the provider still reports an overflow: nothing was
     /// gained, and the context must not be lost for it.
     pub(super) fn undo_compactions(&mut self) {
-        for made in std::mem::take(&mut self.overflow_compactions) {
-            self.undone_compactions.push(made.clone());
+        for compaction in std::mem::take(&mut self.overflow_compactions) {
+            self.undone_compactions.push(compaction.clone());
             let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-            let kind = Kind::compaction_undone(&made);
+            let kind = Kind::compaction_undone(&compaction);
             let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
             let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
-            let line = Rec::Entry { run, key, session: self.session.clone(), entry };
-            self.hub.writer.send(vec![line], AfterCommit::publish(&self.tape, 0));
+            let record = Rec::Entry { run, key, session: self.session.clone(), entry };
+            self.hub.writer.send(vec![record], AfterCommit::publish(&self.tape, 0));
         }
     }
 
     /// Returns the models for the summary: the configured compaction model, if available, then the run's own model.
     fn summary_models(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
-        let own = self.failover.candidate().model.clone();
-        let is_own = |model: &Arc<dyn Model>| {
-            (&model.spec().provider, &model.spec().model) == (&own.spec().provider, &own.spec().model)
+        let run_model = self.failover.candidate().model.clone();
+        let is_run_model = |model: &Arc<dyn Model>| {
+            (&model.spec().provider, &model.spec().model) == (&run_model.spec().provider, &run_model.spec().model)
         };
-        let set = match settings.model.as_deref().map(|name| (self.profile.resolve_model)(name)) {
-            Some(Ok(roster)) => Some(roster.first().clone()).filter(|model| !is_own(model)),
+        let configured = match settings.model.as_deref().map(|name| (self.profile.resolve_model)(name)) {
+            Some(Ok(candidates)) => Some(candidates.first().clone()).filter(|model| !is_run_model(model)),
             Some(Err(why)) => {
                 tracing::warn!(%why, "compaction model unavailable; falling back to the run's model");
                 None
             }
             None => None,
         };
-        set.into_iter().chain([own]).collect()
+        configured.into_iter().chain([run_model]).collect()
     }
 }
 
 /// Executes a request that is not for an answer. Returns the text for the user.
-pub(super) async fn run_task(scope: &mut RunScope, wish: RunTask) -> Result<FinalRecords, RunError> {
-    if let RunTask::PluginCommand { word, words } = wish {
-        return scope.run_plugin_command(&word, words).await;
+pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<FinalRecords, RunError> {
+    if let RunTask::PluginCommand { name, arguments } = task {
+        return scope.run_plugin_command(&name, arguments).await;
     }
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
     // If there is nothing to summarize, no memory flush is made.
     let window = (spec.context_window, overhead);
-    let is_idle = matches!(wish, RunTask::Compact { .. })
+    let is_idle = matches!(task, RunTask::Compact { .. })
         && compact_session::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
     if !is_idle {
         flush(scope).await?;
     }
-    let (focus, is_quiet) = match wish {
+    let (focus, is_quiet) = match task {
         RunTask::PluginCommand { .. } => return Ok(FinalRecords::default()),
         RunTask::MemoryFlush => return Ok(FinalRecords::default()),
         RunTask::Compact { focus, is_quiet } => (focus, is_quiet),
     };
     // After a restart, the compaction may be in the transcript although the run has not ended.
-    let came = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
-        Some(made) => {
-            let tokens = (made.tokens_before.unwrap_or(0), made.tokens_after.unwrap_or(0));
+    let result = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
+        Some(compaction) => {
+            let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
             scope.emit(RunEvent::Compacting);
-            scope.emit(compact_session::compacted_event(made, AfterCompaction::Nothing));
+            scope.emit(compact_session::compacted_event(compaction, AfterCompaction::Nothing));
             Ok(tokens)
         }
         None => {
-            let came = scope.compact(spec, overhead, (Ladder::default(), focus), AfterCompaction::Nothing).await?;
-            came.map(|short| short.tokens)
+            let result = scope.compact(spec, overhead, (Ladder::default(), focus), AfterCompaction::Nothing).await?;
+            result.map(|outcome| outcome.tokens)
         }
     };
-    let words = match came {
+    let text = match result {
         Ok((before, after)) => format!("Compacted: about {before} tokens before, {after} now."),
         Err(CompactionError::Stopped) => return Err(RunError::Stopped),
         Err(CompactionError::Nothing(why)) => format!("Nothing was done: {why}."),
         Err(why @ (CompactionError::GaveUp(_) | CompactionError::TooLong(_))) => format!("Compaction failed: {why}."),
     };
-    let words = (!is_quiet).then_some(words);
-    if let Some(words) = &words {
-        scope.tape.text(scope.hub.ambient.now_ms(), scope.assistant_count, words);
+    let text = (!is_quiet).then_some(text);
+    if let Some(text) = &text {
+        scope.tape.text(scope.hub.ambient.now_ms(), scope.assistant_count, text);
     }
-    Ok(FinalRecords { reply: words, ..FinalRecords::default() })
+    Ok(FinalRecords { reply: text, ..FinalRecords::default() })
 }
 
 /// Returns the tokens of a request besides the messages: system prompt and tools.

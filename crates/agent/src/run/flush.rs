@@ -48,19 +48,24 @@ impl RunScope {
         let window = self.failover.candidate().model.spec().context_window;
         let is_due = self.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
         // Outside the workspace, notes would be written into a user's project.
-        let is_home = self.profile.prompt.workspace.as_deref() == Some(&*self.profile.workdir);
+        let is_in_workspace = self.profile.prompt.workspace.as_deref() == Some(&*self.profile.workdir);
         // Notes in a sandbox workspace would not be part of the agent's memory.
-        let is_home =
-            is_home && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
+        let is_in_workspace = is_in_workspace
+            && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
         let names = self.toolbox.names();
         let can_write = self.client_tools.is_empty() && WRITE_TOOLS.iter().any(|name| names.contains(*name));
-        is_due && !self.is_flushed && self.class == RunClass::Main && is_home && can_write && self.model_error.is_none()
+        is_due
+            && !self.is_flushed
+            && self.class == RunClass::Main
+            && is_in_workspace
+            && can_write
+            && self.model_error.is_none()
     }
 
     /// Returns the time limit: half of the run's remaining time, because the next steps need time, too.
     fn flush_time_limit(&self) -> Duration {
-        let left = self.deadline.map(|deadline| deadline.saturating_sub(self.hub.ambient.now_ms()) / 2);
-        left.map_or(MAX_DURATION, |left| MAX_DURATION.min(Duration::from_millis(left)))
+        let remaining_ms = self.deadline.map(|deadline| deadline.saturating_sub(self.hub.ambient.now_ms()) / 2);
+        remaining_ms.map_or(MAX_DURATION, |remaining_ms| MAX_DURATION.min(Duration::from_millis(remaining_ms)))
     }
 }
 
@@ -73,15 +78,15 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
     }
     scope.barrier().await?;
     let (cancel, hurry, time) = (scope.cancel.clone(), scope.hurry.clone(), scope.flush_time_limit());
-    let stored = tokio::select! {
+    let result = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
         () = hurry.cancelled() => Err("a message arrived".to_owned()),
-        stored = timeout(time, flush_rounds(scope, &*model)) => {
-            stored.unwrap_or_else(|_| Err(format!("timed out after {time:?}")))
+        result = timeout(time, flush_rounds(scope, &*model)) => {
+            result.unwrap_or_else(|_| Err(format!("timed out after {time:?}")))
         }
     };
-    match stored {
+    match result {
         Ok(()) => scope.stats.set_flushed(scope.hub.ambient.now_ms()),
         Err(why) => tracing::warn!(key = %scope.tape.key(), why, "memory flush before a compaction failed"),
     }
@@ -98,19 +103,19 @@ async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), Str
     view.push(Arc::new(Message::User(User::text(prompt, scope.hub.ambient.now_ms()))));
     for _ in 0..MAX_ROUNDS {
         let mut request = scope.request_of(spec, &view);
-        if let Some(more) = &settings.system_prompt {
-            request.system = format!("{}\n\n{}", request.system, complete_prompt(more)).into();
+        if let Some(addition) = &settings.system_prompt {
+            request.system = format!("{}\n\n{}", request.system, complete_prompt(addition)).into();
         }
         let overhead = compact::overhead(&request);
-        let said = MeasuredHistory { messages: &view, estimates: &[], ..scope.history.measured() };
-        if let Some(error) = budget::overflow(spec, overhead, said) {
+        let measured = MeasuredHistory { messages: &view, estimates: &[], ..scope.history.measured() };
+        if let Some(error) = budget::overflow(spec, overhead, measured) {
             return Err(error.message);
         }
-        let hold = scope.budget.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
+        let reservation = scope.budget.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
         let (content, usage) = collect_answer(model.stream(request)).await?;
-        hold.settle(&usage);
+        reservation.settle(&usage);
         scope.side_usage += &usage;
-        let said = Assistant {
+        let answer = Assistant {
             content,
             api: spec.api.clone(),
             provider: spec.provider.clone(),
@@ -120,11 +125,11 @@ async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), Str
             timestamp: scope.hub.ambient.now_ms(),
             ..Assistant::default()
         };
-        let calls: Vec<_> = said.tool_calls().cloned().collect();
+        let calls: Vec<_> = answer.tool_calls().cloned().collect();
         if calls.is_empty() {
             return Ok(());
         }
-        view.push(Arc::new(Message::Assistant(said)));
+        view.push(Arc::new(Message::Assistant(answer)));
         for call in &calls {
             let result = tools::hidden_call(scope, &toolbox, call).await.map_err(|error| error.to_string())?;
             view.push(Arc::new(Message::ToolResult(result)));
@@ -134,8 +139,8 @@ async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), Str
 }
 
 /// Completes a configured prompt with how the turn ends.
-fn complete_prompt(words: &str) -> String {
-    if words.contains(silent::TOKEN) { words.to_owned() } else { format!("{words}\n\n{NO_REPLY_HINT}") }
+fn complete_prompt(prompt: &str) -> String {
+    if prompt.contains(silent::TOKEN) { prompt.to_owned() } else { format!("{prompt}\n\n{NO_REPLY_HINT}") }
 }
 
 /// Collects one answer without emitting events.
@@ -146,7 +151,7 @@ async fn collect_answer(mut stream: BoxStream<'static, ModelEvent>) -> Result<(V
             ModelEvent::Text(delta) => answer.text(&delta),
             ModelEvent::Thinking(delta) => answer.thinking(&delta),
             ModelEvent::Call(delta) => answer.call(delta),
-            ModelEvent::Signature(seal) => answer.sign(seal),
+            ModelEvent::Signature(signature) => answer.sign(signature),
             ModelEvent::Heartbeat => {}
             ModelEvent::Done(done) if done.stop == StopReason::Error => {
                 return Err("the model ended its answer with an error".to_owned());
@@ -167,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_config_say_how_the_turn_ends() {
+    fn a_configured_prompt_is_completed_with_how_the_turn_ends() {
         assert_eq!(complete_prompt("Write it down."), format!("Write it down.\n\n{NO_REPLY_HINT}"));
         assert_eq!(complete_prompt("Write, or say NO_REPLY."), "Write, or say NO_REPLY.");
         assert_eq!(complete_prompt(FLUSH_PROMPT), FLUSH_PROMPT);

@@ -51,9 +51,9 @@ impl RunGuard {
     pub(crate) fn called(&mut self, name: &str, arguments: &Value, result: &ToolResult) {
         self.calls += 1;
         self.errors = if result.is_error { self.errors + 1 } else { 0 };
-        let print = fingerprint(name, arguments, result);
-        let times = self.last.filter(|(last, _)| *last == print).map_or(0, |(_, times)| times);
-        self.last = Some((print, times + 1));
+        let digest = fingerprint(name, arguments, result);
+        let times = self.last.filter(|(last, _)| *last == digest).map_or(0, |(_, times)| times);
+        self.last = Some((digest, times + 1));
     }
 
     /// Returns why the model is not asked again; `None` while no limit is reached.
@@ -61,7 +61,7 @@ impl RunGuard {
         let RunBounds { turns, calls, repeats, errors, cost } = *bounds;
         let repeated = self.last.map_or(0, |(_, times)| times);
         // Reports the actual count, not the limit: one answer may contain many calls.
-        let (what, key) = if self.turns >= turns {
+        let (reason, key) = if self.turns >= turns {
             (format!("{} model requests were made", self.turns), "turns")
         } else if self.calls >= calls {
             (format!("{} tool calls were made", self.calls), "toolCalls")
@@ -69,13 +69,13 @@ impl RunGuard {
             (format!("the same call with the same result was made {repeated} times in a row"), "repeats")
         } else if self.errors >= errors {
             (format!("{} calls in a row failed", self.errors), "errors")
-        } else if cost.is_some_and(|most| self.cost >= most) {
+        } else if cost.is_some_and(|limit| self.cost >= limit) {
             (format!("it cost {:.2} dollars", self.cost), "costUsd")
         } else {
             return None;
         };
         Some(format!(
-            "the run was ended because {what}; say \"go on\" to continue, or set agents.defaults.runLimits.{key}"
+            "the run was ended because {reason}; say \"go on\" to continue, or set agents.defaults.runLimits.{key}"
         ))
     }
 }
@@ -108,47 +108,47 @@ mod tests {
         .unwrap()
     }
 
-    fn why(guard: &RunGuard, bounds: RunBounds) -> Option<String> {
+    fn limit_reason(guard: &RunGuard, bounds: RunBounds) -> Option<String> {
         guard.reached_limit(&bounds).map(|text| text.split(';').next().unwrap_or_default().to_owned())
     }
 
     #[test]
-    fn each_bound_has_its_reason() {
+    fn each_limit_has_its_own_reason() {
         let bounds = RunBounds { turns: 3, calls: 4, repeats: 2, errors: 3, cost: Some(0.5) };
         let mut guard = RunGuard::default();
-        assert_eq!(why(&guard, bounds), None);
+        assert_eq!(limit_reason(&guard, bounds), None);
         guard.answered(0.6);
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because it cost 0.60 dollars");
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), "the run was ended because it cost 0.60 dollars");
         guard.called("read", &json!({"path": "a"}), &result("x", true));
         guard.called("read", &json!({"path": "a"}), &result("x", true));
         let text = "the run was ended because the same call with the same result was made 2 times in a row";
-        assert_eq!(why(&guard, bounds).unwrap(), text);
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), text);
         guard.called("read", &json!({"path": "b"}), &result("x", true));
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 calls in a row failed");
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), "the run was ended because 3 calls in a row failed");
         guard.called("read", &json!({"path": "c"}), &result("x", false));
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 4 tool calls were made");
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), "the run was ended because 4 tool calls were made");
         guard.answered(0.0);
         guard.answered(0.0);
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 model requests were made");
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), "the run was ended because 3 model requests were made");
     }
 
     #[test]
-    fn it_is_told_what_happened_and_not_what_was_allowed() {
+    fn the_reason_contains_the_actual_count_not_the_limit() {
         let bounds = RunBounds { calls: 2, repeats: 9, ..RunBounds::default() };
         let mut guard = RunGuard::default();
         (0..3).for_each(|_| guard.called("read", &json!({"path": "a"}), &result("x", false)));
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 tool calls were made");
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), "the run was ended because 3 tool calls were made");
         let bounds = RunBounds { repeats: 2, ..RunBounds::default() };
         let text = "the run was ended because the same call with the same result was made 3 times in a row";
-        assert_eq!(why(&guard, bounds).unwrap(), text);
+        assert_eq!(limit_reason(&guard, bounds).unwrap(), text);
     }
 
     #[test]
-    fn another_call_another_result_or_a_success_begins_anew() {
+    fn another_call_another_result_or_a_success_resets_the_counters() {
         let bounds = RunBounds { repeats: 2, errors: 2, ..RunBounds::default() };
         let mut guard = RunGuard::default();
-        for (path, text, failed) in [("a", "1", true), ("a", "2", false), ("b", "2", true), ("a", "2", false)] {
-            guard.called("read", &json!({"path": path}), &result(text, failed));
+        for (path, text, is_error) in [("a", "1", true), ("a", "2", false), ("b", "2", true), ("a", "2", false)] {
+            guard.called("read", &json!({"path": path}), &result(text, is_error));
             assert_eq!(guard.reached_limit(&bounds), None, "{path} {text}");
         }
     }

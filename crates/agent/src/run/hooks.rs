@@ -33,7 +33,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct PromptChanges {
     /// The original message that the run answers.
-    own: Option<User>,
+    user_message: Option<User>,
     before_message: Option<String>,
     after_message: Option<String>,
     system: Option<String>,
@@ -46,17 +46,17 @@ pub(crate) struct PromptChanges {
 impl PromptChanges {
     /// Merges the answers of the newer hook and of its older name, in this order.
     fn of(newer: HookResult, older: HookResult) -> Self {
-        let both = |newer: Option<String>, older: Option<String>| match (newer, older) {
+        let join = |newer: Option<String>, older: Option<String>| match (newer, older) {
             (Some(newer), Some(older)) => Some(format!("{newer}\n\n{older}")),
             (newer, older) => newer.or(older),
         };
         Self {
-            own: None,
-            before_message: both(newer.prepend_context, older.prepend_context),
-            after_message: both(newer.append_context, older.append_context),
+            user_message: None,
+            before_message: join(newer.prepend_context, older.prepend_context),
+            after_message: join(newer.append_context, older.append_context),
             system: newer.system_prompt.or(older.system_prompt),
-            before_system: both(newer.prepend_system_context, older.prepend_system_context),
-            after_system: both(newer.append_system_context, older.append_system_context),
+            before_system: join(newer.prepend_system_context, older.prepend_system_context),
+            after_system: join(newer.append_system_context, older.append_system_context),
             tools: match (newer.tools_allow, older.tools_allow) {
                 (Some(newer), Some(older)) => Some(newer.into_iter().filter(|name| older.contains(name)).collect()),
                 (newer, older) => newer.or(older),
@@ -83,7 +83,7 @@ impl PromptChanges {
 
 impl RunScope {
     /// Runs hooks, unless the run is cancelled.
-    async fn run_hooks(&mut self, event: HookEvent, place: HookContext) -> Result<HookOutcome, RunError> {
+    async fn run_hooks(&mut self, event: HookEvent, context: HookContext) -> Result<HookOutcome, RunError> {
         if !self.hooks.has(event.point()) {
             return Ok(HookOutcome::default());
         }
@@ -91,7 +91,7 @@ impl RunScope {
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(RunError::Stopped),
-            outcome = hooks.call(event, &place) => outcome,
+            outcome = hooks.call(event, &context) => outcome,
         };
         for note in &outcome.notes {
             self.emit(RunEvent::HookDecision(Arc::new(note.clone())));
@@ -104,29 +104,30 @@ impl RunScope {
         if let Some(why) = self.prompt_input.files.refusal.take() {
             return Err(RunError::Refused(why));
         }
-        let Some(own) = self.own_message() else { return Ok(None) };
-        let (place, prompt) = (self.hook_context.clone(), own.content.text());
+        let Some(user_message) = self.own_message() else { return Ok(None) };
+        let (context, prompt) = (self.hook_context.clone(), user_message.content.text());
         // A resumed run may have started to answer already.
         if self.assistant_count == 0 {
             let event = HookEvent::BeforeAgentReply { cleaned_body: prompt.clone() };
-            let outcome = self.run_hooks(event, place.clone()).await?;
+            let outcome = self.run_hooks(event, context.clone()).await?;
             allowed(&outcome)?;
             if outcome.answer.handled == Some(true) {
-                let words = outcome.answer.reply_text().unwrap_or(SILENCE).to_owned();
-                return Ok(Some(super::answer_without_model(self, &words).await));
+                let reply = outcome.answer.reply_text().unwrap_or(SILENCE).to_owned();
+                return Ok(Some(super::answer_without_model(self, &reply).await));
             }
         }
-        let outcome = self.run_hooks(HookEvent::BeforeModelResolve { prompt: prompt.clone() }, place.clone()).await?;
+        let outcome = self.run_hooks(HookEvent::BeforeModelResolve { prompt: prompt.clone() }, context.clone()).await?;
         allowed(&outcome)?;
         self.choose_model(&outcome.answer);
         if self.hooks.has(HookPoint::BeforePromptBuild) || self.hooks.has(HookPoint::BeforeAgentStart) {
-            let before = self.history.iter().take_while(|message| !is_same(message, &own)).cloned().collect();
-            let turn = RunStart { prompt, messages: before };
-            let newer = self.run_hooks(HookEvent::BeforePromptBuild(turn.clone()), place.clone()).await?;
+            let before = self.history.iter().take_while(|message| !is_same(message, &user_message)).cloned().collect();
+            let run_start = RunStart { prompt, messages: before };
+            let newer = self.run_hooks(HookEvent::BeforePromptBuild(run_start.clone()), context.clone()).await?;
             allowed(&newer)?;
-            let older = self.run_hooks(HookEvent::BeforeAgentStart(turn), place).await?;
+            let older = self.run_hooks(HookEvent::BeforeAgentStart(run_start), context).await?;
             allowed(&older)?;
-            self.prompt_changes = PromptChanges { own: Some(own), ..PromptChanges::of(newer.answer, older.answer) };
+            self.prompt_changes =
+                PromptChanges { user_message: Some(user_message), ..PromptChanges::of(newer.answer, older.answer) };
             self.rendered_prompt = None;
             self.add_context();
         }
@@ -144,15 +145,19 @@ impl RunScope {
 
     /// Adds the hooks' context to the message that the run answers, as seen by the model.
     pub(super) fn add_context(&mut self) {
-        let PromptChanges { own: Some(own), before_message, after_message, .. } = &self.prompt_changes else { return };
+        let PromptChanges { user_message: Some(user_message), before_message, after_message, .. } =
+            &self.prompt_changes
+        else {
+            return;
+        };
         if before_message.is_none() && after_message.is_none() {
             return;
         }
         // A compaction may have replaced the message by its quotation.
-        let Some(place) = self.history.iter().rposition(|message| is_same(message, own)) else { return };
-        let mut told = own.clone();
-        told.content = surrounded(told.content, before_message.as_deref(), after_message.as_deref());
-        self.history.override_message(place, Arc::new(Message::User(told)));
+        let Some(index) = self.history.iter().rposition(|message| is_same(message, user_message)) else { return };
+        let mut message = user_message.clone();
+        message.content = surrounded(message.content, before_message.as_deref(), after_message.as_deref());
+        self.history.override_message(index, Arc::new(Message::User(message)));
     }
 
     /// Overrides the session's model for this run, if a hook asks for it and the model exists.
@@ -165,8 +170,8 @@ impl RunScope {
             (None, Some(model)) => format!("{}/{model}", spec.provider),
             (Some(provider), None) => format!("{provider}/{}", spec.model),
         };
-        let roster = match (self.profile.resolve_model)(&name) {
-            Ok(roster) => roster,
+        let candidates = match (self.profile.resolve_model)(&name) {
+            Ok(candidates) => candidates,
             Err(why) => return tracing::warn!(%name, %why, "hook chose an unavailable model; keeping the current one"),
         };
         let terms = FailoverTerms {
@@ -176,7 +181,7 @@ impl RunScope {
             limits: self.profile.limits,
             seed: 0,
         };
-        self.failover = Failover::begin(roster, terms, self.hub.ambient.now_ms());
+        self.failover = Failover::begin(candidates, terms, self.hub.ambient.now_ms());
         self.reported_failures = 0;
         let model = self.failover.candidate().model.clone();
         self.choose_tools(model.spec());
@@ -189,7 +194,7 @@ impl RunScope {
         }
         let (prompt, history) =
             request.messages.split_last().map_or((String::new(), &[][..]), |(last, before)| (text_of(last), before));
-        let pictures = |message: &Arc<Message>| match &**message {
+        let image_count = |message: &Arc<Message>| match &**message {
             Message::User(user) => user.content.images().count(),
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => 0,
         };
@@ -205,14 +210,14 @@ impl RunScope {
             system_prompt: request.system.to_string(),
             prompt,
             history_messages: history.to_vec(),
-            images_count: request.messages.iter().map(pictures).sum(),
+            images_count: request.messages.iter().map(image_count).sum(),
             tools: tools.collect(),
         });
-        self.hooks.notify(&event, &self.place_with(spec));
+        self.hooks.notify(&event, &self.context_with(spec));
     }
 
     /// Fires the hook for a model's answer.
-    pub(super) fn fire_llm_output(&self, said: &Assistant) {
+    pub(super) fn fire_llm_output(&self, answer: &Assistant) {
         if !self.hooks.has(HookPoint::LlmOutput) {
             return;
         }
@@ -220,14 +225,14 @@ impl RunScope {
         let event = HookEvent::LlmOutput(LlmOutput {
             run_id: self.tape.run().to_string(),
             session_id: self.session.to_string(),
-            provider: said.provider.clone(),
-            model: said.model.clone(),
-            resolved_ref: format!("{}/{}", said.provider, said.model),
-            assistant_texts: said.content.iter().filter_map(Block::as_text).map(str::to_owned).collect(),
-            last_assistant: serde_json::to_value(Message::Assistant(said.clone())).unwrap_or_default(),
-            usage: said.usage.clone(),
+            provider: answer.provider.clone(),
+            model: answer.model.clone(),
+            resolved_ref: format!("{}/{}", answer.provider, answer.model),
+            assistant_texts: answer.content.iter().filter_map(Block::as_text).map(str::to_owned).collect(),
+            last_assistant: serde_json::to_value(Message::Assistant(answer.clone())).unwrap_or_default(),
+            usage: answer.usage.clone(),
         });
-        self.hooks.notify(&event, &self.place_with(model.spec()));
+        self.hooks.notify(&event, &self.context_with(model.spec()));
     }
 
     /// Runs the hooks before a compaction.
@@ -240,19 +245,20 @@ impl RunScope {
         Ok(())
     }
 
-    /// Fires the hooks after a compaction: `had` messages before, `tokens` after.
-    pub(super) fn after_compaction(&self, had: usize, tokens: u64) {
-        let left = self.history.len();
+    /// Fires the hooks after a compaction: `previous_count` messages before, `tokens` after.
+    pub(super) fn after_compaction(&self, previous_count: usize, tokens: u64) {
+        let count = self.history.len();
         let event = HookEvent::AfterCompaction(CompactionEnd {
-            message_count: left,
+            message_count: count,
             token_count: Some(tokens),
-            compacted_count: had.saturating_sub(left),
+            compacted_count: previous_count.saturating_sub(count),
             session_file: self.hub.store.transcript_path(self.tape.key(), &self.session),
         });
         self.hooks.notify(&event, &self.hook_context);
         if self.hooks.has_listener("session", "compact:after") {
-            let context =
-                json!({"messageCount": left, "tokenCount": tokens, "compactedCount": had.saturating_sub(left)});
+            let context = json!({
+                "messageCount": count, "tokenCount": tokens, "compactedCount": previous_count.saturating_sub(count),
+            });
             let (hooks, signal) = (self.hooks.clone(), self.compaction_signal("compact:after", context));
             self.hub.spawn("hook", async move { hooks.emit(signal).await });
         }
@@ -282,7 +288,7 @@ impl RunScope {
         }
     }
 
-    fn place_with(&self, spec: &ModelSpec) -> HookContext {
+    fn context_with(&self, spec: &ModelSpec) -> HookContext {
         let (provider, model) = (Some(spec.provider.clone()), Some(spec.model.clone()));
         HookContext { model_provider_id: provider, model_id: model, ..self.hook_context.clone() }
     }
@@ -300,8 +306,8 @@ impl RunScope {
             run_id: self.tape.run().to_string(),
             tool_call_id: call.to_string(),
         });
-        let place = self.place_of_call(call, name);
-        let outcome = self.run_hooks(event, place).await?;
+        let context = self.call_context(call, name);
+        let outcome = self.run_hooks(event, context).await?;
         if let Some(why) = outcome.block_reason() {
             let details = json!({"status": "error", "tool": name, "error": why});
             return Ok(Err(ToolResult::error(why).with_details(details)));
@@ -312,37 +318,37 @@ impl RunScope {
     }
 
     /// Executes a plugin's chat command. Its reply is not stored in the transcript.
-    pub(super) async fn run_plugin_command(&mut self, word: &str, words: String) -> Result<FinalRecords, RunError> {
+    pub(super) async fn run_plugin_command(&mut self, name: &str, arguments: String) -> Result<FinalRecords, RunError> {
         let hooks = self.hooks.clone();
-        let command = hooks.commands().iter().find(|command| command.name() == word);
+        let command = hooks.commands().iter().find(|command| command.name() == name);
         let Some(command) = command else {
-            return Err(RunError::Refused(format!("the command /{word} no longer exists")));
+            return Err(RunError::Refused(format!("the command /{name} no longer exists")));
         };
-        let asked = SlashCommandCall {
+        let call = SlashCommandCall {
             sender_id: self.origin.principal.clone(),
             channel: self.hook_context.channel_id.clone().unwrap_or_default(),
             is_authorized_sender: self.origin.is_owner(),
-            command_body: format!("/{word} {words}").trim_end().to_owned(),
-            args: Some(words).filter(|words| !words.is_empty()),
+            command_body: format!("/{name} {arguments}").trim_end().to_owned(),
+            args: Some(arguments).filter(|arguments| !arguments.is_empty()),
             session_key: self.tape.key().to_string(),
             workspace_dir: self.profile.home().clone(),
             config: Value::Null,
         };
-        let said = tokio::select! {
+        let result = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return Err(RunError::Stopped),
-            said = tokio::time::timeout(COMMAND_TIMEOUT, command.run(asked)) => said,
+            result = tokio::time::timeout(COMMAND_TIMEOUT, command.run(call)) => result,
         };
-        let words = match said {
-            Ok(Ok(words)) => self.profile.secrets.mask(&words).into_owned(),
-            Ok(Err(error)) => format!("/{word} failed: {error}."),
-            Err(_) => format!("/{word} gave no answer within {} s.", COMMAND_TIMEOUT.as_secs()),
+        let reply = match result {
+            Ok(Ok(text)) => self.profile.secrets.mask(&text).into_owned(),
+            Ok(Err(error)) => format!("/{name} failed: {error}."),
+            Err(_) => format!("/{name} gave no answer within {} s.", COMMAND_TIMEOUT.as_secs()),
         };
-        self.tape.text(self.hub.ambient.now_ms(), self.assistant_count, &words);
-        Ok(FinalRecords { reply: Some(words), ..FinalRecords::default() })
+        self.tape.text(self.hub.ambient.now_ms(), self.assistant_count, &reply);
+        Ok(FinalRecords { reply: Some(reply), ..FinalRecords::default() })
     }
 
-    pub(super) fn place_of_call(&self, call: &CallId, name: &str) -> HookContext {
+    pub(super) fn call_context(&self, call: &CallId, name: &str) -> HookContext {
         HookContext {
             tool_name: Some(name.to_owned()),
             tool_call_id: Some(call.to_string()),
@@ -351,44 +357,44 @@ impl RunScope {
     }
 
     /// Restricts the toolbox to the tools that hooks allow.
-    pub(super) fn restrict_tools(&self, own: Toolbox) -> Toolbox {
+    pub(super) fn restrict_tools(&self, toolbox: Toolbox) -> Toolbox {
         match &self.prompt_changes.tools {
-            Some(names) => own.only(|name| names.iter().any(|allowed| allowed == name)),
-            None => own,
+            Some(names) => toolbox.only(|name| names.iter().any(|allowed| allowed == name)),
+            None => toolbox,
         }
     }
 }
 
 /// Runs the hooks after a tool call, which may replace its result.
 pub(super) async fn after_call(
-    (hooks, place): (&homard_hooks::Hooks, &HookContext),
+    (hooks, context): (&homard_hooks::Hooks, &HookContext),
     run: &str,
     params: Map<String, Value>,
     (result, duration_ms): (ToolResult, u64),
 ) -> ToolResult {
     let event = HookEvent::AfterToolCall(ToolCallEnd {
-        tool_name: place.tool_name.clone().unwrap_or_default(),
+        tool_name: context.tool_name.clone().unwrap_or_default(),
         params,
         run_id: run.to_owned(),
-        tool_call_id: place.tool_call_id.clone().unwrap_or_default(),
+        tool_call_id: context.tool_call_id.clone().unwrap_or_default(),
         result: json!({"content": result.content, "details": result.details}),
         error: result.is_error.then(|| join_text(&result.content)),
         duration_ms,
     });
-    let outcome = hooks.call(event, place).await;
+    let outcome = hooks.call(event, context).await;
     if let Some(why) = outcome.block_reason() {
         return ToolResult::error(format!("The result is withheld: {why}"));
     }
     match outcome.answer.result {
         Some(Value::String(text)) => ToolResult { content: vec![Block::text(text)], ..result },
-        Some(wanted) => replace_result(result, &wanted),
+        Some(replacement) => replace_result(result, &replacement),
         None => result,
     }
 }
 
-fn replace_result(result: ToolResult, wanted: &Value) -> ToolResult {
-    match serde_json::from_value(wanted["content"].clone()) {
-        Ok(content) => ToolResult { content, details: wanted.get("details").cloned(), ..result },
+fn replace_result(result: ToolResult, replacement: &Value) -> ToolResult {
+    match serde_json::from_value(replacement["content"].clone()) {
+        Ok(content) => ToolResult { content, details: replacement.get("details").cloned(), ..result },
         Err(error) => {
             tracing::warn!(%error, "hook returned an invalid tool result; keeping the original");
             result
@@ -401,14 +407,14 @@ fn allowed(outcome: &HookOutcome) -> Result<(), RunError> {
     outcome.block_reason().map_or(Ok(()), |why| Err(RunError::Refused(why.to_owned())))
 }
 
-fn is_same(message: &Arc<Message>, own: &User) -> bool {
-    matches!(&**message, Message::User(user) if user == own)
+fn is_same(message: &Arc<Message>, user_message: &User) -> bool {
+    matches!(&**message, Message::User(user) if user == user_message)
 }
 
 fn text_of(message: &Message) -> String {
     match message {
         Message::User(user) => user.content.text(),
-        Message::Assistant(said) => join_text(&said.content),
+        Message::Assistant(answer) => join_text(&answer.content),
         Message::ToolResult(result) => join_text(&result.content),
         Message::Other(_) => String::new(),
     }
@@ -416,16 +422,16 @@ fn text_of(message: &Message) -> String {
 
 /// Puts text before and after the content of a message.
 fn surrounded(content: Content, before: Option<&str>, after: Option<&str>) -> Content {
-    let around = |text: &str| {
+    let surround = |text: &str| {
         let parts = [before, Some(text), after];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
     };
     match content {
-        Content::Text(text) => Content::Text(around(&text)),
+        Content::Text(text) => Content::Text(surround(&text)),
         Content::Blocks(mut blocks) => {
             match blocks.iter().position(|block| block.as_text().is_some()) {
-                Some(place) => blocks[place] = Block::text(around(blocks[place].as_text().unwrap_or_default())),
-                None => blocks.insert(0, Block::text(around(""))),
+                Some(index) => blocks[index] = Block::text(surround(blocks[index].as_text().unwrap_or_default())),
+                None => blocks.insert(0, Block::text(surround(""))),
             }
             Content::Blocks(blocks)
         }

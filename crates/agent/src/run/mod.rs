@@ -106,11 +106,11 @@ impl From<tokio::task::JoinError> for RunError {
 
 /// Returns the message of a panicked task.
 pub(crate) fn panic_text(error: tokio::task::JoinError) -> String {
-    let said = error.try_into_panic().ok().and_then(|panic| match panic.downcast::<String>() {
+    let message = error.try_into_panic().ok().and_then(|panic| match panic.downcast::<String>() {
         Ok(text) => Some(*text),
         Err(panic) => panic.downcast_ref::<&str>().map(|text| (*text).to_owned()),
     });
-    said.unwrap_or_else(|| "a task panicked".to_owned())
+    message.unwrap_or_else(|| "a task panicked".to_owned())
 }
 
 /// Everything one run needs. Owned by the run's task; tools and hooks never see it, so only the run can emit events.
@@ -281,8 +281,8 @@ pub(crate) enum ContextFill {
 pub(crate) struct SharedFlag(Arc<AtomicBool>);
 
 impl SharedFlag {
-    fn set(&self, is_so: bool) {
-        self.0.store(is_so, Ordering::Release);
+    fn set(&self, is_set: bool) {
+        self.0.store(is_set, Ordering::Release);
     }
 
     /// True if the flag is set.
@@ -295,35 +295,35 @@ impl RunScope {
     /// Returns the system prompt for a model, rendered again if the model or level changed.
     fn prompt(&mut self, spec: &ModelSpec) -> &RenderedPrompt {
         let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
-        let is_written = |written: &RenderedPrompt| written.model == model && written.level == level;
-        let written = self.rendered_prompt.take().filter(is_written).unwrap_or_else(|| {
+        let is_current = |rendered: &RenderedPrompt| rendered.model == model && rendered.level == level;
+        let rendered = self.rendered_prompt.take().filter(is_current).unwrap_or_else(|| {
             self.choose_tools(spec);
             let tools =
                 client::with_client_specs(self.prompt_input.tool_specs(spec, &self.toolbox), &self.client_tools);
             let prompt =
                 self.prompt_changes.apply(self.prompt_input.prompt(spec, level, &tools)).masked(&self.profile.secrets);
             let is_offered = |name: &String| tools.iter().any(|tool| tool.name == *name);
-            let left_out = self.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
-            let shortened = self.prompt_input.shortened(spec, left_out);
+            let omitted = self.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
+            let shortened = self.prompt_input.shortened(spec, omitted);
             RenderedPrompt { prompt, model, level, tools, shortened }
         });
-        self.rendered_prompt.insert(written)
+        self.rendered_prompt.insert(rendered)
     }
 
     /// Sets the tools that the run may call with this model.
     pub(crate) fn choose_tools(&mut self, spec: &ModelSpec) {
-        let own = self.profile.tools_for((&self.origin, self.tape.key()), spec);
-        let own = match &self.inherited_tools {
-            Some(ceiling) => own.only(|name| ceiling.contains(name)),
-            None => own,
+        let toolbox = self.profile.tools_for((&self.origin, self.tape.key()), spec);
+        let toolbox = match &self.inherited_tools {
+            Some(ceiling) => toolbox.only(|name| ceiling.contains(name)),
+            None => toolbox,
         };
-        self.toolbox = self.restrict_tools(client::with_client_tools(own, &self.client_tools));
+        self.toolbox = self.restrict_tools(client::with_client_tools(toolbox, &self.client_tools));
     }
 
     /// Updates the counters with an answer and its calls.
-    fn count_answer(&mut self, said: &Assistant) {
-        self.guard.answered(said.usage.cost.total);
-        for call in said.tool_calls() {
+    fn count_answer(&mut self, answer: &Assistant) {
+        self.guard.answered(answer.usage.cost.total);
+        for call in answer.tool_calls() {
             let result = self.history.iter().rev().find_map(|message| match &**message {
                 Message::ToolResult(result) if result.tool_call_id == call.id => Some(result),
                 Message::ToolResult(_) | Message::Assistant(_) | Message::User(_) | Message::Other(_) => None,
@@ -354,18 +354,18 @@ impl RunScope {
     }
 
     /// Returns the assistant message to store, after hooks.
-    async fn written_as(&self, said: Assistant) -> Assistant {
-        match crate::hooks::before_write(&self.hooks, &self.hook_context, Message::Assistant(said.clone())).await {
-            Message::Assistant(kept) => kept,
-            Message::User(_) | Message::ToolResult(_) | Message::Other(_) => said,
+    async fn after_write_hooks(&self, answer: Assistant) -> Assistant {
+        match crate::hooks::before_write(&self.hooks, &self.hook_context, Message::Assistant(answer.clone())).await {
+            Message::Assistant(stored) => stored,
+            Message::User(_) | Message::ToolResult(_) | Message::Other(_) => answer,
         }
     }
 
     /// Completes the final records with how full the context is, and sends the remaining blocks.
-    fn finish(&mut self, last: FinalRecords) -> FinalRecords {
-        let rest = self.blocks.as_mut().map(BlockStream::finish).unwrap_or_default();
-        self.send_rest(rest);
-        FinalRecords { fill: self.fill(), ..last }
+    fn finish(&mut self, final_records: FinalRecords) -> FinalRecords {
+        let remaining = self.blocks.as_mut().map(BlockStream::finish).unwrap_or_default();
+        self.send_rest(remaining);
+        FinalRecords { fill: self.fill(), ..final_records }
     }
 
     /// Waits until all records so far are on disk. Side effects happen only after this.
@@ -406,28 +406,28 @@ impl From<RunError> for RunResult {
 pub(crate) async fn drive(mut scope: RunScope) -> RunResult {
     let result = work(&mut scope).await;
     // After an undone compaction, only the transcript has the full history.
-    let told = Some(scope.history.without_override()).filter(|_| scope.undone_compactions.is_empty());
-    RunResult { result, history: told, undone_compactions: scope.undone_compactions, side_usage: scope.side_usage }
+    let history = Some(scope.history.without_override()).filter(|_| scope.undone_compactions.is_empty());
+    RunResult { result, history, undone_compactions: scope.undone_compactions, side_usage: scope.side_usage }
 }
 
 async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
-    if let Some(words) = scope.fixed_reply {
-        return Ok(answer_without_model(scope, words).await);
+    if let Some(reply) = scope.fixed_reply {
+        return Ok(answer_without_model(scope, reply).await);
     }
-    if let Some(wish) = scope.task.take() {
-        return compact::run_task(scope, wish).await;
+    if let Some(task) = scope.task.take() {
+        return compact::run_task(scope, task).await;
     }
     if let Some((tool, arguments)) = scope.dispatch.take() {
         return tools::dispatch(scope, tool, arguments).await;
     }
-    if let Some(trouble) = scope.model_error.take() {
-        return Err(trouble.into());
+    if let Some(error) = scope.model_error.take() {
+        return Err(error.into());
     }
-    if let Some(last) = scope.begin_with_hooks().await? {
-        return Ok(last);
+    if let Some(final_records) = scope.begin_with_hooks().await? {
+        return Ok(final_records);
     }
-    if let Some(said) = open_calls(&scope.history) {
-        tools::run_calls(scope, &said, Resumed::Perhaps).await?;
+    if let Some(answer) = open_calls(&scope.history) {
+        tools::run_calls(scope, &answer, Resumed::Perhaps).await?;
     }
     loop {
         scope.take_offer().await?;
@@ -435,23 +435,28 @@ async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
             return Err(RunError::Limit(why));
         }
         match turn::ask(scope).await? {
-            turn::TurnResult::Calls(said) => {
-                tools::run_calls(scope, &said, Resumed::Never).await?;
-                let calls = client::client_calls(&scope.client_tools, &said);
+            turn::TurnResult::Calls(answer) => {
+                tools::run_calls(scope, &answer, Resumed::Never).await?;
+                let calls = client::client_calls(&scope.client_tools, &answer);
                 if !calls.is_empty() {
                     let credential = scope.failover.sticky().cloned();
                     return Ok(scope.finish(FinalRecords { calls, credential, ..FinalRecords::default() }));
                 }
-                scope.count_answer(&said);
+                scope.count_answer(&answer);
             }
-            turn::TurnResult::Last(last) if !scope.has_offer() => {
-                return Ok(scope.finish(*last));
+            turn::TurnResult::Last(final_records) if !scope.has_offer() => {
+                return Ok(scope.finish(*final_records));
             }
-            turn::TurnResult::Last(last) => {
+            turn::TurnResult::Last(final_records) => {
                 // Another message arrived: this answer is not the last one, provided that the message is still queued.
-                scope.hub.writer.send(last.records, AfterCommit::publish(&scope.tape, last.staged_events));
+                scope
+                    .hub
+                    .writer
+                    .send(final_records.records, AfterCommit::publish(&scope.tape, final_records.staged_events));
                 if !scope.take_offer().await? {
-                    return Ok(scope.finish(FinalRecords { credential: last.credential, ..FinalRecords::default() }));
+                    return Ok(
+                        scope.finish(FinalRecords { credential: final_records.credential, ..FinalRecords::default() })
+                    );
                 }
             }
         }
@@ -459,31 +464,33 @@ async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
 }
 
 /// Answers without a model.
-async fn answer_without_model(scope: &mut RunScope, words: &str) -> FinalRecords {
+async fn answer_without_model(scope: &mut RunScope, text: &str) -> FinalRecords {
     let at = scope.hub.ambient.now_ms();
-    let said = Arc::new(scope.written_as(homard_message(words, at)).await);
-    let message = Message::Assistant((*said).clone());
-    let (entry, line) = scope.entry(message.clone());
+    let answer = Arc::new(scope.after_write_hooks(homard_message(text, at)).await);
+    let message = Message::Assistant((*answer).clone());
+    let (entry, record) = scope.entry(message.clone());
     scope.history.push(entry.clone(), Arc::new(message));
-    if words != SILENCE {
-        scope.tape.text(at, scope.assistant_count, words);
+    if text != SILENCE {
+        scope.tape.text(at, scope.assistant_count, text);
     }
-    scope.tape.stage(at, RunEvent::Assistant { entry, said });
-    FinalRecords { records: vec![line], staged_events: 1, ..FinalRecords::default() }
+    scope.tape.stage(at, RunEvent::Assistant { entry, said: answer });
+    FinalRecords { records: vec![record], staged_events: 1, ..FinalRecords::default() }
 }
 
 /// Returns the last assistant message if it has open calls, as after a restart.
 fn open_calls(history: &[Arc<Message>]) -> Option<Arc<Assistant>> {
-    let (mut results, mut said) = (0, None);
+    let (mut results, mut last_answer) = (0, None);
     for message in history.iter().rev() {
         match &**message {
             Message::ToolResult(_) => results += 1,
             Message::Assistant(assistant) => {
-                said = Some(assistant);
+                last_answer = Some(assistant);
                 break;
             }
             Message::User(_) | Message::Other(_) => return None,
         }
     }
-    said.filter(|said| said.tool_calls().count() > results).map(|said| Arc::new(said.clone()))
+    last_answer
+        .filter(|last_answer| last_answer.tool_calls().count() > results)
+        .map(|last_answer| Arc::new(last_answer.clone()))
 }

@@ -49,16 +49,16 @@ impl RunScope {
             return false;
         }
         let provider = self.failover.candidate().model.spec().provider.clone();
-        let said = Arc::new(Assistant { content: content.to_vec(), provider, ..Assistant::default() });
-        if !replies::payload_of(&said).is_empty() {
+        let answer = Arc::new(Assistant { content: content.to_vec(), provider, ..Assistant::default() });
+        if !replies::payload_of(&answer).is_empty() {
             return false;
         }
-        let mut facts = self.tape.events();
+        let mut events = self.tape.events();
         // It has no entry yet, and the id is not read.
         if let Ok(entry) = EntryId::parse("unsaid") {
-            facts.push(TapeEvent { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said } });
+            events.push(TapeEvent { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said: answer } });
         }
-        let verdict = Replies::of(&facts, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;
+        let verdict = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;
         if verdict == ReplyStatus::Missing {
             self.nudge = ModelNudge::Answer;
         }
@@ -68,13 +68,13 @@ impl RunScope {
     /// Adds the instruction to a request. For a required reply, tool calls are disabled, but the tools stay in the
     /// request, because earlier calls in it refer to them.
     pub(super) fn add_nudge(&self, request: &mut Request) {
-        let (words, may_call) = match self.nudge {
+        let (instruction, may_call) = match self.nudge {
             ModelNudge::Nothing => return,
             ModelNudge::Answer => (REPLY_NUDGE, false),
             ModelNudge::Continue => (CONTINUE_NUDGE, true),
         };
         request.allow_calls = may_call;
-        request.messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
+        request.messages.push(Arc::new(Message::User(User::text(instruction, self.hub.ambient.now_ms()))));
     }
 
     /// Removes tool calls from an answer that must not have any; some models make them regardless.

@@ -25,8 +25,8 @@ impl PromptFingerprint {
         let mut rest = &*request.system;
         let sections = parts.iter().map(|part| {
             let end = rest.char_indices().nth(part.chars).map_or(rest.len(), |(end, _)| end);
-            let (section, others) = rest.split_at(end);
-            rest = others;
+            let (section, remainder) = rest.split_at(end);
+            rest = remainder;
             (part.name, hashed(section))
         });
         let sections: Vec<_> = sections.collect();
@@ -37,26 +37,26 @@ impl PromptFingerprint {
             tools: hashed(&names),
             messages: (
                 request.messages.len(),
-                request.messages.len().checked_sub(1).map_or(0, |last| line(request, last)),
+                request.messages.len().checked_sub(1).map_or(0, |last| message_hash(request, last)),
             ),
         }
     }
 
     /// Returns the first part that differs from the previous request; `None` if messages were only appended.
-    fn first_change(&self, before: &Self, request: &Request) -> Option<String> {
-        if self.model != before.model {
+    fn first_change(&self, previous: &Self, request: &Request) -> Option<String> {
+        if self.model != previous.model {
             return Some("model".to_owned());
         }
-        if self.tools != before.tools {
+        if self.tools != previous.tools {
             return Some("tools".to_owned());
         }
-        let other = |at: &usize| self.sections.get(*at) != before.sections.get(*at);
-        if let Some(at) = (0..self.sections.len().max(before.sections.len())).find(other) {
-            let name = self.sections.get(at).or_else(|| before.sections.get(at)).map_or("", |(name, _)| name);
+        let differs = |index: &usize| self.sections.get(*index) != previous.sections.get(*index);
+        if let Some(index) = (0..self.sections.len().max(previous.sections.len())).find(differs) {
+            let name = self.sections.get(index).or_else(|| previous.sections.get(index)).map_or("", |(name, _)| name);
             return Some(format!("system prompt: {name}"));
         }
-        let (count, last) = before.messages;
-        let is_longer = count == 0 || (request.messages.len() >= count && line(request, count - 1) == last);
+        let (count, last) = previous.messages;
+        let is_longer = count == 0 || (request.messages.len() >= count && message_hash(request, count - 1) == last);
         (!is_longer).then(|| "conversation".to_owned())
     }
 }
@@ -64,11 +64,11 @@ impl PromptFingerprint {
 impl RunScope {
     /// Describes a request of this many tokens for the timeline.
     pub(super) fn describe_request(&mut self, spec: &ModelSpec, request: &Request, tokens: u64) -> ModelRequestSpan {
-        let shortened = self.rendered_prompt.as_mut().and_then(|written| written.shortened.take());
-        let parts = self.rendered_prompt.as_ref().map(|written| written.prompt.parts.as_slice()).unwrap_or_default();
-        let prefix = PromptFingerprint::of(spec, parts, request);
-        let before = self.stats.set_fingerprint(prefix.clone());
-        let is_new = before.as_ref().is_none_or(|before| before.sections != prefix.sections);
+        let shortened = self.rendered_prompt.as_mut().and_then(|rendered| rendered.shortened.take());
+        let parts = self.rendered_prompt.as_ref().map(|rendered| rendered.prompt.parts.as_slice()).unwrap_or_default();
+        let fingerprint = PromptFingerprint::of(spec, parts, request);
+        let previous = self.stats.set_fingerprint(fingerprint.clone());
+        let is_new = previous.as_ref().is_none_or(|previous| previous.sections != fingerprint.sections);
         let sections = parts.iter().filter(|_| is_new).map(|part| (part.name.to_owned(), part.chars as u64));
         let prompt = PromptStats {
             sections: sections.collect(),
@@ -76,14 +76,15 @@ impl RunScope {
             tools: request.tools.len() as u64,
             messages: request.messages.len() as u64,
             tokens,
-            changed: before.map_or_else(|| Some(String::new()), |before| prefix.first_change(&before, request)),
+            changed: previous
+                .map_or_else(|| Some(String::new()), |previous| fingerprint.first_change(&previous, request)),
             pruned: self.pruned_count(spec),
             shortened,
         };
         ModelRequestSpan {
             provider: spec.provider.clone(),
             model: spec.model.clone(),
-            profile: named(&self.failover.candidate().profile),
+            profile: credential_name(&self.failover.candidate().profile),
             prompt,
             ..ModelRequestSpan::default()
         }
@@ -91,13 +92,13 @@ impl RunScope {
 }
 
 /// Returns the name of a credential, if it has one.
-fn named(profile: &str) -> Option<String> {
+fn credential_name(profile: &str) -> Option<String> {
     Some(profile.to_owned()).filter(|name| !matches!(name.as_str(), "" | "none"))
 }
 
 /// Returns the hash of a message in a request.
-fn line(request: &Request, at: usize) -> u64 {
-    request.messages.get(at).and_then(|message| serde_json::to_vec(&**message).ok()).map_or(0, |text| hashed(&text))
+fn message_hash(request: &Request, index: usize) -> u64 {
+    request.messages.get(index).and_then(|message| serde_json::to_vec(&**message).ok()).map_or(0, |text| hashed(&text))
 }
 
 fn hashed(value: impl Hash) -> u64 {

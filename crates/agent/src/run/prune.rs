@@ -16,10 +16,10 @@ impl RunScope {
     /// Returns the history as sent to this model: earlier cuts are applied in the same way again.
     pub(super) fn pruned_history(&self, spec: &ModelSpec) -> Vec<Arc<Message>> {
         let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
-        let lines = settings.and_then(|settings| Some((settings, named_messages(&self.history)?)));
-        let Some((settings, lines)) = lines else { return self.history.to_vec() };
+        let messages = settings.and_then(|settings| Some((settings, named_messages(&self.history)?)));
+        let Some((settings, messages)) = messages else { return self.history.to_vec() };
         let times = CacheTimes { touched: cache_last_used(spec, &self.history), now: self.hub.ambient.now_ms() };
-        let pruned = prune::prune(&lines, &self.stats.cuts(), times, settings, spec.context_window);
+        let pruned = prune::prune(&messages, &self.stats.cuts(), times, settings, spec.context_window);
         self.stats.set_cuts(pruned.cuts);
         pruned.messages
     }
@@ -34,7 +34,9 @@ impl RunScope {
 /// Returns when the model's cache was last used: the time of its last answer.
 fn cache_last_used(spec: &ModelSpec, history: &[Arc<Message>]) -> Option<u64> {
     history.iter().rev().find_map(|message| match &**message {
-        Message::Assistant(said) if spec.wrote(said) && said.stop_reason != StopReason::Error => Some(said.timestamp),
+        Message::Assistant(answer) if spec.wrote(answer) && answer.stop_reason != StopReason::Error => {
+            Some(answer.timestamp)
+        }
         Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
     })
 }
@@ -77,23 +79,23 @@ mod tests {
     }
 
     #[test]
-    fn every_result_has_a_name_of_its_own() {
+    fn every_tool_result_has_a_unique_name() {
         let names = [("toolu_01Ab", 7), ("call_0123456789abcdef|fc_01234", 7), ("c1", 8), ("c1", 9), ("", 9)]
             .map(|(call, at)| name(&result(call, at)).unwrap().to_string());
         assert_eq!(names, ["7-toolu-01Ab", "7-9abcdef-fc-01234", "8-c1", "9-c1", "9-"]);
     }
 
     #[test]
-    fn only_an_answer_of_the_same_model_touches_its_cache() {
+    fn only_an_answer_of_the_same_model_uses_its_cache() {
         let spec = ModelSpec { provider: "anthropic".to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
-        let said = |provider: &str, timestamp, stop_reason| {
+        let answer = |provider: &str, timestamp, stop_reason| {
             let (provider, model) = (provider.to_owned(), "m".to_owned());
             Arc::new(Message::Assistant(Assistant { provider, model, timestamp, stop_reason, ..Assistant::default() }))
         };
         let history = [
-            said("anthropic", 1, StopReason::Stop),
-            said("openai", 2, StopReason::Stop),
-            said("anthropic", 3, StopReason::Error),
+            answer("anthropic", 1, StopReason::Stop),
+            answer("openai", 2, StopReason::Stop),
+            answer("anthropic", 3, StopReason::Error),
         ];
         assert_eq!((cache_last_used(&spec, &history), cache_last_used(&spec, &history[1..])), (Some(1), None));
     }

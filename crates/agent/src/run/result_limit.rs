@@ -18,19 +18,19 @@ pub(super) fn max_chars(window: u64) -> usize {
     }
 }
 
-/// Truncates the text of a result to `room` characters. Pictures are kept: their size is limited where they are loaded.
-pub(super) fn truncate_result(mut result: ToolResult, room: usize) -> ToolResult {
+/// Truncates the text of a result to `limit` characters. Pictures are kept: their size is limited on loading.
+pub(super) fn truncate_result(mut result: ToolResult, limit: usize) -> ToolResult {
     let length = |block: &Block| match block {
         Block::Text(text) => text.text.chars().count(),
         Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => 0,
     };
     let total: usize = result.content.iter().map(length).sum();
-    if total > room {
-        let mut room = room;
+    if total > limit {
+        let mut limit = limit;
         for block in &mut result.content {
             if let Block::Text(text) = block {
-                let end = cut_offset(&text.text, room);
-                room = room.saturating_sub(text.text.chars().count());
+                let end = cut_offset(&text.text, limit);
+                limit = limit.saturating_sub(text.text.chars().count());
                 text.text.truncate(end);
             }
         }
@@ -46,10 +46,10 @@ pub(super) fn truncate_result(mut result: ToolResult, room: usize) -> ToolResult
 }
 
 /// Returns the byte offset to cut a text at: after the last complete line if that keeps most of it.
-fn cut_offset(text: &str, room: usize) -> usize {
-    let Some((end, _)) = text.char_indices().nth(room) else { return text.len() };
+fn cut_offset(text: &str, limit: usize) -> usize {
+    let Some((end, _)) = text.char_indices().nth(limit) else { return text.len() };
     match text[..end].rfind('\n') {
-        Some(line) if line > end / 5 * 4 => line + 1,
+        Some(newline) if newline > end / 5 * 4 => newline + 1,
         Some(_) | None => end,
     }
 }
@@ -66,44 +66,44 @@ mod tests {
         texts.flatten().collect()
     }
 
-    fn notice(had: usize, kept: usize) -> String {
+    fn truncation_note(total: usize, kept: usize) -> String {
         format!(
-            "[This result had {had} characters. The first {kept} are kept; ask for less at a time to see the rest.]"
+            "[This result had {total} characters. The first {kept} are kept; ask for less at a time to see the rest.]"
         )
     }
 
     #[test]
-    fn what_fits_stays_as_it_is() {
+    fn a_result_within_the_limit_is_unchanged() {
         let result = ToolResult::text("é".repeat(MAX_RESULT_CHARS)).with_details(json!({"a": 1}));
         assert_eq!(truncate_result(result.clone(), MAX_RESULT_CHARS), result);
     }
 
     #[test]
-    fn a_text_ends_behind_a_line_if_that_is_most_of_it() {
+    fn a_text_is_cut_after_a_line_if_that_keeps_most_of_it() {
         let lines = "0123456789\n".repeat(40_000);
         assert_eq!(
             texts(&truncate_result(ToolResult::text(lines.clone()), MAX_RESULT_CHARS)),
-            [&lines[..399_993], &notice(440_000, 399_993)]
+            [&lines[..399_993], &truncation_note(440_000, 399_993)]
         );
-        let one = format!("a\n{}", "é".repeat(MAX_RESULT_CHARS));
+        let long_line = format!("a\n{}", "é".repeat(MAX_RESULT_CHARS));
         assert_eq!(
-            texts(&truncate_result(ToolResult::text(&*one), MAX_RESULT_CHARS))[1],
-            notice(MAX_RESULT_CHARS + 2, MAX_RESULT_CHARS)
+            texts(&truncate_result(ToolResult::text(&*long_line), MAX_RESULT_CHARS))[1],
+            truncation_note(MAX_RESULT_CHARS + 2, MAX_RESULT_CHARS)
         );
     }
 
     #[test]
-    fn blocks_behind_the_one_that_is_cut_are_left_out() {
+    fn blocks_after_the_truncated_one_are_dropped() {
         let mut result = ToolResult::text("a".repeat(MAX_RESULT_CHARS - 1));
         result.content.extend([Block::text("bb"), Block::text("c")]);
         assert_eq!(
             texts(&truncate_result(result, MAX_RESULT_CHARS)),
-            [&*"a".repeat(MAX_RESULT_CHARS - 1), "b", &notice(MAX_RESULT_CHARS + 2, MAX_RESULT_CHARS)]
+            [&*"a".repeat(MAX_RESULT_CHARS - 1), "b", &truncation_note(MAX_RESULT_CHARS + 2, MAX_RESULT_CHARS)]
         );
     }
 
     #[test]
-    fn a_small_context_has_less_room() {
+    fn a_small_context_window_has_a_lower_limit() {
         assert_eq!(
             [0, 20_000, 200_000, 1_000_000].map(max_chars),
             [MAX_RESULT_CHARS, 24_000, 240_000, MAX_RESULT_CHARS]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn details_are_kept_whole_or_not_at_all() {
+    fn details_are_kept_whole_or_omitted() {
         let result = ToolResult::text("a").with_details(json!("x".repeat(MAX_RESULT_CHARS)));
         assert_eq!(
             truncate_result(result, MAX_RESULT_CHARS).details,

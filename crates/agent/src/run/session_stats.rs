@@ -25,7 +25,7 @@ struct SessionStatsInner {
     cuts: ResultCuts,
     flushed_at: Option<u64>,
     /// Fingerprint of the last request. Not stored.
-    asked: Option<PromptFingerprint>,
+    fingerprint: Option<PromptFingerprint>,
 }
 
 impl SessionStats {
@@ -47,8 +47,8 @@ impl SessionStats {
     }
 
     /// Sets the fingerprint of a request. Returns the previous one.
-    pub(super) fn set_fingerprint(&self, prefix: PromptFingerprint) -> Option<PromptFingerprint> {
-        self.lock().asked.replace(prefix)
+    pub(super) fn set_fingerprint(&self, fingerprint: PromptFingerprint) -> Option<PromptFingerprint> {
+        self.lock().fingerprint.replace(fingerprint)
     }
 
     /// Records a memory flush.
@@ -58,13 +58,13 @@ impl SessionStats {
 
     /// Writes the statistics into the record, whose count does not include the run's own compactions yet.
     pub(crate) fn write(&self, record: &mut Record) {
-        let mut marks = self.lock();
-        if marks.cuts == ResultCuts::default() {
+        let mut inner = self.lock();
+        if inner.cuts == ResultCuts::default() {
             record.extra.shift_remove(PRUNING_FIELD);
         } else {
-            record.extra.insert(PRUNING_FIELD.to_owned(), json!(marks.cuts));
+            record.extra.insert(PRUNING_FIELD.to_owned(), json!(inner.cuts));
         }
-        if let Some(at) = marks.flushed_at.take() {
+        if let Some(at) = inner.flushed_at.take() {
             record.extra.insert(FLUSHED_AT.to_owned(), at.into());
             record.extra.insert(FLUSHED_AFTER.to_owned(), count(record, COMPACTIONS).unwrap_or(0).into());
         }
@@ -76,9 +76,9 @@ impl SessionStats {
 }
 
 /// Adds compactions to the record's count.
-pub(crate) fn add_compactions(record: &mut Record, made: usize) {
+pub(crate) fn add_compactions(record: &mut Record, added: usize) {
     let before = count(record, COMPACTIONS).unwrap_or(0);
-    record.extra.insert(COMPACTIONS.to_owned(), (before + made as u64).into());
+    record.extra.insert(COMPACTIONS.to_owned(), (before + added as u64).into());
 }
 
 /// Subtracts an undone compaction from the record's count.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_record_says_is_written_again() {
+    fn pruned_results_of_a_record_are_written_back() {
         let cuts = json!({"1-c1": {"middle": {"head": 3, "tail": 4}}, "2-c2": "whole"});
         let before = record(&json!({"homardPruning": cuts, "novel": 1}));
         let mut after = record(&json!({"novel": 1}));
@@ -119,15 +119,15 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_stored_once_between_compactions() {
-        let mut kept = record(&json!({"compactionCount": 2, "memoryFlushCompactionCount": 1}));
-        assert!(!is_flushed(&kept));
-        let margin = SessionStats::of(&kept);
-        margin.set_flushed(9);
-        margin.write(&mut kept);
+    fn a_memory_flush_is_made_once_between_compactions() {
+        let mut updated = record(&json!({"compactionCount": 2, "memoryFlushCompactionCount": 1}));
+        assert!(!is_flushed(&updated));
+        let stats = SessionStats::of(&updated);
+        stats.set_flushed(9);
+        stats.write(&mut updated);
         let flushed = json!({"compactionCount": 2, "memoryFlushCompactionCount": 2, "memoryFlushAt": 9});
-        assert_eq!(kept, record(&flushed));
-        assert!(is_flushed(&kept));
+        assert_eq!(updated, record(&flushed));
+        assert!(is_flushed(&updated));
         assert!(is_flushed(&record(&json!({"memoryFlushCompactionCount": 0}))));
         assert!(!is_flushed(&record(&json!({}))));
     }

@@ -33,13 +33,13 @@ impl RunScope {
         if !self.has_offer() {
             return Ok(false);
         }
-        let (tell, told) = oneshot::channel();
-        self.hub.post(self.tape.key(), LaneJob::Offer(tell));
+        let (reply, offer) = oneshot::channel();
+        self.hub.post(self.tape.key(), LaneJob::Offer(reply));
         // A dropped sender means that the message is no longer queued.
-        let Ok(handed) = told.await else { return Ok(false) };
+        let Ok(steered) = offer.await else { return Ok(false) };
         let at = self.hub.ambient.now_ms();
-        let (mut message, guest) = match handed {
-            Steered::Message(message, guest) => (message, Some(guest)),
+        let (mut message, absorbed_tape) = match steered {
+            Steered::Message(message, absorbed_tape) => (message, Some(absorbed_tape)),
             Steered::Copy(text) => (User::text(text, at), None),
         };
         let run = self.tape.run().clone();
@@ -47,15 +47,15 @@ impl RunScope {
         let message = Arc::new(hooks::before_write(&self.hooks, &self.hook_context, Message::User(message)).await);
         let kind = Kind::message((*message).clone());
         let entry = Entry { kind, id: self.hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
-        let line = entry.id.clone();
-        let absorbs = guest.iter().map(|guest| guest.run().clone()).collect();
+        let entry_id = entry.id.clone();
+        let absorbs = absorbed_tape.iter().map(|absorbed_tape| absorbed_tape.run().clone()).collect();
         let (key, session) = (self.tape.key().clone(), self.session.clone());
         let input = Input { run: run.clone(), key, session, absorbs, entries: vec![entry] };
         self.record(RunEvent::Input(message.clone()), vec![Rec::Input(input)]);
-        self.history.push(line, message);
-        if let Some(guest) = guest {
+        self.history.push(entry_id, message);
+        if let Some(absorbed_tape) = absorbed_tape {
             self.barrier().await?;
-            guest.emit(self.hub.ambient.now_ms(), RunEvent::Absorbed { by: run });
+            absorbed_tape.emit(self.hub.ambient.now_ms(), RunEvent::Absorbed { by: run });
         }
         Ok(true)
     }

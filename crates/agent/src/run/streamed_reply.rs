@@ -25,7 +25,7 @@ use crate::{
 
 /// An assistant message being streamed to the user.
 pub(super) struct StreamedReply {
-    spoken: MessageParser,
+    parser: MessageParser,
     /// Text and reasoning with masked secrets.
     text: MaskedStream,
     reasoning: MaskedStream,
@@ -53,15 +53,15 @@ impl StreamedReply {
     /// Starts an empty message.
     pub(super) fn new(provider: &str, ordinal: u32, secrets: &Secrets) -> Self {
         let enforce_final = homard_model::uses_reasoning_tags(provider);
-        let (spoken, provider) = (MessageParser::new(ParseRules { enforce_final }), provider.to_owned());
-        let (words, thoughts) = (secrets.stream(), secrets.stream());
-        Self { spoken, text: words, reasoning: thoughts, provider, ordinal, is_shown: false, is_open: false }
+        let (parser, provider) = (MessageParser::new(ParseRules { enforce_final }), provider.to_owned());
+        let (text, reasoning) = (secrets.stream(), secrets.stream());
+        Self { parser, text, reasoning, provider, ordinal, is_shown: false, is_open: false }
     }
 
     /// Appends a text delta.
     pub(super) fn push_text(&mut self, scope: &mut RunScope, delta: &str) {
         self.flush_reasoning(scope);
-        let part = self.spoken.push(&self.text.push(delta));
+        let part = self.parser.push(&self.text.push(delta));
         self.show(scope, &part);
         self.is_open = true;
     }
@@ -69,9 +69,9 @@ impl StreamedReply {
     /// Appends a reasoning delta.
     pub(super) fn push_reasoning(&mut self, scope: &mut RunScope, delta: &str) {
         self.pause(scope);
-        let shown = self.reasoning.push(delta);
-        if !shown.is_empty() {
-            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &shown);
+        let masked = self.reasoning.push(delta);
+        if !masked.is_empty() {
+            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &masked);
         }
     }
 
@@ -79,7 +79,7 @@ impl StreamedReply {
     pub(super) fn pause(&mut self, scope: &mut RunScope) {
         if std::mem::take(&mut self.is_open) {
             self.flush_text(scope);
-            scope.block(|blocks, now| blocks.pause(self.spoken.found(), now));
+            scope.block(|blocks, now| blocks.pause(self.parser.found(), now));
         }
     }
 
@@ -87,7 +87,7 @@ impl StreamedReply {
     fn flush_text(&mut self, scope: &mut RunScope) {
         let rest = self.text.finish();
         if !rest.is_empty() {
-            let part = self.spoken.push(&rest);
+            let part = self.parser.push(&rest);
             self.show(scope, &part);
         }
     }
@@ -102,7 +102,7 @@ impl StreamedReply {
 
     /// Sends complete blocks after a pause in the stream, if the reply is sent in blocks.
     pub(super) fn tick(&self, scope: &mut RunScope) {
-        scope.block(|blocks, now| blocks.tick(self.spoken.trailing(), self.spoken.found(), now));
+        scope.block(|blocks, now| blocks.tick(self.parser.trailing(), self.parser.found(), now));
     }
 
     /// Completes the message: emits the rest and returns the content to store. Reasoning written into the text is
@@ -110,17 +110,17 @@ impl StreamedReply {
     pub(super) fn finish(mut self, scope: &mut RunScope, content: Vec<Block>) -> Vec<Block> {
         self.flush_reasoning(scope);
         self.flush_text(scope);
-        let part = self.spoken.finish();
+        let part = self.parser.finish();
         self.show(scope, &part);
         if !self.is_shown {
             // An answer that lacks the required final tag.
             let text = replies::read_text(&join_text(&content), &self.provider).text;
             self.show(scope, &ParsedPart { text, thinking: String::new() });
         }
-        scope.block(|blocks, now| blocks.end_message(self.spoken.found(), now));
+        scope.block(|blocks, now| blocks.end_message(self.parser.found(), now));
         scope.end_held_blocks();
-        let has_thoughts = content.iter().any(|block| matches!(block, Block::Thinking(_)));
-        if has_thoughts { content } else { with_reasoning(content) }
+        let has_reasoning = content.iter().any(|block| matches!(block, Block::Thinking(_)));
+        if has_reasoning { content } else { with_reasoning(content) }
     }
 
     fn show(&mut self, scope: &mut RunScope, part: &ParsedPart) {
@@ -132,33 +132,33 @@ impl StreamedReply {
             self.is_shown = true;
             scope.tape.text(at, self.ordinal, &part.text);
         }
-        if !part.text.is_empty() || !self.spoken.trailing().is_empty() {
-            scope.block(|blocks, now| blocks.push_text(&part.text, self.spoken.found(), now));
+        if !part.text.is_empty() || !self.parser.trailing().is_empty() {
+            scope.block(|blocks, now| blocks.push_text(&part.text, self.parser.found(), now));
         }
     }
 }
 
 impl RunScope {
     /// Applies an operation to the block splitter, if any, and sends the resulting blocks.
-    fn block(&mut self, work: impl FnOnce(&mut BlockStream, u64) -> Vec<Payload>) {
+    fn block(&mut self, operation: impl FnOnce(&mut BlockStream, u64) -> Vec<Payload>) {
         let now = self.hub.ambient.now_ms();
-        if let Some(sent) = self.blocks.as_mut().map(|blocks| work(blocks, now)) {
-            self.send(sent);
+        if let Some(payloads) = self.blocks.as_mut().map(|blocks| operation(blocks, now)) {
+            self.send(payloads);
         }
     }
 
     /// Sends blocks of the current message. They are held back as long as the whole message may repeat what a tool has
     /// sent.
-    fn send(&mut self, sent: Vec<Payload>) {
-        if sent.is_empty() {
+    fn send(&mut self, payloads: Vec<Payload>) {
+        if payloads.is_empty() {
             return;
         }
-        let said = Replies::of(&self.tape.events(), &self.origin.route);
-        for block in sent {
+        let replies = Replies::of(&self.tape.events(), &self.origin.route);
+        for block in payloads {
             self.held_blocks.text.push_str(&block.text);
             self.held_blocks.text.push('\n');
             self.held_blocks.blocks.push(block);
-            if !said.may_repeat(&self.held_blocks.text) {
+            if !replies.may_repeat(&self.held_blocks.text) {
                 self.release_held_blocks();
             }
         }
@@ -168,8 +168,8 @@ impl RunScope {
     /// sent otherwise.
     fn end_held_blocks(&mut self) {
         if !self.held_blocks.blocks.is_empty() {
-            let said = Replies::of(&self.tape.events(), &self.origin.route);
-            if !said.repeats(&self.held_blocks.text) {
+            let replies = Replies::of(&self.tape.events(), &self.origin.route);
+            if !replies.repeats(&self.held_blocks.text) {
                 self.release_held_blocks();
             }
         }
@@ -189,12 +189,12 @@ impl RunScope {
     }
 
     /// Sends the media that waited for the end of the run.
-    pub(super) fn send_rest(&mut self, rest: Vec<Payload>) {
-        if rest.is_empty() {
+    pub(super) fn send_rest(&mut self, payloads: Vec<Payload>) {
+        if payloads.is_empty() {
             return;
         }
-        let said = Replies::of(&self.tape.events(), &self.origin.route);
-        for block in rest.into_iter().filter_map(|block| said.remaining(block)) {
+        let replies = Replies::of(&self.tape.events(), &self.origin.route);
+        for block in payloads.into_iter().filter_map(|block| replies.remaining(block)) {
             self.send_block(block);
         }
     }
@@ -202,12 +202,12 @@ impl RunScope {
     /// Sends a block to the run's subscribers and to its channel. A block that fails on the channel is sent again with
     /// the rest of the answer.
     fn send_block(&mut self, block: Payload) {
-        let Some(line) = self.output.clone() else { return self.emit(RunEvent::Block(Arc::new(block))) };
-        let outgoing = line.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
+        let Some(output) = self.output.clone() else { return self.emit(RunEvent::Block(Arc::new(block))) };
+        let outgoing = output.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
         if !outgoing.is_empty() {
             self.tape.stage(self.hub.ambient.now_ms(), RunEvent::Block(Arc::new(block)));
             let records = queue_records(&outgoing).collect();
-            self.hub.send_deliveries((records, AfterCommit::publish(&self.tape, 1)), outgoing, Some(&line));
+            self.hub.send_deliveries((records, AfterCommit::publish(&self.tape, 1)), outgoing, Some(&output));
         }
     }
 
@@ -219,14 +219,14 @@ impl RunScope {
             return;
         }
         self.is_wait_reported = true;
-        let (why, most) = (self.profile.secrets.mask(why).into_owned(), self.failover.retry_time().as_secs());
-        let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {most} s.");
+        let (why, max_secs) = (self.profile.secrets.mask(why).into_owned(), self.failover.retry_time().as_secs());
+        let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {max_secs} s.");
         self.send_block(Payload { kind: Kind::Notice, ..Payload::answer(text) });
     }
 
     /// Announces a tool call on the run's channel, if enabled.
     pub(super) fn announce_tool(&mut self, name: &str, arguments: &Value) {
-        if self.output.as_ref().is_some_and(|line| line.announces_tools()) {
+        if self.output.as_ref().is_some_and(|output| output.announces_tools()) {
             let text = label::summary(name, &label::subjects(name, arguments, None), Style::Plain);
             let text = self.profile.secrets.mask(&text).into_owned();
             self.send_block(Payload { kind: Kind::Tool, ..Payload::answer(text) });

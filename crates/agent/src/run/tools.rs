@@ -66,84 +66,85 @@ pub(super) enum Resumed {
 pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<FinalRecords, RunError> {
     let id = format!("call_{}", scope.hub.ambient.nonce());
     let call = ToolCall { id, name: tool, arguments, ..ToolCall::default() };
-    let said = Arc::new(Assistant {
+    let answer = Arc::new(Assistant {
         content: vec![Block::ToolCall(call)],
         stop_reason: StopReason::ToolUse,
         ..homard_message("", scope.hub.ambient.now_ms())
     });
-    let (entry, line) = scope.entry(Message::Assistant((*said).clone()));
-    scope.history.push(entry.clone(), Arc::new(Message::Assistant((*said).clone())));
-    scope.record(RunEvent::Assistant { entry, said: said.clone() }, vec![line]);
+    let (entry, record) = scope.entry(Message::Assistant((*answer).clone()));
+    scope.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
+    scope.record(RunEvent::Assistant { entry, said: answer.clone() }, vec![record]);
     scope.assistant_count += 1;
-    run_calls(scope, &said, Resumed::Never).await?;
-    let words = match scope.history.last().map(|message| &**message) {
+    run_calls(scope, &answer, Resumed::Never).await?;
+    let text = match scope.history.last().map(|message| &**message) {
         Some(Message::ToolResult(result)) => join_text(&result.content),
         Some(Message::Assistant(_) | Message::User(_) | Message::Other(_)) | None => String::new(),
     };
-    Ok(super::answer_without_model(scope, &words).await)
+    Ok(super::answer_without_model(scope, &text).await)
 }
 
 /// Executes all calls of a message. Returns when each has its result in the transcript, or the run was cancelled.
-pub(super) async fn run_calls(scope: &mut RunScope, said: &Assistant, made: Resumed) -> Result<(), RunError> {
-    let may_skip = made == Resumed::Never;
+pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed: Resumed) -> Result<(), RunError> {
+    let may_skip = resumed == Resumed::Never;
     let mut waiting: VecDeque<(usize, PreparedCall)> =
-        said.tool_calls().filter_map(|call| with_secrets(scope, call, made)).enumerate().collect();
+        answer.tool_calls().filter_map(|call| with_secrets(scope, call, resumed)).enumerate().collect();
     note_denied(scope, &waiting);
-    let mut board = ResultTable::new(waiting.len());
-    board.restore(scope, &mut waiting);
+    let mut table = ResultTable::new(waiting.len());
+    table.restore(scope, &mut waiting);
     let names: Vec<_> =
-        said.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
-    let together = match scope.profile.tool_mode {
+        answer.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
+    let batch_size = match scope.profile.tool_mode {
         ToolMode::Parallel => waiting.len(),
         ToolMode::Sequential => 1,
     };
     // Progress of all running tools; drained while any of them runs.
-    let (tell, mut told) = mpsc::unbounded_channel::<(usize, ToolResult)>();
+    let (progress_sender, mut progress) = mpsc::unbounded_channel::<(usize, ToolResult)>();
     let mut running = FuturesUnordered::new();
-    let mut give_up = None;
-    while board.recorded < names.len() {
-        if running.is_empty() && give_up.is_none() {
+    let mut deadline = None;
+    while table.recorded < names.len() {
+        if running.is_empty() && deadline.is_none() {
             if scope.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
             if may_skip && scope.has_offer() {
-                skip(scope, &mut waiting, &mut board).await;
+                skip(scope, &mut waiting, &mut table).await;
                 continue;
             }
-            let mut batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
+            let mut batch: Vec<_> = waiting.drain(..batch_size.min(waiting.len())).collect();
             run_before_hooks(scope, &mut batch).await?;
             record_intent(scope, &batch).await?;
             if scope.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
-            for (place, call) in batch {
+            for (index, call) in batch {
                 if call.tool.is_err() {
-                    board.refused.insert(place);
+                    table.refused.insert(index);
                 }
                 scope.announce_tool(&call.name, &call.arguments);
                 emit_start(scope, &call);
-                let tell = tell.clone();
-                let work = spawn_tool(scope, call, move |partial| tell.send((place, partial)).is_ok());
-                running.push(async move { (place, work.await) });
+                let progress_sender = progress_sender.clone();
+                let result_future =
+                    spawn_tool(scope, call, move |partial| progress_sender.send((index, partial)).is_ok());
+                running.push(async move { (index, result_future.await) });
             }
         }
         tokio::select! {
             biased;
-            () = scope.cancel.cancelled(), if give_up.is_none() => give_up = Some(Instant::now() + GRACE),
-            Some((place, partial)) = told.recv() => {
-                if board.results[place].is_none() {
-                    let (call, name) = names[place].clone();
+            () = scope.cancel.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + GRACE),
+            Some((index, partial)) = progress.recv() => {
+                if table.results[index].is_none() {
+                    let (call, name) = names[index].clone();
                     scope.emit(RunEvent::ToolProgress { call, name, partial });
                 }
             }
-            Some((place, result)) = running.next() => board.finish(scope, place, &names[place], result).await,
-            () = tokio::time::sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => break,
+            Some((index, result)) = running.next() => table.finish(scope, index, &names[index], result).await,
+            () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
         }
-        if give_up.is_some() && running.is_empty() {
+        if deadline.is_some() && running.is_empty() {
             break;
         }
     }
-    if give_up.is_some() { Err(RunError::Stopped) } else { Ok(()) }
+    if deadline.is_some() { Err(RunError::Stopped) } else { Ok(()) }
 }
 
 /// Writes audit records for calls of tools that the agent has and this run may not use.
@@ -164,8 +165,8 @@ fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<PreparedCall> {
 }
 
 /// Prepares a call with the model's original arguments: the stored message has them with masked secrets.
-fn with_secrets(scope: &RunScope, call: &ToolCall, made: Resumed) -> Option<PreparedCall> {
-    match real_arguments(&call.arguments, scope.masked_arguments.get(&call.id), made) {
+fn with_secrets(scope: &RunScope, call: &ToolCall, resumed: Resumed) -> Option<PreparedCall> {
+    match real_arguments(&call.arguments, scope.masked_arguments.get(&call.id), resumed) {
         Ok(None) => prepare(&scope.toolbox, call),
         Ok(Some(real)) => prepare(&scope.toolbox, &ToolCall { arguments: real.clone(), ..call.clone() }),
         Err(answer) => Some(PreparedCall { tool: Err(answer), ..prepare(&scope.toolbox, call)? }),
@@ -177,11 +178,11 @@ fn with_secrets(scope: &RunScope, call: &ToolCall, made: Resumed) -> Option<Prep
 fn real_arguments<'a>(
     stored: &Value,
     known: Option<&'a MaskedArguments>,
-    made: Resumed,
+    resumed: Resumed,
 ) -> Result<Option<&'a Value>, ToolResult> {
-    let known = known.filter(|concealed| concealed.stored == *stored);
-    match (known, made) {
-        (Some(concealed), _) => Ok(Some(&concealed.real)),
+    let known = known.filter(|masked| masked.stored == *stored);
+    match (known, resumed) {
+        (Some(masked), _) => Ok(Some(&masked.real)),
         (None, Resumed::Perhaps) if Secrets::is_masked(stored) => Err(ToolResult::error(MASKED_RESULT)),
         (None, Resumed::Never | Resumed::Perhaps) => Ok(None),
     }
@@ -195,12 +196,12 @@ fn emit_start(scope: &mut RunScope, call: &PreparedCall) {
 
 /// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
 /// checks keeps its result.
-async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)>, board: &mut ResultTable) {
-    for (place, prepared) in waiting.drain(..) {
+async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)>, table: &mut ResultTable) {
+    for (index, prepared) in waiting.drain(..) {
         emit_start(scope, &prepared);
         let PreparedCall { call, name, tool, .. } = prepared;
         let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED_RESULT));
-        board.finish(scope, place, &(call, name), result).await;
+        table.finish(scope, index, &(call, name), result).await;
     }
 }
 
@@ -246,9 +247,9 @@ async fn record_intent(scope: &RunScope, batch: &[(usize, PreparedCall)]) -> Res
 fn spawn_tool(
     scope: &RunScope,
     call: PreparedCall,
-    tell: impl Fn(ToolResult) -> bool + Send + 'static,
+    report: impl Fn(ToolResult) -> bool + Send + 'static,
 ) -> impl Future<Output = ToolResult> + Send + 'static {
-    let (progress, mut news) = ProgressSender::channel();
+    let (progress, mut updates) = ProgressSender::channel();
     let cx = ToolCx {
         run: scope.tape.run().clone(),
         session: scope.tape.key().clone(),
@@ -264,30 +265,30 @@ fn spawn_tool(
     };
     let secrets = scope.profile.secrets.clone();
     let hooks = scope.hooks.clone();
-    let place = scope.place_of_call(&cx.call, &call.name);
+    let context = scope.call_context(&cx.call, &call.name);
     async move {
         let (name, arguments) = (call.name, call.arguments);
         let params = hooks.has(HookPoint::AfterToolCall).then(|| {
-            let shown = secrets.masked_value(&arguments).unwrap_or_else(|| arguments.clone());
-            shown.as_object().cloned().unwrap_or_default()
+            let masked = secrets.masked_value(&arguments).unwrap_or_else(|| arguments.clone());
+            masked.as_object().cloned().unwrap_or_default()
         });
-        let (run, began) = (cx.run.to_string(), Instant::now());
+        let (run, started) = (cx.run.to_string(), Instant::now());
         let tool = match call.tool {
             Ok(tool) => tool,
             Err(answer) => return answer,
         };
         // Dropping the run's future aborts the tool's task.
-        let mut work = AbortOnDropHandle::new(task::spawn("tool", async move { tool.call(cx, arguments).await }));
+        let mut handle = AbortOnDropHandle::new(task::spawn("tool", async move { tool.call(cx, arguments).await }));
         let result = loop {
             tokio::select! {
                 biased;
-                Some(partial) = news.recv() => { tell(secrets.mask_result(partial)); }
-                joined = &mut work => break joined.unwrap_or_else(|error| panic_result(&name, error)),
+                Some(partial) = updates.recv() => { report(secrets.mask_result(partial)); }
+                joined = &mut handle => break joined.unwrap_or_else(|error| panic_result(&name, error)),
             }
         };
         let Some(params) = params else { return result };
-        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        after_call((&hooks, &place), &run, params, (secrets.mask_result(result), took)).await
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        after_call((&hooks, &context), &run, params, (secrets.mask_result(result), duration_ms)).await
     }
 }
 
@@ -349,11 +350,11 @@ impl ResultTable {
             Message::ToolResult(result) => Some(Arc::new(result.clone())),
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
         });
-        let mut written: Vec<_> = results.collect();
-        written.reverse();
-        self.recorded = written.len();
-        for (place, result) in written.into_iter().enumerate() {
-            self.results[place] = Some(result);
+        let mut stored: Vec<_> = results.collect();
+        stored.reverse();
+        self.recorded = stored.len();
+        for (index, result) in stored.into_iter().enumerate() {
+            self.results[index] = Some(result);
         }
         waiting.drain(..self.recorded);
         for answer in std::mem::take(&mut scope.known_results) {
@@ -363,37 +364,37 @@ impl ResultTable {
             }
         }
         let is_repeatable = |call: &PreparedCall| matches!(&call.tool, Ok(tool) if tool.class() != ToolClass::Effect);
-        self.repeatable = waiting.iter().filter(|(_, call)| is_repeatable(call)).map(|(place, _)| *place).collect();
+        self.repeatable = waiting.iter().filter(|(_, call)| is_repeatable(call)).map(|(index, _)| *index).collect();
     }
 
     async fn finish(
         &mut self,
         scope: &mut RunScope,
-        place: usize,
+        index: usize,
         (call, name): &(CallId, String),
         result: ToolResult,
     ) {
         // Shutdown does not end a run: a repeatable call that it may have cut off is left open, and the next start runs
         // it again.
-        if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
+        if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&index) {
             return;
         }
         let shown = Arc::new(result_entry(scope, (call, name), result));
-        let is_synthetic = self.refused.contains(&place);
-        let answered = hooks::persist(&scope.hooks, &scope.hook_context, shown.clone(), is_synthetic).await;
-        let shown = (!Arc::ptr_eq(&shown, &answered)).then_some(shown);
-        let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
+        let is_synthetic = self.refused.contains(&index);
+        let stored_result = hooks::persist(&scope.hooks, &scope.hook_context, shown.clone(), is_synthetic).await;
+        let shown = (!Arc::ptr_eq(&shown, &stored_result)).then_some(shown);
+        let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*stored_result).clone()) };
         let mut records = vec![done];
-        self.results[place] = Some(answered.clone());
+        self.results[index] = Some(stored_result.clone());
         // Entries keep the order of the calls: this result, and later ones that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
-            let (id, line) = scope.entry(message.clone());
-            records.push(line);
+            let (id, record) = scope.entry(message.clone());
+            records.push(record);
             scope.history.push(id, Arc::new(message));
             self.recorded += 1;
         }
-        scope.record(RunEvent::ToolEnded { call: call.clone(), result: answered, shown }, records);
+        scope.record(RunEvent::ToolEnded { call: call.clone(), result: stored_result, shown }, records);
     }
 }
 
@@ -402,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l10_a_call_whose_secret_is_lost_is_not_made_again() {
+    fn l10_a_call_whose_secret_is_lost_is_not_repeated() {
         let (stored, real) = (json!({"content": "key=[secret]"}), json!({"content": "key=sk-canary-12345678"}));
         let known = MaskedArguments { stored: stored.clone(), real: real.clone() };
         assert_eq!(real_arguments(&stored, Some(&known), Resumed::Never), Ok(Some(&real)));

@@ -49,7 +49,7 @@ enum StreamResult {
     Complete(Vec<Block>, StopReason, Usage),
     /// The partial answer before a failure, and the error.
     Failed(ModelAnswer, Error),
-    /// Like `Broken`, but the user has already read part of the answer, so it cannot be retracted.
+    /// Like `Failed`, but the user has already read part of the answer, so it cannot be retracted.
     CutShort(Vec<Block>, Error),
 }
 
@@ -80,12 +80,12 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             StreamResult::CutShort(content, error) => {
                 let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
                 match step {
-                    FailoverStep::End(error) => return Err(leave(scope, content, error).await),
-                    FailoverStep::Compact => return Err(leave(scope, content, error).await),
+                    FailoverStep::End(error) => return Err(record_failure(scope, content, error).await),
+                    FailoverStep::Compact => return Err(record_failure(scope, content, error).await),
                     FailoverStep::RetryAfter(_) | FailoverStep::RetryWithLevel(_) | FailoverStep::Next => {}
                 }
-                let (event, line, _) = compose(scope, content, StopReason::Length, Usage::default(), None).await;
-                scope.record(event, vec![line]);
+                let (event, record, _) = compose(scope, content, StopReason::Length, Usage::default(), None).await;
+                scope.record(event, vec![record]);
                 scope.nudge = ModelNudge::Continue;
                 (ModelAnswer::default(), error, step)
             }
@@ -124,10 +124,10 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             scope.emit(RunEvent::MessageReset { message: scope.assistant_count });
         }
         discard(scope, error.cause(), Usage::default());
-        if let Some(RetryDelay { after, attempt, max_attempts: most }) = wait {
+        if let Some(RetryDelay { after, attempt, max_attempts }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
             scope.report_wait(&why, after);
-            scope.emit(RunEvent::Retrying { model, attempt: (attempt, most), after, why });
+            scope.emit(RunEvent::Retrying { model, attempt: (attempt, max_attempts), after, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
             tokio::select! {
@@ -152,15 +152,15 @@ async fn record_answer(scope: &mut RunScope, mut content: Vec<Block>, stop: Stop
     scope.failover.succeeded(scope.hub.ambient.now_ms());
     normalize_call_ids(&mut content);
     scope.masked_arguments = masked_arguments(&content, &scope.profile.secrets);
-    let (event, line, said) = compose(scope, content, stop, usage, None).await;
-    scope.fire_llm_output(&said);
-    if said.tool_calls().next().is_some() {
-        scope.record(event, vec![line]);
-        return TurnResult::Calls(said);
+    let (event, record, answer) = compose(scope, content, stop, usage, None).await;
+    scope.fire_llm_output(&answer);
+    if answer.tool_calls().next().is_some() {
+        scope.record(event, vec![record]);
+        return TurnResult::Calls(answer);
     }
     scope.tape.stage(scope.hub.ambient.now_ms(), event);
     TurnResult::Last(Box::new(FinalRecords {
-        records: vec![line],
+        records: vec![record],
         staged_events: 1,
         credential: scope.failover.sticky().cloned(),
         answered_by: Some(AnsweredBy::of(scope.failover.candidate().model.spec())),
@@ -200,24 +200,24 @@ async fn request_answer(scope: &mut RunScope) -> Result<StreamResult, RunError> 
         return Err(RunError::Stopped);
     }
     let prompt = scope.tokens(spec, overhead);
-    let (payer, cancel) = (scope.budget.clone(), scope.cancel.clone());
-    let hold = tokio::select! {
+    let (run_budget, cancel) = (scope.budget.clone(), scope.cancel.clone());
+    let reservation = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
-        hold = payer.reserve(spec, prompt, &mut request) => hold.map_err(RunError::Budget)?,
+        reservation = run_budget.reserve(spec, prompt, &mut request) => reservation.map_err(RunError::Budget)?,
     };
     scope.fire_llm_input(spec, &request);
-    let asked = scope.describe_request(spec, &request, prompt);
+    let span = scope.describe_request(spec, &request, prompt);
     let now = scope.hub.ambient.now_ms();
-    scope.tape.emit_silent(now, RunEvent::ModelRequested(Arc::new(asked)));
+    scope.tape.emit_silent(now, RunEvent::ModelRequested(Arc::new(span)));
     scope.failover.requested(now);
-    let heard = read_stream(scope, spec, model.stream(request)).await?;
-    match &heard {
-        StreamResult::Complete(_, _, usage) => hold.settle(usage),
-        StreamResult::Failed(answer, _) if answer.is_empty() => hold.release(),
-        StreamResult::Refused(..) | StreamResult::Failed(..) | StreamResult::CutShort(..) => drop(hold),
+    let result = read_stream(scope, spec, model.stream(request)).await?;
+    match &result {
+        StreamResult::Complete(_, _, usage) => reservation.settle(usage),
+        StreamResult::Failed(answer, _) if answer.is_empty() => reservation.release(),
+        StreamResult::Refused(..) | StreamResult::Failed(..) | StreamResult::CutShort(..) => drop(reservation),
     }
-    Ok(heard)
+    Ok(result)
 }
 
 /// Reads one answer and emits the parts for the user.
@@ -228,16 +228,16 @@ async fn read_stream(
 ) -> Result<StreamResult, RunError> {
     let idle = scope.failover.idle(scope.hub.ambient.now_ms());
     let mut answer = ModelAnswer::default();
-    let mut voice = StreamedReply::new(&spec.provider, scope.assistant_count, &scope.profile.secrets);
+    let mut reply = StreamedReply::new(&spec.provider, scope.assistant_count, &scope.profile.secrets);
     // The request is sent while the previous step is still being committed; if the commit fails, the run ends.
     let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
     let on_disk = super::wait_on_disk(&hub, &tape);
     tokio::pin!(on_disk);
-    let (mut is_on_disk, mut is_heard) = (false, false);
+    let (mut is_on_disk, mut has_event) = (false, false);
     // Every event resets the idle timeout, also one without content. The timer is checked when it fires, not reset each
     // time.
-    let mut heard = Instant::now();
-    let mut patience = Box::pin(sleep(idle));
+    let mut last_event_at = Instant::now();
+    let mut idle_timer = Box::pin(sleep(idle));
     loop {
         let due = scope.blocks.as_ref().and_then(BlockStream::due);
         let event = tokio::select! {
@@ -252,62 +252,62 @@ async fn read_stream(
                 continue;
             }
             event = stream.next() => {
-                if !std::mem::replace(&mut is_heard, true) {
+                if !std::mem::replace(&mut has_event, true) {
                     tape.emit_silent(hub.ambient.now_ms(), RunEvent::FirstToken);
                 }
                 if event.as_ref().is_some_and(is_answer_part) {
                     scope.failover.responded();
                 }
-                heard = Instant::now();
+                last_event_at = Instant::now();
                 event
             }
             () = streamed_reply::until_due(due, hub.ambient.now_ms()) => {
-                voice.tick(scope);
+                reply.tick(scope);
                 continue;
             }
-            () = &mut patience => {
-                if heard.elapsed() < idle {
-                    patience.as_mut().reset(heard + idle);
+            () = &mut idle_timer => {
+                if last_event_at.elapsed() < idle {
+                    idle_timer.as_mut().reset(last_event_at + idle);
                     continue;
                 }
-                Some(ModelEvent::Failed(fell_silent(spec, idle)))
+                Some(ModelEvent::Failed(idle_error(spec, idle)))
             }
         };
         let failed = match event {
             Some(ModelEvent::Text(delta)) => {
-                voice.push_text(scope, &delta);
+                reply.push_text(scope, &delta);
                 answer.text(&delta);
                 continue;
             }
             Some(ModelEvent::Thinking(delta)) => {
-                voice.push_reasoning(scope, &delta);
+                reply.push_reasoning(scope, &delta);
                 answer.thinking(&delta);
                 continue;
             }
             Some(ModelEvent::Call(delta)) => {
-                voice.pause(scope);
+                reply.pause(scope);
                 answer.call(delta);
                 continue;
             }
-            Some(ModelEvent::Signature(seal)) => {
-                answer.sign(seal);
+            Some(ModelEvent::Signature(signature)) => {
+                answer.sign(signature);
                 continue;
             }
             Some(ModelEvent::Heartbeat) => continue,
-            Some(ModelEvent::Done(done)) if done.stop == StopReason::Error => gave_up(spec),
+            Some(ModelEvent::Done(done)) if done.stop == StopReason::Error => error_stop(spec),
             Some(ModelEvent::Done(done)) => {
                 let mut content = answer.into_blocks();
                 content.iter_mut().for_each(|block| scope.profile.secrets.mask_text_block(block));
-                let content = voice.finish(scope, content);
+                let content = reply.finish(scope, content);
                 return Ok(StreamResult::Complete(content, done.stop, done.usage));
             }
             Some(ModelEvent::Failed(error)) => error,
-            None => cut_off(spec),
+            None => truncated_error(spec),
         };
         if scope.blocks.as_ref().is_some_and(BlockStream::has_sent) {
             let mut content = answer.into_partial();
             scope.profile.secrets.mask_blocks(&mut content);
-            return Ok(StreamResult::CutShort(voice.finish(scope, content), failed));
+            return Ok(StreamResult::CutShort(reply.finish(scope, content), failed));
         }
         return Ok(StreamResult::Failed(answer, failed));
     }
@@ -316,21 +316,21 @@ async fn read_stream(
 impl RunScope {
     /// Builds a model request.
     pub(super) fn request(&mut self, spec: &ModelSpec) -> Request {
-        let shown = self.pruned_history(spec);
-        let mut request = self.request_of(spec, &shown);
+        let history = self.pruned_history(spec);
+        let mut request = self.request_of(spec, &history);
         self.add_nudge(&mut request);
         request
     }
 
     /// Builds a model request with this history.
-    pub(super) fn request_of(&mut self, spec: &ModelSpec, shown: &[Arc<Message>]) -> Request {
+    pub(super) fn request_of(&mut self, spec: &ModelSpec, history: &[Arc<Message>]) -> Request {
         let policy = repair::ProviderPolicy::of(&spec.api, &spec.provider, &spec.model);
         let (system, stable, tools) = {
-            let written = self.prompt(spec);
-            (written.prompt.text.clone(), written.prompt.stable, written.tools.clone())
+            let rendered = self.prompt(spec);
+            (rendered.prompt.text.clone(), rendered.prompt.stable, rendered.tools.clone())
         };
         let rules = self.hub.config.rules();
-        let messages = context::conversation(shown, &policy, (&self.profile, &rules, self.tape.key()));
+        let messages = context::conversation(history, &policy, (&self.profile, &rules, self.tape.key()));
         let (thinking, session) = (self.failover.level(), Some(self.session.as_str().into()));
         Request { system, stable_bytes: stable, messages, tools, thinking, session, ..Request::default() }
     }
@@ -347,10 +347,10 @@ impl RunScope {
     /// Emits an event if another model is asked than before.
     fn emit_model(&mut self) {
         let spec = self.failover.candidate().model.spec();
-        let asked = (spec.provider.clone(), spec.model.clone());
-        if self.reported_model != asked {
-            let (provider, model) = asked.clone();
-            self.reported_model = asked;
+        let current_model = (spec.provider.clone(), spec.model.clone());
+        if self.reported_model != current_model {
+            let (provider, model) = current_model.clone();
+            self.reported_model = current_model;
             self.emit(RunEvent::ModelChanged { provider, model });
         }
     }
@@ -376,28 +376,28 @@ fn is_answer_part(event: &ModelEvent) -> bool {
     }
 }
 
-fn fell_silent(spec: &ModelSpec, idle: Duration) -> Error {
+fn idle_error(spec: &ModelSpec, idle: Duration) -> Error {
     let message = format!("{}/{} sent no data for {} s", spec.provider, spec.model, idle.as_secs());
     Error::new(ErrorKind::Timeout, message)
 }
 
-fn gave_up(spec: &ModelSpec) -> Error {
+fn error_stop(spec: &ModelSpec) -> Error {
     Error::new(ErrorKind::Server, format!("{}/{} ended its answer with an error", spec.provider, spec.model))
 }
 
-fn cut_off(spec: &ModelSpec) -> Error {
+fn truncated_error(spec: &ModelSpec) -> Error {
     Error::new(ErrorKind::Truncated, format!("{}/{} stopped in the middle of its answer", spec.provider, spec.model))
 }
 
 /// Records the partial answer before a failure, marked as failed: visible to people, not sent to models.
 async fn fail(scope: &mut RunScope, answer: ModelAnswer, error: Error) -> RunError {
-    leave(scope, answer.into_partial(), error).await
+    record_failure(scope, answer.into_partial(), error).await
 }
 
-async fn leave(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
+async fn record_failure(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
     let why = Some(error.message.clone());
-    let (event, line, _) = compose(scope, content, StopReason::Error, Usage::default(), why).await;
-    scope.record(event, vec![line]);
+    let (event, record, _) = compose(scope, content, StopReason::Error, Usage::default(), why).await;
+    scope.record(event, vec![record]);
     error.into()
 }
 
@@ -411,7 +411,7 @@ async fn compose(
     scope.profile.secrets.mask_blocks(&mut content);
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
-    let said = Assistant {
+    let answer = Assistant {
         content,
         api: spec.api.clone(),
         provider: spec.provider.clone(),
@@ -422,13 +422,13 @@ async fn compose(
         timestamp: scope.hub.ambient.now_ms(),
         extra: serde_json::Map::new(),
     };
-    let said = Arc::new(scope.written_as(said).await);
-    let message = Message::Assistant((*said).clone());
-    let (entry, line) = scope.entry(message.clone());
+    let answer = Arc::new(scope.after_write_hooks(answer).await);
+    let message = Message::Assistant((*answer).clone());
+    let (entry, record) = scope.entry(message.clone());
     scope.history.push(entry.clone(), Arc::new(message));
     scope.assistant_count += 1;
     scope.compaction_exhausted = false;
-    (RunEvent::Assistant { entry, said: said.clone() }, line, said)
+    (RunEvent::Assistant { entry, said: answer.clone() }, record, answer)
 }
 
 /// Returns the original arguments of calls in which secrets are masked in the stored message.
@@ -446,13 +446,13 @@ fn masked_arguments(content: &[Block], secrets: &Secrets) -> HashMap<String, Mas
 
 /// Makes the ids of a message's calls valid and unique: results are matched to calls by id.
 pub(super) fn normalize_call_ids(content: &mut [Block]) {
-    let mut taken = HashSet::new();
-    for (place, block) in content.iter_mut().enumerate() {
+    let mut seen = HashSet::new();
+    for (index, block) in content.iter_mut().enumerate() {
         if let Block::ToolCall(call) = block {
             if CallId::parse(&call.id).is_err() {
-                call.id = format!("call_{place}");
+                call.id = format!("call_{index}");
             }
-            while !taken.insert(call.id.clone()) {
+            while !seen.insert(call.id.clone()) {
                 call.id.push_str("_again");
             }
         }

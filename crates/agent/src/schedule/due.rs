@@ -142,7 +142,7 @@ impl SlotSeries {
                 let parser = CronParser::builder().seconds(Seconds::Optional).build();
                 let pattern = parser
                     .parse(cron.expr.trim())
-                    .map_err(|why| Error::Expression(cron.expr.clone(), why.to_string().to_lowercase()))?;
+                    .map_err(|error| Error::Expression(cron.expr.clone(), error.to_string().to_lowercase()))?;
                 Ok(Self::Pattern(Box::new(pattern), zone))
             }
             JobSchedule::Other(_) => Err(Error::Kind),

@@ -22,7 +22,7 @@ pub(super) struct JobContext<'a> {
 }
 
 /// Creates a job from a client's fields, or returns what is wrong with them.
-pub(super) fn make(mut fields: Extra, id: &str, house: JobContext<'_>) -> Result<CronJob, String> {
+pub(super) fn create(mut fields: Extra, id: &str, context: JobContext<'_>) -> Result<CronJob, String> {
     fields.retain(|name, value| !value.is_null() && !is_internal_field(name));
     let kind = |fields: &Extra, name: &str| fields.get(name).map(|value| value["kind"].clone());
     let target = if kind(&fields, "payload") == Some(json!("systemEvent")) { "main" } else { "isolated" };
@@ -32,15 +32,15 @@ pub(super) fn make(mut fields: Extra, id: &str, house: JobContext<'_>) -> Result
     for (name, value) in [("sessionTarget", json!(target)), ("wakeMode", json!("now")), ("enabled", json!(true))] {
         fields.entry(name).or_insert(value);
     }
-    for (name, value) in [("id", json!(id)), ("createdAtMs", json!(house.now)), ("updatedAtMs", json!(house.now))] {
+    for (name, value) in [("id", json!(id)), ("createdAtMs", json!(context.now)), ("updatedAtMs", json!(context.now))] {
         fields.insert(name.to_owned(), value);
     }
-    check(read(fields)?, house, None)
+    check(read(fields)?, context, None)
 }
 
 /// Applies a client's patch to a job, or returns what is wrong with it. Slots that passed while it was disabled are not
 /// missed.
-pub(super) fn change(job: &CronJob, patch: Extra, house: JobContext<'_>) -> Result<CronJob, String> {
+pub(super) fn change(job: &CronJob, patch: Extra, context: JobContext<'_>) -> Result<CronJob, String> {
     let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be serialized".to_owned()) };
     for (name, value) in patch {
         let is_merged = matches!(name.as_str(), "payload" | "delivery");
@@ -51,12 +51,12 @@ pub(super) fn change(job: &CronJob, patch: Extra, house: JobContext<'_>) -> Resu
             (_, value) => drop(fields.insert(name, value)),
         }
     }
-    fields.insert("updatedAtMs".to_owned(), house.now.into());
+    fields.insert("updatedAtMs".to_owned(), context.now.into());
     let changed = read(fields)?;
-    let begins_anew = changed.schedule != job.schedule || (changed.enabled && !job.enabled);
-    let mut changed = check(changed, house, Some(job))?;
-    if begins_anew {
-        changed.state.settled_at_ms = (!matches!(changed.schedule, JobSchedule::At(_))).then_some(house.now);
+    let is_restarted = changed.schedule != job.schedule || (changed.enabled && !job.enabled);
+    let mut changed = check(changed, context, Some(job))?;
+    if is_restarted {
+        changed.state.settled_at_ms = (!matches!(changed.schedule, JobSchedule::At(_))).then_some(context.now);
         changed.state.last_run_at_ms =
             changed.state.last_run_at_ms.filter(|_| !matches!(changed.schedule, JobSchedule::At(_)));
         changed.state.next_run_at_ms = None;
@@ -85,24 +85,24 @@ fn merge(old: &mut Extra, new: Extra) {
 }
 
 fn read(fields: Extra) -> Result<CronJob, String> {
-    serde_json::from_value(Value::Object(fields)).map_err(|why| why.to_string().replace('`', "\""))
+    serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string().replace('`', "\""))
 }
 
-fn check(mut job: CronJob, house: JobContext<'_>, before: Option<&CronJob>) -> Result<CronJob, String> {
+fn check(mut job: CronJob, context: JobContext<'_>, before: Option<&CronJob>) -> Result<CronJob, String> {
     job.name = job.name.trim().to_owned();
     if job.name.is_empty() {
         return Err("name must not be blank".to_owned());
     }
-    if let Some(why) = job.unsupported() {
-        return Err(why);
+    if let Some(reason) = job.unsupported() {
+        return Err(reason);
     }
-    let words = match &job.payload {
+    let text_field = match &job.payload {
         JobPayload::SystemEvent(event) => ("payload.text", event.text.as_str()),
         JobPayload::AgentTurn(turn) => ("payload.message", turn.message.as_str()),
         JobPayload::Other(_) => ("payload", ""),
     };
-    if words.1.trim().is_empty() {
-        return Err(format!("{} must not be blank", words.0));
+    if text_field.1.trim().is_empty() {
+        return Err(format!("{} must not be blank", text_field.0));
     }
     if let JobPayload::AgentTurn(turn) = &job.payload
         && let Some(level) = turn.thinking.as_deref().filter(|level| crate::intake::thinking(level).is_none())
@@ -113,13 +113,13 @@ fn check(mut job: CronJob, house: JobContext<'_>, before: Option<&CronJob>) -> R
         ));
     }
     if let Some(raw) = &job.agent_id
-        && house.agents.get(&AgentId::normalize(raw)).is_none()
+        && context.agents.get(&AgentId::normalize(raw)).is_none()
     {
         return Err(format!("unknown agent id \"{}\"", raw.trim()));
     }
     let is_rescheduled = before.is_none_or(|before| before.schedule != job.schedule || !before.enabled);
     if is_rescheduled && job.enabled {
-        check_schedule(&job, house)?;
+        check_schedule(&job, context)?;
     }
     if before.is_none() {
         job.state = JobState::default();
@@ -128,13 +128,13 @@ fn check(mut job: CronJob, house: JobContext<'_>, before: Option<&CronJob>) -> R
 }
 
 /// Checks that a schedule has at least one more slot.
-fn check_schedule(job: &CronJob, house: JobContext<'_>) -> Result<(), String> {
+fn check_schedule(job: &CronJob, context: JobContext<'_>) -> Result<(), String> {
     if let JobSchedule::Every(every) = &job.schedule
         && every.every_ms < MIN_INTERVAL_MS
     {
         return Err(format!("schedule.everyMs must be at least {MIN_INTERVAL_MS}"));
     }
-    let next = due::next(job, house.zone, house.now.saturating_sub(PAST_MS)).map_err(|why| why.to_string())?;
+    let next = due::next(job, context.zone, context.now.saturating_sub(PAST_MS)).map_err(|error| error.to_string())?;
     match (next, &job.schedule) {
         (Some(_), _) => Ok(()),
         (None, JobSchedule::At(_)) => Err("schedule.at is in the past".to_owned()),

@@ -305,24 +305,24 @@ mod tests {
             "description": "every day", "failureAlert": false,
         });
         assert_eq!(round_trip(&job), job);
-        let strange = json!({
+        let unknown = json!({
             "id": "j2", "name": "", "enabled": false, "createdAtMs": 1, "updatedAtMs": 2,
             "schedule": {"kind": "on-exit", "command": "make"}, "sessionTarget": "session:abc", "wakeMode": "later",
             "payload": {"kind": "command", "argv": ["ls"]}, "state": {},
         });
-        assert_eq!(round_trip(&strange), strange);
+        assert_eq!(round_trip(&unknown), unknown);
     }
 
     #[test]
-    fn what_cannot_be_run_is_said_with_the_way_out() {
-        let why = |schedule: Value, target: &str, payload: Value| {
+    fn an_unsupported_job_is_reported_with_a_remedy() {
+        let unsupported_reason = |schedule: Value, target: &str, payload: Value| {
             let job = json!({"id": "j", "schedule": schedule, "sessionTarget": target, "payload": payload});
             serde_json::from_value::<CronJob>(job).unwrap().unsupported()
         };
         let (every, event) = (json!({"kind": "every", "everyMs": 5}), json!({"kind": "systemEvent", "text": "x"}));
         let turn = json!({"kind": "agentTurn", "message": "x"});
-        assert_eq!(why(every.clone(), "main", event.clone()), None);
-        assert_eq!(why(every.clone(), "isolated", turn.clone()), None);
+        assert_eq!(unsupported_reason(every.clone(), "main", event.clone()), None);
+        assert_eq!(unsupported_reason(every.clone(), "isolated", turn.clone()), None);
         for (schedule, target, payload, text) in [
             (
                 json!({"kind": "stream"}),
@@ -350,13 +350,16 @@ mod tests {
                 "an isolated job needs payload.kind \"agentTurn\"; use it, or sessionTarget \"main\"",
             ),
         ] {
-            assert_eq!(why(schedule, target, payload.clone()).as_deref(), Some(text));
+            assert_eq!(unsupported_reason(schedule, target, payload.clone()).as_deref(), Some(text));
         }
-        let calls = json!({
+        let webhook_job = json!({
             "id": "j", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated", "payload": turn,
             "delivery": {"mode": "webhook", "to": "https://a.example"},
         });
-        let why = serde_json::from_value::<CronJob>(calls).unwrap().unsupported();
-        assert_eq!(why.as_deref(), Some("delivery.mode \"webhook\" is not supported; use announce, or none"));
+        let unsupported_reason = serde_json::from_value::<CronJob>(webhook_job).unwrap().unsupported();
+        assert_eq!(
+            unsupported_reason.as_deref(),
+            Some("delivery.mode \"webhook\" is not supported; use announce, or none")
+        );
     }
 }

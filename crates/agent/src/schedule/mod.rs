@@ -1,8 +1,8 @@
 //! Scheduled work: cron jobs, and heartbeats.
 //!
-//! [`job`] is the job format, [`due`] decides when it runs (pure), [`store`] stores jobs, `clock` is the scheduler task
-//! and [`heartbeat`] the task that wakes the main sessions. All other code uses a [`Schedule`], which sends requests to
-//! these tasks.
+//! [`job`] is the job format, [`due`] decides when it runs (pure), [`store`] stores jobs, `scheduler` is the scheduler
+//! task and [`heartbeat`] the task that wakes the main sessions. All other code uses a [`Schedule`], which sends
+//! requests to these tasks.
 
 mod answer_target;
 pub mod due;
@@ -60,7 +60,7 @@ pub struct ScheduleSettings {
 #[derive(Debug, Clone)]
 pub struct Schedule {
     requests: mpsc::Sender<ScheduleRequest>,
-    seen: watch::Receiver<Arc<ScheduleView>>,
+    view: watch::Receiver<Arc<ScheduleView>>,
     store: Arc<dyn JobStore>,
     heartbeats: Heartbeats,
     events: ScheduleEvents,
@@ -89,25 +89,26 @@ impl Schedule {
     /// Loads the jobs and starts to run them. Call it after the hub has recovered; stop it before the hub shuts down.
     pub async fn start(
         hub: &Hub,
-        shelf: Arc<dyn JobStore>,
+        store: Arc<dyn JobStore>,
         settings: ScheduleSettings,
         stop: CancellationToken,
     ) -> Result<(Self, ScheduleTasks), StoreError> {
-        let (news, zone) = (ScheduleEvents::new(), settings.zone.clone());
-        let (heart, beating) = heartbeat::prepare((hub, settings.zone), settings.heartbeats, settings.file, &news);
-        let parts = (heart.clone(), news.clone());
-        let (clock, seen) = Scheduler::load((hub.clone(), shelf.clone()), zone, parts, settings.is_enabled).await?;
-        let (wishes, wished) = mpsc::channel(REQUEST_QUEUE);
+        let (events, zone) = (ScheduleEvents::new(), settings.zone.clone());
+        let (heartbeats, heartbeat_task) =
+            heartbeat::prepare((hub, settings.zone), settings.heartbeats, settings.file, &events);
+        let parts = (heartbeats.clone(), events.clone());
+        let (scheduler, view) = Scheduler::load((hub.clone(), store.clone()), zone, parts, settings.is_enabled).await?;
+        let (requests, receiver) = mpsc::channel(REQUEST_QUEUE);
         let tasks = ScheduleTasks(
-            task::spawn("schedule", clock.run(wished, stop.clone())),
-            task::spawn("heartbeat", beating.run(stop)),
+            task::spawn("schedule", scheduler.run(receiver, stop.clone())),
+            task::spawn("heartbeat", heartbeat_task.run(stop)),
         );
-        Ok((Self { requests: wishes, seen, store: shelf, heartbeats: heart, events: news, hub: hub.clone() }, tasks))
+        Ok((Self { requests, view, store, heartbeats, events, hub: hub.clone() }, tasks))
     }
 
     /// Returns the jobs.
     pub fn view(&self) -> Arc<ScheduleView> {
-        self.seen.borrow().clone()
+        self.view.borrow().clone()
     }
 
     /// Returns the location of the jobs, for messages.
@@ -126,8 +127,8 @@ impl Schedule {
     }
 
     /// Adds a job if it is allowed.
-    pub async fn add_if(&self, fields: Extra, permit: JobCheck) -> Result<CronJob, Error> {
-        self.ask(|tell| ScheduleRequest::Add(fields, permit, tell)).await
+    pub async fn add_if(&self, fields: Extra, check: JobCheck) -> Result<CronJob, Error> {
+        self.send_request(|reply| ScheduleRequest::Add(fields, check, reply)).await
     }
 
     /// Changes a job.
@@ -136,18 +137,18 @@ impl Schedule {
     }
 
     /// Changes a job if the result is allowed.
-    pub async fn update_if(&self, (id, patch): (&str, Extra), permit: JobCheck) -> Result<CronJob, Error> {
-        self.ask(|tell| ScheduleRequest::Change((id.to_owned(), patch), permit, tell)).await
+    pub async fn update_if(&self, (id, patch): (&str, Extra), check: JobCheck) -> Result<CronJob, Error> {
+        self.send_request(|reply| ScheduleRequest::Change((id.to_owned(), patch), check, reply)).await
     }
 
     /// Removes a job. Returns true if it existed. Its run history is kept.
     pub async fn remove(&self, id: &str) -> Result<bool, Error> {
-        self.ask(|tell| ScheduleRequest::Remove(id.to_owned(), tell)).await
+        self.send_request(|reply| ScheduleRequest::Remove(id.to_owned(), reply)).await
     }
 
     /// Runs a job now. Does not wait for its end.
     pub async fn run(&self, id: &str, mode: RunMode) -> Result<RunNowResult, Error> {
-        self.ask(|tell| ScheduleRequest::Run(id.to_owned(), mode, tell)).await
+        self.send_request(|reply| ScheduleRequest::Run(id.to_owned(), mode, reply)).await
     }
 
     /// Returns the run history of a job, oldest first.
@@ -176,15 +177,15 @@ impl Schedule {
         &self.heartbeats
     }
 
-    async fn ask<T>(
+    async fn send_request<T>(
         &self,
-        wish: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ScheduleRequest,
+        build_request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ScheduleRequest,
     ) -> Result<T, Error> {
-        let (tell, told) = oneshot::channel();
-        if self.requests.send(wish(tell)).await.is_err() {
+        let (sender, reply) = oneshot::channel();
+        if self.requests.send(build_request(sender)).await.is_err() {
             return Err(Error::Stopping);
         }
-        told.await.unwrap_or(Err(Error::Stopping))
+        reply.await.unwrap_or(Err(Error::Stopping))
     }
 }
 

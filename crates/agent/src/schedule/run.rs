@@ -39,22 +39,22 @@ pub(super) struct ScheduledRun {
 impl ScheduledRun {
     /// Builds the message for the hub. The run id is its idempotency key, so a restart can submit it again.
     pub(super) fn inbound(self, now: u64) -> Inbound {
-        let asked = (SCHEDULE, self.class.name());
-        let plain = Inbound::plain(self.run, asked, self.key, User::text(self.text, now));
+        let source = (SCHEDULE, self.class.name());
+        let plain = Inbound::plain(self.run, source, self.key, User::text(self.text, now));
         Inbound { class: self.class, is_literal: false, ..plain }
     }
 }
 
 /// Builds the message for a slot of an isolated job, which always starts a new transcript.
-pub(super) fn isolated(ask: ScheduledRun, job: &CronJob, turn: &AgentTurn, now: u64) -> Inbound {
+pub(super) fn isolated(scheduled: ScheduledRun, job: &CronJob, turn: &AgentTurn, now: u64) -> Inbound {
     let seconds = turn.timeout_seconds.filter(|seconds| *seconds > 0.0);
-    let command = Some(Command::NewTranscriptWith(ask.text.clone()));
+    let command = Some(Command::NewTranscriptWith(scheduled.text.clone()));
     Inbound {
         timeout: seconds.map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS))),
         thinking: turn.thinking.as_deref().and_then(intake::thinking).map(str::to_owned),
         label: Some(format!("Cron: {}", job.name)),
         command,
-        ..ask.inbound(now)
+        ..scheduled.inbound(now)
     }
 }
 
@@ -63,11 +63,11 @@ pub(super) fn isolated(ask: ScheduledRun, job: &CronJob, turn: &AgentTurn, now: 
 pub(super) async fn with_delivery(
     hub: &Hub,
     inbound: Inbound,
-    AnswerTarget { wish, is_best_effort }: &AnswerTarget,
+    AnswerTarget { request, is_best_effort }: &AnswerTarget,
     main: &SessionKey,
 ) -> Result<Inbound, String> {
-    Ok(match hub.plan_delivery(main, wish, *is_best_effort).await? {
-        Some((route, post)) => Inbound { route, delivery: Some(post), ..inbound },
+    Ok(match hub.plan_delivery(main, request, *is_best_effort).await? {
+        Some((route, delivery)) => Inbound { route, delivery: Some(delivery), ..inbound },
         None => inbound,
     })
 }
@@ -81,8 +81,8 @@ pub(super) fn prompt(job: &CronJob, turn: &AgentTurn, now: u64, zone: &TimeZone)
 /// Formats the line with the current time.
 pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
     let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
-    let place = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
-    format!("Current time: {}{place}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
+    let zone_name = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("Current time: {}{zone_name}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
 }
 
 /// Result of a run.
@@ -99,8 +99,8 @@ pub(super) struct ScheduledResult {
 }
 
 impl ScheduledResult {
-    pub(super) fn failed(why: String) -> Self {
-        Self { reply: Err(why), heartbeat: None, session: None, had_ended: false }
+    pub(super) fn failed(error: String) -> Self {
+        Self { reply: Err(error), heartbeat: None, session: None, had_ended: false }
     }
 }
 
@@ -124,8 +124,8 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<ScheduledResult> 
     };
     match Subscriber::new(tape).end().await {
         TapeState::Ended(end) => {
-            let came = result_of(&RunReport::of(&run, &key, &end));
-            Some(ScheduledResult { heartbeat: end.heartbeat.clone(), ..came })
+            let result = result_of(&RunReport::of(&run, &key, &end));
+            Some(ScheduledResult { heartbeat: end.heartbeat.clone(), ..result })
         }
         // A run that is interrupted by the shutdown continues at the next start.
         TapeState::Broken(_) if hub.is_draining() => None,
@@ -135,21 +135,21 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<ScheduledResult> 
 }
 
 fn result_of(report: &RunReport) -> ScheduledResult {
-    let facts = report.result(Generation::Four);
-    let session = facts["meta"]["agentMeta"]["sessionId"].as_str().map(str::to_owned);
-    let said = match report.outcome().error() {
+    let result_json = report.result(Generation::Four);
+    let session = result_json["meta"]["agentMeta"]["sessionId"].as_str().map(str::to_owned);
+    let reply = match report.outcome().error() {
         None => Ok(report.last_answer().unwrap_or_default().to_owned()),
-        Some(why) => Err(why.to_owned()),
+        Some(error) => Err(error.to_owned()),
     };
-    ScheduledResult { reply: said, heartbeat: None, session, had_ended: false }
+    ScheduledResult { reply, heartbeat: None, session, had_ended: false }
 }
 
 /// Shortens an answer.
-pub(super) fn summary(said: &str) -> Value {
-    let said = said.trim();
-    match said.char_indices().nth(SUMMARY) {
-        None => said.into(),
-        Some((at, _)) => format!("{}…", &said[..at]).into(),
+pub(super) fn summary(answer: &str) -> Value {
+    let answer = answer.trim();
+    match answer.char_indices().nth(SUMMARY) {
+        None => answer.into(),
+        Some((end, _)) => format!("{}…", &answer[..end]).into(),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use crate::schedule::job::JobPayload;
 
     #[test]
-    fn a_job_is_asked_with_its_name_and_the_time() {
+    fn the_prompt_of_a_job_has_its_name_and_the_time() {
         let job: CronJob = serde_json::from_value(json!({
             "id": "j1", "name": "Daily look", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated",
             "payload": {"kind": "agentTurn", "message": " look\nround "},
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_cut_in_the_story() {
+    fn a_long_answer_is_truncated_in_the_run_history() {
         assert_eq!(summary(" short "), json!("short"));
         assert_eq!(summary(&"ä".repeat(SUMMARY + 1)), json!(format!("{}…", "ä".repeat(SUMMARY))));
     }

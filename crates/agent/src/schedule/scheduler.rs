@@ -71,58 +71,47 @@ pub(super) struct Scheduler {
     pub(super) zone: TimeZone,
     pub(super) heartbeats: Heartbeats,
     pub(super) events: ScheduleEvents,
-    seen: watch::Sender<Arc<ScheduleView>>,
+    view: watch::Sender<Arc<ScheduleView>>,
     jobs: Vec<CronJob>,
     /// Jobs that this version cannot parse.
     unreadable: Vec<Value>,
     /// Last reported problem of each schedule, so that it is logged once.
     reported_problems: HashMap<String, String>,
-    turns: FuturesUnordered<BoxFuture<'static, (RunningSlot, Option<ScheduledResult>)>>,
+    running_slots: FuturesUnordered<BoxFuture<'static, (RunningSlot, Option<ScheduledResult>)>>,
 }
 
 impl Scheduler {
     /// Creates a scheduler for the stored jobs.
     pub(super) async fn load(
-        (hub, shelf): (Hub, Arc<dyn JobStore>),
+        (hub, store): (Hub, Arc<dyn JobStore>),
         zone: TimeZone,
-        (heart, news): (Heartbeats, ScheduleEvents),
+        (heartbeats, events): (Heartbeats, ScheduleEvents),
         is_enabled: bool,
     ) -> Result<(Self, watch::Receiver<Arc<ScheduleView>>), StoreError> {
-        let (mut jobs, mut strange) = (Vec::<CronJob>::new(), Vec::new());
-        for value in shelf.load().await? {
+        let (mut jobs, mut unreadable) = (Vec::<CronJob>::new(), Vec::new());
+        for value in store.load().await? {
             match serde_json::from_value::<CronJob>(value.clone()) {
                 Ok(job) if !jobs.iter().any(|known| known.id == job.id) => jobs.push(job),
-                Ok(_) | Err(_) => strange.push(value),
+                Ok(_) | Err(_) => unreadable.push(value),
             }
         }
-        if !strange.is_empty() {
+        if !unreadable.is_empty() {
             tracing::warn!(
-                count = strange.len(),
-                place = shelf.location(),
+                count = unreadable.len(),
+                place = store.location(),
                 "some cron jobs cannot be parsed; they are kept but not run"
             );
         }
-        let (seen, see) = watch::channel(Arc::new(ScheduleView { jobs: jobs.clone(), revision: 1, is_enabled }));
-        let (complaints, turns) = (HashMap::new(), FuturesUnordered::new());
+        let (view, receiver) = watch::channel(Arc::new(ScheduleView { jobs: jobs.clone(), revision: 1, is_enabled }));
+        let (reported_problems, running_slots) = (HashMap::new(), FuturesUnordered::new());
         Ok((
-            Self {
-                hub,
-                store: shelf,
-                zone,
-                heartbeats: heart,
-                events: news,
-                seen,
-                jobs,
-                unreadable: strange,
-                reported_problems: complaints,
-                turns,
-            },
-            see,
+            Self { hub, store, zone, heartbeats, events, view, jobs, unreadable, reported_problems, running_slots },
+            receiver,
         ))
     }
 
     /// Main loop of the scheduler.
-    pub(super) async fn run(mut self, mut wishes: mpsc::Receiver<ScheduleRequest>, stop: CancellationToken) {
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<ScheduleRequest>, stop: CancellationToken) {
         self.resume().await;
         loop {
             self.tick().await;
@@ -130,12 +119,12 @@ impl Scheduler {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Some((turn, came)) = self.turns.next(), if !self.turns.is_empty() => {
-                    if let Some(came) = came {
-                        self.finish(turn, came).await;
+                Some((running, result)) = self.running_slots.next(), if !self.running_slots.is_empty() => {
+                    if let Some(result) = result {
+                        self.finish(running, result).await;
                     }
                 }
-                Some(wish) = wishes.recv() => self.handle(wish).await,
+                Some(request) = requests.recv() => self.handle(request).await,
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -146,7 +135,7 @@ impl Scheduler {
     }
 
     fn is_enabled(&self) -> bool {
-        self.seen.borrow().is_enabled
+        self.view.borrow().is_enabled
     }
 
     /// Returns the time until the next due job.
@@ -162,11 +151,11 @@ impl Scheduler {
         let values = jobs.iter().map(|job| json!(job)).chain(self.unreadable.iter().cloned()).collect();
         self.store.save(values).await?;
         self.jobs = jobs;
-        self.seen.send_modify(|seen| {
-            *seen = Arc::new(ScheduleView {
+        self.view.send_modify(|view| {
+            *view = Arc::new(ScheduleView {
                 jobs: self.jobs.clone(),
-                revision: seen.revision + 1,
-                is_enabled: seen.is_enabled,
+                revision: view.revision + 1,
+                is_enabled: view.is_enabled,
             });
         });
         Ok(())
@@ -210,34 +199,34 @@ impl Scheduler {
     async fn start(&mut self, id: &str, slot: u64) {
         let Some(job) = self.jobs.iter().find(|job| job.id == id).cloned() else { return };
         let now = self.now();
-        let turn = RunningSlot { job: job.id.clone(), slot, began: now };
+        let running = RunningSlot { job: job.id.clone(), slot, started_at_ms: now };
         self.events.publish("cron", json!({"jobId": id, "action": "started", "runAtMs": now}));
         match &job.payload {
             JobPayload::SystemEvent(event) => {
-                let said = self.notify_main(&job, &event.text).await.map(|()| event.text.clone());
-                self.finish(turn, ScheduledResult { reply: said, heartbeat: None, session: None, had_ended: false })
-                    .await;
+                let reply = self.notify_main(&job, &event.text).await.map(|()| event.text.clone());
+                self.finish(running, ScheduledResult { reply, heartbeat: None, session: None, had_ended: false }).await;
             }
-            JobPayload::AgentTurn(asked) => {
-                let text = run::prompt(&job, asked, now, &self.zone);
-                let names = job.run_id(slot).zip(job.session(self.hub.agents().default_id()));
-                let Some((run, key)) = names else {
+            JobPayload::AgentTurn(agent_turn) => {
+                let text = run::prompt(&job, agent_turn, now, &self.zone);
+                let ids = job.run_id(slot).zip(job.session(self.hub.agents().default_id()));
+                let Some((run, key)) = ids else {
                     return self
                         .finish(
-                            turn,
+                            running,
                             ScheduledResult::failed(format!("job id \"{id}\" cannot be part of a session key")),
                         )
                         .await;
                 };
-                let inbound = run::isolated(ScheduledRun { run, key, class: RunClass::Cron, text }, &job, asked, now);
-                let (hub, address) = (self.hub.clone(), answer_target(&job, asked));
+                let inbound =
+                    run::isolated(ScheduledRun { run, key, class: RunClass::Cron, text }, &job, agent_turn, now);
+                let (hub, target) = (self.hub.clone(), answer_target(&job, agent_turn));
                 let main = job.agent(self.hub.agents().default_id()).main_session();
-                self.turns.push(Box::pin(async move {
-                    let came = match run::with_delivery(&hub, inbound, &address, &main).await {
+                self.running_slots.push(Box::pin(async move {
+                    let result = match run::with_delivery(&hub, inbound, &target, &main).await {
                         Ok(inbound) => run::run(&hub, inbound).await,
-                        Err(why) => Some(ScheduledResult::failed(why)),
+                        Err(reason) => Some(ScheduledResult::failed(reason)),
                     };
-                    (turn, came)
+                    (running, result)
                 }));
             }
             // Such a job is never due.
@@ -248,8 +237,8 @@ impl Scheduler {
     /// Sends a job's event to the main session and wakes it.
     async fn notify_main(&mut self, job: &CronJob, text: &str) -> Result<(), String> {
         let agent = job.agent(self.hub.agents().default_id());
-        let noted = self.hub.note_event(&agent.main_session(), text.to_owned()).await;
-        noted.map_err(|error| error.to_string())?;
+        let result = self.hub.note_event(&agent.main_session(), text.to_owned()).await;
+        result.map_err(|error| error.to_string())?;
         if job.wake_mode != WakeMode::NextHeartbeat {
             self.heartbeats.wake(agent, format!("cron:{}", job.id));
         }
@@ -257,33 +246,33 @@ impl Scheduler {
     }
 
     /// Records the end of a slot: first in the run history, then in the job, so that a crash in between is detected.
-    async fn finish(&mut self, turn: RunningSlot, came: ScheduledResult) {
+    async fn finish(&mut self, running: RunningSlot, result: ScheduledResult) {
         let now = self.now();
         let mut jobs = self.jobs.clone();
-        let job = jobs.iter_mut().find(|job| job.id == turn.job);
-        if !(came.had_ended && self.is_in_history(&turn).await) {
-            let line = run_entry(&turn, &came, job.as_deref(), (self.hub.agents().default_id(), now));
-            self.append_history(&turn.job, line).await;
+        let job = jobs.iter_mut().find(|job| job.id == running.job);
+        if !(result.had_ended && self.is_in_history(&running).await) {
+            let line = run_entry(&running, &result, job.as_deref(), (self.hub.agents().default_id(), now));
+            self.append_history(&running.job, line).await;
         }
         let Some(job) = job else { return };
-        let is_last = matches!(job.schedule, JobSchedule::At(_)) && job.state.settled_at_ms == Some(turn.slot);
-        let goes = is_last && came.reply.is_ok() && job.delete_after_run == Some(true);
+        let is_last = matches!(job.schedule, JobSchedule::At(_)) && job.state.settled_at_ms == Some(running.slot);
+        let is_deleted = is_last && result.reply.is_ok() && job.delete_after_run == Some(true);
         job.enabled &= !is_last;
-        record_end(job, &turn, came.reply.err(), now);
-        if goes {
-            jobs.retain(|job| job.id != turn.job);
+        record_end(job, &running, result.reply.err(), now);
+        if is_deleted {
+            jobs.retain(|job| job.id != running.job);
         }
         match self.store_jobs(jobs).await {
-            Ok(()) if goes => self.events.publish("cron", json!({"jobId": turn.job, "action": "removed"})),
+            Ok(()) if is_deleted => self.events.publish("cron", json!({"jobId": running.job, "action": "removed"})),
             Ok(()) => {}
-            Err(error) => tracing::error!(%error, job = turn.job, "failed to store the result of a cron run"),
+            Err(error) => tracing::error!(%error, job = running.job, "failed to store the result of a cron run"),
         }
     }
 
     /// True if the run history contains this slot.
-    async fn is_in_history(&mut self, turn: &RunningSlot) -> bool {
-        let story = self.store.history(&turn.job).await.unwrap_or_default();
-        story.iter().any(|line| line["slotMs"] == turn.slot && line["outcome"] == "ran")
+    async fn is_in_history(&mut self, running: &RunningSlot) -> bool {
+        let history = self.store.history(&running.job).await.unwrap_or_default();
+        history.iter().any(|line| line["slotMs"] == running.slot && line["outcome"] == "ran")
     }
 
     async fn append_history(&mut self, job: &str, mut line: Value) {
@@ -316,9 +305,12 @@ impl Scheduler {
             if is_isolated && (!is_late || self.is_known(&job, slot).await) {
                 self.start(&job.id, slot).await;
             } else {
-                let came = ScheduledResult::failed("the gateway stopped while the job was running".to_owned());
-                self.finish(RunningSlot { job: job.id, slot, began: job.state.running_at_ms.unwrap_or(now) }, came)
-                    .await;
+                let result = ScheduledResult::failed("the gateway stopped while the job was running".to_owned());
+                self.finish(
+                    RunningSlot { job: job.id, slot, started_at_ms: job.state.running_at_ms.unwrap_or(now) },
+                    result,
+                )
+                .await;
             }
         }
     }

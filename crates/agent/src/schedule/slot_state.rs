@@ -14,7 +14,7 @@ use super::{
 pub(super) struct RunningSlot {
     pub(super) job: String,
     pub(super) slot: u64,
-    pub(super) began: u64,
+    pub(super) started_at_ms: u64,
 }
 
 /// History entries to append, and slots to start.
@@ -33,12 +33,12 @@ pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts
     }
     let Some(slot) = due.run else { return };
     if job.state.running_at_ms.is_some() {
-        let why = "skipped: the previous run is still active";
+        let reason = "skipped: the previous run is still active";
         lines.push((
             job.id.clone(),
             json!({
                 "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "skipped",
-                "error": why, "slotMs": slot, "runAtMs": slot, "nextRunAtMs": due.next,
+                "error": reason, "slotMs": slot, "runAtMs": slot, "nextRunAtMs": due.next,
             }),
         ));
         return;
@@ -50,9 +50,9 @@ pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts
 
 fn missed_entry(job: &CronJob, missed: MissedSlots, now: u64) -> Value {
     let count = if missed.is_at_least { format!("at least {}", missed.count) } else { missed.count.to_string() };
-    let why = format!("missed {count}: not started in time");
+    let reason = format!("missed {count}: not started in time");
     json!({
-        "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "missed", "error": why,
+        "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "missed", "error": reason,
         "slotMs": missed.last, "firstSlotMs": missed.first, "slots": missed.count, "runAtMs": missed.last,
         "nextRunAtMs": job.state.next_run_at_ms,
     })
@@ -60,34 +60,35 @@ fn missed_entry(job: &CronJob, missed: MissedSlots, now: u64) -> Value {
 
 /// Builds the history entry of a run.
 pub(super) fn run_entry(
-    turn: &RunningSlot,
-    came: &ScheduledResult,
+    running: &RunningSlot,
+    result: &ScheduledResult,
     job: Option<&CronJob>,
     (default, now): (&AgentId, u64),
 ) -> Value {
-    let (status, error) = match &came.reply {
+    let (status, error) = match &result.reply {
         Ok(_) => ("ok", None),
-        Err(why) => ("error", Some(why)),
+        Err(reason) => ("error", Some(reason)),
     };
-    let key = job.and_then(|job| job.session(default)).filter(|_| came.session.is_some());
+    let key = job.and_then(|job| job.session(default)).filter(|_| result.session.is_some());
     json!({
-        "ts": now, "jobId": turn.job, "action": "finished", "status": status, "outcome": "ran", "error": error,
-        "summary": came.reply.as_deref().ok().map(run::summary), "sessionId": came.session, "sessionKey": key,
-        "runId": job.and_then(|job| job.run_id(turn.slot)), "runAtMs": turn.began, "slotMs": turn.slot,
-        "durationMs": now.saturating_sub(turn.began), "nextRunAtMs": job.and_then(|job| job.state.next_run_at_ms),
+        "ts": now, "jobId": running.job, "action": "finished", "status": status, "outcome": "ran", "error": error,
+        "summary": result.reply.as_deref().ok().map(run::summary), "sessionId": result.session, "sessionKey": key,
+        "runId": job.and_then(|job| job.run_id(running.slot)), "runAtMs": running.started_at_ms, "slotMs": running.slot,
+        "durationMs": now.saturating_sub(running.started_at_ms),
+        "nextRunAtMs": job.and_then(|job| job.state.next_run_at_ms),
     })
 }
 
 /// Records the end of a run in its job.
-pub(super) fn record_end(job: &mut CronJob, turn: &RunningSlot, error: Option<String>, now: u64) {
+pub(super) fn record_end(job: &mut CronJob, running: &RunningSlot, error: Option<String>, now: u64) {
     let status = if error.is_none() { "ok" } else { "error" };
     let state = &mut job.state;
     state.running_at_ms = None;
     state.running_slot_ms = None;
-    state.last_run_at_ms = Some(turn.began);
+    state.last_run_at_ms = Some(running.started_at_ms);
     state.last_status = Some(status.to_owned());
     state.last_run_status = Some(status.to_owned());
-    state.last_duration_ms = Some(now.saturating_sub(turn.began));
+    state.last_duration_ms = Some(now.saturating_sub(running.started_at_ms));
     state.consecutive_errors = Some(if error.is_none() { 0 } else { state.consecutive_errors.unwrap_or(0) + 1 });
     state.last_error = error;
 }

@@ -30,38 +30,39 @@ use crate::{
 };
 
 /// 2026-11-15T00:00:00Z.
-const BIRTH: u64 = 1_794_700_800_000;
+const START_MS: u64 = 1_794_700_800_000;
 const HOUR: u64 = 3_600_000;
 
 /// A model that gives the same answer each time its gate permits, and records its requests.
 #[derive(Debug)]
-struct Parrot {
+struct TestModelState {
     spec: ModelSpec,
-    says: Mutex<String>,
+    reply_text: Mutex<String>,
     gate: Semaphore,
-    asked: Mutex<Vec<String>>,
+    prompts: Mutex<Vec<String>>,
 }
 
-struct ParrotModel(Arc<Parrot>);
+struct TestModel(Arc<TestModelState>);
 
-impl Model for ParrotModel {
+impl Model for TestModel {
     fn spec(&self) -> &ModelSpec {
         &self.0.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        let words = request.messages.last().map(|message| match &**message {
+        let prompt = request.messages.last().map(|message| match &**message {
             Message::User(user) => user.content.text(),
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
         });
-        self.0.asked.lock().unwrap().extend(words);
-        let parrot = self.0.clone();
-        let said = stream::once(async move {
-            parrot.gate.acquire().await.unwrap().forget();
-            let said = parrot.says.lock().unwrap().clone();
-            ModelEvent::Text(said)
+        self.0.prompts.lock().unwrap().extend(prompt);
+        let model_state = self.0.clone();
+        let reply = stream::once(async move {
+            model_state.gate.acquire().await.unwrap().forget();
+            let reply = model_state.reply_text.lock().unwrap().clone();
+            ModelEvent::Text(reply)
         });
-        said.chain(stream::iter([ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() })]))
+        reply
+            .chain(stream::iter([ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() })]))
             .boxed()
     }
 }
@@ -69,38 +70,38 @@ impl Model for ParrotModel {
 /// A hub with one agent, a job store, and the schedule over both.
 struct ScheduleFixture {
     hub: Hub,
-    parrot: Arc<Parrot>,
-    shelf: Arc<dyn JobStore>,
+    model_state: Arc<TestModelState>,
+    store: Arc<dyn JobStore>,
     schedule: Schedule,
     tasks: ScheduleTasks,
     stop: CancellationToken,
 }
 
-fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
+fn hub(reply: &str, permits: usize) -> (Hub, Arc<TestModelState>) {
     let spec = ModelSpec {
         provider: "test".to_owned(),
         model: "parrot".to_owned(),
         idle_timeout: Duration::MAX,
         ..ModelSpec::default()
     };
-    let (says, gate) = (Mutex::new(words.to_owned()), Semaphore::new(permits));
-    let parrot = Arc::new(Parrot { spec, says, gate, asked: Mutex::default() });
-    let roster = Candidates::single(Arc::new(ParrotModel(parrot.clone())));
+    let (reply_text, gate) = (Mutex::new(reply.to_owned()), Semaphore::new(permits));
+    let model_state = Arc::new(TestModelState { spec, reply_text, gate, prompts: Mutex::default() });
+    let candidates = Candidates::single(Arc::new(TestModel(model_state.clone())));
     let timeout = Some(Duration::from_secs(20 * 3600));
-    let profile = Profile { timeout, ..Profile::new(AgentId::main(), roster) };
+    let profile = Profile { timeout, ..Profile::new(AgentId::main(), candidates) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn homard_store::Store>, Fence::default());
-    let (hub, _) = Hub::start(Ambient::fixed(BIRTH), store, Agents::new(profile, []), Slots::default());
-    (hub, parrot)
+    let (hub, _) = Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default());
+    (hub, model_state)
 }
 
 /// No automatic heartbeats, and no file.
-fn calm() -> ScheduleSettings {
+fn quiet_settings() -> ScheduleSettings {
     settings(HeartbeatConfig { every: Duration::from_secs(1_000_000), ..HeartbeatConfig::of(AgentId::main()) }, None)
 }
 
-fn settings(pulse: HeartbeatConfig, file: Option<&'static str>) -> ScheduleSettings {
+fn settings(config: HeartbeatConfig, file: Option<&'static str>) -> ScheduleSettings {
     let file = HeartbeatFile::new(move |_| file.map(str::to_owned));
-    ScheduleSettings { is_enabled: true, zone: TimeZone::UTC, heartbeats: vec![pulse], file }
+    ScheduleSettings { is_enabled: true, zone: TimeZone::UTC, heartbeats: vec![config], file }
 }
 
 impl ScheduleFixture {
@@ -108,25 +109,29 @@ impl ScheduleFixture {
         Self::over(hub("done", 1000), Arc::new(MemoryJobStore::with(jobs)), settings).await
     }
 
-    async fn over((hub, parrot): (Hub, Arc<Parrot>), shelf: Arc<dyn JobStore>, settings: ScheduleSettings) -> Self {
+    async fn over(
+        (hub, model_state): (Hub, Arc<TestModelState>),
+        store: Arc<dyn JobStore>,
+        settings: ScheduleSettings,
+    ) -> Self {
         let stop = CancellationToken::new();
-        let (schedule, tasks) = Schedule::start(&hub, shelf.clone(), settings, stop.clone()).await.unwrap();
-        Self { hub, parrot, shelf, schedule, tasks, stop }
+        let (schedule, tasks) = Schedule::start(&hub, store.clone(), settings, stop.clone()).await.unwrap();
+        Self { hub, model_state, store, schedule, tasks, stop }
     }
 
     /// Restarts the schedule over the same hub and job store.
     async fn restart(self) -> Self {
         self.stop.cancel();
         self.tasks.ended().await;
-        Self::over((self.hub, self.parrot), self.shelf, calm()).await
+        Self::over((self.hub, self.model_state), self.store, quiet_settings()).await
     }
 
     async fn runs(&self, job: &str) -> Vec<Value> {
-        self.shelf.history(job).await.unwrap()
+        self.store.history(job).await.unwrap()
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.parrot.asked.lock().unwrap().clone()
+    fn prompts(&self) -> Vec<String> {
+        self.model_state.prompts.lock().unwrap().clone()
     }
 
     fn job(&self, id: &str) -> Value {
@@ -135,9 +140,9 @@ impl ScheduleFixture {
 }
 
 /// Waits for the next event of this kind. The paused clock advances while all tasks are idle.
-async fn heard(news: &mut broadcast::Receiver<(&'static str, Value)>, name: &str, action: &str) -> Value {
+async fn next_event(events: &mut broadcast::Receiver<(&'static str, Value)>, name: &str, action: &str) -> Value {
     loop {
-        let (event, payload) = news.recv().await.unwrap();
+        let (event, payload) = events.recv().await.unwrap();
         if event == name && (action.is_empty() || payload["action"] == action) {
             return payload;
         }
@@ -146,7 +151,7 @@ async fn heard(news: &mut broadcast::Receiver<(&'static str, Value)>, name: &str
 
 fn isolated(id: &str, schedule: &Value) -> Value {
     json!({
-        "id": id, "name": "Look", "createdAtMs": BIRTH, "schedule": schedule, "sessionTarget": "isolated",
+        "id": id, "name": "Look", "createdAtMs": START_MS, "schedule": schedule, "sessionTarget": "isolated",
         "payload": {"kind": "agentTurn", "message": "look round"},
     })
 }
@@ -157,209 +162,222 @@ fn hourly(id: &str) -> Value {
 
 fn event(id: &str, wake: &str) -> Value {
     json!({
-        "id": id, "name": "Tell", "createdAtMs": BIRTH, "schedule": {"kind": "every", "everyMs": HOUR},
+        "id": id, "name": "Tell", "createdAtMs": START_MS, "schedule": {"kind": "every", "everyMs": HOUR},
         "sessionTarget": "main", "wakeMode": wake, "payload": {"kind": "systemEvent", "text": "water the plants"},
     })
 }
 
 /// Returns the run history without values that change from run to run.
-fn told(lines: &[Value]) -> Vec<Value> {
+fn outcomes(lines: &[Value]) -> Vec<Value> {
     lines
         .iter()
-        .map(|line| json!([line["outcome"], line["status"], line["slotMs"].as_u64().unwrap() - BIRTH]))
+        .map(|line| json!([line["outcome"], line["status"], line["slotMs"].as_u64().unwrap() - START_MS]))
         .collect()
 }
 
 // Case 196.
 #[tokio::test(start_paused = true)]
 async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time() {
-    let world = ScheduleFixture::new(vec![hourly("j1")], calm()).await;
-    let mut news = world.schedule.subscribe();
+    let fixture = ScheduleFixture::new(vec![hourly("j1")], quiet_settings()).await;
+    let mut events = fixture.schedule.subscribe();
     for _ in 0..2 {
-        heard(&mut news, "cron", "finished").await;
+        next_event(&mut events, "cron", "finished").await;
     }
-    let lines = world.runs("j1").await;
-    assert_eq!(told(&lines), [json!(["ran", "ok", HOUR]), json!(["ran", "ok", 2 * HOUR])]);
-    assert_eq!(lines[0]["runId"], format!("cron-j1-{}", BIRTH + HOUR));
+    let lines = fixture.runs("j1").await;
+    assert_eq!(outcomes(&lines), [json!(["ran", "ok", HOUR]), json!(["ran", "ok", 2 * HOUR])]);
+    assert_eq!(lines[0]["runId"], format!("cron-j1-{}", START_MS + HOUR));
     assert_eq!((&lines[0]["sessionKey"], &lines[0]["summary"]), (&json!("agent:main:cron:j1"), &json!("done")));
     assert_ne!(lines[0]["sessionId"], lines[1]["sessionId"]);
-    assert_eq!(world.asked()[0], "[cron:j1 Look] look round\nCurrent time: Sunday, 2026-11-15 01:00 +00:00 (UTC)");
+    assert_eq!(fixture.prompts()[0], "[cron:j1 Look] look round\nCurrent time: Sunday, 2026-11-15 01:00 +00:00 (UTC)");
     let key = SessionKey::parse("agent:main:cron:j1", &AgentId::main()).unwrap();
-    assert_eq!(world.hub.history(&key).await.unwrap().unwrap().1.len(), 2);
-    let state = &world.job("j1")["state"];
-    assert_eq!((&state["lastStatus"], &state["nextRunAtMs"]), (&json!("ok"), &json!(BIRTH + 3 * HOUR)));
+    assert_eq!(fixture.hub.history(&key).await.unwrap().unwrap().1.len(), 2);
+    let state = &fixture.job("j1")["state"];
+    assert_eq!((&state["lastStatus"], &state["nextRunAtMs"]), (&json!("ok"), &json!(START_MS + 3 * HOUR)));
     assert_eq!(state.get("runningAtMs"), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_in_the_middle_of_a_slot_does_not_run_it_twice() {
-    let world = ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), calm()).await;
-    heard(&mut world.schedule.subscribe(), "cron", "started").await;
-    let world = world.restart().await;
-    let mut news = world.schedule.subscribe();
-    world.parrot.gate.add_permits(1);
-    heard(&mut news, "cron", "finished").await;
-    assert_eq!((told(&world.runs("j1").await), world.asked().len()), (vec![json!(["ran", "ok", HOUR])], 1));
+    let fixture =
+        ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), quiet_settings())
+            .await;
+    next_event(&mut fixture.schedule.subscribe(), "cron", "started").await;
+    let fixture = fixture.restart().await;
+    let mut events = fixture.schedule.subscribe();
+    fixture.model_state.gate.add_permits(1);
+    next_event(&mut events, "cron", "finished").await;
+    assert_eq!((outcomes(&fixture.runs("j1").await), fixture.prompts().len()), (vec![json!(["ran", "ok", HOUR])], 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_ended_unseen_is_written_down_once() {
-    let mut begun = hourly("j1");
-    begun["state"] = json!({"settledAtMs": BIRTH, "runningAtMs": BIRTH, "runningSlotMs": BIRTH});
-    let world = ScheduleFixture::new(vec![begun.clone()], calm()).await;
-    heard(&mut world.schedule.subscribe(), "cron", "finished").await;
+async fn a_slot_that_ended_before_a_crash_is_recorded_once() {
+    let mut running = hourly("j1");
+    running["state"] = json!({"settledAtMs": START_MS, "runningAtMs": START_MS, "runningSlotMs": START_MS});
+    let fixture = ScheduleFixture::new(vec![running.clone()], quiet_settings()).await;
+    next_event(&mut fixture.schedule.subscribe(), "cron", "finished").await;
     // As after a crash before the job was stored, and then before the run history was.
-    world.shelf.save(vec![begun.clone()]).await.unwrap();
-    let world = world.restart().await;
-    let mut news = world.schedule.subscribe();
-    heard(&mut news, "cron", "started").await;
-    heard(&mut news, "cron", "finished").await;
-    let lines = told(&world.runs("j1").await);
-    assert_eq!((lines, world.asked().len()), (vec![json!(["ran", "ok", 0]), json!(["ran", "ok", HOUR])], 2));
-    let (hub, parrot) = (world.hub.clone(), world.parrot.clone());
-    begun["state"]["settledAtMs"] = json!(BIRTH + HOUR);
-    let fresh = ScheduleFixture::over((hub, parrot), Arc::new(MemoryJobStore::with(vec![begun])), calm()).await;
-    heard(&mut fresh.schedule.subscribe(), "cron", "finished").await;
-    assert_eq!((told(&fresh.runs("j1").await)[0].clone(), fresh.asked().len()), (json!(["ran", "ok", 0]), 2));
+    fixture.store.save(vec![running.clone()]).await.unwrap();
+    let fixture = fixture.restart().await;
+    let mut events = fixture.schedule.subscribe();
+    next_event(&mut events, "cron", "started").await;
+    next_event(&mut events, "cron", "finished").await;
+    let lines = outcomes(&fixture.runs("j1").await);
+    assert_eq!((lines, fixture.prompts().len()), (vec![json!(["ran", "ok", 0]), json!(["ran", "ok", HOUR])], 2));
+    let (hub, model_state) = (fixture.hub.clone(), fixture.model_state.clone());
+    running["state"]["settledAtMs"] = json!(START_MS + HOUR);
+    let fresh =
+        ScheduleFixture::over((hub, model_state), Arc::new(MemoryJobStore::with(vec![running])), quiet_settings())
+            .await;
+    next_event(&mut fresh.schedule.subscribe(), "cron", "finished").await;
+    assert_eq!((outcomes(&fresh.runs("j1").await)[0].clone(), fresh.prompts().len()), (json!(["ran", "ok", 0]), 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_was_there_to_run_is_counted_and_told() {
+async fn missed_slots_are_counted_and_reported() {
     let mut old = hourly("j1");
-    old["createdAtMs"] = json!(BIRTH - 5 * HOUR - 120_000);
-    let mut once = isolated("j2", &json!({"kind": "at", "atMs": BIRTH - 2 * HOUR}));
+    old["createdAtMs"] = json!(START_MS - 5 * HOUR - 120_000);
+    let mut once = isolated("j2", &json!({"kind": "at", "atMs": START_MS - 2 * HOUR}));
     once["deleteAfterRun"] = json!(true);
-    let late = isolated("j3", &json!({"kind": "at", "atMs": BIRTH - 600_000}));
-    let world = ScheduleFixture::new(vec![old, once, late], calm()).await;
-    let mut news = world.schedule.subscribe();
-    while heard(&mut news, "cron", "finished").await["jobId"] != "j3" {}
-    let line = world.runs("j1").await[0].clone();
+    let late = isolated("j3", &json!({"kind": "at", "atMs": START_MS - 600_000}));
+    let fixture = ScheduleFixture::new(vec![old, once, late], quiet_settings()).await;
+    let mut events = fixture.schedule.subscribe();
+    while next_event(&mut events, "cron", "finished").await["jobId"] != "j3" {}
+    let line = fixture.runs("j1").await[0].clone();
     assert_eq!((&line["outcome"], &line["slots"]), (&json!("missed"), &json!(5)));
     assert_eq!(line["error"], "missed 5: not started in time");
-    assert_eq!(world.job("j1")["state"]["missedSlots"], 5);
-    assert_eq!((&world.runs("j2").await[0]["outcome"], &world.job("j2")["enabled"]), (&json!("missed"), &json!(false)));
-    assert_eq!((&world.runs("j3").await[0]["outcome"], &world.job("j3")["enabled"]), (&json!("ran"), &json!(false)));
+    assert_eq!(fixture.job("j1")["state"]["missedSlots"], 5);
+    assert_eq!(
+        (&fixture.runs("j2").await[0]["outcome"], &fixture.job("j2")["enabled"]),
+        (&json!("missed"), &json!(false))
+    );
+    assert_eq!(
+        (&fixture.runs("j3").await[0]["outcome"], &fixture.job("j3")["enabled"]),
+        (&json!("ran"), &json!(false))
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_skipped_while_the_one_before_is_at_work() {
-    let world = ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), calm()).await;
-    let mut news = world.schedule.subscribe();
-    assert_eq!(heard(&mut news, "cron", "finished").await["error"], "skipped: the previous run is still active");
-    assert_eq!(world.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::AlreadyRunning));
-    world.parrot.gate.add_permits(1);
-    heard(&mut news, "cron", "finished").await;
+async fn a_slot_is_skipped_while_the_previous_one_runs() {
+    let fixture =
+        ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), quiet_settings())
+            .await;
+    let mut events = fixture.schedule.subscribe();
+    assert_eq!(next_event(&mut events, "cron", "finished").await["error"], "skipped: the previous run is still active");
+    assert_eq!(fixture.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::AlreadyRunning));
+    fixture.model_state.gate.add_permits(1);
+    next_event(&mut events, "cron", "finished").await;
     let expected = [json!(["skipped", "skipped", 2 * HOUR]), json!(["ran", "ok", HOUR])];
-    assert_eq!(told(&world.runs("j1").await), expected);
+    assert_eq!(outcomes(&fixture.runs("j1").await), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_can_be_run_by_hand() {
-    let world = ScheduleFixture::new(vec![hourly("j1"), event("j2", "next-heartbeat")], calm()).await;
-    assert_eq!(world.schedule.run("j1", RunMode::Due).await, Ok(RunNowResult::NotDue));
-    assert_eq!(world.schedule.run("j9", RunMode::Force).await, Err(Error::Unknown("j9".to_owned())));
-    let mut news = world.schedule.subscribe();
-    let run = homard_proto::RunId::parse(&format!("cron-j1-{BIRTH}")).unwrap();
-    assert_eq!(world.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::Started(run)));
-    heard(&mut news, "cron", "finished").await;
-    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", 0])]);
-    assert_eq!(world.job("j1")["state"]["nextRunAtMs"], BIRTH + HOUR);
+async fn a_job_can_be_run_on_request() {
+    let fixture = ScheduleFixture::new(vec![hourly("j1"), event("j2", "next-heartbeat")], quiet_settings()).await;
+    assert_eq!(fixture.schedule.run("j1", RunMode::Due).await, Ok(RunNowResult::NotDue));
+    assert_eq!(fixture.schedule.run("j9", RunMode::Force).await, Err(Error::Unknown("j9".to_owned())));
+    let mut events = fixture.schedule.subscribe();
+    let run = homard_proto::RunId::parse(&format!("cron-j1-{START_MS}")).unwrap();
+    assert_eq!(fixture.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::Started(run)));
+    next_event(&mut events, "cron", "finished").await;
+    assert_eq!(outcomes(&fixture.runs("j1").await), [json!(["ran", "ok", 0])]);
+    assert_eq!(fixture.job("j1")["state"]["nextRunAtMs"], START_MS + HOUR);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_comes_once_goes_when_it_ran_well() {
-    let world = ScheduleFixture::new(Vec::new(), calm()).await;
+async fn a_one_time_job_is_deleted_after_success() {
+    let fixture = ScheduleFixture::new(Vec::new(), quiet_settings()).await;
     let fields = json!({
         "name": "once", "schedule": {"kind": "at", "at": "2026-11-15T03:00:00Z"},
         "payload": {"kind": "agentTurn", "message": "x"},
     });
     let Value::Object(fields) = fields else { panic!() };
-    let mut news = world.schedule.subscribe();
-    let job = world.schedule.add(fields).await.unwrap();
-    let made = (job.delete_after_run, job.session_target, job.state.next_run_at_ms);
-    assert_eq!(made, (Some(true), job::JobTarget::Isolated, Some(BIRTH + 3 * HOUR)));
-    heard(&mut news, "cron", "removed").await;
+    let mut events = fixture.schedule.subscribe();
+    let job = fixture.schedule.add(fields).await.unwrap();
+    let created = (job.delete_after_run, job.session_target, job.state.next_run_at_ms);
+    assert_eq!(created, (Some(true), job::JobTarget::Isolated, Some(START_MS + 3 * HOUR)));
+    next_event(&mut events, "cron", "removed").await;
     assert_eq!(
-        (world.schedule.view().jobs.len(), told(&world.runs(&job.id).await)),
+        (fixture.schedule.view().jobs.len(), outcomes(&fixture.runs(&job.id).await)),
         (0, vec![json!(["ran", "ok", 3 * HOUR])])
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
-    let world = ScheduleFixture::new(vec![event("j1", "now")], calm()).await;
-    let mut news = world.schedule.subscribe();
-    let beat = heard(&mut news, "heartbeat", "").await;
+async fn a_job_of_the_main_session_notifies_and_wakes_it() {
+    let fixture = ScheduleFixture::new(vec![event("j1", "now")], quiet_settings()).await;
+    let mut events = fixture.schedule.subscribe();
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
     assert_eq!(
-        (&beat["status"], &beat["reason"], &beat["preview"]),
+        (&heartbeat["status"], &heartbeat["reason"], &heartbeat["preview"]),
         (&json!("skipped"), &json!("no-target"), &json!("done"))
     );
-    assert_eq!(world.schedule.heartbeats().last().as_deref(), Some(&beat));
-    let asked = world.asked();
-    assert!(asked[0].starts_with("[System event: water the plants]"), "{asked:?}");
-    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
+    assert_eq!(fixture.schedule.heartbeats().last().as_deref(), Some(&heartbeat));
+    let prompts = fixture.prompts();
+    assert!(prompts[0].starts_with("[System event: water the plants]"), "{prompts:?}");
+    assert_eq!(outcomes(&fixture.runs("j1").await), [json!(["ran", "ok", HOUR])]);
     // The same answer is a new finding: it is about another event.
-    let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
+    assert_eq!((&heartbeat["status"], &heartbeat["reason"]), (&json!("skipped"), &json!("no-target")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_can_wait_for_the_next_heartbeat() {
-    let pulse = HeartbeatConfig { every: Duration::from_secs(90 * 60), ..HeartbeatConfig::of(AgentId::main()) };
-    let world = ScheduleFixture::new(vec![event("j1", "next-heartbeat")], settings(pulse, Some("# Tasks"))).await;
-    let mut news = world.schedule.subscribe();
-    let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("no-target"), Some(BIRTH + 90 * 60_000)));
-    assert!(world.asked()[0].contains("[System event: water the plants]"));
+    let config = HeartbeatConfig { every: Duration::from_secs(90 * 60), ..HeartbeatConfig::of(AgentId::main()) };
+    let fixture = ScheduleFixture::new(vec![event("j1", "next-heartbeat")], settings(config, Some("# Tasks"))).await;
+    let mut events = fixture.schedule.subscribe();
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
+    assert_eq!((&heartbeat["reason"], heartbeat["ts"].as_u64()), (&json!("no-target"), Some(START_MS + 90 * 60_000)));
+    assert!(fixture.prompts()[0].contains("[System event: water the plants]"));
 }
 
 // Case 192.
 #[tokio::test(start_paused = true)]
-async fn heartbeats_say_why_they_are_left_out() {
+async fn skipped_heartbeats_report_the_reason() {
     let hours = Hours::parse("00:00", "02:45", TimeZone::UTC);
-    let pulse = HeartbeatConfig { hours, ..HeartbeatConfig::of(AgentId::main()) };
-    let world = ScheduleFixture::new(Vec::new(), settings(pulse, Some("# Tasks\n- \n"))).await;
-    let mut news = world.schedule.subscribe();
-    let beat = heard(&mut news, "heartbeat", "").await;
+    let config = HeartbeatConfig { hours, ..HeartbeatConfig::of(AgentId::main()) };
+    let fixture = ScheduleFixture::new(Vec::new(), settings(config, Some("# Tasks\n- \n"))).await;
+    let mut events = fixture.schedule.subscribe();
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
     let expected = json!({
-        "ts": BIRTH + HOUR / 2, "status": "skipped", "reason": "empty-heartbeat-file", "agentId": "main",
+        "ts": START_MS + HOUR / 2, "status": "skipped", "reason": "empty-heartbeat-file", "agentId": "main",
     });
-    assert_eq!(beat, expected);
-    world.schedule.heartbeats().enable(false).await;
-    assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "disabled");
-    world.schedule.heartbeats().enable(true).await;
+    assert_eq!(heartbeat, expected);
+    fixture.schedule.heartbeats().enable(false).await;
+    assert_eq!(next_event(&mut events, "heartbeat", "").await["reason"], "disabled");
+    fixture.schedule.heartbeats().enable(true).await;
     for _ in 0..3 {
-        assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "empty-heartbeat-file");
+        assert_eq!(next_event(&mut events, "heartbeat", "").await["reason"], "empty-heartbeat-file");
     }
-    assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "quiet-hours");
-    assert_eq!(world.asked(), Vec::<String>::new());
+    assert_eq!(next_event(&mut events, "heartbeat", "").await["reason"], "quiet-hours");
+    assert_eq!(fixture.prompts(), Vec::<String>::new());
 }
 
 // Case 192.
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_a_file_is_asked() {
-    let world = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), None)).await;
-    let mut news = world.schedule.subscribe();
-    let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
-    assert_eq!(world.asked().len(), 1);
+async fn an_agent_without_a_heartbeat_file_is_prompted() {
+    let fixture = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), None)).await;
+    let mut events = fixture.schedule.subscribe();
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
+    assert_eq!((&heartbeat["status"], &heartbeat["reason"]), (&json!("skipped"), &json!("no-target")));
+    assert_eq!(fixture.prompts().len(), 1);
 }
 
 // Case 193.
 #[tokio::test(start_paused = true)]
-async fn the_same_words_are_told_once_a_day() {
-    let world = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), Some("- look"))).await;
-    let mut news = world.schedule.subscribe();
-    let (mut told, mut left_out) = (Vec::new(), 0);
-    while told.len() < 2 {
-        let beat = heard(&mut news, "heartbeat", "").await;
-        match (beat["status"].as_str().unwrap(), beat["reason"].as_str().unwrap()) {
-            ("skipped", "no-target") => told.push(beat["ts"].as_u64().unwrap()),
+async fn the_same_finding_is_reported_once_a_day() {
+    let fixture =
+        ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), Some("- look"))).await;
+    let mut events = fixture.schedule.subscribe();
+    let (mut reported_at, mut left_out) = (Vec::new(), 0);
+    while reported_at.len() < 2 {
+        let heartbeat = next_event(&mut events, "heartbeat", "").await;
+        match (heartbeat["status"].as_str().unwrap(), heartbeat["reason"].as_str().unwrap()) {
+            ("skipped", "no-target") => reported_at.push(heartbeat["ts"].as_u64().unwrap()),
             ("skipped", "duplicate") => left_out += 1,
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!((told[1] - told[0], left_out), (24 * HOUR, 47));
+    assert_eq!((reported_at[1] - reported_at[0], left_out), (24 * HOUR, 47));
 }
 
 /// A chat platform that accepts everything.
@@ -383,7 +401,7 @@ impl ChannelSender for RecordingChat {
 }
 
 /// Sets the last route of the main session.
-async fn spoken_to(hub: &Hub, channel: &str, to: &str) {
+async fn set_last_route(hub: &Hub, channel: &str, to: &str) {
     let changes = json!({"lastChannel": channel, "lastTo": to});
     let Value::Object(changes) = changes else { panic!() };
     let patch = crate::Patch { expected: None, changes };
@@ -392,28 +410,29 @@ async fn spoken_to(hub: &Hub, channel: &str, to: &str) {
 
 // Acceptance D4.
 #[tokio::test(start_paused = true)]
-async fn a_finding_goes_to_the_chat_that_is_set_and_the_event_says_so() {
+async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
     let sent = |target: &'static str, to: Option<&'static str>| async move {
-        let (hub, parrot) = hub("fire", 1000);
+        let (hub, model_state) = hub("fire", 1000);
         let chat = Arc::new(RecordingChat::default());
         hub.set_channel_sender(chat.clone());
-        spoken_to(&hub, "telegram", "42").await;
-        let pulse = HeartbeatConfig {
+        set_last_route(&hub, "telegram", "42").await;
+        let config = HeartbeatConfig {
             target: target.into(),
             to: to.map(str::to_owned),
             ..HeartbeatConfig::of(AgentId::main())
         };
-        let world =
-            ScheduleFixture::over((hub, parrot), Arc::new(MemoryJobStore::default()), settings(pulse, None)).await;
-        let mut news = world.schedule.subscribe();
-        let mut beats = Vec::new();
+        let fixture =
+            ScheduleFixture::over((hub, model_state), Arc::new(MemoryJobStore::default()), settings(config, None))
+                .await;
+        let mut events = fixture.schedule.subscribe();
+        let mut heartbeats = Vec::new();
         for _ in 0..2 {
-            let beat = heard(&mut news, "heartbeat", "").await;
-            beats.push(json!([beat["status"], beat["reason"], beat["channel"], beat["to"]]));
+            let heartbeat = next_event(&mut events, "heartbeat", "").await;
+            heartbeats.push(json!([heartbeat["status"], heartbeat["reason"], heartbeat["channel"], heartbeat["to"]]));
         }
-        world.hub.wait_delivered().await;
-        let heard = chat.0.lock().unwrap().clone();
-        (beats, heard)
+        fixture.hub.wait_delivered().await;
+        let delivered = chat.0.lock().unwrap().clone();
+        (heartbeats, delivered)
     };
     let duplicate = json!(["skipped", "duplicate", null, null]);
     let expected = (vec![json!(["sent", "interval", "telegram", "42"]), duplicate.clone()], vec!["42 fire".to_owned()]);
@@ -422,36 +441,37 @@ async fn a_finding_goes_to_the_chat_that_is_set_and_the_event_says_so() {
     assert_eq!(sent("telegram", Some("7")).await, expected);
     let expected = (vec![json!(["skipped", "target-none", null, null]), duplicate], Vec::new());
     assert_eq!(sent("none", None).await, expected);
-    let (beats, heard) = sent("slack", Some("C1")).await;
-    assert!(beats[0][1].as_str().unwrap().contains("the channel slack is not set up"), "{beats:?}");
-    assert_eq!((beats[0][0].as_str(), heard), (Some("skipped"), Vec::new()));
+    let (heartbeats, delivered) = sent("slack", Some("C1")).await;
+    assert!(heartbeats[0][1].as_str().unwrap().contains("the channel slack is not set up"), "{heartbeats:?}");
+    assert_eq!((heartbeats[0][0].as_str(), delivered), (Some("skipped"), Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wake_waits_for_a_busy_session() {
-    let world = ScheduleFixture::over(hub("HEARTBEAT_OK", 0), Arc::new(MemoryJobStore::default()), calm()).await;
-    let ask = run::ScheduledRun {
-        run: world.hub.ambient().run_id(),
+    let fixture =
+        ScheduleFixture::over(hub("HEARTBEAT_OK", 0), Arc::new(MemoryJobStore::default()), quiet_settings()).await;
+    let scheduled = run::ScheduledRun {
+        run: fixture.hub.ambient().run_id(),
         key: AgentId::main().main_session(),
         class: crate::RunClass::Main,
         text: "hello".to_owned(),
     };
-    world.hub.submit(ask.inbound(BIRTH)).await.unwrap();
-    let mut news = world.schedule.subscribe();
-    world.schedule.wake(None, ("the post came", Authority::Full), &job::WakeMode::Now).await.unwrap();
+    fixture.hub.submit(scheduled.inbound(START_MS)).await.unwrap();
+    let mut events = fixture.schedule.subscribe();
+    fixture.schedule.wake(None, ("the post came", Authority::Full), &job::WakeMode::Now).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
-    world.parrot.gate.add_permits(2);
-    let beat = heard(&mut news, "heartbeat", "").await;
-    assert_eq!((&beat["status"], &beat["reason"]), (&json!("ok-token"), &json!("wake")));
-    assert!(world.asked()[1].contains("[System event: the post came]"), "{:?}", world.asked());
+    fixture.model_state.gate.add_permits(2);
+    let heartbeat = next_event(&mut events, "heartbeat", "").await;
+    assert_eq!((&heartbeat["status"], &heartbeat["reason"]), (&json!("ok-token"), &json!("wake")));
+    assert!(fixture.prompts()[1].contains("[System event: the post came]"), "{:?}", fixture.prompts());
 }
 
 /// A job store that rejects writes while it is full.
 #[derive(Debug, Default)]
-struct FullShelf(MemoryJobStore, AtomicBool);
+struct FullStore(MemoryJobStore, AtomicBool);
 
 #[async_trait]
-impl JobStore for FullShelf {
+impl JobStore for FullStore {
     fn location(&self) -> String {
         self.0.location()
     }
@@ -477,50 +497,50 @@ impl JobStore for FullShelf {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_kept_is_not_started() {
-    let shelf = Arc::new(FullShelf(MemoryJobStore::with(vec![hourly("j1")]), AtomicBool::new(true)));
-    let world = ScheduleFixture::over(hub("done", 1000), shelf.clone(), calm()).await;
-    let refused = world.schedule.update("j1", serde_json::Map::new()).await;
-    assert_eq!(refused, Err(Error::Store(StoreError::Disk("full".to_owned()))));
+async fn a_slot_that_cannot_be_stored_is_not_started() {
+    let store = Arc::new(FullStore(MemoryJobStore::with(vec![hourly("j1")]), AtomicBool::new(true)));
+    let fixture = ScheduleFixture::over(hub("done", 1000), store.clone(), quiet_settings()).await;
+    let result = fixture.schedule.update("j1", serde_json::Map::new()).await;
+    assert_eq!(result, Err(Error::Store(StoreError::Disk("full".to_owned()))));
     tokio::time::advance(Duration::from_millis(HOUR + 30_000)).await;
-    assert_eq!(world.asked(), Vec::<String>::new());
-    shelf.1.store(false, Ordering::SeqCst);
-    heard(&mut world.schedule.subscribe(), "cron", "finished").await;
-    assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
+    assert_eq!(fixture.prompts(), Vec::<String>::new());
+    store.1.store(false, Ordering::SeqCst);
+    next_event(&mut fixture.schedule.subscribe(), "cron", "finished").await;
+    assert_eq!(outcomes(&fixture.runs("j1").await), [json!(["ran", "ok", HOUR])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_cannot_be_read_is_kept() {
-    let strange = json!({"id": 7, "from": "the future"});
-    let world = ScheduleFixture::new(vec![strange.clone(), hourly("j1")], calm()).await;
-    assert_eq!(world.schedule.remove("j1").await, Ok(true));
-    assert_eq!(world.schedule.remove("j1").await, Ok(false));
-    assert_eq!(world.shelf.load().await.unwrap(), [strange]);
+async fn an_unreadable_job_is_preserved() {
+    let unreadable = json!({"id": 7, "from": "the future"});
+    let fixture = ScheduleFixture::new(vec![unreadable.clone(), hourly("j1")], quiet_settings()).await;
+    assert_eq!(fixture.schedule.remove("j1").await, Ok(true));
+    assert_eq!(fixture.schedule.remove("j1").await, Ok(false));
+    assert_eq!(fixture.store.load().await.unwrap(), [unreadable]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_job_begins_anew() {
-    let mut off = hourly("j1");
-    off["enabled"] = json!(false);
-    off["createdAtMs"] = json!(BIRTH - 50 * HOUR);
-    let world = ScheduleFixture::new(vec![off], calm()).await;
+async fn a_changed_job_restarts_its_schedule() {
+    let mut disabled = hourly("j1");
+    disabled["enabled"] = json!(false);
+    disabled["createdAtMs"] = json!(START_MS - 50 * HOUR);
+    let fixture = ScheduleFixture::new(vec![disabled], quiet_settings()).await;
     let patch = |patch: Value| patch.as_object().unwrap().clone();
-    let on =
-        world.schedule.update("j1", patch(json!({"enabled": true, "id": "other", "agentId": null}))).await.unwrap();
-    assert_eq!((on.id.as_str(), on.state.next_run_at_ms), ("j1", Some(BIRTH + HOUR)));
+    let enabled =
+        fixture.schedule.update("j1", patch(json!({"enabled": true, "id": "other", "agentId": null}))).await.unwrap();
+    assert_eq!((enabled.id.as_str(), enabled.state.next_run_at_ms), ("j1", Some(START_MS + HOUR)));
     let patched = patch(json!({"payload": {"kind": "agentTurn", "thinking": "low"}, "name": "New"}));
-    let changed = world.schedule.update("j1", patched).await.unwrap();
+    let changed = fixture.schedule.update("j1", patched).await.unwrap();
     assert_eq!(json!(changed.payload), json!({"kind": "agentTurn", "message": "look round", "thinking": "low"}));
     assert_eq!((changed.name.as_str(), changed.state.missed_slots), ("New", None));
     let sooner = patch(json!({"schedule": {"kind": "cron", "expr": "*/5 * * * *"}}));
-    assert_eq!(world.schedule.update("j1", sooner).await.unwrap().state.next_run_at_ms, Some(BIRTH + 300_000));
+    assert_eq!(fixture.schedule.update("j1", sooner).await.unwrap().state.next_run_at_ms, Some(START_MS + 300_000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
-    let world = ScheduleFixture::new(Vec::new(), calm()).await;
+async fn an_invalid_job_is_rejected_with_a_clear_error() {
+    let fixture = ScheduleFixture::new(Vec::new(), quiet_settings()).await;
     let (every, turn) = (json!({"kind": "every", "everyMs": 5000}), json!({"kind": "agentTurn", "message": "x"}));
-    for (fields, why) in [
+    for (fields, error) in [
         (json!({"name": " ", "schedule": every, "payload": turn}), "name must not be blank"),
         (json!({"name": "j", "payload": turn}), "missing field \"schedule\""),
         (
@@ -556,7 +576,7 @@ async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
         ),
     ] {
         let Value::Object(fields) = fields else { panic!() };
-        assert_eq!(world.schedule.add(fields).await, Err(Error::Invalid(why.to_owned())));
+        assert_eq!(fixture.schedule.add(fields).await, Err(Error::Invalid(error.to_owned())));
     }
-    assert_eq!(world.schedule.view().jobs, []);
+    assert_eq!(fixture.schedule.view().jobs, []);
 }

@@ -31,7 +31,7 @@ pub struct RunReport {
     outcome: Outcome,
     replies: Vec<Payload>,
     /// The complete reply, if it differs from `replies`.
-    whole: Option<Vec<Payload>>,
+    complete_reply: Option<Vec<Payload>>,
     model: (String, String),
     usage: Usage,
     truncated_input: Option<TruncatedInput>,
@@ -49,7 +49,7 @@ impl RunReport {
             session: end.session.clone(),
             outcome: end.outcome.clone(),
             replies: end.replies.clone(),
-            whole: end.complete_reply.clone(),
+            complete_reply: end.complete_reply.clone(),
             model: end.model.clone(),
             usage: end.usage.clone(),
             truncated_input: end.truncated_input,
@@ -61,21 +61,21 @@ impl RunReport {
 
     /// Builds the result from the store. The transcript's entries are needed if [`is_in_transcript`] says so.
     pub(crate) fn from_row(row: &RunRow, ended: &EndRecord, entries: &[Entry]) -> Self {
-        let said = |entry: &Entry| match &entry.kind {
-            Line::Message(said) => match &said.message {
+        let payload_of_entry = |entry: &Entry| match &entry.kind {
+            Line::Message(stored) => match &stored.message {
                 Message::Assistant(assistant) => Some(replies::payload_of(assistant)),
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
             },
             Line::ModelChange(_) | Line::Other(_) => None,
         };
-        let reply = |id: &EntryId| entries.iter().find(|entry| entry.id == *id).and_then(said);
+        let reply = |id: &EntryId| entries.iter().find(|entry| entry.id == *id).and_then(payload_of_entry);
         Self {
             run: row.run.clone(),
             key: row.key.clone(),
             session: row.session.clone(),
             outcome: ended.outcome.clone(),
-            replies: kept_payloads(ended).unwrap_or_else(|| derived(ended, reply)),
-            whole: None,
+            replies: stored_payloads(ended).unwrap_or_else(|| derived(ended, reply)),
+            complete_reply: None,
             model: ended.model.clone(),
             usage: ended.usage.clone(),
             truncated_input: ended.steps.truncated_input(),
@@ -94,27 +94,27 @@ impl RunReport {
     /// Returns the run's last chat event without a sequence number, for a client that reconnects after its end.
     pub fn final_event(&self) -> Value {
         let replies: Vec<_> = self.replies.iter().map(reply_text).collect();
-        let said = (!replies.is_empty()).then(|| message(&replies.join("\n\n"), self.ended_at));
-        let mut last = json!({"runId": self.run, "sessionKey": self.key, "agentId": self.key.agent()});
-        let said = match &self.outcome {
+        let chat_message = (!replies.is_empty()).then(|| message(&replies.join("\n\n"), self.ended_at));
+        let mut last_event = json!({"runId": self.run, "sessionKey": self.key, "agentId": self.key.agent()});
+        let chat_message = match &self.outcome {
             Outcome::Failed(failure) => {
-                last["state"] = "error".into();
-                last["errorMessage"] = failure.message.as_str().into();
+                last_event["state"] = "error".into();
+                last_event["errorMessage"] = failure.message.as_str().into();
                 None
             }
             Outcome::Done | Outcome::Aborted(_) => {
-                last["state"] = if self.outcome == Outcome::Done { "final" } else { "aborted" }.into();
-                last["stopReason"] = stop_reason(&self.outcome).into();
-                said
+                last_event["state"] = if self.outcome == Outcome::Done { "final" } else { "aborted" }.into();
+                last_event["stopReason"] = stop_reason(&self.outcome).into();
+                chat_message
             }
         };
-        let mut over = json!({"runId": self.run, "sessionKey": self.key, "state": "ended", "events": []});
-        if let Some(said) = said {
-            over["message"] = said.clone();
-            last["message"] = said;
+        let mut event = json!({"runId": self.run, "sessionKey": self.key, "state": "ended", "events": []});
+        if let Some(chat_message) = chat_message {
+            event["message"] = chat_message.clone();
+            last_event["message"] = chat_message;
         }
-        over["last"] = last;
-        over
+        event["last"] = last_event;
+        event
     }
 
     /// Outcome of the run.
@@ -218,56 +218,57 @@ impl RunReport {
         if self.is_summarized {
             answer["disposition"] = SUMMARIZED.into();
         }
-        answer["result"] = json!({"payloads": payloads(generation, self.whole.as_ref().unwrap_or(&self.replies))});
+        answer["result"] =
+            json!({"payloads": payloads(generation, self.complete_reply.as_ref().unwrap_or(&self.replies))});
         answer
     }
 }
 
 /// Derives the replies of a run from its outcome, entries and fixed text. `reply` reads an entry.
 fn derived(ended: &EndRecord, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Payload> {
-    let failed = match &ended.outcome {
+    let error = match &ended.outcome {
         Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
         Outcome::Done | Outcome::Aborted(_) => None,
     };
-    let words = ended.words.clone().map(Payload::answer);
-    failed.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(words).collect()
+    let fixed_reply = ended.words.clone().map(Payload::answer);
+    error.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(fixed_reply).collect()
 }
 
 /// Returns the replies stored with a run's end. Unreadable ones of another version are looked up in the transcript.
-fn kept_payloads(ended: &EndRecord) -> Option<Vec<Payload>> {
+fn stored_payloads(ended: &EndRecord) -> Option<Vec<Payload>> {
     serde_json::from_value(ended.payloads.clone()?).ok()
 }
 
 /// True if part of the replies is in the transcript only.
 pub(crate) fn is_in_transcript(ended: &EndRecord) -> bool {
-    !ended.replies.is_empty() && kept_payloads(ended).is_none()
+    !ended.replies.is_empty() && stored_payloads(ended).is_none()
 }
 
-/// Returns the complete reply of a run that sent blocks. `facts` are the events of its tape.
-pub(crate) fn complete_reply(ended: &EndRecord, facts: &[TapeEvent]) -> Vec<Payload> {
-    let said = |fact: &TapeEvent, id: &EntryId| {
-        let RunEvent::Assistant { entry, said } = &fact.kind else { return None };
-        (entry == id).then(|| replies::payload_of(said))
+/// Returns the complete reply of a run that sent blocks. `events` are those of its tape.
+pub(crate) fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Payload> {
+    let payload = |event: &TapeEvent, id: &EntryId| {
+        let RunEvent::Assistant { entry, said: answer } = &event.kind else { return None };
+        (entry == id).then(|| replies::payload_of(answer))
     };
-    derived(ended, |id| facts.iter().find_map(|fact| said(fact, id)))
+    derived(ended, |id| events.iter().find_map(|event| payload(event, id)))
 }
 
 /// Stores the replies with the end of a run, if they cannot be derived from its entries.
-pub(crate) fn store_payloads(ended: &mut EndRecord, got: &[Payload], facts: &[TapeEvent]) {
-    if complete_reply(ended, facts) != got {
-        ended.payloads = Some(json!(got));
+pub(crate) fn store_payloads(ended: &mut EndRecord, payloads: &[Payload], events: &[TapeEvent]) {
+    if complete_reply(ended, events) != payloads {
+        ended.payloads = Some(json!(payloads));
     }
 }
 
 /// Converts replies for programs. Protocol 4 shows the last answer, protocol 3 all.
 fn payloads(generation: Generation, replies: &[Payload]) -> Vec<Value> {
     let last = replies.iter().rposition(|reply| reply.kind == Kind::Answer);
-    let is_shown = |at: usize, reply: &Payload| match generation {
+    let is_visible = |index: usize, reply: &Payload| match generation {
         Generation::Three => true,
-        Generation::Four => reply.kind != Kind::Answer || Some(at) == last,
+        Generation::Four => reply.kind != Kind::Answer || Some(index) == last,
     };
-    let shown = replies.iter().enumerate().filter(|(at, reply)| is_shown(*at, reply));
-    shown.map(|(_, reply)| payload(reply)).collect()
+    let visible = replies.iter().enumerate().filter(|(index, reply)| is_visible(*index, reply));
+    visible.map(|(_, reply)| payload(reply)).collect()
 }
 
 /// Converts a reply for programs.
@@ -312,8 +313,9 @@ pub fn accepted(generation: Generation, accepted: &AcceptedRun) -> (Value, Optio
 pub fn sent(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
     match &accepted.disposition {
         SubmitOutcome::New(tape) if tape.disposition() == Disposition::Rejected => {
-            let full = Outcome::Aborted(AbortReason::Dropped);
-            let why = format!("{}; send it again later with a new idempotency key", full.error().unwrap_or_default());
+            let rejected = Outcome::Aborted(AbortReason::Dropped);
+            let why =
+                format!("{}; send it again later with a new idempotency key", rejected.error().unwrap_or_default());
             failed(&accepted.run, &why)
         }
         SubmitOutcome::New(tape) => {
@@ -327,11 +329,11 @@ pub fn sent(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<Er
 }
 
 /// Adds the queue disposition to a response.
-pub fn add_disposition(answer: &mut Value, placed: Disposition) {
-    let (disposition, position) = placed.wire_name();
+pub fn add_disposition(answer: &mut Value, queue_disposition: Disposition) {
+    let (disposition, position) = queue_disposition.wire_name();
     answer["disposition"] = disposition.into();
-    if let Some(place) = position {
-        answer["position"] = place.into();
+    if let Some(position) = position {
+        answer["position"] = position.into();
     }
 }
 
@@ -355,15 +357,15 @@ pub fn waited(generation: Generation, run: &RunId, waited: &WaitResult) -> Value
 
 /// Adds the delivery result to the response to `agent.wait`. A run whose delivery is not best effort has failed if the
 /// delivery was rejected.
-pub fn add_delivery(answer: &mut Value, arrival: &DeliveryResult) {
-    let (status, error) = match arrival {
+pub fn add_delivery(answer: &mut Value, delivery: &DeliveryResult) {
+    let (status, error) = match delivery {
         DeliveryResult::Delivered => return,
         DeliveryResult::Waiting(why) => ("pending", why.clone()),
-        DeliveryResult::Unknown { place } => {
-            ("unknown", Some(format!("it is not known whether the reply was delivered to {place}; check there")))
+        DeliveryResult::Unknown { place: target } => {
+            ("unknown", Some(format!("it is not known whether the reply was delivered to {target}; check there")))
         }
-        DeliveryResult::Refused { place, why, is_best_effort } => {
-            let why = format!("the reply was not delivered to {place}: {why}");
+        DeliveryResult::Refused { place: target, why, is_best_effort } => {
+            let why = format!("the reply was not delivered to {target}: {why}");
             if answer["status"] == "ok" && !is_best_effort {
                 answer["status"] = "error".into();
                 answer["error"] = why.as_str().into();

@@ -51,26 +51,26 @@ impl RunProjection {
     /// Processes an event. Text is buffered until [`flush`](Self::flush), as in [`Projection::push`], and chat text
     /// until [`delta`](Self::delta). Everything buffered is emitted before the final event.
     pub fn push(&mut self, event: TapeEvent) -> Vec<ClientEvent> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
-            told = self.flush_all(event.at);
+            events = self.flush_all(event.at);
         } else if !self.steps.continues_message(&event) {
-            told.extend(self.flush());
+            events.extend(self.flush());
         }
         if matches!(event.kind, RunEvent::Assistant { .. }) {
-            told.extend(self.emit_reset(event.at));
+            events.extend(self.emit_reset(event.at));
         }
         let last = self.chat.process(&event, self.steps.seq + 1);
-        told.extend(self.steps.push(event).into_iter().map(ClientEvent::Agent));
-        told.extend(last.map(ClientEvent::Chat));
-        told
+        events.extend(self.steps.push(event).into_iter().map(ClientEvent::Agent));
+        events.extend(last.map(ClientEvent::Chat));
+        events
     }
 
     /// Emits the buffered text as a step.
     pub fn flush(&mut self) -> Option<ClientEvent> {
-        let words = self.steps.flush()?;
-        self.chat.mark_shown(self.steps.seq, words.ts);
-        Some(ClientEvent::Agent(words))
+        let step = self.steps.flush()?;
+        self.chat.mark_shown(self.steps.seq, step.ts);
+        Some(ClientEvent::Agent(step))
     }
 
     /// Emits the chat text that steps have emitted since the last delta.
@@ -85,33 +85,33 @@ impl RunProjection {
 
     /// Returns the chat text of the emitted steps, as one message.
     pub fn so_far(&self) -> Option<Value> {
-        let talk = &self.chat;
-        let text = &talk.text[..talk.shown];
-        (talk.is_started && !text.is_empty()).then(|| message(text, talk.at))
+        let chat = &self.chat;
+        let text = &chat.text[..chat.shown];
+        (chat.is_started && !text.is_empty()).then(|| message(text, chat.at))
     }
 
     /// Emits that discarded text was not replaced, if so.
     fn emit_reset(&mut self, at: u64) -> Option<ClientEvent> {
-        let nothing = self.steps.settle(at)?;
+        let reset = self.steps.settle(at)?;
         self.chat.mark_shown(self.steps.seq, at);
-        Some(ClientEvent::Agent(nothing))
+        Some(ClientEvent::Agent(reset))
     }
 
     /// Emits everything buffered before the end: no more text follows.
     fn flush_all(&mut self, at: u64) -> Vec<ClientEvent> {
-        let words: Vec<_> = self.flush().into_iter().chain(self.emit_reset(at)).collect();
+        let steps: Vec<_> = self.flush().into_iter().chain(self.emit_reset(at)).collect();
         self.chat.message = None;
         let deltas = [Generation::Three, Generation::Four].map(|generation| self.delta(generation));
-        words.into_iter().chain(deltas.into_iter().flatten()).collect()
+        steps.into_iter().chain(deltas.into_iter().flatten()).collect()
     }
 
     /// Ends the projection of a broken run; clients that wait for its end get the reason.
     pub fn break_off(&mut self, why: &str) -> Vec<ClientEvent> {
-        let mut told = self.flush_all(self.steps.at);
+        let mut events = self.flush_all(self.steps.at);
         let last =
             ChatEvent { error_message: Some(why.to_owned()), ..self.chat.event(self.steps.seq + 1, ChatState::Error) };
-        told.extend(self.chat.end(last).map(ClientEvent::Chat));
-        told
+        events.extend(self.chat.end(last).map(ClientEvent::Chat));
+        events
     }
 }
 
@@ -139,8 +139,8 @@ struct ChatProjection {
     four: ClientProgress,
     /// The current message, its start in the text, and whether it has any text but whitespace.
     message: Option<u32>,
-    begin: usize,
-    has_words: bool,
+    message_start: usize,
+    has_text: bool,
     /// True if the run started. The text of a command that is answered at once comes with its end.
     is_started: bool,
     is_over: bool,
@@ -169,8 +169,8 @@ impl ChatProjection {
             three: ClientProgress::default(),
             four: ClientProgress::default(),
             message: None,
-            begin: 0,
-            has_words: false,
+            message_start: 0,
+            has_text: false,
             is_started: false,
             is_over: false,
         }
@@ -182,16 +182,16 @@ impl ChatProjection {
             RunEvent::Started { .. } => self.is_started = true,
             RunEvent::Text { message, delta } => {
                 if self.message.replace(*message) != Some(*message) {
-                    self.has_words = false;
+                    self.has_text = false;
                 }
                 self.push_text(delta);
             }
             RunEvent::MessageReset { message } => self.discard(*message),
             // Text that was not streamed here is from before a restart.
-            RunEvent::Assistant { said, .. } => {
-                if self.message.take().is_none() && said.stop_reason != StopReason::Error {
-                    self.has_words = false;
-                    self.push_text(&replies::payload_of(said).text);
+            RunEvent::Assistant { said: answer, .. } => {
+                if self.message.take().is_none() && answer.stop_reason != StopReason::Error {
+                    self.has_text = false;
+                    self.push_text(&replies::payload_of(answer).text);
                     self.mark_shown(seq - 1, event.at);
                 }
             }
@@ -229,31 +229,31 @@ impl ChatProjection {
         None
     }
 
-    fn push_text(&mut self, words: &str) {
-        if self.has_words {
-            return self.text.push_str(words);
+    fn push_text(&mut self, text: &str) {
+        if self.has_text {
+            return self.text.push_str(text);
         }
-        let words = words.trim_start();
-        if !words.is_empty() {
-            self.has_words = true;
+        let text = text.trim_start();
+        if !text.is_empty() {
+            self.has_text = true;
             self.text.truncate(self.text.trim_end().len());
-            self.begin = self.text.len();
+            self.message_start = self.text.len();
             if !self.text.is_empty() {
                 self.text.push_str("\n\n");
             }
-            self.text.push_str(words);
+            self.text.push_str(text);
         }
     }
 
     /// Discards the text of a message: the request is retried.
     fn discard(&mut self, message: u32) {
-        if self.message == Some(message) && std::mem::take(&mut self.has_words) {
-            self.text.truncate(self.begin);
-            self.shown = self.shown.min(self.begin);
-            for told in [&mut self.three, &mut self.four] {
-                if told.length > self.begin {
-                    told.discarded = Some(told.discarded.unwrap_or_default().max(told.length));
-                    told.length = 0;
+        if self.message == Some(message) && std::mem::take(&mut self.has_text) {
+            self.text.truncate(self.message_start);
+            self.shown = self.shown.min(self.message_start);
+            for progress in [&mut self.three, &mut self.four] {
+                if progress.length > self.message_start {
+                    progress.discarded = Some(progress.discarded.unwrap_or_default().max(progress.length));
+                    progress.length = 0;
                 }
             }
         }
@@ -271,22 +271,24 @@ impl ChatProjection {
             return None;
         }
         let text = &self.text[..self.shown];
-        let told = match generation {
+        let progress = match generation {
             Generation::Three => &mut self.three,
             Generation::Four => &mut self.four,
         };
-        let new = text.get(told.length..).unwrap_or_default().to_owned();
-        let is_told = match generation {
+        let new = text.get(progress.length..).unwrap_or_default().to_owned();
+        let is_due = match generation {
             // Clients without support for replacement get a longer text later, or the final event.
-            Generation::Three => !new.is_empty() && told.discarded.is_none_or(|void| text.len() > void),
+            Generation::Three => {
+                !new.is_empty() && progress.discarded.is_none_or(|discarded_len| text.len() > discarded_len)
+            }
             // While a message is streamed, discarded text may still be replaced.
-            Generation::Four => !new.is_empty() || (told.discarded.is_some() && self.message.is_none()),
+            Generation::Four => !new.is_empty() || (progress.discarded.is_some() && self.message.is_none()),
         };
-        if !is_told {
+        if !is_due {
             return None;
         }
-        told.length = text.len();
-        let replace = told.discarded.take().map(|_| true);
+        progress.length = text.len();
+        let replace = progress.discarded.take().map(|_| true);
         let message = message(text, self.at);
         Some(ChatEvent {
             delta_text: Some(new),
@@ -297,31 +299,31 @@ impl ChatProjection {
     }
 
     fn last(&self, end: &RunEnd, seq: u64) -> ChatEvent {
-        let said = |text: &str| (!text.is_empty()).then(|| message(text, end.ended_at));
-        let (state, mut said) = match &end.outcome {
+        let build = |text: &str| (!text.is_empty()).then(|| message(text, end.ended_at));
+        let (state, mut chat_message) = match &end.outcome {
             // The delivered replies count, not the streamed text.
             Outcome::Done => {
                 let replies: Vec<_> = self.blocks.iter().cloned().chain(end.replies.iter().map(reply_text)).collect();
-                (ChatState::Final, said(&replies.join("\n\n")))
+                (ChatState::Final, build(&replies.join("\n\n")))
             }
-            Outcome::Aborted(_) => (ChatState::Aborted, said(self.text.trim_end())),
+            Outcome::Aborted(_) => (ChatState::Aborted, build(self.text.trim_end())),
             Outcome::Failed(failure) => {
                 let error_message = Some(failure.message.clone());
                 return ChatEvent { error_message, ..self.event(seq, ChatState::Error) };
             }
         };
         // A successful run that never started is a command, or an absorbed message: it has no steps of its own.
-        let is_own = self.is_started || state != ChatState::Final;
-        if let Some(said) = said.as_mut().filter(|_| !is_own) {
-            said["stopReason"] = "stop".into();
-            said["usage"] = json!({"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0});
+        let has_steps = self.is_started || state != ChatState::Final;
+        if let Some(chat_message) = chat_message.as_mut().filter(|_| !has_steps) {
+            chat_message["stopReason"] = "stop".into();
+            chat_message["usage"] = json!({"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0});
         }
         let stop_reason = Some(stop_reason(&end.outcome).to_owned());
         let mut extra = Map::new();
         if end.is_summarized {
             extra.insert("disposition".to_owned(), SUMMARIZED.into());
         }
-        ChatEvent { extra, message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
+        ChatEvent { extra, message: chat_message, stop_reason, ..self.event(if has_steps { seq } else { 1 }, state) }
     }
 
     /// Returns the final event, unless it was already emitted.
@@ -348,8 +350,8 @@ impl ChatProjection {
 
 /// Returns the text of a stored assistant message as its run's final event had it. Homard's own messages are shown as
 /// written.
-pub fn text_of(said: &Assistant) -> String {
-    if said.api == OWN_API { said.text() } else { reply_text(&replies::payload_of(said)) }
+pub fn text_of(answer: &Assistant) -> String {
+    if answer.api == OWN_API { answer.text() } else { reply_text(&replies::payload_of(answer)) }
 }
 
 /// Formats a reply as text: media are listed after it.

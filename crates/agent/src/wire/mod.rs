@@ -78,18 +78,18 @@ impl Projection {
     /// everything else is emitted at once, after the buffered text.
     pub fn push(&mut self, event: TapeEvent) -> Vec<AgentEvent> {
         if let RunEvent::Thinking { delta, .. } = &event.kind {
-            let mut told: Vec<_> = self.flush().into_iter().collect();
+            let mut events: Vec<_> = self.flush().into_iter().collect();
             self.reasoning.push_str(delta);
             self.at = event.at;
             if self.reasoning.len() - self.reasoning_emitted >= REASONING_STEP {
-                told.extend(self.emit_reasoning());
+                events.extend(self.emit_reasoning());
             }
-            return told;
+            return events;
         }
         if let RunEvent::Text { message, delta } = event.kind {
-            let mut told: Vec<_> = self.emit_reasoning().into_iter().collect();
+            let mut events: Vec<_> = self.emit_reasoning().into_iter().collect();
             if self.message != Some(message) {
-                told.extend(self.flush());
+                events.extend(self.flush());
                 self.message = Some(message);
                 self.text.clear();
                 self.emitted = 0;
@@ -97,7 +97,7 @@ impl Projection {
             }
             self.text.push_str(&delta);
             self.at = event.at;
-            return told;
+            return events;
         }
         if let RunEvent::MessageReset { message } = event.kind {
             if self.message == Some(message) {
@@ -108,16 +108,16 @@ impl Projection {
             self.clear_reasoning();
             return Vec::new();
         }
-        let mut told: Vec<_> = self.flush().into_iter().chain(self.emit_reasoning()).collect();
+        let mut events: Vec<_> = self.flush().into_iter().chain(self.emit_reasoning()).collect();
         let at = event.at;
         if matches!(event.kind, RunEvent::Assistant { .. }) {
             self.clear_reasoning();
         }
         if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) {
-            told.extend(self.settle(at));
+            events.extend(self.settle(at));
         }
-        told.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
-        told
+        events.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
+        events
     }
 
     /// True if an event continues or resets the current message.
@@ -200,10 +200,10 @@ impl Projection {
                 let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Retrying { model, attempt: (attempt, most), after, why } => {
+            RunEvent::Retrying { model, attempt: (attempt, max_attempts), after, why } => {
                 let data = json!({
-                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": most, "afterMs": millis(after),
-                    "error": why,
+                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": max_attempts,
+                    "afterMs": millis(after), "error": why,
                 });
                 Some((Stream::Lifecycle, data))
             }
@@ -222,9 +222,9 @@ impl Projection {
                 let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
                 Some((Stream::Compaction, data))
             }
-            RunEvent::DispositionChanged(placed) => {
+            RunEvent::DispositionChanged(disposition) => {
                 let mut data = json!({"phase": "queue"});
-                add_disposition(&mut data, placed);
+                add_disposition(&mut data, disposition);
                 Some((Stream::Lifecycle, data))
             }
             RunEvent::Busy(busy) => {

@@ -16,11 +16,11 @@ use crate::{
 
 /// Row of a run in lists.
 pub fn run_row(row: &RunRow) -> Value {
-    let mut told = json!({
+    let mut payload = json!({
         "runId": row.run, "sessionKey": row.key, "sessionId": row.session, "method": row.method,
         "principal": row.principal, "acceptedAt": row.accepted_at, "startedAt": row.started_at, "host": row.host,
     });
-    let more = match &row.state {
+    let status_fields = match &row.state {
         RunState::Accepted => json!({"status": "accepted"}),
         RunState::Running => json!({"status": "running"}),
         RunState::Absorbed(_) => json!({"status": "absorbed"}),
@@ -38,11 +38,11 @@ pub fn run_row(row: &RunRow) -> Value {
             })
         }
     };
-    if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
-        told.extend(more);
-        told.retain(|_, value| !value.is_null());
+    if let (Value::Object(payload), Value::Object(status_fields)) = (&mut payload, status_fields) {
+        payload.extend(status_fields);
+        payload.retain(|_, value| !value.is_null());
     }
-    told
+    payload
 }
 
 /// Payload of a held run.
@@ -55,25 +55,25 @@ pub fn held_run(held: &HeldRun) -> Value {
 
 /// Row of a run in lists, read from a state directory without a gateway: no run is active.
 pub fn offline_run_row(row: &RunRow) -> Value {
-    let mut told = run_row(row);
-    let at_rest = match row.state {
+    let mut payload = run_row(row);
+    let offline_status = match row.state {
         RunState::Accepted => Some(("queued", "starts when the gateway starts")),
         RunState::Running | RunState::Absorbed(_) => Some(("interrupted", "resumes when the gateway starts")),
         RunState::Held | RunState::Ended(_) => None,
     };
-    if let Some((status, next)) = at_rest {
-        (told["status"], told["next"]) = (status.into(), next.into());
+    if let Some((status, next)) = offline_status {
+        (payload["status"], payload["next"]) = (status.into(), next.into());
     }
-    told
+    payload
 }
 
 /// Payload of a run's timeline.
-pub fn run_trace(life: &RunTrace) -> Value {
-    let deliveries: Vec<_> = life
+pub fn run_trace(trace: &RunTrace) -> Value {
+    let deliveries: Vec<_> = trace
         .deliveries
         .iter()
         .map(|row| {
-            let (status, more) = match &row.state {
+            let (status, details) = match &row.state {
                 DeliveryState::Queued => ("queued", Value::Null),
                 DeliveryState::Sending => ("sending", Value::Null),
                 DeliveryState::Sent { provider_id } => ("sent", json!({"messageId": provider_id})),
@@ -85,34 +85,34 @@ pub fn run_trace(life: &RunTrace) -> Value {
                 }
                 DeliveryState::Dead { reason } => ("dead", json!({"reason": reason})),
             };
-            let mut told = json!({
+            let mut payload = json!({
                 "id": row.delivery.id, "channel": row.delivery.target.channel, "account": row.delivery.target.account,
                 "to": row.delivery.target.to, "part": row.delivery.part, "queuedAt": row.delivery.at,
                 "attempts": row.attempts, "status": status,
             });
-            if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
-                told.extend(more);
+            if let (Value::Object(payload), Value::Object(details)) = (&mut payload, details) {
+                payload.extend(details);
             }
-            told
+            payload
         })
         .collect();
-    let waited = life.until.saturating_sub(life.row.accepted_at);
+    let total_ms = trace.until.saturating_sub(trace.row.accepted_at);
     json!({
-        "run": run_row(&life.row), "until": life.until, "totalMs": waited, "accountedMs": life.steps.covered_ms(),
-        "steps": life.steps.all().iter().map(|step| step_payload(step, life.row.accepted_at)).collect::<Vec<_>>(),
+        "run": run_row(&trace.row), "until": trace.until, "totalMs": total_ms, "accountedMs": trace.steps.covered_ms(),
+        "steps": trace.steps.all().iter().map(|step| step_payload(step, trace.row.accepted_at)).collect::<Vec<_>>(),
         "deliveries": deliveries,
     })
 }
 
-fn step_payload(step: &TimelineSpan, since: u64) -> Value {
-    let mut told = Map::new();
-    told.insert("atMs".to_owned(), step.from.saturating_sub(since).into());
-    told.insert("ms".to_owned(), (step.to - step.from).into());
-    told.insert("aside".to_owned(), step.what.is_aside().into());
-    if let Ok(Value::Object(what)) = serde_json::to_value(&step.what) {
-        told.extend(what);
+fn step_payload(step: &TimelineSpan, accepted_at: u64) -> Value {
+    let mut payload = Map::new();
+    payload.insert("atMs".to_owned(), step.from.saturating_sub(accepted_at).into());
+    payload.insert("ms".to_owned(), (step.to - step.from).into());
+    payload.insert("aside".to_owned(), step.what.is_aside().into());
+    if let Ok(Value::Object(fields)) = serde_json::to_value(&step.what) {
+        payload.extend(fields);
     }
-    Value::Object(told)
+    Value::Object(payload)
 }
 
 /// Token usage and cost, with OpenClaw's names.
@@ -133,29 +133,29 @@ pub fn date(day: u32) -> String {
 /// Parses such a day.
 pub fn day(name: &str) -> Option<u32> {
     let day: jiff::civil::Date = name.parse().ok()?;
-    let moment = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
-    Some(day_of(u64::try_from(moment).ok()?))
+    let millis = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
+    Some(day_of(u64::try_from(millis).ok()?))
 }
 
 /// Groups usage by a key.
-pub fn group_by<'a, K: Ord>(spent: &'a [UsageSum], key: impl Fn(&'a UsageSum) -> K) -> BTreeMap<K, (u64, Usage)> {
+pub fn group_by<'a, K: Ord>(rows: &'a [UsageSum], key: impl Fn(&'a UsageSum) -> K) -> BTreeMap<K, (u64, Usage)> {
     let mut sums: BTreeMap<K, (u64, Usage)> = BTreeMap::new();
-    for one in spent {
-        let (runs, usage) = sums.entry(key(one)).or_default();
-        *runs += one.runs;
-        *usage += &one.usage;
+    for row in rows {
+        let (runs, usage) = sums.entry(key(row)).or_default();
+        *runs += row.runs;
+        *usage += &row.usage;
     }
     sums
 }
 
 /// Payload with the usage of each day and in total.
-pub fn daily_costs(spent: &[UsageSum], (days, now): (u32, u64)) -> Value {
-    let daily = group_by(spent, |one| one.subject.day).into_iter().map(|(day, (_, usage))| {
-        let mut told = usage_payload(&usage);
-        told["date"] = date(day).into();
-        told
+pub fn daily_costs(rows: &[UsageSum], (days, now): (u32, u64)) -> Value {
+    let daily = group_by(rows, |row| row.subject.day).into_iter().map(|(day, (_, usage))| {
+        let mut payload = usage_payload(&usage);
+        payload["date"] = date(day).into();
+        payload
     });
     let daily: Vec<_> = daily.collect();
-    let (_, all) = group_by(spent, |_| ()).remove(&()).unwrap_or_default();
-    json!({"updatedAt": now, "days": days, "daily": daily, "totals": usage_payload(&all)})
+    let (_, total) = group_by(rows, |_| ()).remove(&()).unwrap_or_default();
+    json!({"updatedAt": now, "days": days, "daily": daily, "totals": usage_payload(&total)})
 }

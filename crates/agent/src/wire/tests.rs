@@ -19,36 +19,36 @@ fn text(delta: &str) -> TapeEvent {
     TapeEvent { at: 7, kind: RunEvent::Text { message: 0, delta: delta.to_owned() } }
 }
 
-fn rewound() -> TapeEvent {
+fn reset() -> TapeEvent {
     TapeEvent { at: 7, kind: RunEvent::MessageReset { message: 0 } }
 }
 
 /// Processes an event and flushes. Returns the emitted data.
-fn tell(projection: &mut Projection, event: TapeEvent) -> Vec<(u64, Value)> {
-    let told = projection.push(event).into_iter().chain(projection.flush());
-    told.map(|step| (step.seq.unwrap(), step.data)).collect()
+fn project(projection: &mut Projection, event: TapeEvent) -> Vec<(u64, Value)> {
+    let events = projection.push(event).into_iter().chain(projection.flush());
+    events.map(|step| (step.seq.unwrap(), step.data)).collect()
 }
 
 /// Cases 118 and 119.
 #[test]
-fn a_step_tells_all_words_and_what_is_new() {
+fn a_step_has_the_whole_text_and_the_new_part() {
     let mut projection = projection();
-    assert_eq!(tell(&mut projection, text("Hel")), [(1, json!({"text": "Hel", "delta": "Hel"}))]);
-    assert_eq!(tell(&mut projection, text("lo")), [(2, json!({"text": "Hello", "delta": "lo"}))]);
+    assert_eq!(project(&mut projection, text("Hel")), [(1, json!({"text": "Hel", "delta": "Hel"}))]);
+    assert_eq!(project(&mut projection, text("lo")), [(2, json!({"text": "Hello", "delta": "lo"}))]);
 }
 
 /// Case 121.
 #[test]
-fn that_words_are_void_is_told_with_those_in_their_place() {
+fn discarded_text_is_reported_with_its_replacement() {
     let mut projection = projection();
-    tell(&mut projection, text("No"));
-    assert_eq!(tell(&mut projection, rewound()), []);
-    assert_eq!(tell(&mut projection, text("Yes")), [(2, json!({"text": "Yes", "delta": "Yes", "replace": true}))]);
+    project(&mut projection, text("No"));
+    assert_eq!(project(&mut projection, reset()), []);
+    assert_eq!(project(&mut projection, text("Yes")), [(2, json!({"text": "Yes", "delta": "Yes", "replace": true}))]);
 }
 
 /// Case 124.
 #[test]
-fn long_results_are_cut_and_pictures_counted() {
+fn long_results_are_truncated_and_images_replaced_by_their_size() {
     let image = ImageBlock { data: "A".repeat(400), mime_type: "image/png".to_owned(), ..ImageBlock::default() };
     let result = ToolResult {
         tool_call_id: "c".to_owned(),
@@ -60,8 +60,8 @@ fn long_results_are_cut_and_pictures_counted() {
         extra: Map::new(),
     };
     let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result), shown: None };
-    let cut = |letter: &str| format!("{}\n\u{2026}(truncated)\u{2026}", letter.repeat(MAX_TOOL_TEXT));
-    let told = json!({
+    let cut = |repeated: &str| format!("{}\n\u{2026}(truncated)\u{2026}", repeated.repeat(MAX_TOOL_TEXT));
+    let expected = json!({
         "phase": "result", "name": "read", "toolCallId": "c", "isError": false,
         "result": {
             "content": [
@@ -71,16 +71,16 @@ fn long_results_are_cut_and_pictures_counted() {
             "details": {"raw": cut("x"), "size": 1},
         },
     });
-    assert_eq!(tell(&mut projection(), TapeEvent { at: 7, kind }), [(1, told)]);
+    assert_eq!(project(&mut projection(), TapeEvent { at: 7, kind }), [(1, expected)]);
 }
 
 #[test]
-fn thoughts_are_told_before_what_follows_and_in_few_steps() {
+fn reasoning_is_emitted_before_later_events_and_in_few_steps() {
     let mut projection = projection();
-    let thought = |delta: &str| TapeEvent { at: 7, kind: RunEvent::Thinking { message: 0, delta: delta.to_owned() } };
-    assert_eq!(tell(&mut projection, thought("Hm")), []);
-    assert_eq!(tell(&mut projection, thought("m.")), []);
-    let told = tell(&mut projection, text("Yes"));
-    assert_eq!(told, [(1, json!({"text": "Hmm.", "delta": "Hmm."})), (2, json!({"text": "Yes", "delta": "Yes"})),]);
-    assert_eq!(tell(&mut projection, thought(&"x".repeat(REASONING_STEP))).len(), 1);
+    let reasoning = |delta: &str| TapeEvent { at: 7, kind: RunEvent::Thinking { message: 0, delta: delta.to_owned() } };
+    assert_eq!(project(&mut projection, reasoning("Hm")), []);
+    assert_eq!(project(&mut projection, reasoning("m.")), []);
+    let events = project(&mut projection, text("Yes"));
+    assert_eq!(events, [(1, json!({"text": "Hmm.", "delta": "Hmm."})), (2, json!({"text": "Yes", "delta": "Yes"})),]);
+    assert_eq!(project(&mut projection, reasoning(&"x".repeat(REASONING_STEP))).len(), 1);
 }

@@ -64,18 +64,18 @@ impl PairingStore {
     /// Registers a pairing request of an unknown sender. `draw` returns random bytes.
     pub fn request(
         &self,
-        who: PairingApplicant<'_>,
+        applicant: PairingApplicant<'_>,
         draw: impl FnMut() -> [u8; CODE_LENGTH],
     ) -> Result<PairingOutcome, Error> {
-        let path = self.path(who.sender.channel(), "pairing")?;
+        let path = self.path(applicant.sender.channel(), "pairing")?;
         let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let before: PairingRequests = read(&path)?;
         let mut requests = before.clone();
-        let asked = requests.add(who.sender, who.meta, at(who.now_ms), draw);
+        let outcome = requests.add(applicant.sender, applicant.meta, at(applicant.now_ms), draw);
         if requests != before {
             write(&path, &requests)?;
         }
-        Ok(asked)
+        Ok(outcome)
     }
 
     /// Lists the pending requests of a channel.
@@ -122,9 +122,9 @@ impl PairingStore {
     /// Returns all ids approved on a channel, with their account; `None` for the default one.
     pub fn all_approved(&self, channel: &str) -> Result<Vec<(Option<String>, String)>, Error> {
         let ApprovedSenders { allow_from, accounts, .. } = read(&self.path(channel, "allowFrom")?)?;
-        let named =
+        let of_accounts =
             accounts.into_iter().flat_map(|(account, ids)| ids.into_iter().map(move |id| (Some(account.clone()), id)));
-        Ok(allow_from.into_iter().map(|id| (None, id)).chain(named).collect())
+        Ok(allow_from.into_iter().map(|id| (None, id)).chain(of_accounts).collect())
     }
 
     /// Revokes an approval on all accounts of the channel; `false` if there was none.
@@ -132,21 +132,21 @@ impl PairingStore {
         let path = self.path(channel, "allowFrom")?;
         let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut approved: ApprovedSenders = read(&path)?;
-        let was_in = approved.remove(id);
-        if was_in {
+        let was_approved = approved.remove(id);
+        if was_approved {
             write(&path, &approved)?;
         }
-        Ok(was_in)
+        Ok(was_approved)
     }
 
-    fn path(&self, channel: &str, what: &str) -> Result<PathBuf, Error> {
+    fn path(&self, channel: &str, suffix: &str) -> Result<PathBuf, Error> {
         let is_name = !channel.is_empty()
             && channel.len() <= 64
             && channel.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte));
         if !is_name {
             return Err(Error::Channel(channel.chars().filter(|c| !c.is_control()).take(64).collect()));
         }
-        Ok(self.directory.join(format!("{channel}-{what}.json")))
+        Ok(self.directory.join(format!("{channel}-{suffix}.json")))
     }
 }
 
@@ -206,17 +206,17 @@ mod tests {
     }
 
     /// Requests pairing for a sender of an account.
-    fn ask_at(book: &PairingStore, at: &ChannelAccount, id: &str, byte: u8) -> Result<PairingOutcome, Error> {
+    fn request_at(store: &PairingStore, at: &ChannelAccount, id: &str, byte: u8) -> Result<PairingOutcome, Error> {
         let meta = json!({"username": "ann"}).as_object().cloned().unwrap_or_default();
-        book.request(PairingApplicant { sender: &at.sender(id), meta, now_ms: NOON }, || [byte; 8])
+        store.request(PairingApplicant { sender: &at.sender(id), meta, now_ms: NOON }, || [byte; 8])
     }
 
-    fn ask(book: &PairingStore, id: &str, byte: u8) -> Result<PairingOutcome, Error> {
-        ask_at(book, &telegram(), id, byte)
+    fn request_pairing(store: &PairingStore, id: &str, byte: u8) -> Result<PairingOutcome, Error> {
+        request_at(store, &telegram(), id, byte)
     }
 
-    fn approved(book: &PairingStore) -> Vec<String> {
-        book.approved(&telegram()).unwrap().iter().map(|sender| sender.id().to_owned()).collect()
+    fn approved(store: &PairingStore) -> Vec<String> {
+        store.approved(&telegram()).unwrap().iter().map(|sender| sender.id().to_owned()).collect()
     }
 
     fn json_at(path: &Path) -> Value {
@@ -224,120 +224,121 @@ mod tests {
     }
 
     #[test]
-    fn the_files_are_as_openclaw_has_them_and_private() {
+    fn the_files_have_openclaws_format_and_are_private() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("credentials");
-        let book = PairingStore::new(&folder);
-        assert_eq!(ask(&book, "7", 1).unwrap(), PairingOutcome::New("BBBBBBBB".to_owned()));
-        let (asked, allowed) = (folder.join("telegram-pairing.json"), folder.join("telegram-allowFrom.json"));
+        let store = PairingStore::new(&folder);
+        assert_eq!(request_pairing(&store, "7", 1).unwrap(), PairingOutcome::New("BBBBBBBB".to_owned()));
+        let (pending_file, allowlist_file) =
+            (folder.join("telegram-pairing.json"), folder.join("telegram-allowFrom.json"));
         let request = json!({
             "id": "7", "code": "BBBBBBBB", "createdAt": "2026-11-06T21:20:00.000Z", "lastSeenAt": "2026-11-06T21:20:00.000Z",
             "meta": {"username": "ann"},
         });
-        assert_eq!(json_at(&asked), json!({"version": 1, "requests": [request]}));
-        assert_eq!(approved(&book), Vec::<String>::new());
-        assert_eq!(book.approve("telegram", "bbbbbbbb", NOON).unwrap().id, "7");
-        assert_eq!(json_at(&asked), json!({"version": 1, "requests": []}));
-        assert_eq!(json_at(&allowed), json!({"version": 1, "allowFrom": ["7"]}));
-        for (path, mode) in [(&asked, 0o600), (&allowed, 0o600), (&folder, 0o700)] {
+        assert_eq!(json_at(&pending_file), json!({"version": 1, "requests": [request]}));
+        assert_eq!(approved(&store), Vec::<String>::new());
+        assert_eq!(store.approve("telegram", "bbbbbbbb", NOON).unwrap().id, "7");
+        assert_eq!(json_at(&pending_file), json!({"version": 1, "requests": []}));
+        assert_eq!(json_at(&allowlist_file), json!({"version": 1, "allowFrom": ["7"]}));
+        for (path, mode) in [(&pending_file, 0o600), (&allowlist_file, 0o600), (&folder, 0o700)] {
             assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left over");
-        assert!(book.revoke("telegram", "7").unwrap() && !book.revoke("telegram", "7").unwrap());
-        assert_eq!(approved(&book), Vec::<String>::new());
+        assert!(store.revoke("telegram", "7").unwrap() && !store.revoke("telegram", "7").unwrap());
+        assert_eq!(approved(&store), Vec::<String>::new());
     }
 
     #[test]
-    fn a_request_waits_in_its_own_channel_until_its_time_is_over() {
+    fn a_request_is_pending_on_its_channel_until_it_expires() {
         let home = tempfile::tempdir().unwrap();
-        let book = PairingStore::new(home.path());
-        ask(&book, "7", 1).unwrap();
-        let pending = |channel, now| book.pending(channel, now).unwrap().len();
+        let store = PairingStore::new(home.path());
+        request_pairing(&store, "7", 1).unwrap();
+        let pending = |channel, now| store.pending(channel, now).unwrap().len();
         assert_eq!((pending("telegram", NOON), pending("webhook", NOON)), (1, 0));
         assert_eq!(pending("telegram", NOON + 3_600_000), 0);
-        let gone = book.approve("telegram", "BBBBBBBB", NOON + 3_600_000).unwrap_err();
+        let error = store.approve("telegram", "BBBBBBBB", NOON + 3_600_000).unwrap_err();
         assert_eq!(
-            gone.to_string(),
+            error.to_string(),
             "no pending pairing request has the code BBBBBBBB; codes expire after an hour: see homard pairing list"
         );
     }
 
     #[test]
-    fn a_request_that_is_dismissed_is_gone_and_lets_nobody_in() {
+    fn a_dismissed_request_is_removed_and_approves_no_sender() {
         let home = tempfile::tempdir().unwrap();
-        let book = PairingStore::new(home.path());
-        ask(&book, "7", 1).unwrap();
-        ask(&book, "8", 2).unwrap();
-        assert_eq!(book.dismiss("telegram", " bbbbbbbb ", NOON).unwrap().id, "7");
-        let waiting: Vec<_> = book.pending("telegram", NOON).unwrap().into_iter().map(|request| request.id).collect();
-        assert_eq!((waiting, approved(&book)), (vec!["8".to_owned()], Vec::new()));
-        for gone in [book.dismiss("telegram", "BBBBBBBB", NOON), book.approve("telegram", "BBBBBBBB", NOON)] {
-            assert!(matches!(gone, Err(Error::Code(code)) if code == "BBBBBBBB"));
+        let store = PairingStore::new(home.path());
+        request_pairing(&store, "7", 1).unwrap();
+        request_pairing(&store, "8", 2).unwrap();
+        assert_eq!(store.dismiss("telegram", " bbbbbbbb ", NOON).unwrap().id, "7");
+        let waiting: Vec<_> = store.pending("telegram", NOON).unwrap().into_iter().map(|request| request.id).collect();
+        assert_eq!((waiting, approved(&store)), (vec!["8".to_owned()], Vec::new()));
+        for result in [store.dismiss("telegram", "BBBBBBBB", NOON), store.approve("telegram", "BBBBBBBB", NOON)] {
+            assert!(matches!(result, Err(Error::Code(code)) if code == "BBBBBBBB"));
         }
-        assert_eq!(ask(&book, "7", 3).unwrap(), PairingOutcome::New("DDDDDDDD".to_owned()));
+        assert_eq!(request_pairing(&store, "7", 3).unwrap(), PairingOutcome::New("DDDDDDDD".to_owned()));
     }
 
     #[test]
-    fn c1_an_approval_is_for_the_account_that_was_written_to() {
+    fn c1_an_approval_applies_to_one_account_only() {
         let home = tempfile::tempdir().unwrap();
-        let book = PairingStore::new(home.path());
+        let store = PairingStore::new(home.path());
         let at = |account: &str| ChannelAccount::new("webhook", account, IdIssuer::Peer, false);
         let (shop, bank, default) = (at("shop"), at("bank"), at("default"));
-        assert_eq!(ask_at(&book, &shop, "ann", 1).unwrap(), PairingOutcome::New("BBBBBBBB".to_owned()));
+        assert_eq!(request_at(&store, &shop, "ann", 1).unwrap(), PairingOutcome::New("BBBBBBBB".to_owned()));
         assert_eq!(
-            ask_at(&book, &bank, "ann", 2).unwrap(),
+            request_at(&store, &bank, "ann", 2).unwrap(),
             PairingOutcome::New("CCCCCCCC".to_owned()),
             "somebody else"
         );
-        assert_eq!(ask_at(&book, &shop, "ann", 3).unwrap(), PairingOutcome::Waiting);
-        assert_eq!(book.approve("webhook", "BBBBBBBB", NOON).unwrap().account(), "shop");
-        let admitted = |book: &PairingStore| {
-            [&shop, &bank, &default].map(|at| book.approved(at).unwrap().contains(&at.sender("ann")))
+        assert_eq!(request_at(&store, &shop, "ann", 3).unwrap(), PairingOutcome::Waiting);
+        assert_eq!(store.approve("webhook", "BBBBBBBB", NOON).unwrap().account(), "shop");
+        let admitted = |store: &PairingStore| {
+            [&shop, &bank, &default].map(|at| store.approved(at).unwrap().contains(&at.sender("ann")))
         };
-        assert_eq!(admitted(&book), [true, false, false]);
+        assert_eq!(admitted(&store), [true, false, false]);
         let written = json_at(&home.path().join("webhook-allowFrom.json"));
         assert_eq!(written, json!({"version": 1, "allowFrom": [], "accounts": {"shop": ["ann"]}}));
-        assert!(book.revoke("webhook", "ann").unwrap());
-        assert_eq!(admitted(&book), [false; 3]);
+        assert!(store.revoke("webhook", "ann").unwrap());
+        assert_eq!(admitted(&store), [false; 3]);
     }
 
     #[test]
-    fn c1_approvals_of_the_last_format_count_where_they_name_one_sender() {
+    fn c1_approvals_in_the_old_format_apply_where_they_are_unambiguous() {
         let home = tempfile::tempdir().unwrap();
-        let book = PairingStore::new(home.path());
+        let store = PairingStore::new(home.path());
         for channel in ["telegram", "webhook"] {
             let text = json!({"version": 1, "allowFrom": ["7", ""]}).to_string();
             fs::write(home.path().join(format!("{channel}-allowFrom.json")), text).unwrap();
         }
-        let is_in = |channel, account, issuer, is_only| {
-            book.approved(&ChannelAccount::new(channel, account, issuer, is_only)).unwrap().len() == 1
+        let is_approved = |channel, account, issuer, is_only| {
+            store.approved(&ChannelAccount::new(channel, account, issuer, is_only)).unwrap().len() == 1
         };
-        assert!(is_in("telegram", "default", IdIssuer::Platform, false));
-        assert!(is_in("telegram", "work", IdIssuer::Platform, false), "one person on all bots");
-        assert!(is_in("webhook", "default", IdIssuer::Peer, false));
-        assert!(is_in("webhook", "door", IdIssuer::Peer, true));
-        assert!(!is_in("webhook", "door", IdIssuer::Peer, false), "of which program is not known");
+        assert!(is_approved("telegram", "default", IdIssuer::Platform, false));
+        assert!(is_approved("telegram", "work", IdIssuer::Platform, false), "one person on all bots");
+        assert!(is_approved("webhook", "default", IdIssuer::Peer, false));
+        assert!(is_approved("webhook", "door", IdIssuer::Peer, true));
+        assert!(!is_approved("webhook", "door", IdIssuer::Peer, false), "of which program is not known");
     }
 
     #[test]
-    fn a_garbled_file_lets_nobody_in_and_stays_as_it_is() {
+    fn a_corrupt_file_approves_no_sender_and_is_not_changed() {
         let home = tempfile::tempdir().unwrap();
-        let book = PairingStore::new(home.path());
+        let store = PairingStore::new(home.path());
         for name in ["telegram-pairing.json", "telegram-allowFrom.json"] {
             fs::write(home.path().join(name), "{\"version\": 1, \"requests\": 5, \"allowFrom\": {}}").unwrap();
         }
-        assert!(matches!(ask(&book, "7", 1), Err(Error::Corrupt { .. })));
-        assert!(matches!(book.approved(&telegram()), Err(Error::Corrupt { .. })));
-        assert!(matches!(book.approve("telegram", "BBBBBBBB", NOON), Err(Error::Corrupt { .. })));
+        assert!(matches!(request_pairing(&store, "7", 1), Err(Error::Corrupt { .. })));
+        assert!(matches!(store.approved(&telegram()), Err(Error::Corrupt { .. })));
+        assert!(matches!(store.approve("telegram", "BBBBBBBB", NOON), Err(Error::Corrupt { .. })));
         let text = fs::read_to_string(home.path().join("telegram-pairing.json")).unwrap();
         assert!(text.contains("\"requests\": 5"));
     }
 
     #[test]
-    fn a_channel_cannot_lead_out_of_the_folder() {
-        let book = PairingStore::new("/nowhere");
+    fn a_channel_name_cannot_escape_the_directory() {
+        let store = PairingStore::new("/nowhere");
         for name in ["../x", "", "a/b", "A", "a.b", &"x".repeat(65)] {
-            assert!(matches!(book.pending(name, 0), Err(Error::Channel(_))), "{name}");
+            assert!(matches!(store.pending(name, 0), Err(Error::Channel(_))), "{name}");
         }
     }
 }

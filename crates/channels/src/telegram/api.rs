@@ -61,38 +61,38 @@ impl ApiCallError {
     }
 
     /// True if it is an error with this code and text.
-    pub(crate) fn is_error(&self, expected: u16, words: &str) -> bool {
+    pub(crate) fn is_error(&self, expected: u16, text: &str) -> bool {
         match self {
             Self::Denied { code, description, .. } => {
-                *code == expected && description.to_ascii_lowercase().contains(words)
+                *code == expected && description.to_ascii_lowercase().contains(text)
             }
             Self::NoResponse(_) | Self::RateLimited(_) | Self::InvalidResponse(_) => false,
         }
     }
 
     /// Converts it to a failure that tells the caller whether to retry.
-    pub(crate) fn into_failure(self, method: &str, twice: RepeatEffect) -> ChannelError {
-        let named = |why: &str| format!("Telegram, {method}: {why}");
-        let unsure = |why: String| match twice {
-            RepeatEffect::None => ChannelError::Unavailable(why),
-            RepeatEffect::Visible => ChannelError::Unknown(why),
+    pub(crate) fn into_failure(self, method: &str, repeat_effect: RepeatEffect) -> ChannelError {
+        let describe = |reason: &str| format!("Telegram, {method}: {reason}");
+        let ambiguous = |reason: String| match repeat_effect {
+            RepeatEffect::None => ChannelError::Unavailable(reason),
+            RepeatEffect::Visible => ChannelError::Unknown(reason),
         };
         match self {
-            Self::NoResponse(RequestError::Unsent(why)) => ChannelError::Unavailable(named(&why)),
-            Self::NoResponse(RequestError::Unanswered(why)) => unsure(named(&why)),
-            Self::NoResponse(RequestError::TooLong) => ChannelError::Refused(named("the response is too large")),
-            Self::RateLimited(after) => ChannelError::RetryAfter { after, why: named("too many requests") },
+            Self::NoResponse(RequestError::Unsent(reason)) => ChannelError::Unavailable(describe(&reason)),
+            Self::NoResponse(RequestError::Unanswered(reason)) => ambiguous(describe(&reason)),
+            Self::NoResponse(RequestError::TooLong) => ChannelError::Refused(describe("the response is too large")),
+            Self::RateLimited(after) => ChannelError::RetryAfter { after, why: describe("too many requests") },
             // After 503 the request was not processed; after other server errors it may have been.
-            Self::Denied { code: 503, description, .. } => ChannelError::Unavailable(named(&description)),
-            Self::Denied { code: 500.., description, .. } => unsure(named(&description)),
+            Self::Denied { code: 503, description, .. } => ChannelError::Unavailable(describe(&description)),
+            Self::Denied { code: 500.., description, .. } => ambiguous(describe(&description)),
             // An unknown bot causes 401 or, with a malformed token, 404.
-            Self::Denied { code: 401 | 404, description, .. } => ChannelError::Refused(named(&format!(
+            Self::Denied { code: 401 | 404, description, .. } => ChannelError::Refused(describe(&format!(
                 "{description}; the bot token is not valid: get one from @BotFather and set channels.telegram.botToken"
             ))),
-            Self::Denied { description, .. } => ChannelError::Refused(named(&description)),
-            Self::InvalidResponse(503) => ChannelError::Unavailable(named("the server is not ready (503)")),
+            Self::Denied { description, .. } => ChannelError::Refused(describe(&description)),
+            Self::InvalidResponse(503) => ChannelError::Unavailable(describe("the server is not ready (503)")),
             Self::InvalidResponse(status) => {
-                unsure(named(&format!("the response with status {status} is not a Telegram API response")))
+                ambiguous(describe(&format!("the response with status {status} is not a Telegram API response")))
             }
         }
     }
@@ -100,8 +100,8 @@ impl ApiCallError {
 
 impl Api {
     /// Creates a client for the bot with this token.
-    pub(crate) fn new(road: HttpClients, root: &str, token: Secret) -> Result<Self, ChannelError> {
-        let refused = |why: &str| ChannelError::Refused(why.to_owned());
+    pub(crate) fn new(clients: HttpClients, root: &str, token: Secret) -> Result<Self, ChannelError> {
+        let refused = |reason: &str| ChannelError::Refused(reason.to_owned());
         let not_a_url = "channels.telegram.apiRoot is not a valid URL; expected a URL such as https://api.telegram.org";
         let mut root = Url::parse(root.trim()).map_err(|_invalid| refused(not_a_url))?;
         if !matches!(root.scheme(), "http" | "https") || root.cannot_be_a_base() {
@@ -119,7 +119,7 @@ impl Api {
                  channels.telegram.botToken",
             ));
         }
-        Ok(Self { http: road, root, token })
+        Ok(Self { http: clients, root, token })
     }
 
     /// Calls a method with JSON parameters.
@@ -130,38 +130,39 @@ impl Api {
     /// Calls a method with a timeout.
     pub(crate) async fn call_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         method: &str,
         params: &Value,
     ) -> Result<Value, ApiCallError> {
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *request.body_mut() = Some(params.to_string().into());
-        self.parse_response(method, self.http.send(request, patience).await)
+        self.parse_response(method, self.http.send(request, timeout).await)
     }
 
     /// Calls a method with a file.
     pub(crate) async fn upload(&self, method: &str, form: &MultipartForm) -> Result<Value, ApiCallError> {
         let EncodedForm { content_type, body } = form.encode();
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
-        let unfit = |_invalid| ApiCallError::NoResponse(RequestError::Unsent("cannot encode the form".to_owned()));
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).map_err(unfit)?);
+        let encode_error =
+            |_invalid| ApiCallError::NoResponse(RequestError::Unsent("cannot encode the form".to_owned()));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).map_err(encode_error)?);
         // Large files get more time: one minute, and one more for each two megabytes.
-        let patience = REQUEST_TIMEOUT * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
+        let timeout = REQUEST_TIMEOUT * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
         *request.body_mut() = Some(body.into());
-        self.parse_response(method, self.http.send(request, patience).await)
+        self.parse_response(method, self.http.send(request, timeout).await)
     }
 
     /// Downloads a file that `getFile` named.
-    pub(crate) async fn download(&self, path: &str, most: usize) -> Result<Vec<u8>, ApiCallError> {
+    pub(crate) async fn download(&self, path: &str, max_bytes: usize) -> Result<Vec<u8>, ApiCallError> {
         let mut parts = vec!["file".to_owned(), self.bot()];
         // Path components such as `..` would lead elsewhere on the server.
         parts.extend(path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).map(str::to_owned));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let request = Request::new(Method::GET, self.url(&parts));
-        match self.http.send_limited(request, REQUEST_TIMEOUT * 2, most).await {
+        match self.http.send_limited(request, REQUEST_TIMEOUT * 2, max_bytes).await {
             Ok(ChannelHttpResponse { status: 200, body, .. }) => Ok(body),
-            answered => self.parse_response("getFile", answered).and(Err(ApiCallError::InvalidResponse(200))),
+            response => self.parse_response("getFile", response).and(Err(ApiCallError::InvalidResponse(200))),
         }
     }
 
@@ -200,8 +201,8 @@ impl Api {
         let code = body["error_code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(status);
         let parameters = &body["parameters"];
         if code == 429 {
-            let asked = parameters["retry_after"].as_u64().map(http::retry_delay);
-            return Err(ApiCallError::RateLimited(asked.or(retry_after).unwrap_or(http::retry_delay(1))));
+            let requested_delay = parameters["retry_after"].as_u64().map(http::retry_delay);
+            return Err(ApiCallError::RateLimited(requested_delay.or(retry_after).unwrap_or(http::retry_delay(1))));
         }
         let description = self.token.excerpt(body["description"].as_str().unwrap_or("no reason given"));
         Err(ApiCallError::Denied { code, description, moved_to: parameters["migrate_to_chat_id"].as_i64() })
@@ -213,46 +214,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_or_root_that_is_none_is_told_without_showing_it() {
-        let told = |root, token: &str| Api::new(HttpClients::default(), root, Secret::from(token)).map(|_| ());
-        assert_eq!(told(ROOT, "123:ab-C_d"), Ok(()));
+    fn an_invalid_token_or_root_is_reported_without_showing_it() {
+        let create = |root, token: &str| Api::new(HttpClients::default(), root, Secret::from(token)).map(|_| ());
+        assert_eq!(create(ROOT, "123:ab-C_d"), Ok(()));
         for token in ["", "123", ":abc", "12x:abc", "123:", "123:a/../b", "123:abc\n"] {
-            let Err(ChannelError::Refused(why)) = told(ROOT, token) else { panic!("{token} was taken") };
-            assert!(why.contains("@BotFather") && (token.len() < 5 || !why.contains(token)), "{why}");
+            let Err(ChannelError::Refused(reason)) = create(ROOT, token) else { panic!("{token} was taken") };
+            assert!(reason.contains("@BotFather") && (token.len() < 5 || !reason.contains(token)), "{reason}");
         }
-        assert!(told("telegram.org", "123:abc").is_err() && told("data:x", "123:abc").is_err());
+        assert!(create("telegram.org", "123:abc").is_err() && create("data:x", "123:abc").is_err());
     }
 
     #[test]
-    fn what_may_have_been_said_is_not_called_unsaid() {
+    fn a_message_that_may_have_been_sent_is_not_reported_as_unsent() {
         let denied = |code| ApiCallError::Denied { code, description: "no".to_owned(), moved_to: None };
-        let of = |trouble: ApiCallError, twice| match trouble.into_failure("sendMessage", twice) {
+        let classify = |error: ApiCallError, repeat_effect| match error.into_failure("sendMessage", repeat_effect) {
             ChannelError::Refused(_) => "refused",
             ChannelError::Unavailable(_) => "unavailable",
             ChannelError::Unknown(_) => "unknown",
             ChannelError::RetryAfter { .. } => "later",
             ChannelError::Unsupported { .. } => "unsupported",
         };
-        let all = |twice| {
+        let classify_all = |repeat_effect| {
             [
-                of(denied(400), twice),
-                of(denied(403), twice),
-                of(denied(500), twice),
-                of(denied(502), twice),
-                of(denied(503), twice),
-                of(ApiCallError::InvalidResponse(200), twice),
-                of(ApiCallError::NoResponse(RequestError::Unsent(String::new())), twice),
-                of(ApiCallError::NoResponse(RequestError::Unanswered(String::new())), twice),
-                of(ApiCallError::RateLimited(Duration::ZERO), twice),
+                classify(denied(400), repeat_effect),
+                classify(denied(403), repeat_effect),
+                classify(denied(500), repeat_effect),
+                classify(denied(502), repeat_effect),
+                classify(denied(503), repeat_effect),
+                classify(ApiCallError::InvalidResponse(200), repeat_effect),
+                classify(ApiCallError::NoResponse(RequestError::Unsent(String::new())), repeat_effect),
+                classify(ApiCallError::NoResponse(RequestError::Unanswered(String::new())), repeat_effect),
+                classify(ApiCallError::RateLimited(Duration::ZERO), repeat_effect),
             ]
         };
         let (unknown, unavailable) = ("unknown", "unavailable");
         assert_eq!(
-            all(RepeatEffect::Visible),
+            classify_all(RepeatEffect::Visible),
             ["refused", "refused", unknown, unknown, unavailable, unknown, unavailable, unknown, "later"]
         );
         assert_eq!(
-            all(RepeatEffect::None),
+            classify_all(RepeatEffect::None),
             [
                 "refused",
                 "refused",

@@ -40,9 +40,9 @@ pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<MessagePart> {
     let end = rich.text.trim_end().len();
     while start < end {
         let cut = cut(&rich, start, end, limit);
-        let words = rich.text[start..cut].trim_end();
-        if !words.trim().is_empty() {
-            parts.push(write(&rich, start, start + words.len(), limit));
+        let text = rich.text[start..cut].trim_end();
+        if !text.trim().is_empty() {
+            parts.push(write(&rich, start, start + text.len(), limit));
         }
         let rest = &rich.text[cut..end];
         // Line breaks at a cut are dropped; the indentation of a line of code is kept.
@@ -75,42 +75,44 @@ fn cut(rich: &RichText, start: usize, end: usize, limit: usize) -> usize {
             units += c.len_utf16();
             units <= limit
         };
-        let letter = rich.text[start..].char_indices().take_while(fits).last();
-        return letter.map_or(end, |(at, c)| start + at + c.len_utf8());
+        let last_char = rich.text[start..].char_indices().take_while(fits).last();
+        return last_char.map_or(end, |(at, c)| start + at + c.len_utf8());
     }
     let text = &rich.text[start..window];
-    let half = text.len() / 2;
-    let at = |gap: &str| text.rfind(gap).filter(|at| *at > 0 && *at >= half);
-    let good =
-        ["\n\n", "\n", " "].into_iter().find_map(at).or_else(|| text.rfind(char::is_whitespace).filter(|at| *at > 0));
-    good.map_or(window, |at| start + at)
+    let middle = text.len() / 2;
+    let last_break = |gap: &str| text.rfind(gap).filter(|at| *at > 0 && *at >= middle);
+    let boundary = ["\n\n", "\n", " "]
+        .into_iter()
+        .find_map(last_break)
+        .or_else(|| text.rfind(char::is_whitespace).filter(|at| *at > 0));
+    boundary.map_or(window, |at| start + at)
 }
 
 fn write(rich: &RichText, start: usize, end: usize, limit: usize) -> MessagePart {
-    let (mut html, mut plain, mut named) = (String::new(), String::new(), String::new());
+    let (mut html, mut plain, mut with_urls) = (String::new(), String::new(), String::new());
     let mut open: Vec<&Style> = Vec::new();
-    for (StyledRange { styles, .. }, words) in rich.runs_in(start, end) {
-        let kept = open.iter().zip(styles).take_while(|(open, style)| **open == *style).count();
-        for style in open.drain(kept..).rev() {
+    for (StyledRange { styles, .. }, text) in rich.runs_in(start, end) {
+        let shared = open.iter().zip(styles).take_while(|(open, style)| **open == *style).count();
+        for style in open.drain(shared..).rev() {
             html.push_str(style.closing());
         }
-        for style in &styles[kept..] {
+        for style in &styles[shared..] {
             html.push_str(&style.opening());
             open.push(style);
         }
-        html.push_str(&escaped(words));
-        plain.push_str(words);
-        named.push_str(words);
-        if let Some(url) = styles.iter().find_map(Style::url).filter(|url| *url != words) {
-            named.push_str(&format!(" ({url})"));
+        html.push_str(&escaped(text));
+        plain.push_str(text);
+        with_urls.push_str(text);
+        if let Some(url) = styles.iter().find_map(Style::url).filter(|url| *url != text) {
+            with_urls.push_str(&format!(" ({url})"));
         }
     }
     for style in open.iter().rev() {
         html.push_str(style.closing());
     }
     // In plain text the URL of a link is appended, if it fits.
-    let is_short = named.encode_utf16().count() <= limit;
-    MessagePart { html, plain: if is_short { named } else { plain } }
+    let is_short = with_urls.encode_utf16().count() <= limit;
+    MessagePart { html, plain: if is_short { with_urls } else { plain } }
 }
 
 /// Escapes a text for HTML.

@@ -41,17 +41,17 @@ impl MultipartForm {
         }
         let mut body = Vec::with_capacity(self.bytes.len() + 1024);
         for (name, value) in &fields {
-            let head = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"\r\n\r\n", quoted(name));
-            body.extend_from_slice(head.as_bytes());
+            let header = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"\r\n\r\n", quoted(name));
+            body.extend_from_slice(header.as_bytes());
             body.extend_from_slice(value.as_bytes());
             body.extend_from_slice(b"\r\n");
         }
         let (field, name, mime) = (self.field, quoted(&self.name), quoted(&self.mime));
-        let head = format!(
+        let header = format!(
             "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
              content-type: {mime}\r\n\r\n"
         );
-        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(header.as_bytes());
         body.extend_from_slice(&self.bytes);
         body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
         EncodedForm { content_type: format!("multipart/form-data; boundary={boundary}"), body }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_not_in_the_file() {
+    fn the_boundary_does_not_occur_in_the_file() {
         let form = MultipartForm {
             params: Map::new(),
             field: "document",

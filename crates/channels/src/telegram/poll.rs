@@ -23,46 +23,46 @@ const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 /// Telegram deletes an update when a later offset is requested, so the next request waits until the sink has stored the
 /// batch and its cursor.
 pub(super) async fn run(telegram: &Telegram, me: &BotIdentity, cursor: Option<&str>, sink: &dyn Sink) -> ChannelError {
-    let pace = telegram.settings.timing;
+    let timing = telegram.settings.timing;
     let mut offset = cursor.and_then(|cursor| parse(cursor, me));
-    let mut backoff = PollBackoff::new(pace);
+    let mut backoff = PollBackoff::new(timing);
     let mut is_up = false;
     loop {
         // The first poll after a failure returns at once, so that the recovery is noticed soon.
-        let hold = if is_up { pace.poll_timeout } else { Duration::ZERO };
+        let poll_timeout = if is_up { timing.poll_timeout } else { Duration::ZERO };
         let params = json!({
             "offset": offset,
             "limit": MAX_BATCH,
-            "timeout": hold.as_secs(),
+            "timeout": poll_timeout.as_secs(),
             "allowed_updates": update::UPDATE_KINDS,
         });
-        let asked = telegram.api.call_within(hold + TIMEOUT_MARGIN, "getUpdates", &params).await;
-        let batch = asked.and_then(|updates| read(updates, telegram, me));
-        let trouble = match batch {
+        let response = telegram.api.call_within(poll_timeout + TIMEOUT_MARGIN, "getUpdates", &params).await;
+        let batch = response.and_then(|updates| read(updates, telegram, me));
+        let error = match batch {
             Ok(None) => None,
             Ok(Some((batch, next))) => match sink.store(batch).await {
                 Ok(()) => {
                     offset = Some(next);
                     None
                 }
-                Err(unstored) => {
+                Err(sink_error) => {
                     is_up = false;
-                    backoff.wait(sink, unstored.to_string()).await;
+                    backoff.wait(sink, sink_error.to_string()).await;
                     continue;
                 }
             },
-            Err(trouble) => Some(trouble),
+            Err(error) => Some(error),
         };
-        match trouble {
+        match error {
             None if is_up => {}
             None => {
                 is_up = true;
-                backoff = PollBackoff::new(pace);
+                backoff = PollBackoff::new(timing);
                 sink.report_state(ConnectionState::Up);
             }
-            Some(trouble) => {
+            Some(error) => {
                 is_up = false;
-                if let Err(failure) = backoff.report_and_wait(trouble, "getUpdates", sink).await {
+                if let Err(failure) = backoff.report_and_wait(error, "getUpdates", sink).await {
                     return failure;
                 }
             }
@@ -98,51 +98,51 @@ fn parse(cursor: &str, me: &BotIdentity) -> Option<i64> {
 #[derive(Debug)]
 pub(super) struct PollBackoff {
     next: Duration,
-    most: Duration,
+    max: Duration,
 }
 
 impl PollBackoff {
-    pub(super) fn new(pace: ConnectionTiming) -> Self {
-        Self { next: pace.initial_backoff, most: pace.max_backoff }
+    pub(super) fn new(timing: ConnectionTiming) -> Self {
+        Self { next: timing.initial_backoff, max: timing.max_backoff }
     }
 
     /// Reports an error and waits; returns an error if retrying is pointless.
     pub(super) async fn report_and_wait(
         &mut self,
-        trouble: ApiCallError,
+        error: ApiCallError,
         method: &str,
         sink: &dyn Sink,
     ) -> Result<(), ChannelError> {
-        let is_rivalled = trouble.is_error(409, "");
-        let is_final = trouble.is_error(401, "") || trouble.is_error(404, "");
-        let wait = match &trouble {
+        let is_conflict = error.is_error(409, "");
+        let is_final = error.is_error(401, "") || error.is_error(404, "");
+        let wait = match &error {
             ApiCallError::RateLimited(wait) => Some(*wait),
             ApiCallError::NoResponse(_) | ApiCallError::Denied { .. } | ApiCallError::InvalidResponse(_) => None,
         };
-        let failure = trouble.into_failure(method, RepeatEffect::None);
+        let failure = error.into_failure(method, RepeatEffect::None);
         if is_final {
             return Err(failure);
         }
-        let wait = wait.unwrap_or_else(|| self.longer());
-        let why = failure.to_string();
-        sink.report_state(if is_rivalled {
-            ConnectionState::Conflict { why, wait }
+        let wait = wait.unwrap_or_else(|| self.next_delay());
+        let reason = failure.to_string();
+        sink.report_state(if is_conflict {
+            ConnectionState::Conflict { why: reason, wait }
         } else {
-            ConnectionState::Down { why, wait }
+            ConnectionState::Down { why: reason, wait }
         });
         sleep(wait).await;
         Ok(())
     }
 
-    async fn wait(&mut self, sink: &dyn Sink, why: String) {
-        let wait = self.longer();
-        sink.report_state(ConnectionState::Down { why, wait });
+    async fn wait(&mut self, sink: &dyn Sink, reason: String) {
+        let wait = self.next_delay();
+        sink.report_state(ConnectionState::Down { why: reason, wait });
         sleep(wait).await;
     }
 
-    fn longer(&mut self) -> Duration {
-        let wait = self.next.min(self.most);
-        self.next = (wait * 2).min(self.most);
+    fn next_delay(&mut self) -> Duration {
+        let wait = self.next.min(self.max);
+        self.next = (wait * 2).min(self.max);
         wait
     }
 }
@@ -153,17 +153,17 @@ mod tests {
 
     #[test]
     fn a_wait_doubles_up_to_a_bound() {
-        let pace = ConnectionTiming {
+        let timing = ConnectionTiming {
             poll_timeout: Duration::ZERO,
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(5),
         };
-        let mut backoff = PollBackoff::new(pace);
-        assert_eq!([(); 5].map(|()| backoff.longer().as_secs()), [1, 2, 4, 5, 5]);
+        let mut backoff = PollBackoff::new(timing);
+        assert_eq!([(); 5].map(|()| backoff.next_delay().as_secs()), [1, 2, 4, 5, 5]);
     }
 
     #[test]
-    fn the_cursor_of_another_bot_is_worth_nothing() {
+    fn the_cursor_of_another_bot_is_ignored() {
         let me = BotIdentity { id: 7, username: None, name: String::new(), can_read_groups: true };
         assert_eq!(
             ["7:12", "8:12", "12", "7:x", ""].map(|cursor| parse(cursor, &me)),

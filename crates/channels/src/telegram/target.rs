@@ -15,15 +15,15 @@ pub(super) struct TelegramTarget {
 
 impl TelegramTarget {
     /// Parses `7`, `-1007`, `@name`, `telegram:7`, `t.me/name` and `-1007:topic:5`.
-    pub(super) fn parse(place: &Destination) -> Result<Self, ChannelError> {
-        let refused = |what: &str| {
-            let shown: String = place.to.chars().filter(|c| !c.is_control()).take(80).collect();
+    pub(super) fn parse(destination: &Destination) -> Result<Self, ChannelError> {
+        let refused = |problem: &str| {
+            let excerpt: String = destination.to.chars().filter(|c| !c.is_control()).take(80).collect();
             ChannelError::Refused(format!(
-                "Telegram: {shown} is not {what}; use a user id such as 123456, a group id such as -1001234567890, or \
+                "Telegram: {excerpt} is not {problem}; use a user id such as 123456, a group id such as -1001234567890, or \
                  the @name of a public group or channel"
             ))
         };
-        let mut to = place.to.trim();
+        let mut to = destination.to.trim();
         for prefix in ["https://", "telegram:", "tg:", "group:", "direct:", "dm:"] {
             to = to.strip_prefix(prefix).unwrap_or(to);
         }
@@ -31,7 +31,7 @@ impl TelegramTarget {
             Some((chat, topic)) => (chat, Some(topic)),
             None => (to, None),
         };
-        let topic = place.thread.as_deref().or(own_topic).map(str::trim).filter(|topic| !topic.is_empty());
+        let topic = destination.thread.as_deref().or(own_topic).map(str::trim).filter(|topic| !topic.is_empty());
         let topic = topic.map(|topic| topic.parse::<i64>().map_err(|_nan| refused("a chat with a numeric topic id")));
         let topic = topic.transpose()?;
         if let Ok(id) = chat.parse::<i64>() {
@@ -67,25 +67,25 @@ mod tests {
     use super::*;
 
     fn read(to: &str, thread: Option<&str>) -> Option<(Value, Option<i64>)> {
-        let place = Destination { to: to.to_owned(), thread: thread.map(str::to_owned) };
-        TelegramTarget::parse(&place).ok().map(|target| (target.chat, target.topic))
+        let destination = Destination { to: to.to_owned(), thread: thread.map(str::to_owned) };
+        TelegramTarget::parse(&destination).ok().map(|target| (target.chat, target.topic))
     }
 
     #[test]
-    fn a_chat_is_known_in_all_its_spellings() {
+    fn a_chat_is_parsed_in_all_its_spellings() {
         assert_eq!(read(" 7", None), Some((json!(7), None)));
         assert_eq!(read("telegram:-1007", Some("5")), Some((json!(-1007), Some(5))));
         assert_eq!(read("telegram:group:-1007:topic:5", None), Some((json!(-1007), Some(5))));
         assert_eq!(read("@some_name", Some(" ")), Some((json!("@some_name"), None)));
         assert_eq!(read("https://t.me/some_name", None), Some((json!("@some_name"), None)));
-        for wrong in ["", "bob", "@", "@a b c d", "7x", "-"] {
-            assert_eq!(read(wrong, None), None, "{wrong}");
+        for invalid in ["", "bob", "@", "@a b c d", "7x", "-"] {
+            assert_eq!(read(invalid, None), None, "{invalid}");
         }
         assert_eq!(read("7", Some("x")), None);
     }
 
     #[test]
-    fn the_general_topic_is_named_only_where_it_must() {
+    fn the_general_topic_is_named_only_where_required() {
         let target = TelegramTarget { chat: json!(7), topic: Some(GENERAL_TOPIC) };
         assert_eq!(Value::Object(target.params()), json!({"chat_id": 7}));
         assert_eq!(Value::Object(target.all_params()), json!({"chat_id": 7, "message_thread_id": 1}));

@@ -77,13 +77,13 @@ impl UpdateMessage<'_> {
     /// Returns the text, or a description of a location or contact.
     fn text(&self) -> String {
         let written = [&self.value["text"], &self.value["caption"]].into_iter().find_map(Value::as_str);
-        let (place, contact) = (&self.value["location"], &self.value["contact"]);
-        match (written, place["latitude"].as_f64(), contact["phone_number"].as_str()) {
+        let (location, contact) = (&self.value["location"], &self.value["contact"]);
+        match (written, location["latitude"].as_f64(), contact["phone_number"].as_str()) {
             (Some(text), ..) => text.to_owned(),
             (None, Some(latitude), _) => {
-                let longitude = place["longitude"].as_f64().unwrap_or_default();
-                let named = self.value["venue"]["title"].as_str().map(|title| format!(" ({title})"));
-                format!("Location: {latitude}, {longitude}{}", named.unwrap_or_default())
+                let longitude = location["longitude"].as_f64().unwrap_or_default();
+                let venue = self.value["venue"]["title"].as_str().map(|title| format!(" ({title})"));
+                format!("Location: {latitude}, {longitude}{}", venue.unwrap_or_default())
             }
             (None, None, Some(phone)) => format!("Contact: {} {phone}", name(contact)),
             (None, None, None) => String::new(),
@@ -100,11 +100,11 @@ impl UpdateMessage<'_> {
         let read = |entity: &Value| {
             let start = usize::try_from(entity["offset"].as_u64()?).ok()?;
             let length = usize::try_from(entity["length"].as_u64()?).ok()?;
-            let words = units.get(start..start.checked_add(length)?)?;
+            let slice = units.get(start..start.checked_add(length)?)?;
             Some(TextEntity {
                 kind: entity["type"].as_str()?.to_owned(),
                 is_first: start == 0,
-                words: String::from_utf16_lossy(words),
+                text: String::from_utf16_lossy(slice),
                 user: entity["user"]["id"].as_i64(),
             })
         };
@@ -118,10 +118,10 @@ impl UpdateMessage<'_> {
             let is_command = text.starts_with('/');
             return Some((text, is_command));
         };
-        match command.words.split_once('@') {
-            Some((word, bot)) if self.is_me(bot) => {
-                let rest = text.get(command.words.len()..).unwrap_or_default();
-                Some((format!("{word}{rest}"), true))
+        match command.text.split_once('@') {
+            Some((name, bot)) if self.is_me(bot) => {
+                let rest = text.get(command.text.len()..).unwrap_or_default();
+                Some((format!("{name}{rest}"), true))
             }
             Some(_) => None,
             None => Some((text, true)),
@@ -130,18 +130,18 @@ impl UpdateMessage<'_> {
 
     /// Returns whether the bot is mentioned, and whether someone else is.
     fn mentions(&self, entities: &[TextEntity]) -> (bool, bool) {
-        let (mut us, mut others) = (false, false);
+        let (mut mentions_us, mut mentions_others) = (false, false);
         for entity in entities {
-            let is_us = match (entity.kind.as_str(), entity.words.split_once('@')) {
+            let is_us = match (entity.kind.as_str(), entity.text.split_once('@')) {
                 ("mention", Some((_, name))) => self.is_me(name),
                 ("text_mention", _) => entity.user == Some(self.me.id),
                 ("bot_command", Some((_, name))) => self.is_me(name),
                 _ => continue,
             };
-            us |= is_us;
-            others |= !is_us;
+            mentions_us |= is_us;
+            mentions_others |= !is_us;
         }
-        (us, others)
+        (mentions_us, mentions_others)
     }
 
     fn is_me(&self, name: &str) -> bool {
@@ -167,7 +167,7 @@ impl UpdateMessage<'_> {
 struct TextEntity {
     kind: String,
     is_first: bool,
-    words: String,
+    text: String,
     user: Option<i64>,
 }
 

@@ -64,7 +64,7 @@ impl Telegram {
 
 /// Rejects settings that Telegram would reject or that would not authenticate updates.
 pub(super) fn check(url: &str, secret: &Secret) -> Result<(), ChannelError> {
-    let refused = |why: &str| Err(ChannelError::Refused(why.to_owned()));
+    let refused = |reason: &str| Err(ChannelError::Refused(reason.to_owned()));
     if !url.starts_with("https://") {
         return refused("channels.telegram.webhookUrl must begin with https://, which Telegram requires");
     }
@@ -106,19 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn only_telegram_is_heard() {
+    fn only_requests_with_the_secret_are_accepted() {
         let bot = bot(true);
         let ids = |batch: Batch| batch.events.iter().map(|event| event.id().to_owned()).collect::<Vec<_>>();
         assert_eq!(bot.parse_delivery(Some(SECRET), &update()).map(ids), Ok(vec!["5".to_owned()]));
-        for wrong in [None, Some(""), Some("a-good-long-secreT"), Some("a-good-long-secret ")] {
-            assert_eq!(bot.parse_delivery(wrong, &update()), Err(UpdateRejection::WrongSecret));
+        for invalid in [None, Some(""), Some("a-good-long-secreT"), Some("a-good-long-secret ")] {
+            assert_eq!(bot.parse_delivery(invalid, &update()), Err(UpdateRejection::WrongSecret));
         }
         let polling = Telegram::new(HttpClients::default(), Settings::new("main", Secret::from("1:abc"))).unwrap();
         assert_eq!(polling.parse_delivery(Some(""), &update()), Err(UpdateRejection::WrongSecret));
     }
 
     #[test]
-    fn what_is_no_update_is_not_taken() {
+    fn invalid_updates_are_rejected() {
         let deliver = |body: &[u8]| bot(true).parse_delivery(Some(SECRET), body).map_err(UpdateRejection::status);
         assert_eq!(deliver(b"{"), Err(400));
         assert_eq!(deliver(b"{\"message\": {}}"), Err(400));
@@ -132,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn a_weak_secret_or_a_bare_address_is_refused() {
-        let told = |url: &str, secret: &str| check(url, &Secret::from(secret)).is_ok();
-        assert!(told("https://x.y/hook", SECRET));
-        assert!(!told("http://x.y/hook", SECRET));
-        assert!(!["", "short", "a secret with spaces"].into_iter().any(|secret| told("https://x.y", secret)));
+    fn a_weak_secret_or_an_http_url_is_rejected() {
+        let is_accepted = |url: &str, secret: &str| check(url, &Secret::from(secret)).is_ok();
+        assert!(is_accepted("https://x.y/hook", SECRET));
+        assert!(!is_accepted("http://x.y/hook", SECRET));
+        assert!(!["", "short", "a secret with spaces"].into_iter().any(|secret| is_accepted("https://x.y", secret)));
     }
 }

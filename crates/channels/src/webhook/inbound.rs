@@ -53,7 +53,7 @@ impl InboundRejection {
                 signature::CLOCK_TOLERANCE
             ),
             Self::TooLarge => format!("the body exceeds the limit of {MAX_REQUEST_BYTES} bytes"),
-            Self::Invalid(why) => format!("the body is not valid: {why}"),
+            Self::Invalid(reason) => format!("the body is not valid: {reason}"),
         }
     }
 }
@@ -143,16 +143,16 @@ impl Webhook {
         }
         let now_ms = (self.clock)();
         let checked = signature::verify(&self.settings.secret, headers.timestamp, headers.signature, body, now_ms);
-        checked.map_err(|doubt| match doubt {
+        checked.map_err(|signature_error| match signature_error {
             SignatureError::Invalid => InboundRejection::WrongSignature,
             SignatureError::Expired => InboundRejection::Expired,
         })?;
         // The error may be as long as the body.
-        let garbled =
+        let parse_error =
             |error: serde_json::Error| InboundRejection::Invalid(error.to_string().chars().take(200).collect());
-        let body: InboundBody = serde_json::from_slice(body).map_err(garbled)?;
-        let incoming =
-            read(body, &self.settings.account, now_ms).map_err(|why| InboundRejection::Invalid(why.to_owned()))?;
+        let body: InboundBody = serde_json::from_slice(body).map_err(parse_error)?;
+        let incoming = read(body, &self.settings.account, now_ms)
+            .map_err(|reason| InboundRejection::Invalid(reason.to_owned()))?;
         Ok(Batch { events: vec![ChannelEvent::Message(Box::new(incoming))], cursor: None })
     }
 }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_delivery_is_read_whole() {
+    fn all_fields_of_a_delivery_are_read() {
         let body = json!({
             "id": "m2", "text": "hi", "sender": {"id": "ann", "name": "Ann", "username": "a", "bot": true},
             "chat": {"id": "room", "kind": "group", "title": "Room"}, "thread": "t",
@@ -316,22 +316,22 @@ mod tests {
     }
 
     #[test]
-    fn m1_an_event_is_named_by_what_is_signed() {
+    fn m1_the_event_id_depends_on_signed_fields_only() {
         let event = |sender: &str, chat: Value, id: &str| {
             let body = json!({"id": id, "sender": {"id": sender}, "text": "hi", "chat": chat});
             deliver(&body).unwrap().event
         };
-        let room = || json!({"id": "room", "kind": "group"});
-        assert_eq!(event("ann", room(), "1"), event("bob", room(), "1"), "an id is unique in its chat");
-        let events = [event("ann", Value::Null, "1"), event("bob", Value::Null, "1"), event("ann", room(), "1")];
+        let group = || json!({"id": "room", "kind": "group"});
+        assert_eq!(event("ann", group(), "1"), event("bob", group(), "1"), "an id is unique in its chat");
+        let events = [event("ann", Value::Null, "1"), event("bob", Value::Null, "1"), event("ann", group(), "1")];
         assert!(events[0] != events[1] && events[0] != events[2], "{events:?}");
         assert_ne!(event("ann", Value::Null, "1"), event("ann", Value::Null, "2"));
     }
 
     #[test]
-    fn what_does_not_have_the_shape_is_told() {
+    fn an_invalid_body_is_rejected_with_a_reason() {
         let ann = json!({"id": "ann"});
-        for (body, why) in [
+        for (body, expected) in [
             (json!({"id": "", "sender": ann, "text": "x"}), "ids must have"),
             (json!({"id": "a\nb", "sender": ann, "text": "x"}), "ids must have"),
             (json!({"id": "1", "sender": {"id": "x".repeat(257)}, "text": "x"}), "ids must have"),
@@ -344,13 +344,13 @@ mod tests {
             (json!({"id": "1", "text": "x"}), "missing field `sender`"),
             (json!([]), "invalid"),
         ] {
-            let told = deliver(&body).map_err(|rejected| (rejected.status(), rejected.message()));
-            assert!(matches!(&told, Err((400, advice)) if advice.contains(why)), "{told:?}");
+            let result = deliver(&body).map_err(|rejected| (rejected.status(), rejected.message()));
+            assert!(matches!(&result, Err((400, message)) if message.contains(expected)), "{result:?}");
         }
     }
 
     #[test]
-    fn strangers_and_replays_are_not_heard() {
+    fn unsigned_and_replayed_deliveries_are_rejected() {
         let body = json!({"id": "1", "sender": {"id": "ann"}, "text": "x"}).to_string();
         let at = |seconds: u64, body: &str| {
             let signature = signature::sign(&secret(), seconds, body.as_bytes());

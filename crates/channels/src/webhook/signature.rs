@@ -40,11 +40,11 @@ pub fn verify(
 ) -> Result<(), SignatureError> {
     let timestamp = timestamp.map(str::trim).unwrap_or_default();
     let seconds: u64 = timestamp.parse().map_err(|_nan| SignatureError::Invalid)?;
-    let given =
+    let candidate =
         signature.and_then(|signature| unhex(signature.trim().strip_prefix("v1=")?)).ok_or(SignatureError::Invalid)?;
     // The header's text is signed, not the parsed number.
     let mac = mac(secret, timestamp, body).ok_or(SignatureError::Invalid)?;
-    mac.verify_slice(&given).map_err(|_wrong| SignatureError::Invalid)?;
+    mac.verify_slice(&candidate).map_err(|_wrong| SignatureError::Invalid)?;
     if seconds.abs_diff(now_ms / 1000) > CLOCK_TOLERANCE { Err(SignatureError::Expired) } else { Ok(()) }
 }
 
@@ -75,39 +75,39 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_what_openssl_says() {
+    fn a_signature_matches_openssl() {
         // printf '1700000000.{"id":"1"}' | openssl dgst -sha256 -hmac 'a secret of the tests'
         let expected = "v1=41b1c2ce8458b06ece8658ef445f57dfd3ae479d29e6bf1dfdf5b1005ba3daa4";
         assert_eq!(sign(&secret(), 1_700_000_000, b"{\"id\":\"1\"}"), expected);
     }
 
     #[test]
-    fn only_a_fresh_signature_of_this_body_proves_anything() {
+    fn only_a_fresh_signature_of_this_body_is_valid() {
         let now = 1_700_000_000_u64;
-        let good = sign(&secret(), now, b"body");
+        let valid = sign(&secret(), now, b"body");
         let check = |timestamp: Option<&str>, signature: Option<&str>, body: &[u8], now: u64| {
             verify(&secret(), timestamp, signature, body, now * 1000)
         };
         let at = Some("1700000000");
-        assert_eq!(check(at, Some(&good), b"body", now), Ok(()));
-        assert_eq!(check(at, Some(&good.to_uppercase().replace("V1", "v1")), b"body", now), Ok(()));
-        assert_eq!(check(at, Some(&good), b"body", now + 300), Ok(()));
-        assert_eq!(check(at, Some(&good), b"body", now - 301), Err(SignatureError::Expired));
-        assert_eq!(check(at, Some(&good), b"body", now + 301), Err(SignatureError::Expired));
-        assert_eq!(check(at, Some(&good), b"bodY", now), Err(SignatureError::Invalid));
-        assert_eq!(check(Some("1700000001"), Some(&good), b"body", now), Err(SignatureError::Invalid));
+        assert_eq!(check(at, Some(&valid), b"body", now), Ok(()));
+        assert_eq!(check(at, Some(&valid.to_uppercase().replace("V1", "v1")), b"body", now), Ok(()));
+        assert_eq!(check(at, Some(&valid), b"body", now + 300), Ok(()));
+        assert_eq!(check(at, Some(&valid), b"body", now - 301), Err(SignatureError::Expired));
+        assert_eq!(check(at, Some(&valid), b"body", now + 301), Err(SignatureError::Expired));
+        assert_eq!(check(at, Some(&valid), b"bodY", now), Err(SignatureError::Invalid));
+        assert_eq!(check(Some("1700000001"), Some(&valid), b"body", now), Err(SignatureError::Invalid));
         let other = sign(&Secret::from("another secret of tests"), now, b"body");
-        for wrong in [None, Some(""), Some("v1="), Some("v1=zz"), Some("v1=abc"), Some(&good[3..]), Some(&other)] {
-            assert_eq!(check(at, wrong, b"body", now), Err(SignatureError::Invalid), "{wrong:?}");
+        for invalid in [None, Some(""), Some("v1="), Some("v1=zz"), Some("v1=abc"), Some(&valid[3..]), Some(&other)] {
+            assert_eq!(check(at, invalid, b"body", now), Err(SignatureError::Invalid), "{invalid:?}");
         }
-        for wrong in [None, Some(""), Some("now"), Some("-1"), Some("99999999999999999999")] {
-            assert_eq!(check(wrong, Some(&good), b"body", now), Err(SignatureError::Invalid), "{wrong:?}");
+        for invalid in [None, Some(""), Some("now"), Some("-1"), Some("99999999999999999999")] {
+            assert_eq!(check(invalid, Some(&valid), b"body", now), Err(SignatureError::Invalid), "{invalid:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_signed_is_believed_and_nothing_else(body: Vec<u8>, other: Vec<u8>, seconds in 0u64..1 << 40) {
+        fn only_what_was_signed_is_verified(body: Vec<u8>, other: Vec<u8>, seconds in 0u64..1 << 40) {
             let signature = sign(&secret(), seconds, &body);
             let believed = |body: &[u8]| {
                 verify(&secret(), Some(&seconds.to_string()), Some(&signature), body, seconds * 1000).is_ok()

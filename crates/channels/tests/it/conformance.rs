@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{SECRET, bot, peer, telegram_at, webhook_at, words};
+use crate::support::{SECRET, bot, peer, telegram_at, text_message, webhook_at};
 use homard_channels::{Channel, ChannelError, HttpClients, telegram::Telegram};
 use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram, fake_webhook};
 
@@ -26,7 +26,7 @@ trait Platform {
     fn channel(&self) -> Box<dyn Channel>;
     /// The same channel with an unreachable platform.
     fn unreachable(&self) -> Box<dyn Channel>;
-    fn inject(&self, wrong: InjectedFault);
+    fn inject(&self, injected: InjectedFault);
     fn messages(&self) -> Vec<String>;
     fn secret(&self) -> &'static str;
 }
@@ -40,8 +40,8 @@ impl Platform for FakeTelegram {
         Box::new(Telegram::new(HttpClients::default(), telegram_at("http://127.0.0.1:1".to_owned())).unwrap())
     }
 
-    fn inject(&self, wrong: InjectedFault) {
-        let fault = match wrong {
+    fn inject(&self, injected: InjectedFault) {
+        let fault = match injected {
             InjectedFault::Later(seconds) => fake_telegram::TelegramFault::Flood(seconds),
             InjectedFault::Refusal => {
                 fake_telegram::TelegramFault::Denied(403, "Forbidden: bot was blocked by the user")
@@ -71,8 +71,8 @@ impl Platform for FakeWebhook {
         Box::new(webhook_at("http://127.0.0.1:1".to_owned()))
     }
 
-    fn inject(&self, wrong: InjectedFault) {
-        let fault = match wrong {
+    fn inject(&self, injected: InjectedFault) {
+        let fault = match injected {
             InjectedFault::Later(seconds) => fake_webhook::WebhookFault::Status(429, Some(seconds)),
             InjectedFault::Refusal => fake_webhook::WebhookFault::Status(403, None),
             InjectedFault::Busy => fake_webhook::WebhookFault::Status(503, None),
@@ -93,9 +93,9 @@ impl Platform for FakeWebhook {
 
 async fn conforms(platform: &impl Platform) {
     let channel = platform.channel();
-    let manner = channel.capabilities();
-    let name = manner.channel;
-    let send = async |id: &str, text: &str| channel.send(words(id, "7", text)).await;
+    let capabilities = channel.capabilities();
+    let name = capabilities.channel;
+    let send = async |id: &str, text: &str| channel.send(text_message(id, "7", text)).await;
 
     assert!(send("1", "plain").await.unwrap().message.is_some(), "{name}: a receipt names the message");
     assert_eq!(platform.messages(), ["plain"], "{name}");
@@ -110,7 +110,7 @@ async fn conforms(platform: &impl Platform) {
     platform.inject(InjectedFault::Busy);
     failures.push(send("4", "busy").await.unwrap_err());
     assert!(matches!(failures[2], ChannelError::Unavailable(_)), "{name}");
-    failures.push(platform.unreachable().send(words("5", "7", "lonely")).await.unwrap_err());
+    failures.push(platform.unreachable().send(text_message("5", "7", "lonely")).await.unwrap_err());
     assert!(matches!(failures[3], ChannelError::Unavailable(_)), "{name}: nobody there, so nothing was said");
     assert_eq!(platform.messages(), ["plain"], "{name}: what failed for certain was not said");
 
@@ -120,17 +120,18 @@ async fn conforms(platform: &impl Platform) {
     failures.push(send("7", "dropped").await.unwrap_err());
     assert!(failures[4..].iter().all(|failure| matches!(failure, ChannelError::Unknown(_))), "{name}: {failures:?}");
     assert_eq!(platform.messages(), ["plain", "dropped"], "{name}");
-    if manner.is_idempotent {
+    if capabilities.is_idempotent {
         send("7", "dropped").await.unwrap();
         assert_eq!(platform.messages(), ["plain", "dropped"], "{name}: said again is not said twice");
     }
 
-    let long = "x".repeat(manner.text_limit);
+    let long = "x".repeat(capabilities.text_limit);
     send("8", &long).await.unwrap();
     assert_eq!(platform.messages()[2..], [long], "{name}: a text of the limit is one message");
 
-    let told = format!("{failures:?} {channel:?} {}", failures.iter().map(ChannelError::to_string).collect::<String>());
-    assert!(!told.contains(platform.secret()), "{name}");
+    let output =
+        format!("{failures:?} {channel:?} {}", failures.iter().map(ChannelError::to_string).collect::<String>());
+    assert!(!output.contains(platform.secret()), "{name}");
     channel.identity().await.unwrap();
 }
 

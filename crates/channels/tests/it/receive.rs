@@ -14,20 +14,20 @@ use homard_testkit::{
 };
 
 /// Receives until another future completes.
-async fn receiving<T>(bot: &Telegram, sink: &RecordingSink, doing: impl Future<Output = T>) -> T {
+async fn receive_until<T>(bot: &Telegram, sink: &RecordingSink, task: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
-        done = doing => done,
+        output = task => output,
         failure = bot.receive(sink.cursor(), sink) => panic!("receiving ended: {failure}"),
     }
 }
 
 #[tokio::test]
-async fn messages_come_in_order_and_once() {
+async fn messages_arrive_once_and_in_order() {
     let fake = FakeTelegram::start().await.unwrap();
     let (bot, sink) = (bot(&fake), RecordingSink::default());
     fake.add_message(7, "one");
-    receiving(&bot, &sink, async {
+    receive_until(&bot, &sink, async {
         sink.until(|sink| sink.texts().len() == 1).await;
         fake.add_message(7, "two");
         fake.add_message(8, "three");
@@ -48,9 +48,9 @@ struct CheckingSink<'a> {
 #[async_trait::async_trait]
 impl Sink for CheckingSink<'_> {
     async fn store(&self, batch: Batch) -> Result<(), SinkError> {
-        let kept: BTreeSet<String> = self.fake.pending_updates().iter().map(i64::to_string).collect();
-        let is_kept = batch.events.iter().all(|event| kept.contains(event.id()));
-        assert!(is_kept, "Telegram forgot what is not stored");
+        let pending: BTreeSet<String> = self.fake.pending_updates().iter().map(i64::to_string).collect();
+        let is_pending = batch.events.iter().all(|event| pending.contains(event.id()));
+        assert!(is_pending, "Telegram forgot what is not stored");
         self.memory.store(batch).await
     }
 
@@ -60,7 +60,7 @@ impl Sink for CheckingSink<'_> {
 }
 
 #[tokio::test]
-async fn telegram_keeps_what_is_not_stored() {
+async fn telegram_keeps_updates_until_they_are_stored() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     let sink = CheckingSink { fake: &fake, memory: RecordingSink::default() };
@@ -76,28 +76,28 @@ async fn telegram_keeps_what_is_not_stored() {
     assert_eq!(sink.memory.texts(), ["0", "1", "2", "3", "4"]);
     let notes = sink.memory.notes();
     let wait = Duration::from_millis(1);
-    let why = "failed to store the received events: the disk is full".to_owned();
-    assert_eq!(notes[0], ConnectionState::Down { why, wait });
+    let reason = "failed to store the received events: the disk is full".to_owned();
+    assert_eq!(notes[0], ConnectionState::Down { why: reason, wait });
 }
 
 #[tokio::test]
-async fn doubles_and_disorder_are_put_right() {
+async fn duplicate_and_unordered_updates_are_corrected() {
     let fake = FakeTelegram::start().await.unwrap();
     let (bot, sink) = (bot(&fake), RecordingSink::default());
     for text in ["one", "two", "three"] {
         fake.add_message(7, text);
     }
     fake.add_fault("getUpdates", TelegramFault::Disorder);
-    receiving(&bot, &sink, sink.until(|sink| sink.texts().len() >= 3)).await;
+    receive_until(&bot, &sink, sink.until(|sink| sink.texts().len() >= 3)).await;
     assert_eq!(sink.texts(), ["one", "two", "three"]);
 }
 
 #[tokio::test]
-async fn what_comes_again_has_the_same_id() {
+async fn a_repeated_update_has_the_same_id() {
     let fake = FakeTelegram::start().await.unwrap();
     let (bot, sink) = (bot(&fake), RecordingSink::default());
     fake.add_message(7, "one");
-    receiving(&bot, &sink, async {
+    receive_until(&bot, &sink, async {
         sink.until(|sink| sink.texts().len() == 1).await;
         fake.until(|fake| fake.calls_of("getUpdates").len() == 2).await;
         fake.add_fault("getUpdates", TelegramFault::Again);
@@ -112,7 +112,7 @@ async fn what_comes_again_has_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_failing_server_is_asked_again_and_nothing_is_lost() {
+async fn a_failing_server_is_retried_and_no_update_is_lost() {
     let fake = FakeTelegram::start().await.unwrap();
     let (bot, sink) = (bot(&fake), RecordingSink::default());
     fake.add_message(7, "one");
@@ -128,7 +128,7 @@ async fn a_failing_server_is_asked_again_and_nothing_is_lost() {
     ] {
         fake.add_fault("getUpdates", fault);
     }
-    receiving(&bot, &sink, sink.until(|sink| sink.notes().contains(&ConnectionState::Up))).await;
+    receive_until(&bot, &sink, sink.until(|sink| sink.notes().contains(&ConnectionState::Up))).await;
     assert_eq!(sink.texts(), ["one"]);
     let notes = sink.notes();
     assert_eq!(notes.len(), 9, "{notes:#?}");
@@ -140,15 +140,15 @@ async fn a_failing_server_is_asked_again_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn two_pollers_are_told_of_each_other() {
+async fn a_second_poller_is_reported_as_a_conflict() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (one, other, sink) = (bot(&fake), bot(&fake), RecordingSink::default());
-    let is_rivalled =
+    let (first_bot, second_bot, sink) = (bot(&fake), bot(&fake), RecordingSink::default());
+    let has_conflict =
         |sink: &RecordingSink| sink.notes().iter().any(|note| matches!(note, ConnectionState::Conflict { .. }));
-    receiving(&one, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
-    let rival = RecordingSink::default();
-    receiving(&one, &sink, async {
-        receiving(&other, &rival, sink.until(is_rivalled)).await;
+    receive_until(&first_bot, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
+    let second_sink = RecordingSink::default();
+    receive_until(&first_bot, &sink, async {
+        receive_until(&second_bot, &second_sink, sink.until(has_conflict)).await;
         // The other receiver is gone, so updates arrive again.
         fake.add_message(7, "hello");
         sink.until(|sink| sink.texts().len() == 1).await;
@@ -158,32 +158,32 @@ async fn two_pollers_are_told_of_each_other() {
 }
 
 #[tokio::test]
-async fn a_bot_that_is_not_wanted_stops_and_says_why() {
+async fn a_rejected_bot_stops_with_a_reason() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut settings = telegram_at(fake.root());
     settings.token = Secret::from("123456:another-Token");
     let bot = Telegram::new(HttpClients::default(), settings).unwrap();
     let failure = bot.receive(None, &RecordingSink::default()).await;
-    let ChannelError::Refused(why) = &failure else { panic!("{failure}") };
-    assert!(why.starts_with("Telegram, getMe: Unauthorized; the bot token is not valid"), "{why}");
-    assert!(!why.contains("another-Token"));
+    let ChannelError::Refused(reason) = &failure else { panic!("{failure}") };
+    assert!(reason.starts_with("Telegram, getMe: Unauthorized; the bot token is not valid"), "{reason}");
+    assert!(!reason.contains("another-Token"));
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_where_the_cursor_is() {
+async fn a_restart_continues_at_the_cursor() {
     let fake = FakeTelegram::start().await.unwrap();
     let sink = RecordingSink::default();
     fake.add_message(7, "one");
     // Stopped as soon as the first one is stored, so that Telegram still has it.
-    receiving(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 1)).await;
+    receive_until(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 1)).await;
     assert_eq!(fake.pending_updates(), [1001]);
     fake.add_message(7, "two");
-    receiving(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 2)).await;
+    receive_until(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 2)).await;
     assert_eq!(sink.texts(), ["one", "two"]);
 }
 
 #[tokio::test]
-async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
+async fn a_webhook_is_registered_with_its_secret_and_command_menu() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut settings = telegram_at(fake.root());
     let secret = "a-good-long-secret";
@@ -191,9 +191,9 @@ async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
     settings.commands = vec![("/New-Session".to_owned(), "begins anew".to_owned())];
     fake.add_fault("setMyCommands", TelegramFault::Denied(400, "Bad Request: no menu today"));
     let (bot, sink) = (Telegram::new(HttpClients::default(), settings).unwrap(), RecordingSink::default());
-    receiving(&bot, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
-    let told = fake.calls_of("setWebhook").pop().unwrap().params;
-    assert_eq!((told["url"].as_str(), told["secret_token"].as_str()), (Some("https://x.y/hook"), Some(secret)));
+    receive_until(&bot, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
+    let params = fake.calls_of("setWebhook").pop().unwrap().params;
+    assert_eq!((params["url"].as_str(), params["secret_token"].as_str()), (Some("https://x.y/hook"), Some(secret)));
     let menu = fake.calls_of("setMyCommands").pop().unwrap().params;
     assert_eq!(menu["commands"][0]["command"], "new_session");
     let number = fake.add_message(7, "hi");
@@ -206,15 +206,15 @@ async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
 
 /// With failures of the server and of the sink, and receivers dropped at any time: all updates arrive in order.
 #[tokio::test]
-async fn whatever_goes_wrong_every_message_arrives_in_order() {
+async fn every_message_arrives_in_order_despite_faults() {
     for seed in 0..8 {
-        let mut dice = SeededRng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let fake = FakeTelegram::start().await.unwrap();
         let sink = RecordingSink::default();
         let total = 60;
-        for life in 0..12 {
+        for receiver in 0..12 {
             for _ in 0..5 {
-                let fault = match dice.below(8) {
+                let fault = match rng.below(8) {
                     0 => TelegramFault::Cut,
                     1 => TelegramFault::AcceptThenDrop,
                     2 => TelegramFault::AcceptThenHalf,
@@ -227,24 +227,26 @@ async fn whatever_goes_wrong_every_message_arrives_in_order() {
                 fake.add_fault("getUpdates", fault);
                 fake.add_message(7, "hi");
             }
-            sink.refuse(dice.below(3) as usize);
-            let asked = fake.calls_of("getUpdates").len() + 1 + dice.below(9) as usize;
-            let is_last = life == 11;
+            sink.refuse(rng.below(3) as usize);
+            let max_calls = fake.calls_of("getUpdates").len() + 1 + rng.below(9) as usize;
+            let is_last = receiver == 11;
             let last = (1000 + total).to_string();
-            receiving(&bot(&fake), &sink, async {
+            receive_until(&bot(&fake), &sink, async {
                 if is_last {
                     sink.until(|sink| sink.ids().contains(&last)).await;
                 } else {
                     // Stopped at some request; the last receiver gets the rest.
-                    fake.until(|fake| fake.calls_of("getUpdates").len() >= asked || fake.pending_updates().is_empty())
-                        .await;
+                    fake.until(|fake| {
+                        fake.calls_of("getUpdates").len() >= max_calls || fake.pending_updates().is_empty()
+                    })
+                    .await;
                 }
             })
             .await;
         }
         let mut seen = BTreeSet::new();
-        let first_sight: Vec<String> = sink.ids().into_iter().filter(|id| seen.insert(id.clone())).collect();
+        let first_occurrences: Vec<String> = sink.ids().into_iter().filter(|id| seen.insert(id.clone())).collect();
         let expected: Vec<String> = (1001..=1000 + total).map(|n| n.to_string()).collect();
-        assert_eq!(first_sight, expected, "seed {seed}");
+        assert_eq!(first_occurrences, expected, "seed {seed}");
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const NOW: u64 = 1_700_000_000_000;
 #[derive(Debug)]
 pub(crate) struct RecordingSink {
     inner: Mutex<Inner>,
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ struct Inner {
 
 impl Default for RecordingSink {
     fn default() -> Self {
-        Self { inner: Mutex::default(), news: watch::channel(0).0 }
+        Self { inner: Mutex::default(), changes: watch::channel(0).0 }
     }
 }
 
@@ -75,10 +75,10 @@ impl RecordingSink {
     }
 
     /// Waits until a condition is true.
-    pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let mut news = self.news.subscribe();
-        while !is_so(self) {
-            news.changed().await.unwrap();
+    pub(crate) async fn until(&self, condition: impl Fn(&Self) -> bool) {
+        let mut changes = self.changes.subscribe();
+        while !condition(self) {
+            changes.changed().await.unwrap();
         }
     }
 }
@@ -95,13 +95,13 @@ impl Sink for RecordingSink {
             inner.events.extend(batch.events);
             inner.cursor = batch.cursor.or(inner.cursor.take());
         }
-        self.news.send_modify(|news| *news += 1);
+        self.changes.send_modify(|version| *version += 1);
         Ok(())
     }
 
     fn report_state(&self, note: ConnectionState) {
         self.lock().notes.push(note);
-        self.news.send_modify(|news| *news += 1);
+        self.changes.send_modify(|version| *version += 1);
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn peer(fake: &FakeWebhook) -> Webhook {
     webhook_at(fake.url())
 }
 
-pub(crate) fn words(id: &str, to: &str, text: &str) -> Outgoing {
-    let place = Destination { to: to.to_owned(), thread: None };
-    Outgoing { id: id.to_owned(), destination: place, text: text.to_owned(), ..Outgoing::default() }
+pub(crate) fn text_message(id: &str, to: &str, text: &str) -> Outgoing {
+    let destination = Destination { to: to.to_owned(), thread: None };
+    Outgoing { id: id.to_owned(), destination, text: text.to_owned(), ..Outgoing::default() }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{NOW, SECRET, peer, words};
+use crate::support::{NOW, SECRET, peer, text_message};
 use homard_channels::{
     Channel, ChannelAction, ChannelError, Destination, HttpClients, Media, Outgoing, Secret,
     webhook::{Settings, Webhook, signature},
@@ -11,15 +11,15 @@ use homard_testkit::{FakeWebhook, fake_webhook::WebhookFault};
 use serde_json::json;
 
 #[tokio::test]
-async fn what_is_sent_is_signed_and_has_a_key() {
+async fn outgoing_messages_are_signed_and_have_an_idempotency_key() {
     let fake = FakeWebhook::start().await.unwrap();
     let media = vec![
         Media::Url("https://x.y/z".to_owned()),
         Media::Bytes { name: "a.txt".to_owned(), mime: None, bytes: b"hi".to_vec() },
     ];
-    let place = Destination { to: "ann".to_owned(), thread: Some("t".to_owned()) };
+    let destination = Destination { to: "ann".to_owned(), thread: Some("t".to_owned()) };
     let outgoing =
-        Outgoing { destination: place, media, reply_to: Some("m0".to_owned()), ..words("out-1", "", "**hi**") };
+        Outgoing { destination, media, reply_to: Some("m0".to_owned()), ..text_message("out-1", "", "**hi**") };
     let receipt = peer(&fake).send(outgoing).await.unwrap();
     assert_eq!((receipt.message.as_deref(), receipt.details), (Some("m1"), json!({"status": 200})));
     let delivery = fake.deliveries().pop().unwrap();
@@ -37,10 +37,10 @@ async fn what_is_sent_is_signed_and_has_a_key() {
 }
 
 #[tokio::test]
-async fn an_answer_says_whether_to_come_again() {
+async fn the_response_decides_whether_to_retry() {
     let fake = FakeWebhook::start().await.unwrap();
     let peer = peer(&fake);
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for fault in [
         WebhookFault::Status(429, Some(7)),
         WebhookFault::Status(429, None),
@@ -53,7 +53,7 @@ async fn an_answer_says_whether_to_come_again() {
         WebhookFault::Silence,
     ] {
         fake.add_fault(fault);
-        told.push(match peer.send(words("1", "ann", "hi")).await.unwrap_err() {
+        outcomes.push(match peer.send(text_message("1", "ann", "hi")).await.unwrap_err() {
             ChannelError::RetryAfter { after, .. } => format!("after {}", after.as_secs()),
             ChannelError::Unavailable(_) => "unavailable".to_owned(),
             ChannelError::Refused(_) => "refused".to_owned(),
@@ -63,36 +63,36 @@ async fn an_answer_says_whether_to_come_again() {
     }
     let expected =
         ["after 7", "after 1", "after 9", "unavailable", "unavailable", "refused", "refused", "unknown", "unknown"];
-    assert_eq!(told, expected);
+    assert_eq!(outcomes, expected);
     assert_eq!(fake.visible_messages(), Vec::<serde_json::Value>::new());
     fake.add_fault(WebhookFault::InvalidResponse);
     assert_eq!(
-        peer.send(words("1", "ann", "hi")).await.unwrap().message,
+        peer.send(text_message("1", "ann", "hi")).await.unwrap().message,
         None,
         "taken is taken, whatever is said of it"
     );
 }
 
 #[tokio::test]
-async fn acts_are_told_by_their_type() {
+async fn actions_are_sent_with_their_type() {
     let fake = FakeWebhook::start().await.unwrap();
     let peer = peer(&fake);
-    let place = || Destination { to: "ann".to_owned(), thread: None };
+    let destination = || Destination { to: "ann".to_owned(), thread: None };
     let message = || "m1".to_owned();
-    peer.perform(ChannelAction::Type(place())).await.unwrap();
-    peer.perform(ChannelAction::React { place: place(), message: message(), emoji: Some("👍".to_owned()) })
+    peer.perform(ChannelAction::Type(destination())).await.unwrap();
+    peer.perform(ChannelAction::React { place: destination(), message: message(), emoji: Some("👍".to_owned()) })
         .await
         .unwrap();
-    peer.perform(ChannelAction::React { place: place(), message: message(), emoji: None }).await.unwrap();
+    peer.perform(ChannelAction::React { place: destination(), message: message(), emoji: None }).await.unwrap();
     peer.perform(ChannelAction::Edit {
-        place: place(),
+        place: destination(),
         message: message(),
         text: "new".to_owned(),
         hides_previews: false,
     })
     .await
     .unwrap();
-    peer.perform(ChannelAction::Delete { place: place(), message: message() }).await.unwrap();
+    peer.perform(ChannelAction::Delete { place: destination(), message: message() }).await.unwrap();
     assert_eq!(
         fake.visible_messages(),
         [
@@ -106,17 +106,17 @@ async fn acts_are_told_by_their_type() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_right_are_told() {
-    let make = |secret: &str, url: Option<&str>| {
+async fn invalid_settings_are_rejected() {
+    let create = |secret: &str, url: Option<&str>| {
         let settings = Settings::new("door", Secret::from(secret), url.map(str::to_owned));
         Webhook::new(HttpClients::default(), settings, Box::new(|| NOW))
     };
-    assert!(matches!(make("short", None), Err(ChannelError::Refused(why)) if why.contains("16 characters")));
+    assert!(matches!(create("short", None), Err(ChannelError::Refused(reason)) if reason.contains("16 characters")));
     assert!(
-        matches!(make(SECRET, Some("ftp://x")), Err(ChannelError::Refused(why)) if why.contains("https://host/path"))
+        matches!(create(SECRET, Some("ftp://x")), Err(ChannelError::Refused(reason)) if reason.contains("https://host/path"))
     );
-    let mute = make(SECRET, None).unwrap();
-    assert!(matches!(mute.send(words("1", "ann", "hi")).await, Err(ChannelError::Unsupported { .. })));
-    assert_eq!(mute.identity().await.unwrap().hints.len(), 1);
+    let without_url = create(SECRET, None).unwrap();
+    assert!(matches!(without_url.send(text_message("1", "ann", "hi")).await, Err(ChannelError::Unsupported { .. })));
+    assert_eq!(without_url.identity().await.unwrap().hints.len(), 1);
     assert_eq!(Settings::new("a", Secret::from(SECRET), None).timeout, Duration::from_secs(60));
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     Settings,
     measure::TokenScale,
-    sample::{CHECKPOINT, TURN, assistant, call, image, lines, result, user, words},
+    sample::{CHECKPOINT, TURN, assistant, call, filler, image, lines, result, user},
 };
 
 fn task(messages: Vec<Message>, window: u64) -> CompactionInput {
@@ -24,18 +24,18 @@ fn task(messages: Vec<Message>, window: u64) -> CompactionInput {
 
 /// Runs a compaction to its end with a model that repeats the answers of a script.
 fn run(compaction: &mut Compaction, script: &[u8]) -> (CompactionStep, usize) {
-    let mut asked = 0;
+    let mut request_count = 0;
     loop {
-        let CompactionStep::Ask(ask) = compaction.step() else { return (compaction.step(), asked) };
-        let good = if ask.user.contains("beginning of a turn") { TURN } else { CHECKPOINT };
-        compaction.answer(match script[asked % script.len()] {
+        let CompactionStep::Ask(request) = compaction.step() else { return (compaction.step(), request_count) };
+        let good = if request.user.contains("beginning of a turn") { TURN } else { CHECKPOINT };
+        compaction.answer(match script[request_count % script.len()] {
             0 => Ok(good),
             1 => Ok(""),
             2 => Ok("garbage"),
             3 => Err(SummaryFailure::Failed),
             _ => Err(SummaryFailure::Overflow),
         });
-        asked += 1;
+        request_count += 1;
     }
 }
 
@@ -47,7 +47,7 @@ fn done(task: CompactionInput, script: &[u8]) -> FinishedCompaction {
 }
 
 fn turns(count: usize, size: usize) -> Vec<Message> {
-    let turn = |at| [user(&format!("request {at}")), assistant(&words(size))];
+    let turn = |index| [user(&format!("request {index}")), assistant(&filler(size))];
     (0..count).flat_map(turn).collect()
 }
 
@@ -65,20 +65,20 @@ fn a_summary_is_enough_for_most_conversations() {
 
 /// Acceptance D16: previously, two models were asked before it turned out that there was nothing to gain.
 #[test]
-fn a_short_conversation_is_left_alone_without_asking_a_model() {
+fn a_short_conversation_is_not_compacted_and_no_model_is_called() {
     let limits = |keep| CompactionLimits { keep, ..Settings::default().limits(20_000, 1_000, TokenScale::ONE) };
     for (size, script) in [(100, [0]), (400, [0]), (400, [2])] {
         let messages = turns(8, size);
         // All but the first turn is recent.
         let task =
             CompactionInput { limits: limits(total_tokens(&lines(messages[2..].to_vec()))), ..task(messages, 20_000) };
-        let (step, asked) = run(&mut Compaction::new(task, Ladder::default()), &script);
-        assert_eq!((step, asked), (CompactionStep::Nothing(NothingToCompact::Short), 0), "{size}");
+        let (step, request_count) = run(&mut Compaction::new(task, Ladder::default()), &script);
+        assert_eq!((step, request_count), (CompactionStep::Nothing(NothingToCompact::Short), 0), "{size}");
     }
 }
 
 #[test]
-fn a_summary_that_nothing_forces_is_shorter_than_what_it_stands_for() {
+fn an_optional_summary_is_shorter_than_its_source() {
     for size in [700, 1_500, 4_000] {
         for script in [[0], [1], [2], [3]] {
             let limits =
@@ -91,7 +91,7 @@ fn a_summary_that_nothing_forces_is_shorter_than_what_it_stands_for() {
 
 /// Pitfall 47.
 #[test]
-fn a_window_of_sixteen_thousand_is_left_with_room_for_a_turn() {
+fn a_window_of_sixteen_thousand_keeps_space_for_a_turn() {
     let task = CompactionInput {
         limits: Settings::default().limits(16_384, 6_000, TokenScale::ONE),
         ..task(turns(40, 300), 16_384)
@@ -105,8 +105,8 @@ fn a_window_of_sixteen_thousand_is_left_with_room_for_a_turn() {
 
 /// Case 156.
 #[test]
-fn one_huge_result_is_shown_shorter() {
-    let messages = vec![user("read it"), call("a"), result("a", &words(120_000))];
+fn one_huge_result_is_truncated() {
+    let messages = vec![user("read it"), call("a"), result("a", &filler(120_000))];
     let task = CompactionInput {
         limits: Settings::default().limits(120_000, 1_000, TokenScale::ONE),
         ..task(messages, 120_000)
@@ -122,9 +122,9 @@ fn one_huge_result_is_shown_shorter() {
 #[test]
 fn a_turn_of_many_calls_is_split_and_its_request_quoted() {
     let mut messages = vec![user("old"), assistant("old"), user("count all of them, please")];
-    for at in 0..60 {
-        let id = format!("c{at}");
-        messages.extend([call(&id), result(&id, &words(1_000))]);
+    for index in 0..60 {
+        let id = format!("c{index}");
+        messages.extend([call(&id), result(&id, &filler(1_000))]);
     }
     let outcome = done(task(messages.clone(), 64_000), &[0]);
     assert!(matches!(messages[outcome.kept], Message::Assistant(_)), "{}", outcome.kept);
@@ -133,18 +133,18 @@ fn a_turn_of_many_calls_is_split_and_its_request_quoted() {
 }
 
 #[test]
-fn a_request_stays_quoted_while_its_turn_goes_on() {
+fn a_request_stays_quoted_during_its_turn() {
     let mut messages = Vec::new();
-    for at in 0..60 {
-        let id = format!("c{at}");
-        messages.extend([call(&id), result(&id, &words(1_000))]);
+    for index in 0..60 {
+        let id = format!("c{index}");
+        messages.extend([call(&id), result(&id, &filler(1_000))]);
     }
     let previous = PreviousCompaction { text: CHECKPOINT.to_owned(), details: json!({"request": "count them"}) };
-    let on = CompactionInput { previous: Some(previous), kept: Some(2), ..task(messages.clone(), 64_000) };
-    let outcome = done(on.clone(), &[0]);
+    let input = CompactionInput { previous: Some(previous), kept: Some(2), ..task(messages.clone(), 64_000) };
+    let outcome = done(input.clone(), &[0]);
     assert!(outcome.summary.contains("\ncount them\n</latest-request>"), "{}", outcome.summary);
     messages.push(user("stop"));
-    let outcome = done(CompactionInput { lines: lines(messages), ..on }, &[0]);
+    let outcome = done(CompactionInput { lines: lines(messages), ..input }, &[0]);
     assert!(!outcome.summary.contains("latest-request"), "{}", outcome.summary);
 }
 
@@ -154,37 +154,40 @@ fn run_two(
     answer: impl Fn(usize, usize) -> Result<&'static str, SummaryFailure>,
 ) -> (FinishedCompaction, [usize; 2]) {
     let mut compaction = Compaction::new(task, Ladder::default());
-    let mut asked = [0; 2];
+    let mut request_counts = [0; 2];
     loop {
         match compaction.step() {
             CompactionStep::Ask(_) => {
-                let whom = compaction.model_index();
-                compaction.answer(answer(whom, asked[whom]));
-                asked[whom] += 1;
+                let model = compaction.model_index();
+                compaction.answer(answer(model, request_counts[model]));
+                request_counts[model] += 1;
             }
-            CompactionStep::Done(outcome) => return (*outcome, asked),
+            CompactionStep::Done(outcome) => return (*outcome, request_counts),
             end @ (CompactionStep::Nothing(_) | CompactionStep::GaveUp(_)) => panic!("{end:?}"),
         }
     }
 }
 
 #[test]
-fn the_next_model_is_asked_before_anything_is_quoted() {
+fn the_next_model_is_tried_before_quotations() {
     let two =
         |first, second| CompactionInput { summary_windows: vec![first, second], ..task(turns(100, 2_000), 200_000) };
     // The first model fails midway; its text is not mixed with that of the second.
-    let (outcome, asked) = run_two(two(200_000, 64_000), |whom, number| match (whom, number) {
+    let (outcome, request_counts) = run_two(two(200_000, 64_000), |model, number| match (model, number) {
         (0, 1..) => Err(SummaryFailure::Failed),
         _ => Ok(CHECKPOINT),
     });
-    assert_eq!((outcome.method, outcome.summary.as_str(), asked[0]), (Some(SummaryMethod::Staged), CHECKPOINT, 3));
-    assert!(asked[1] > 3, "{asked:?}");
+    assert_eq!(
+        (outcome.method, outcome.summary.as_str(), request_counts[0]),
+        (Some(SummaryMethod::Staged), CHECKPOINT, 3)
+    );
+    assert!(request_counts[1] > 3, "{request_counts:?}");
     // A model whose window is unknown or too small cannot be used.
-    let (outcome, asked) = run_two(two(0, 64_000), |_, _| Ok(CHECKPOINT));
-    assert_eq!((outcome.method, asked[0]), (Some(SummaryMethod::Staged), 0));
+    let (outcome, request_counts) = run_two(two(0, 64_000), |_, _| Ok(CHECKPOINT));
+    assert_eq!((outcome.method, request_counts[0]), (Some(SummaryMethod::Staged), 0));
     // No third attempt is made.
-    let (outcome, asked) = run_two(two(200_000, 64_000), |_, _| Ok("garbage"));
-    assert_eq!((outcome.method, asked[0]), (Some(SummaryMethod::Extract), 2));
+    let (outcome, request_counts) = run_two(two(200_000, 64_000), |_, _| Ok("garbage"));
+    assert_eq!((outcome.method, request_counts[0]), (Some(SummaryMethod::Extract), 2));
     assert!(outcome.summary.contains("these are quotations"), "{}", outcome.summary);
 }
 
@@ -199,7 +202,7 @@ fn what_is_short_is_left_alone() {
 
 /// Case 155.
 #[test]
-fn a_provider_that_is_never_content_is_asked_a_fourth_time_by_nobody() {
+fn no_fourth_attempt_after_three_overflows() {
     let mut ladder = Ladder::default();
     let (mut scale, mut messages, mut attempts) = (TokenScale::ONE, turns(100, 2_000), Vec::new());
     while ladder.recover() {
@@ -219,8 +222,8 @@ fn a_provider_that_is_never_content_is_asked_a_fourth_time_by_nobody() {
 }
 
 #[test]
-fn a_call_that_alone_is_too_long_is_quoted_away() {
-    let write = crate::sample::calls(&[("a", "write", json!({"path": "a.txt", "content": words(30_000)}))]);
+fn a_call_that_is_too_long_is_replaced_by_quotations() {
+    let write = crate::sample::calls(&[("a", "write", json!({"path": "a.txt", "content": filler(30_000)}))]);
     let messages = vec![user("write it"), write, result("a", "ok")];
     let outcome = done(task(messages, 16_384), &[0]);
     assert_eq!((outcome.kept, outcome.strategies.last()), (3, Some(&CompactionStrategy::Bare)));
@@ -230,7 +233,7 @@ fn a_call_that_alone_is_too_long_is_quoted_away() {
 
 #[test]
 fn a_request_that_alone_is_too_long_loses_its_middle() {
-    let request = format!("begin {} end", words(30_000));
+    let request = format!("begin {} end", filler(30_000));
     let outcome = done(task(vec![assistant("hello"), user(&request)], 16_384), &[0]);
     assert_eq!((outcome.kept, outcome.strategies.last()), (2, Some(&CompactionStrategy::Bare)));
     let quoted = outcome.details["request"].as_str().unwrap();
@@ -239,27 +242,27 @@ fn a_request_that_alone_is_too_long_loses_its_middle() {
 }
 
 #[test]
-fn thousands_of_calls_are_asked_about_a_few_times() {
+fn thousands_of_calls_need_few_summary_requests() {
     let mut messages = vec![user("count all of them")];
-    for at in 0..5_000 {
-        let id = format!("c{at}");
-        messages.extend([call(&id), result(&id, &words(20))]);
+    for index in 0..5_000 {
+        let id = format!("c{index}");
+        messages.extend([call(&id), result(&id, &filler(20))]);
     }
-    let (step, asked) = run(&mut Compaction::new(task(messages, 32_000), Ladder::default()), &[0]);
+    let (step, request_count) = run(&mut Compaction::new(task(messages, 32_000), Ladder::default()), &[0]);
     let CompactionStep::Done(outcome) = step else { panic!("{step:?}") };
     assert_eq!(outcome.strategies, [CompactionStrategy::Summary]);
-    assert!((2..=14).contains(&asked), "{asked}");
+    assert!((2..=14).contains(&request_count), "{request_count}");
     assert!(outcome.summary.contains("\ncount all of them\n</latest-request>"), "{}", outcome.summary);
 }
 
 #[test]
-fn no_room_is_an_error_that_says_what_to_do() {
+fn no_space_is_an_error_with_advice() {
     let limits = Settings::default().limits(16_384, 12_000, TokenScale::ONE);
     let task = CompactionInput { limits, ..task(turns(9, 900), 16_384) };
     let (step, _) = run(&mut Compaction::new(task, Ladder::default()), &[0]);
-    let CompactionStep::GaveUp(why) = step else { panic!("{step:?}") };
+    let CompactionStep::GaveUp(failure) = step else { panic!("{step:?}") };
     assert_eq!(
-        why.to_string(),
+        failure.to_string(),
         "the system prompt and the tool definitions alone use about 12000 of the 12288 tokens available for a \
          request to this model: choose a model with a larger context window, shorten the files of the workspace, or \
          allow fewer tools"
@@ -267,24 +270,24 @@ fn no_room_is_an_error_that_says_what_to_do() {
 }
 
 /// A message of a generated conversation: its kind, its kind of text, its size.
-fn message(at: usize, (kind, script, size): (u8, u8, usize)) -> Vec<Message> {
+fn message(index: usize, (kind, script, size): (u8, u8, usize)) -> Vec<Message> {
     let text = match script {
-        0 => words(size),
+        0 => filler(size),
         1 => "漢字かな".repeat(size / 4),
         2 => "fn main() { let x = \"a/b.rs:12\"; }\n".repeat(size / 16),
         3 => "😀🦞".repeat(size / 6),
         _ => "x".repeat(size * 3),
     };
-    let id = format!("c{at}");
+    let id = format!("c{index}");
     match kind {
-        0 => vec![user(&format!("request {at} {text}"))],
+        0 => vec![user(&format!("request {index} {text}"))],
         1 => vec![assistant(&text)],
         2 => vec![call(&id), result(&id, &text)],
         3 => {
             let ids: Vec<_> = (0..12).map(|nth| format!("{id}-{nth}")).collect();
             let calls = ids.iter().map(|id| (id.as_str(), "exec", json!({"command": text.get(..40)})));
-            let asked = crate::sample::calls(&calls.collect::<Vec<_>>());
-            std::iter::once(asked).chain(ids.iter().map(|id| result(id, &text))).collect()
+            let call_message = crate::sample::calls(&calls.collect::<Vec<_>>());
+            std::iter::once(call_message).chain(ids.iter().map(|id| result(id, &text))).collect()
         }
         4 => vec![Message::User(User {
             content: Content::Blocks(vec![Block::text(text), image()]),
@@ -298,7 +301,9 @@ fn calls_and_results(lines: &[HistoryLine]) -> (Vec<String>, Vec<String>) {
     let mut pairs = (Vec::new(), Vec::new());
     for line in lines {
         match &*line.message {
-            Message::Assistant(said) => pairs.0.extend(Assistant::tool_calls(said).map(|call| call.id.clone())),
+            Message::Assistant(assistant) => {
+                pairs.0.extend(Assistant::tool_calls(assistant).map(|call| call.id.clone()))
+            }
             Message::ToolResult(result) => pairs.1.push(result.tool_call_id.clone()),
             Message::User(_) | Message::Other(_) => {}
         }
@@ -310,26 +315,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_conversation_ends_under_budget(
+    fn any_conversation_is_compacted_within_the_budget(
         small in prop::collection::vec((0u8..6, 0u8..5, 1usize..200), 0..60),
         large in prop::collection::vec((0u8..6, 0u8..5, 1usize..20_000), 0..4),
-        place in 0usize..60,
+        position in 0usize..60,
         script in prop::collection::vec(0u8..5, 1..6),
         (window, overhead) in (16_000u64..80_000, 0u64..8_000),
         safeguard in any::<bool>(),
     ) {
         let mut shape = small;
-        let place = place.min(shape.len());
-        shape.splice(place..place, large);
-        let messages: Vec<_> = shape.into_iter().enumerate().flat_map(|(at, shape)| message(at, shape)).collect();
+        let position = position.min(shape.len());
+        shape.splice(position..position, large);
+        let messages: Vec<_> = shape.into_iter().enumerate().flat_map(|(index, shape)| message(index, shape)).collect();
         let limits = Settings::default().limits(window, overhead, TokenScale::ONE);
         let mode = if safeguard { CompactionMode::Safeguard } else { CompactionMode::Default };
         let task = CompactionInput { limits, mode, ..task(messages, window) };
         let before = task.lines.clone();
         let mut compaction = Compaction::new(task, Ladder::default());
-        let (step, asked) = run(&mut compaction, &script);
+        let (step, request_count) = run(&mut compaction, &script);
         // Three passes, two sections, thirteen requests, each sent at most twice.
-        prop_assert!(asked <= 3 * 2 * 13 * 2, "{}", asked);
+        prop_assert!(request_count <= 3 * 2 * 13 * 2, "{}", request_count);
         let outcome = match step {
             CompactionStep::Nothing(_) => {
                 prop_assert!(total_tokens(&before) <= limits.space);
@@ -347,8 +352,8 @@ proptest! {
                 None => line.clone(),
             })
             .collect();
-        let taken = overhead + estimate(&outcome.summary) + total_tokens(&shown);
-        prop_assert!(taken <= limits.threshold, "{} of {}: {:?}", taken, limits.threshold, outcome.strategies);
+        let used = overhead + estimate(&outcome.summary) + total_tokens(&shown);
+        prop_assert!(used <= limits.threshold, "{} of {}: {:?}", used, limits.threshold, outcome.strategies);
         let (calls, results) = calls_and_results(&shown);
         prop_assert_eq!(calls, results);
         let newest = before.iter().rfind(|line| matches!(*line.message, Message::User(_)));
@@ -361,16 +366,16 @@ proptest! {
     }
 
     #[test]
-    fn a_session_that_never_ends_is_compacted_again_and_again(
+    fn an_endless_session_is_compacted_repeatedly(
         sizes in prop::collection::vec(1usize..3_000, 30..60),
         script in prop::collection::vec(0u8..5, 1..6),
     ) {
         let limits = Settings::default().limits(16_384, 4_000, TokenScale::ONE);
         let (mut shown, mut previous, mut kept) = (Vec::new(), None::<PreviousCompaction>, None);
-        for (at, size) in sizes.into_iter().enumerate() {
-            let id = format!("c{at}");
-            let request = format!("request {at}");
-            shown.extend([user(&request), call(&id), result(&id, &words(size))]);
+        for (index, size) in sizes.into_iter().enumerate() {
+            let id = format!("c{index}");
+            let request = format!("request {index}");
+            shown.extend([user(&request), call(&id), result(&id, &filler(size))]);
             let summary = previous.as_ref().map_or(0, |previous| estimate(&previous.text) + WRAPPER_TOKENS);
             if summary + total_tokens(&lines(shown.clone())) <= limits.space {
                 continue;
@@ -387,8 +392,8 @@ proptest! {
             }
             kept = Some(shown.len());
             prop_assert!(outcome.after <= limits.threshold);
-            let is_there = shown.contains(&user(&request)) || outcome.summary.contains(&request);
-            prop_assert!(is_there, "{}", outcome.summary);
+            let is_present = shown.contains(&user(&request)) || outcome.summary.contains(&request);
+            prop_assert!(is_present, "{}", outcome.summary);
             previous = Some(PreviousCompaction { text: outcome.summary, details: outcome.details });
         }
     }

@@ -6,16 +6,16 @@ use super::*;
 use crate::sample::{image, result, user};
 
 #[test]
-fn every_way_is_taken_once() {
+fn every_strategy_is_used_once() {
     let mut ladder = Ladder::default();
-    let taken: Vec<_> = std::iter::from_fn(|| ladder.next_strategy()).collect();
-    assert_eq!(taken, STRATEGIES);
+    let used: Vec<_> = std::iter::from_fn(|| ladder.next_strategy()).collect();
+    assert_eq!(used, STRATEGIES);
     assert_eq!(ladder.next_strategy(), None);
 }
 
 /// Case 155.
 #[test]
-fn a_provider_may_refuse_three_times() {
+fn three_overflows_are_recovered() {
     let mut ladder = Ladder::default();
     assert!(!ladder.is_recovery());
     let mut rungs = Vec::new();
@@ -53,16 +53,14 @@ fn a_long_result_is_cut_at_a_line() {
 }
 
 #[test]
-fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
+fn a_truncated_result_has_one_note_about_its_length() {
     // Of 90000 characters 50000 were stored; fewer are shown, and then fewer still.
     let Message::ToolResult(mut stored) = result("a", &"word ".repeat(10_000)) else { panic!() };
     stored.content.push(Block::text(notice::stored_note(90_000, 50_000)));
     let short = truncate_result(&Message::ToolResult(stored), 20_000).unwrap();
-    let expected = |words: usize, shown: usize| {
-        let words = "word ".repeat(words);
-        format!(
-            "{words}\n\n[Cut: the first {shown} of 90000 characters are shown. Ask for a smaller part to see more.]"
-        )
+    let expected = |count: usize, shown: usize| {
+        let text = "word ".repeat(count);
+        format!("{text}\n\n[Cut: the first {shown} of 90000 characters are shown. Ask for a smaller part to see more.]")
     };
     assert_eq!(blocks(&short), [Block::text(expected(4_000, 20_000))]);
     let shorter = truncate_result(&short, 10_000).unwrap();
@@ -70,7 +68,7 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
 }
 
 #[test]
-fn blocks_share_what_is_allowed_and_pictures_stay() {
+fn text_blocks_share_the_limit_and_images_are_kept() {
     let Message::ToolResult(mut whole) = result("a", &"word ".repeat(8_000)) else { panic!() };
     whole.content.extend([image(), Block::text("word ".repeat(2_000))]);
     let short = truncate_result(&Message::ToolResult(whole), 20_000).unwrap();
@@ -79,14 +77,14 @@ fn blocks_share_what_is_allowed_and_pictures_stay() {
 }
 
 #[test]
-fn what_weighs_more_gets_fewer_characters() {
+fn text_with_more_tokens_per_character_gets_fewer_characters() {
     let short = truncate_result(&result("a", &"漢".repeat(50_000)), 40_000).unwrap();
     let tokens: u64 = blocks(&short).iter().filter_map(Block::as_text).map(estimate).sum();
     assert!((9_000..10_100).contains(&tokens), "{tokens}");
 }
 
 #[test]
-fn what_is_no_result_or_short_stays() {
+fn short_results_and_other_messages_are_not_truncated() {
     assert_eq!(truncate_result(&user(&"x".repeat(9_999)), 100), None);
     assert_eq!(truncate_result(&result("a", "short"), 100), None);
 }

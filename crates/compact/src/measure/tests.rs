@@ -5,7 +5,7 @@ use homard_proto::message::{Assistant, Block};
 use super::*;
 use crate::{
     Settings,
-    sample::{assistant, lines, reporting, user, words},
+    sample::{assistant, filler, lines, reporting, user},
 };
 
 fn threshold() -> u64 {
@@ -23,22 +23,22 @@ fn the_threshold_is_the_window_without_the_reserve() {
 }
 
 #[test]
-fn what_came_after_the_report_is_estimated() {
-    let lines = lines([user("hi"), reporting(5_000, 10), user(&words(300))]);
+fn messages_after_the_reported_usage_are_estimated() {
+    let lines = lines([user("hi"), reporting(5_000, 10), user(&filler(300))]);
     let measured = measure(&History { lines: &lines, kept: None }, 0);
     assert_eq!(measured, TokenMeasure { tokens: 5_010 + lines[2].tokens, scale: TokenScale::ONE });
 }
 
 #[test]
-fn without_a_report_everything_is_estimated() {
-    let lines = lines([user(&words(100)), assistant(&words(50))]);
+fn without_reported_usage_everything_is_estimated() {
+    let lines = lines([user(&filler(100)), assistant(&filler(50))]);
     let measured = measure(&History { lines: &lines, kept: None }, 700);
     assert_eq!(measured, TokenMeasure { tokens: 700 + lines[0].tokens + lines[1].tokens, scale: TokenScale::ONE });
 }
 
 #[test]
-fn a_report_of_more_than_was_estimated_makes_estimates_larger() {
-    let lines = lines([user(&words(2_000)), reporting(3_000, 0), user(&words(1_000))]);
+fn higher_reported_usage_scales_estimates() {
+    let lines = lines([user(&filler(2_000)), reporting(3_000, 0), user(&filler(1_000))]);
     let known = lines[0].tokens + lines[1].tokens;
     let measured = measure(&History { lines: &lines, kept: None }, 0);
     let scale = TokenScale::of(3_000, known);
@@ -48,7 +48,7 @@ fn a_report_of_more_than_was_estimated_makes_estimates_larger() {
 
 /// Pitfall 80.
 #[test]
-fn what_was_reported_before_the_last_compaction_does_not_count() {
+fn usage_before_the_last_compaction_is_ignored() {
     let mut lines = lines([user("hi"), reporting(190_000, 500), user("next")]);
     let estimated = 900 + lines.iter().map(|line| line.tokens).sum::<u64>();
     let measured = measure(&History { lines: &lines, kept: Some(2) }, 900);
@@ -59,13 +59,17 @@ fn what_was_reported_before_the_last_compaction_does_not_count() {
 }
 
 #[test]
-fn a_failed_answer_and_one_that_no_model_gave_report_nothing() {
-    let broken = |stop_reason| {
+fn failed_and_generated_answers_report_no_usage() {
+    let incomplete = |stop_reason| {
         let usage = Usage { input: 9_000, ..Usage::default() };
         Message::Assistant(Assistant { content: vec![Block::text("x")], usage, stop_reason, ..Assistant::default() })
     };
-    let lines =
-        lines([reporting(100, 1), broken(StopReason::Error), broken(StopReason::Aborted), assistant("delivered")]);
+    let lines = lines([
+        reporting(100, 1),
+        incomplete(StopReason::Error),
+        incomplete(StopReason::Aborted),
+        assistant("delivered"),
+    ]);
     let since: u64 = lines[1..].iter().map(|line| line.tokens).sum();
     assert_eq!(measure(&History { lines: &lines, kept: None }, 0).tokens, 101 + since);
 }

@@ -11,8 +11,8 @@ const MINUTE: u64 = 60_000;
 
 /// Builds a conversation with one result of this many characters in each turn.
 fn conversation(results: &[usize]) -> Vec<NamedMessage> {
-    let turn = |(at, &size): (usize, &usize)| {
-        let id = format!("c{at}");
+    let turn = |(index, &size): (usize, &usize)| {
+        let id = format!("c{index}");
         [user("go"), call(&id), result(&id, &"0123456789".repeat(size / 10)), assistant("done")]
     };
     let lines = lines(results.iter().enumerate().flat_map(turn));
@@ -25,7 +25,7 @@ fn at(minutes: u64) -> CacheTimes {
 
 fn text(message: &Message) -> String {
     let Message::ToolResult(result) = message else { panic!("{message:?}") };
-    words(result)
+    result_text(result)
 }
 
 fn originals(lines: &[NamedMessage]) -> Vec<Arc<Message>> {
@@ -34,12 +34,12 @@ fn originals(lines: &[NamedMessage]) -> Vec<Arc<Message>> {
 
 /// Case 164.
 #[test]
-fn old_results_lose_their_middle_once_the_cache_is_gone() {
+fn old_results_lose_their_middle_once_the_cache_has_expired() {
     let lines = conversation(&[10_000, 10_000, 10_000, 10_000]);
     let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 25_000);
     let half = "0123456789".repeat(150);
     let short = format!("{half}\n...\n{half}\n\n[Shortened: the first 1500 and last 1500 of 10000 characters.]");
-    let shown: Vec<_> = [2, 6, 10, 14].map(|at| text(&pruned.messages[at])).to_vec();
+    let shown: Vec<_> = [2, 6, 10, 14].map(|index| text(&pruned.messages[index])).to_vec();
     let whole = "0123456789".repeat(1_000);
     // The third-last assistant message ends the third turn; the last result is after it.
     assert_eq!(shown, [short.clone(), short.clone(), short, whole]);
@@ -48,7 +48,7 @@ fn old_results_lose_their_middle_once_the_cache_is_gone() {
 }
 
 #[test]
-fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
+fn nothing_is_cut_before_the_cache_expires_or_below_the_ratio() {
     let lines = conversation(&[10_000; 4]);
     let never = CacheTimes { touched: None, now: 99 * MINUTE };
     for (times, window) in [(at(4), 25_000), (never, 25_000), (at(6), 50_000)] {
@@ -61,7 +61,7 @@ fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
 }
 
 #[test]
-fn above_half_of_the_window_the_oldest_are_left_out() {
+fn above_half_of_the_window_the_oldest_results_are_omitted() {
     let lines = conversation(&[4_000; 30]);
     // 120000 characters for 40000 tokens are 0.75; eleven results must be omitted to get below a half.
     let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 40_000);
@@ -70,7 +70,7 @@ fn above_half_of_the_window_the_oldest_are_left_out() {
 }
 
 #[test]
-fn what_stands_for_a_result_is_what_the_settings_say() {
+fn the_placeholder_is_configurable() {
     let lines = conversation(&[4_000; 30]);
     let settings = Settings { placeholder: "(gone)".to_owned(), ..Settings::default() };
     let pruned = prune(&lines, &ResultCuts::default(), at(6), &settings, 40_000);
@@ -80,7 +80,7 @@ fn what_stands_for_a_result_is_what_the_settings_say() {
 }
 
 #[test]
-fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
+fn a_truncated_result_has_one_note_about_its_length() {
     let mut lines = conversation(&[10_000; 4]);
     let Message::ToolResult(mut stored) = (*lines[2].message).clone() else { panic!() };
     stored.content.push(Block::text(notice::stored_note(90_000, 10_000)));
@@ -92,18 +92,18 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
 }
 
 #[test]
-fn few_characters_are_not_worth_leaving_out() {
+fn small_results_are_not_omitted() {
     let lines = conversation(&[4_000; 10]);
     let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 10_000);
     assert!(!pruned.has_changed);
 }
 
 #[test]
-fn pictures_and_denied_tools_stay() {
+fn images_and_denied_tools_are_not_pruned() {
     let mut lines = conversation(&[10_000; 4]);
-    let Message::ToolResult(mut seen) = result("c0", &"x".repeat(9_000)) else { panic!() };
-    seen.content.push(image());
-    lines[2].message = Arc::new(Message::ToolResult(seen));
+    let Message::ToolResult(mut with_image) = result("c0", &"x".repeat(9_000)) else { panic!() };
+    with_image.content.push(image());
+    lines[2].message = Arc::new(Message::ToolResult(with_image));
     let cuts = |settings: Settings| {
         let pruned = prune(&lines, &ResultCuts::default(), at(6), &settings, 20_000);
         serde_json::to_value(pruned.cuts).unwrap()
@@ -120,7 +120,7 @@ fn pictures_and_denied_tools_stay() {
 }
 
 #[test]
-fn patterns_stand_for_names() {
+fn tool_patterns_match_names() {
     let cases = [("*", "a"), ("a*c", "abc"), ("a*b*c", "aXbXc"), ("*a", "ba"), ("abc", "abc"), ("a**", "a")];
     assert!(cases.iter().all(|(pattern, name)| matches(pattern, name)));
     let cases = [("a*a", "a"), ("abc", "abcd"), ("*a", "ab"), ("a*b*c", "acb"), ("", "a")];
@@ -128,7 +128,7 @@ fn patterns_stand_for_names() {
 }
 
 #[test]
-fn only_providers_with_such_a_cache_are_pruned_for() {
+fn pruning_applies_only_to_providers_with_a_cache() {
     assert!(applies("Anthropic", "claude") && applies("openrouter", "anthropic/claude"));
     assert!(!applies("openai", "anthropic/claude") && !applies("openrouter", "google/gemini"));
 }
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_cut_stays_cut_the_same_way(
+    fn cuts_are_stable_across_requests(
         sizes in prop::collection::vec(0usize..12_000, 1..40),
         more in prop::collection::vec(0usize..12_000, 0..10),
         window in 1_000u64..100_000,

@@ -39,8 +39,8 @@ impl SummaryModel {
     }
 
     /// Returns the tokens of messages that fit into one request.
-    fn piece(&self, messages: &[Arc<Message>], besides: u64) -> u64 {
-        let free = self.usable().saturating_sub(besides);
+    fn piece(&self, messages: &[Arc<Message>], overhead: u64) -> u64 {
+        let free = self.usable().saturating_sub(overhead);
         match self.mode {
             CompactionMode::Default => free,
             CompactionMode::Safeguard => free.min((self.window as f64 * self.ratio(messages)) as u64),
@@ -76,9 +76,9 @@ pub(super) struct SummarySection {
     budget: u64,
     /// Maximum tokens of the summary of a piece, so that one request can hold them all.
     share: u64,
-    at: SectionStep,
+    step: SectionStep,
     /// Why the current request is sent a second time.
-    again: Option<RetryReason>,
+    retry: Option<RetryReason>,
     parts: Vec<String>,
     text: String,
     pub(super) answered: usize,
@@ -99,23 +99,23 @@ impl SummarySection {
         messages: Vec<Arc<Message>>,
         previous: Option<String>,
         budget: u64,
-        asker: &SummaryModel,
+        model: &SummaryModel,
     ) -> Self {
         let previous = previous.map(|text| cut::lines(&text, budget));
-        let longest = prompt::instruction(kind, SummaryStage::Update, budget, asker.focus.as_deref());
+        let longest = prompt::instruction(kind, SummaryStage::Update, budget, model.focus.as_deref());
         let answer = budget.max(MIN_ANSWER_TOKENS);
-        let besides = estimate(SYSTEM) + estimate(&longest) + estimate(RETRY_NOTE) + FRAME_TOKENS + answer;
-        let with_previous = besides + previous.as_deref().map_or(0, estimate);
-        let most = asker.piece(&messages, with_previous);
-        let pieces = match (messages.is_empty(), most < MIN_PIECE_TOKENS) {
+        let overhead = estimate(SYSTEM) + estimate(&longest) + estimate(RETRY_NOTE) + FRAME_TOKENS + answer;
+        let with_previous = overhead + previous.as_deref().map_or(0, estimate);
+        let max_piece = model.piece(&messages, with_previous);
+        let pieces = match (messages.is_empty(), max_piece < MIN_PIECE_TOKENS) {
             (true, _) => Vec::new(),
             // No model can be used.
             (false, true) => vec![TranscriptPiece { messages: 0..messages.len(), text: String::new(), tokens: 0 }],
-            (false, false) => pieces(&messages, most),
+            (false, false) => pieces(&messages, max_piece),
         };
         // The earlier summary is one of those that are merged.
-        let each = asker.usable().saturating_sub(besides) / (pieces.len() as u64 + 1);
-        let share = if pieces.len() > 1 { budget.min(each.saturating_sub(FRAME_TOKENS / 4)) } else { budget };
+        let part_budget = model.usable().saturating_sub(overhead) / (pieces.len() as u64 + 1);
+        let share = if pieces.len() > 1 { budget.min(part_budget.saturating_sub(FRAME_TOKENS / 4)) } else { budget };
         Self {
             kind,
             messages,
@@ -123,8 +123,8 @@ impl SummarySection {
             pieces,
             budget,
             share,
-            at: SectionStep::Part(0),
-            again: None,
+            step: SectionStep::Part(0),
+            retry: None,
             parts: Vec::new(),
             text: String::new(),
             answered: 0,
@@ -144,36 +144,37 @@ impl SummarySection {
     }
 
     /// Returns the current request; `None` once all were answered.
-    pub(super) fn ask(&mut self, asker: &SummaryModel) -> Option<SummaryRequest> {
+    pub(super) fn next_request(&mut self, model: &SummaryModel) -> Option<SummaryRequest> {
         loop {
-            let ask = match self.at {
+            let request = match self.step {
                 SectionStep::Over => return None,
-                SectionStep::Part(at) if at == self.pieces.len() => {
+                SectionStep::Part(index) if index == self.pieces.len() => {
                     self.combine();
                     continue;
                 }
-                SectionStep::Part(at) => self.ask_part(at, asker),
-                SectionStep::Merge => self.ask_merge(asker),
+                SectionStep::Part(index) => self.part_request(index, model),
+                SectionStep::Merge => self.merge_request(model),
             };
-            let fits =
-                |ask: &SummaryRequest| estimate(&ask.system) + estimate(&ask.user) + ask.max_tokens <= asker.window;
-            match ask.filter(fits) {
-                Some(ask) => return Some(ask),
+            let fits = |request: &SummaryRequest| {
+                estimate(&request.system) + estimate(&request.user) + request.max_tokens <= model.window
+            };
+            match request.filter(fits) {
+                Some(request) => return Some(request),
                 None => self.replace(),
             }
         }
     }
 
-    /// Handles an answer; returns true if it was unusable and its request is given up.
+    /// Handles an answer; returns true if it was unusable for the second time, so that its request is given up.
     pub(super) fn take(&mut self, answer: Result<&str, SummaryFailure>) -> bool {
-        let judged = match answer {
+        let validated = match answer {
             Ok(text) => self.validate(without_appendix(text)).ok_or(RetryReason::Unfit),
             Err(SummaryFailure::Overflow) => Err(RetryReason::TooLong),
             Err(SummaryFailure::Failed) => Err(RetryReason::Failed),
         };
-        match (judged, self.again) {
+        match (validated, self.retry) {
             (Ok(text), _) => self.accept(text),
-            (Err(why), None) => self.again = Some(why),
+            (Err(reason), None) => self.retry = Some(reason),
             (Err(_), Some(_)) => {
                 self.replace();
                 return true;
@@ -182,40 +183,46 @@ impl SummarySection {
         false
     }
 
-    fn stage(&self, at: usize) -> SummaryStage {
+    fn stage(&self, index: usize) -> SummaryStage {
         match (self.pieces.len(), &self.previous) {
             (0 | 1, None) => SummaryStage::Whole,
             (0 | 1, Some(_)) => SummaryStage::Update,
-            (of, _) => SummaryStage::Part(at + 1, of),
+            (count, _) => SummaryStage::Part(index + 1, count),
         }
     }
 
-    fn ask_part(&self, at: usize, asker: &SummaryModel) -> Option<SummaryRequest> {
-        let piece = self.pieces.get(at).filter(|piece| !piece.text.is_empty())?;
-        let short = (self.again == Some(RetryReason::TooLong)).then(|| cut::middle(&piece.text, piece.tokens / 2));
+    fn part_request(&self, index: usize, model: &SummaryModel) -> Option<SummaryRequest> {
+        let piece = self.pieces.get(index).filter(|piece| !piece.text.is_empty())?;
+        let short = (self.retry == Some(RetryReason::TooLong)).then(|| cut::middle(&piece.text, piece.tokens / 2));
         let text = short.as_deref().unwrap_or(&piece.text);
         let mut user = format!("<conversation>\n{text}\n</conversation>\n\n");
-        let stage = self.stage(at);
+        let stage = self.stage(index);
         if let (SummaryStage::Update, Some(previous)) = (stage, &self.previous) {
             // Writing to a string cannot fail.
             write!(user, "<previous-summary>\n{previous}\n</previous-summary>\n\n").unwrap_or_default();
         }
-        Some(self.finished(user, stage, self.share, asker))
+        Some(self.build_request(user, stage, self.share, model))
     }
 
-    fn ask_merge(&self, asker: &SummaryModel) -> Option<SummaryRequest> {
-        let share = if self.again == Some(RetryReason::TooLong) { self.share / 2 } else { self.share };
+    fn merge_request(&self, model: &SummaryModel) -> Option<SummaryRequest> {
+        let share = if self.retry == Some(RetryReason::TooLong) { self.share / 2 } else { self.share };
         let mut user = String::new();
-        for (at, text) in self.previous.iter().chain(&self.parts).enumerate() {
+        for (index, text) in self.previous.iter().chain(&self.parts).enumerate() {
             let text = cut::lines(text, share);
-            write!(user, "<checkpoint number=\"{}\">\n{text}\n</checkpoint>\n\n", at + 1).unwrap_or_default();
+            write!(user, "<checkpoint number=\"{}\">\n{text}\n</checkpoint>\n\n", index + 1).unwrap_or_default();
         }
-        Some(self.finished(user, SummaryStage::Merge, self.budget, asker))
+        Some(self.build_request(user, SummaryStage::Merge, self.budget, model))
     }
 
-    fn finished(&self, mut user: String, stage: SummaryStage, tokens: u64, asker: &SummaryModel) -> SummaryRequest {
-        user.push_str(&prompt::instruction(self.kind, stage, tokens, asker.focus.as_deref()));
-        if self.again == Some(RetryReason::Unfit) {
+    fn build_request(
+        &self,
+        mut user: String,
+        stage: SummaryStage,
+        tokens: u64,
+        model: &SummaryModel,
+    ) -> SummaryRequest {
+        user.push_str(&prompt::instruction(self.kind, stage, tokens, model.focus.as_deref()));
+        if self.retry == Some(RetryReason::Unfit) {
             user.push_str(RETRY_NOTE);
         }
         SummaryRequest { system: SYSTEM.to_owned(), user, max_tokens: tokens.max(MIN_ANSWER_TOKENS) }
@@ -223,24 +230,24 @@ impl SummarySection {
 
     /// Returns the text of an answer, if it is usable.
     fn validate<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let (stands_for, share) = match self.at {
-            SectionStep::Part(at) => (self.pieces.get(at).map_or(0, |piece| piece.tokens), self.share),
+        let (source_tokens, share) = match self.step {
+            SectionStep::Part(index) => (self.pieces.get(index).map_or(0, |piece| piece.tokens), self.share),
             SectionStep::Merge => (self.parts.iter().map(|part| estimate(part)).sum(), self.budget),
             SectionStep::Over => return None,
         };
         let tokens = estimate(text);
-        let least = (stands_for / 200).clamp(8, 48).min(share);
-        let fits = (least..=2 * share.max(MIN_ANSWER_TOKENS)).contains(&tokens);
+        let min_tokens = (source_tokens / 200).clamp(8, 48).min(share);
+        let fits = (min_tokens..=2 * share.max(MIN_ANSWER_TOKENS)).contains(&tokens);
         (fits && prompt::has_headings(self.kind, text)).then_some(text)
     }
 
     fn accept(&mut self, text: &str) {
-        self.again = None;
-        match self.at {
-            SectionStep::Part(at) => {
+        self.retry = None;
+        match self.step {
+            SectionStep::Part(index) => {
                 self.parts.push(cut::lines(text, self.share));
                 self.answered += 1;
-                self.at = SectionStep::Part(at + 1);
+                self.step = SectionStep::Part(index + 1);
             }
             SectionStep::Merge => {
                 self.merged += 1;
@@ -253,15 +260,15 @@ impl SummarySection {
     /// Gives up the current request. The summary of a part is replaced by an extract, the merged summary by the
     /// concatenated parts.
     fn replace(&mut self) {
-        self.again = None;
-        match self.at {
-            SectionStep::Part(at) => {
-                let messages = self.pieces.get(at).map_or(0..0, |piece| piece.messages.clone());
+        self.retry = None;
+        match self.step {
+            SectionStep::Part(index) => {
+                let messages = self.pieces.get(index).map_or(0..0, |piece| piece.messages.clone());
                 // The earlier summary is merged into the part whose request would have contained it.
                 let previous = self.previous.as_deref().filter(|_| self.pieces.len() == 1);
                 self.parts.push(extract(&self.messages[messages], previous, self.share));
                 self.replaced += 1;
-                self.at = SectionStep::Part(at + 1);
+                self.step = SectionStep::Part(index + 1);
             }
             SectionStep::Merge => {
                 self.replaced += 1;
@@ -288,20 +295,20 @@ impl SummarySection {
                 let text = extract(&self.messages, self.previous.as_deref(), self.budget);
                 self.end(text);
             }
-            _ => self.at = SectionStep::Merge,
+            _ => self.step = SectionStep::Merge,
         }
     }
 
     /// Concatenates the parts, each truncated to its share.
     fn concatenate(&self) -> String {
         let texts: Vec<_> = self.previous.iter().chain(&self.parts).collect();
-        let each = (self.budget / texts.len().max(1) as u64).saturating_sub(2);
-        texts.into_iter().map(|text| cut::lines(text, each)).collect::<Vec<_>>().join("\n\n")
+        let part_budget = (self.budget / texts.len().max(1) as u64).saturating_sub(2);
+        texts.into_iter().map(|text| cut::lines(text, part_budget)).collect::<Vec<_>>().join("\n\n")
     }
 
     fn end(&mut self, text: String) {
         self.text = text;
         self.parts.clear();
-        self.at = SectionStep::Over;
+        self.step = SectionStep::Over;
     }
 }

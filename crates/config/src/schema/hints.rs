@@ -30,18 +30,18 @@ fn hint(row: &ReferenceRow) -> Value {
 
 /// Converts a key to a label: `maxConcurrent` becomes `Max concurrent`.
 fn label(name: &str) -> String {
-    let mut words = String::new();
+    let mut text = String::new();
     for char in name.chars() {
         match char {
-            first if words.is_empty() => words.extend(first.to_uppercase()),
+            first if text.is_empty() => text.extend(first.to_uppercase()),
             upper if upper.is_uppercase() => {
-                words.push(' ');
-                words.extend(upper.to_lowercase());
+                text.push(' ');
+                text.extend(upper.to_lowercase());
             }
-            char => words.push(char),
+            char => text.push(char),
         }
     }
-    words
+    text
 }
 
 /// Describes one key: its schema without nested ones, its hint, and its keys. `None` if there is no such key.
@@ -49,7 +49,7 @@ pub fn describe_key<T: JsonSchema>(path: &Path) -> Option<Value> {
     let schema = schema::<T>();
     let (mut shape, mut key) = (SchemaShape::root(&schema), String::new());
     for step in path.steps() {
-        (shape, key) = below(&shape, &key, step)?;
+        (shape, key) = descend(&shape, &key, step)?;
     }
     let hints = hints::<T>();
     let mut names = shape.names();
@@ -69,13 +69,13 @@ pub fn describe_key<T: JsonSchema>(path: &Path) -> Option<Value> {
     Some(hinted(described, &hints, &key))
 }
 
-fn below<'a>(shape: &SchemaShape<'a>, key: &str, step: &Step) -> Option<(SchemaShape<'a>, String)> {
+fn descend<'a>(shape: &SchemaShape<'a>, key: &str, step: &Step) -> Option<(SchemaShape<'a>, String)> {
     let member = match step {
         Step::Key(name) => shape.member(name).map(|member| (member, join(key, name))),
         Step::Index(_) => None,
     };
     let free = || matches!(step, Step::Key(_)).then(|| Some((shape.free()?, join(key, "*")))).flatten();
-    let item = || step.place().and_then(|_| Some((shape.item()?, format!("{key}[]"))));
+    let item = || step.list_index().and_then(|_| Some((shape.item()?, format!("{key}[]"))));
     member.or_else(free).or_else(item)
 }
 
@@ -91,7 +91,7 @@ fn hinted(mut described: Value, hints: &Value, key: &str) -> Value {
     described
 }
 
-/// Returns the schema of a place without nested schemas.
+/// Returns the schema of a value without nested schemas.
 fn shallow(shape: &SchemaShape<'_>) -> Value {
     let mut flat = Map::new();
     for key in ["description", "default", "minimum", "maximum"] {
@@ -100,15 +100,15 @@ fn shallow(shape: &SchemaShape<'_>) -> Value {
         }
     }
     for key in ["type", "enum"] {
-        let mut words: Vec<&Value> = Vec::new();
-        for said in shape.options.iter().filter_map(|option| option.get(key)) {
-            let said = said.as_array().map_or_else(|| vec![said], |list| list.iter().collect());
-            words.extend(said.into_iter().filter(|word| !words.contains(word)).collect::<Vec<_>>());
+        let mut values: Vec<&Value> = Vec::new();
+        for declared in shape.options.iter().filter_map(|option| option.get(key)) {
+            let declared = declared.as_array().map_or_else(|| vec![declared], |list| list.iter().collect());
+            values.extend(declared.into_iter().filter(|entry| !values.contains(entry)).collect::<Vec<_>>());
         }
-        match words.as_slice() {
+        match values.as_slice() {
             [] => {}
-            [word] if key == "type" => drop(flat.insert(key.to_owned(), (*word).clone())),
-            words => drop(flat.insert(key.to_owned(), words.iter().copied().cloned().collect())),
+            [entry] if key == "type" => drop(flat.insert(key.to_owned(), (*entry).clone())),
+            values => drop(flat.insert(key.to_owned(), values.iter().copied().cloned().collect())),
         }
     }
     flat.into()
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_a_name_for_people_and_secrets_are_marked() {
+    fn keys_have_labels_and_secrets_are_marked() {
         let hints = hints::<Config>();
         assert_eq!(hints["providers"], json!({"label": "Providers", "help": "By name."}));
         let key = json!({"label": "Api key", "help": "The key of it.", "sensitive": true});
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_told_with_those_in_it() {
-        let look = |path: &str| describe_key::<Config>(&path.parse().unwrap());
+    fn a_key_is_described_with_its_children() {
+        let describe = |path: &str| describe_key::<Config>(&path.parse().unwrap());
         let key = json!({"label": "Api key", "help": "The key of it.", "sensitive": true});
         let child = |hint_path: &str| {
             json!({
@@ -160,17 +160,17 @@ mod tests {
                 "type": ["string", "null"], "hint": key, "hintPath": hint_path,
             })
         };
-        let provider = look("providers.x").unwrap();
+        let provider = describe("providers.x").unwrap();
         assert_eq!((&provider["path"], &provider["schema"]["type"]), (&json!("providers.x"), &json!("object")));
         assert_eq!(provider["children"][0], child("providers.*.apiKey"));
         assert_eq!(
-            look("list[3].apiKey").unwrap(),
+            describe("list[3].apiKey").unwrap(),
             json!({
                 "path": "list[3].apiKey", "children": [], "hint": key, "hintPath": "list[].apiKey",
                 "schema": {"description": "The key\nof it.", "default": null, "type": ["string", "null"]},
             })
         );
-        assert_eq!((look("list.x"), look("providers.x.y"), look("nope")), (None, None, None));
+        assert_eq!((describe("list.x"), describe("providers.x.y"), describe("nope")), (None, None, None));
         let root = describe_key::<Config>(&Path::root()).unwrap();
         let names: Vec<_> = root["children"].as_array().unwrap().iter().map(|child| child["key"].clone()).collect();
         assert_eq!(names, ["env", "list", "providers"]);

@@ -47,14 +47,14 @@ pub(super) struct File {
 
 impl ControlUi {
     /// Opens a Control UI in a directory or in an installed package.
-    pub fn open(folder: &Path) -> Result<Self, ControlUiError> {
+    pub fn open(path: &Path) -> Result<Self, ControlUiError> {
         let root =
-            folder.canonicalize().map_err(|source| ControlUiError::Unreadable { path: folder.to_owned(), source })?;
-        let places = [root.clone(), root.join("dist").join("control-ui")];
-        let found = places.into_iter().find(|place| place.join("index.html").is_file());
-        let found = found.ok_or_else(|| ControlUiError::NoPage(folder.to_owned()))?;
+            path.canonicalize().map_err(|source| ControlUiError::Unreadable { path: path.to_owned(), source })?;
+        let candidates = [root.clone(), root.join("dist").join("control-ui")];
+        let found = candidates.into_iter().find(|candidate| candidate.join("index.html").is_file());
+        let found = found.ok_or_else(|| ControlUiError::NoPage(path.to_owned()))?;
         let root =
-            found.canonicalize().map_err(|source| ControlUiError::Unreadable { path: folder.to_owned(), source })?;
+            found.canonicalize().map_err(|source| ControlUiError::Unreadable { path: path.to_owned(), source })?;
         Ok(Self { root })
     }
 
@@ -119,8 +119,8 @@ fn read(root: &Path, name: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn kind(name: &Path) -> &'static str {
-    let ending = name.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    match ending.as_deref() {
+    let extension = name.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    match extension.as_deref() {
         Some("html") => "text/html; charset=utf-8",
         Some("js" | "mjs") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",

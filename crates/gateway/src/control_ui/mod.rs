@@ -34,7 +34,7 @@ const SETTINGS_PATHS: [&str; 3] =
     ["/control-ui-config.json", "/__openclaw/control-ui-config.json", "/__openclaw__/control-ui-config.json"];
 
 /// Serves a page or one of its files.
-pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, parts: &Parts) -> Response {
+pub(crate) async fn answer(server: &Arc<ServerState>, peer: &AdmittedPeer, parts: &Parts) -> Response {
     let path = parts.uri.path();
     let is_page = server.control_ui.is_some() || path == "/";
     if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -44,10 +44,10 @@ pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, pa
         };
     }
     match &server.control_ui {
-        Some(_) if SETTINGS_PATHS.contains(&path) => settings(server, visitor, parts),
+        Some(_) if SETTINGS_PATHS.contains(&path) => settings(server, peer, parts),
         // Avatars of agents are not supported.
         Some(_) if path.starts_with("/avatar/") => json_response(StatusCode::OK, &json!({"avatarUrl": null})),
-        Some(folder) => match folder.find(path).await {
+        Some(directory) => match directory.find(path).await {
             Some(file) => page(file.kind, &file.policy, file.bytes),
             None => not_found(),
         },
@@ -60,17 +60,17 @@ pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, pa
 }
 
 /// Returns the page's settings to authenticated clients.
-fn settings(server: &ServerState, visitor: &AdmittedPeer, parts: &Parts) -> Response {
+fn settings(server: &ServerState, peer: &AdmittedPeer, parts: &Parts) -> Response {
     let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(token) = bearer else {
         return json_response(StatusCode::UNAUTHORIZED, &unauthorized("send the gateway's token as a bearer token"));
     };
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
     // A page may authenticate with its device token here, too.
-    let known = || server.devices.has_token(token).then_some(());
-    if let Err(denied) = server.auth.authenticate(&auth, (visitor.address(), Instant::now()), known) {
-        let error = denied.error(homard_proto::Generation::Four);
-        return json_response(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
+    let has_device_token = || server.devices.has_token(token).then_some(());
+    if let Err(auth_error) = server.auth.authenticate(&auth, (peer.address(), Instant::now()), has_device_token) {
+        let auth_error = auth_error.error(homard_proto::Generation::Four);
+        return json_response(StatusCode::UNAUTHORIZED, &unauthorized(&auth_error.message));
     }
     let agents = server.hub.agents();
     let assistant = agents::identity_json(&agents, agents.default_id());

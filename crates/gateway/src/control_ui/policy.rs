@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_in_the_page_are_named_by_their_hash_and_files_are_not() {
+    fn only_inline_scripts_are_allowed_by_hash() {
         let html = r#"<script type="module" src="./a.js"></script><script data-x="1">go()</script><script></script>"#;
         assert_eq!(inline_scripts(html).collect::<Vec<_>>(), ["go()"]);
         // `hash` is checked with the empty string: `printf '' | openssl dgst -sha256 -binary | base64`.
@@ -42,10 +42,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_speaks_to_this_gateway_only() {
+    fn a_page_may_connect_to_this_gateway_only() {
         let policy = of_page("");
-        for rule in ["connect-src 'self' data:;", "frame-ancestors 'none'", "object-src 'none'", "form-action 'self'"] {
-            assert!(policy.contains(rule), "{rule}");
+        for directive in
+            ["connect-src 'self' data:;", "frame-ancestors 'none'", "object-src 'none'", "form-action 'self'"]
+        {
+            assert!(policy.contains(directive), "{directive}");
         }
         assert!(!policy.contains("script-src 'self' 'unsafe-inline'"));
     }

@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_in_its_largest_units() {
+    fn durations_are_formatted_in_their_largest_units() {
         assert_eq!([5, 61, 3_660, 90_000].map(format_duration), ["5s", "1m", "1h 1m", "1d 1h"]);
     }
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_runs_nothing() {
+    fn the_page_loads_nothing_and_runs_no_script() {
         let html = html(0);
-        for word in ["http:", "https:", "<script", "<img", "<link", "src=", "onclick", "url("] {
-            assert!(!html.contains(word), "{word}");
+        for pattern in ["http:", "https:", "<script", "<img", "<link", "src=", "onclick", "url("] {
+            assert!(!html.contains(pattern), "{pattern}");
         }
         assert!(policy().starts_with("default-src 'none'; style-src 'sha256-"));
     }

@@ -29,15 +29,15 @@ pub(crate) async fn start(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let params: AgentParams = call.params()?;
     check_overrides(&call, &params)?;
     let inbound = intake::agent(&call.server.hub, OWNER, params).await?;
-    let (accepted, hold) = submit(&call, inbound).await?;
+    let (accepted, gate) = submit(&call, inbound).await?;
     let generation = call.client.generation;
     let (mut payload, error) = wire::accepted(generation, &accepted);
     Ok(match (accepted.disposition, generation) {
         (SubmitOutcome::New(tape), _) => {
             wire::add_disposition(&mut payload, tape.disposition());
-            RpcResult::WithFinal(payload, tape, hold)
+            RpcResult::WithFinal(payload, tape, gate)
         }
-        (SubmitOutcome::InFlight(tape), Generation::Three) => RpcResult::WithFinal(payload, tape, hold),
+        (SubmitOutcome::InFlight(tape), Generation::Three) => RpcResult::WithFinal(payload, tape, gate),
         (SubmitOutcome::InFlight(_), Generation::Four) | (SubmitOutcome::Finished(_), _) => {
             RpcResult::Single(payload, error)
         }
@@ -48,8 +48,8 @@ pub(crate) async fn start(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 /// connection from this machine.
 fn check_overrides(call: &RpcCall, params: &AgentParams) -> Result<(), ErrorShape> {
     let client = &call.client;
-    let is_chosen = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();
-    if is_chosen && !client.scopes.allow(Scope::Admin) {
+    let has_overrides = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();
+    if has_overrides && !client.scopes.allow(Scope::Admin) {
         return Err(scope::missing_error(client.generation, Scope::Admin));
     }
     if params.cwd.is_some() && !client.is_direct {
@@ -63,13 +63,13 @@ fn check_overrides(call: &RpcCall, params: &AgentParams) -> Result<(), ErrorShap
 /// Waits for the end of a run.
 pub(crate) async fn wait(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let WaitParams { run_id, timeout_ms } = call.params()?;
-    let patience = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS).min(MAX_TIMEOUT_MS));
-    let (hub, began) = (&call.server.hub, Instant::now());
-    let waited = hub.wait(&run_id, patience).await.map_err(unavailable)?;
-    let mut answer = wire::waited(call.client.generation, &run_id, &waited);
-    if matches!(waited, WaitResult::Ended(_)) {
-        let left = patience.saturating_sub(began.elapsed());
-        wire::add_delivery(&mut answer, &hub.delivery_result(&run_id, left).await.map_err(unavailable)?);
+    let timeout = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS).min(MAX_TIMEOUT_MS));
+    let (hub, started_at) = (&call.server.hub, Instant::now());
+    let result = hub.wait(&run_id, timeout).await.map_err(unavailable)?;
+    let mut answer = wire::waited(call.client.generation, &run_id, &result);
+    if matches!(result, WaitResult::Ended(_)) {
+        let remaining = timeout.saturating_sub(started_at.elapsed());
+        wire::add_delivery(&mut answer, &hub.delivery_result(&run_id, remaining).await.map_err(unavailable)?);
     }
     Ok(answer.into())
 }

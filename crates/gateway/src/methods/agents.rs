@@ -64,13 +64,13 @@ pub(crate) async fn identity(mut call: RpcCall) -> Result<RpcResult, ErrorShape>
 /// Builds an agent's name and avatar.
 pub(crate) fn identity_json(agents: &Agents, id: &AgentId) -> Value {
     let profile = agents.get(id);
-    let shown = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
-    let listed = profile.and_then(|profile| profile.name.as_ref());
-    let emoji = non_blank(shown.emoji.as_ref());
+    let identity = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
+    let configured_name = profile.and_then(|profile| profile.name.as_ref());
+    let emoji = non_blank(identity.emoji.as_ref());
     let mut answer = json!({
         "agentId": id,
-        "name": non_blank(shown.name.as_ref()).or(non_blank(listed)).unwrap_or(DEFAULT_NAME),
-        "avatar": non_blank(shown.avatar.as_ref()).or(emoji).unwrap_or(DEFAULT_AVATAR),
+        "name": non_blank(identity.name.as_ref()).or(non_blank(configured_name)).unwrap_or(DEFAULT_NAME),
+        "avatar": non_blank(identity.avatar.as_ref()).or(emoji).unwrap_or(DEFAULT_AVATAR),
     });
     if let Some(emoji) = emoji {
         answer["emoji"] = emoji.into();
@@ -80,14 +80,14 @@ pub(crate) fn identity_json(agents: &Agents, id: &AgentId) -> Value {
 
 /// Resolves the agent of a request: by name, by its session, or the default one.
 fn resolve_agent(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Result<AgentId, ErrorShape> {
-    let wrong = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
+    let invalid = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
     let named = non_blank(agent).map(AgentId::normalize);
     let key = non_blank(key).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
-    let key = key.transpose().map_err(|error| wrong(format!("sessionKey: {error}")))?;
+    let key = key.transpose().map_err(|error| invalid(format!("sessionKey: {error}")))?;
     let owner = key.as_ref().and_then(SessionKey::agent);
     match (named, owner) {
         (Some(named), Some(owner)) if named != *owner => {
-            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+            Err(invalid(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
         }
         (Some(named), _) => Ok(named),
         (None, owner) => Ok(owner.unwrap_or(default).clone()),

@@ -23,8 +23,8 @@ pub(crate) fn all(hub: &Hub, with_arguments: bool) -> Vec<Value> {
 }
 
 fn row(command: &CommandInfo, with_arguments: bool) -> Value {
-    let bare = |name: &String| name.trim_start_matches('/').to_owned();
-    let name = command.names.first().map(bare).unwrap_or_default();
+    let without_slash = |name: &String| name.trim_start_matches('/').to_owned();
+    let name = command.names.first().map(without_slash).unwrap_or_default();
     let category = match name.as_str() {
         "status" | "context" | "help" => "status",
         "approve" => "management",

@@ -30,11 +30,11 @@ const DEFAULT_PAGE_V3: usize = 200;
 pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let StatusParams {} = call.params()?;
     let schedule = schedule(&call)?;
-    let seen = schedule.view();
-    let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
-    let next = next.filter(|_| seen.is_enabled);
+    let view = schedule.view();
+    let next = view.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
+    let next = next.filter(|_| view.is_enabled);
     let answer = json!({
-        "enabled": seen.is_enabled, "storePath": schedule.location(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+        "enabled": view.is_enabled, "storePath": schedule.location(), "jobs": view.jobs.len(), "nextWakeAtMs": next,
     });
     Ok(answer.into())
 }
@@ -43,10 +43,10 @@ pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { include_disabled, limit, offset, query, enabled, agent_id, sort_by, sort_dir } = call.params()?;
     let filter = JobFilter { include_disabled: include_disabled == Some(true), query, enabled, agent_id };
-    let seen = schedule(&call)?.view();
+    let view = schedule(&call)?.view();
     let agents = call.server.hub.agents();
     let default = agents.default_id();
-    let mut jobs: Vec<&CronJob> = seen.jobs.iter().filter(|job| filter.matches(job, default)).collect();
+    let mut jobs: Vec<&CronJob> = view.jobs.iter().filter(|job| filter.matches(job, default)).collect();
     jobs.sort_by(|a, b| order(a, b, sort_by.as_deref()));
     if sort_dir.as_deref() == Some("desc") {
         jobs.reverse();
@@ -56,7 +56,7 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         Generation::Three => json!({"jobs": jobs}),
         Generation::Four => {
             let mut page = page(&jobs, "jobs", offset, limit);
-            page["snapshotRevision"] = seen.revision.to_string().into();
+            page["snapshotRevision"] = view.revision.to_string().into();
             page
         }
     };
@@ -85,7 +85,7 @@ struct JobFilter {
 
 impl JobFilter {
     fn matches(&self, job: &CronJob, default: &AgentId) -> bool {
-        let is_shown = match self.enabled.as_deref() {
+        let is_enabled = match self.enabled.as_deref() {
             Some("all") => true,
             Some("enabled") => job.enabled,
             Some("disabled") => !job.enabled,
@@ -94,8 +94,8 @@ impl JobFilter {
         let query = self.query.as_deref().unwrap_or_default().trim().to_lowercase();
         let description = job.extra.get("description").and_then(Value::as_str).unwrap_or_default();
         let is_found = [job.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&query));
-        let is_whose = self.agent_id.as_deref().is_none_or(|id| job.agent(default) == AgentId::normalize(id));
-        is_shown && is_found && is_whose
+        let is_of_agent = self.agent_id.as_deref().is_none_or(|id| job.agent(default) == AgentId::normalize(id));
+        is_enabled && is_found && is_of_agent
     }
 }
 
@@ -115,8 +115,8 @@ fn order(a: &CronJob, b: &CronJob, by: Option<&str>) -> Ordering {
 pub(crate) async fn get(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let GetParams { which } = call.params()?;
     let id = job_id::<GetParams>(&which)?;
-    let seen = schedule(&call)?.view();
-    let job = seen.jobs.iter().find(|job| job.id == id);
+    let view = schedule(&call)?.view();
+    let job = view.jobs.iter().find(|job| job.id == id);
     let job = job.ok_or_else(|| error_response::<GetParams>(&schedule::Error::Unknown(id.to_owned())))?;
     Ok(json!(job).into())
 }
@@ -149,8 +149,8 @@ pub(crate) async fn run(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RunParams { which, mode } = call.params()?;
     let id = job_id::<RunParams>(&which)?;
     let mode = if mode.as_deref() == Some("due") { RunMode::Due } else { RunMode::Force };
-    let ran = schedule(&call)?.run(id, mode).await.map_err(|error| error_response::<RunParams>(&error))?;
-    let answer = match (ran, call.client.generation) {
+    let result = schedule(&call)?.run(id, mode).await.map_err(|error| error_response::<RunParams>(&error))?;
+    let answer = match (result, call.client.generation) {
         (RunNowResult::Started(_), Generation::Three) => json!({"ok": true, "ran": true}),
         (RunNowResult::Started(run), Generation::Four) => json!({"ok": true, "enqueued": true, "runId": run}),
         (RunNowResult::NotDue, _) => json!({"ok": true, "ran": false, "reason": "not-due"}),
@@ -168,27 +168,27 @@ pub(crate) async fn runs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     } else {
         vec![job_id::<RunsParams>(&which)?.to_owned()]
     };
-    let mut lines = Vec::new();
+    let mut entries = Vec::new();
     for job in &jobs {
-        lines.extend(schedule.history(job).await.map_err(|error| error_response::<RunsParams>(&error))?);
+        entries.extend(schedule.history(job).await.map_err(|error| error_response::<RunsParams>(&error))?);
     }
     let status = status.as_deref().filter(|status| *status != "all");
-    lines.retain(|line| {
-        let found = line["status"].as_str().unwrap_or_default();
+    entries.retain(|entry| {
+        let found = entry["status"].as_str().unwrap_or_default();
         status.is_none_or(|status| status == found)
             && (statuses.is_empty() || statuses.iter().any(|status| status == found))
     });
-    lines.sort_by_key(|line| line["ts"].as_u64());
+    entries.sort_by_key(|entry| entry["ts"].as_u64());
     let answer = match call.client.generation {
         Generation::Three => {
-            let first = lines.len().saturating_sub(limit.unwrap_or(DEFAULT_PAGE_V3));
-            json!({"entries": &lines[first..]})
+            let first = entries.len().saturating_sub(limit.unwrap_or(DEFAULT_PAGE_V3));
+            json!({"entries": &entries[first..]})
         }
         Generation::Four => {
             if sort_dir.as_deref() != Some("asc") {
-                lines.reverse();
+                entries.reverse();
             }
-            page(&lines, "entries", offset, limit)
+            page(&entries, "entries", offset, limit)
         }
     };
     Ok(answer.into())
@@ -197,18 +197,18 @@ pub(crate) async fn runs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 /// Sends a text to a main session, now or with its next heartbeat.
 pub(crate) async fn wake(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let WakeParams { mode, text, agent_id, session_key } = call.params()?;
-    let wrong = |why: String| ErrorShape::invalid(format!("invalid wake params: {why}"));
+    let invalid = |why: String| ErrorShape::invalid(format!("invalid wake params: {why}"));
     let text = text.trim();
     if text.is_empty() {
-        return Err(wrong("text must not be blank".to_owned()));
+        return Err(invalid("text must not be blank".to_owned()));
     }
     let agents = call.server.hub.agents();
     let key = session_key.map(|key| SessionKey::parse(&key, agents.default_id())).transpose();
-    let key = key.map_err(|error| wrong(format!("sessionKey: {error}")))?;
+    let key = key.map_err(|error| invalid(format!("sessionKey: {error}")))?;
     let agent =
         agent_id.as_deref().map(AgentId::normalize).or_else(|| key.as_ref().and_then(SessionKey::agent).cloned());
     if let Some(unknown) = agent.as_ref().filter(|agent| agents.get(agent).is_none()) {
-        return Err(wrong(format!("unknown agent id \"{unknown}\"")));
+        return Err(invalid(format!("unknown agent id \"{unknown}\"")));
     }
     let mode = if mode == "now" { WakeMode::Now } else { WakeMode::NextHeartbeat };
     schedule(&call)?.wake(agent, (text, call.client.authority()), &mode).await.map_err(unavailable)?;

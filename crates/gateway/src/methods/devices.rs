@@ -25,8 +25,8 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn approve(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DecideParams { request_id } = call.params()?;
     let now = call.server.hub.ambient().now_ms();
-    let (id, by) = (request_id.clone(), call.client.scopes.clone());
-    let device = blocking(&call, move |devices| devices.approve(&id, &by, now)).await?;
+    let (id, scopes) = (request_id.clone(), call.client.scopes.clone());
+    let device = blocking(&call, move |devices| devices.approve(&id, &scopes, now)).await?;
     resolved(&call, &request_id, &device["deviceId"], "approved");
     Ok(json!({"requestId": request_id, "device": device}).into())
 }
@@ -43,35 +43,36 @@ pub(crate) async fn reject(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn remove(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RemoveParams { device_id } = call.params()?;
     let id = device_id.clone();
-    let manages = call.client.manageable_scopes();
-    blocking(&call, move |devices| devices.remove(&id, &manages)).await?;
+    let manageable_scopes = call.client.manageable_scopes();
+    blocking(&call, move |devices| devices.remove(&id, &manageable_scopes)).await?;
     Ok(json!({"ok": true, "deviceId": device_id}).into())
 }
 
 /// Sets the display name of a device.
 pub(crate) async fn rename(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RenameParams { device_id, label } = call.params()?;
-    let manages = call.client.manageable_scopes();
-    let device = blocking(&call, move |devices| devices.rename(&device_id, &label, &manages)).await?;
+    let manageable_scopes = call.client.manageable_scopes();
+    let device = blocking(&call, move |devices| devices.rename(&device_id, &label, &manageable_scopes)).await?;
     Ok(json!({"ok": true, "device": device}).into())
 }
 
 /// Rotates the token of a device.
 pub(crate) async fn rotate(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TokenParams { device_id, role, scopes } = call.params()?;
-    only_operators(&role)?;
+    check_role(&role)?;
     let ambient = call.server.hub.ambient();
-    let (now_ms, unguessable) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
-    let (id, by, manages) = (device_id.clone(), call.client.scopes.clone(), call.client.manageable_scopes());
+    let (now_ms, random) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
+    let (id, caller_scopes, manageable_scopes) =
+        (device_id.clone(), call.client.scopes.clone(), call.client.manageable_scopes());
     let (token, scopes) = blocking(&call, move |devices| {
-        let new = Rotation {
+        let rotation = Rotation {
             scopes: scopes.as_deref(),
-            caller_scopes: &by,
-            manageable_scopes: &manages,
-            random: &unguessable,
+            caller_scopes: &caller_scopes,
+            manageable_scopes: &manageable_scopes,
+            random: &random,
             now_ms,
         };
-        devices.rotate(&id, new)
+        devices.rotate(&id, rotation)
     })
     .await?;
     // Returned in the response: a caller with the pairing scope could obtain the token from the device anyway.
@@ -85,26 +86,26 @@ pub(crate) async fn rotate(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 /// Revokes the tokens of a device.
 pub(crate) async fn revoke(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RevokeParams { device_id, role } = call.params()?;
-    only_operators(&role)?;
+    check_role(&role)?;
     let id = device_id.clone();
-    let manages = call.client.manageable_scopes();
-    blocking(&call, move |devices| devices.revoke(&id, &manages)).await?;
+    let manageable_scopes = call.client.manageable_scopes();
+    blocking(&call, move |devices| devices.revoke(&id, &manageable_scopes)).await?;
     let now = call.server.hub.ambient().now_ms();
     Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
 }
 
-fn only_operators(role: &str) -> Result<(), ErrorShape> {
+fn check_role(role: &str) -> Result<(), ErrorShape> {
     if role == "operator" { Ok(()) } else { Err(ErrorShape::invalid(format!("no device has the role {role}"))) }
 }
 
 /// Runs an operation that writes to disk on the blocking pool.
 async fn blocking<T: Send + 'static>(
     call: &RpcCall,
-    work: impl FnOnce(&Devices) -> Result<T, Error> + Send + 'static,
+    operation: impl FnOnce(&Devices) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, ErrorShape> {
     let devices: Arc<Devices> = call.server.devices.clone();
-    let done = tokio::task::spawn_blocking(move || work(&devices)).await;
-    done.map_err(super::unavailable)?.map_err(|error| error_response(&error))
+    let result = tokio::task::spawn_blocking(move || operation(&devices)).await;
+    result.map_err(super::unavailable)?.map_err(|error| error_response(&error))
 }
 
 fn error_response(error: &Error) -> ErrorShape {

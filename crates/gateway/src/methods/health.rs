@@ -35,15 +35,16 @@ pub(crate) async fn health(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 
 /// Builds the health report, as used by `health`, `hello-ok` and the `health` event.
 pub(crate) async fn report(server: &ServerState) -> Result<Value, ErrorShape> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let hub = &server.hub;
     let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
     let row = |(key, record): &SessionRow| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
-    let rows = |own: Vec<&SessionRow>| -> Vec<_> { newest(own, HEALTH_SESSIONS).into_iter().map(row).collect() };
+    let rows =
+        |sessions: Vec<&SessionRow>| -> Vec<_> { newest(sessions, HEALTH_SESSIONS).into_iter().map(row).collect() };
     let summary = |agent: &AgentId| {
-        let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(agent)).collect();
-        json!({"path": sessions::path(server, agent), "count": own.len(), "recent": rows(own)})
+        let sessions: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(agent)).collect();
+        json!({"path": sessions::path(server, agent), "count": sessions.len(), "recent": rows(sessions)})
     };
     let agents = hub.agents();
     let default = agents.default_id();
@@ -56,7 +57,7 @@ pub(crate) async fn report(server: &ServerState) -> Result<Value, ErrorShape> {
     let agents: Vec<_> = agents.iter().map(|profile| agent(&profile.id)).collect();
     let recent = rows(all.iter().collect());
     let mut report = json!({
-        "ok": true, "ts": now, "durationMs": begun.elapsed().as_millis() as u64,
+        "ok": true, "ts": now, "durationMs": started_at.elapsed().as_millis() as u64,
         "channels": {}, "channelOrder": [], "channelLabels": {}, "heartbeatSeconds": heartbeat(server, default)["everyMs"].as_u64().unwrap_or_default() / 1000,
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
@@ -69,10 +70,10 @@ pub(crate) async fn report(server: &ServerState) -> Result<Value, ErrorShape> {
 type SessionRow = (SessionKey, Arc<Record>);
 
 /// Returns the newest rows, newest first. Only these are sorted: there may be thousands, and every client asks.
-fn newest(mut rows: Vec<&SessionRow>, most: usize) -> Vec<&SessionRow> {
-    if rows.len() > most {
-        rows.select_nth_unstable_by(most, |a, b| newest_first(a, b));
-        rows.truncate(most);
+fn newest(mut rows: Vec<&SessionRow>, limit: usize) -> Vec<&SessionRow> {
+    if rows.len() > limit {
+        rows.select_nth_unstable_by(limit, |a, b| newest_first(a, b));
+        rows.truncate(limit);
     }
     rows.sort_by(|a, b| newest_first(a, b));
     rows
@@ -80,38 +81,38 @@ fn newest(mut rows: Vec<&SessionRow>, most: usize) -> Vec<&SessionRow> {
 
 /// Heartbeat settings of an agent.
 fn heartbeat(server: &ServerState, agent: &AgentId) -> Value {
-    let pulses = server.schedule.as_ref().map(|schedule| schedule.heartbeats().configs()).unwrap_or_default();
-    let pulse = pulses.iter().find(|pulse| pulse.agent == *agent).filter(|pulse| !pulse.every.is_zero());
-    let every = pulse.map(|pulse| pulse.every).unwrap_or_default();
+    let configs = server.schedule.as_ref().map(|schedule| schedule.heartbeats().configs()).unwrap_or_default();
+    let config = configs.iter().find(|config| config.agent == *agent).filter(|config| !config.every.is_zero());
+    let every = config.map(|config| config.every).unwrap_or_default();
     json!({
-        "enabled": pulse.is_some(), "every": format!("{}m", every.as_secs() / 60), "everyMs": every.as_millis() as u64,
-        "prompt": pulse.and_then(|pulse| pulse.prompt.clone()).unwrap_or_default(), "target": pulse.map_or("none", |pulse| pulse.target.as_str()),
-        "ackMaxChars": pulse.map(|pulse| pulse.ack_max).unwrap_or_default(),
+        "enabled": config.is_some(), "every": format!("{}m", every.as_secs() / 60), "everyMs": every.as_millis() as u64,
+        "prompt": config.and_then(|config| config.prompt.clone()).unwrap_or_default(), "target": config.map_or("none", |config| config.target.as_str()),
+        "ackMaxChars": config.map(|config| config.ack_max).unwrap_or_default(),
     })
 }
 
 /// Adds the numbers of active and queued runs, slow runs, outages and warnings to a report.
 fn add_run_counts(server: &ServerState, report: &mut Value) {
-    let work = server.hub.live_runs();
-    let count = |pace: RunProgress| work.iter().filter(|work| work.progress == pace).count();
-    let slow = work
+    let run = server.hub.live_runs();
+    let count = |progress: RunProgress| run.iter().filter(|run| run.progress == progress).count();
+    let slow_runs = run
         .iter()
-        .filter(|work| !matches!(work.progress, RunProgress::Queued | RunProgress::Running))
+        .filter(|run| !matches!(run.progress, RunProgress::Queued | RunProgress::Running))
         .take(MAX_SLOW_RUNS);
-    let row = |work: &LiveRunStatus| {
+    let row = |run: &LiveRunStatus| {
         json!({
-            "runId": work.run, "sessionKey": work.key, "pace": work.progress.name(), "acceptedAt": work.accepted_at,
-            "quietMs": work.idle.as_millis() as u64,
+            "runId": run.run, "sessionKey": run.key, "pace": run.progress.name(), "acceptedAt": run.accepted_at,
+            "quietMs": run.idle.as_millis() as u64,
         })
     };
     report["work"] = json!({
         "queued": count(RunProgress::Queued), "running": count(RunProgress::Running), "longRunning": count(RunProgress::LongRunning),
-        "stalled": count(RunProgress::Stalled), "stuck": count(RunProgress::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
+        "stalled": count(RunProgress::Stalled), "stuck": count(RunProgress::Stuck), "slow": slow_runs.map(row).collect::<Vec<_>>(),
     });
     // `ok` stays true, as OpenClaw's clients expect of a gateway that responds.
     report["degraded"] = json!(server.outages.as_ref().map(|outages| outages()).unwrap_or_default());
-    if let Some(notice) = server.warnings.text() {
-        report["notice"] = notice.into();
+    if let Some(warning) = server.warnings.text() {
+        report["notice"] = warning.into();
     }
 }
 
@@ -128,24 +129,24 @@ pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let (server, hub) = (&call.server, &call.server.hub);
     let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let recent = |own: Vec<&SessionRow>| -> Vec<_> {
-        newest(own, STATUS_SESSIONS).into_iter().map(|(key, record)| status_row(key, record, now)).collect()
+    let recent = |sessions: Vec<&SessionRow>| -> Vec<_> {
+        newest(sessions, STATUS_SESSIONS).into_iter().map(|(key, record)| status_row(key, record, now)).collect()
     };
     let by_agent = |id: &AgentId| {
-        let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(id)).collect();
-        json!({"agentId": id, "path": sessions::path(server, id), "count": own.len(), "recent": recent(own)})
+        let sessions: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(id)).collect();
+        json!({"agentId": id, "path": sessions::path(server, id), "count": sessions.len(), "recent": recent(sessions)})
     };
     let agents = hub.agents();
     let ids = || agents.iter().map(|profile| &profile.id);
-    let beats = |id: &AgentId| {
-        let beat = heartbeat(server, id);
-        json!({"agentId": id, "enabled": beat["enabled"], "every": beat["every"], "everyMs": beat["everyMs"]})
+    let heartbeat_row = |id: &AgentId| {
+        let config = heartbeat(server, id);
+        json!({"agentId": id, "enabled": config["enabled"], "every": config["every"], "everyMs": config["everyMs"]})
     };
     let defaults = sessions::defaults(server);
     let mut report = json!({
         "runtimeVersion": env!("CARGO_PKG_VERSION"),
         "heartbeat": {
-            "defaultAgentId": hub.agents().default_id(), "agents": ids().map(beats).collect::<Vec<_>>(),
+            "defaultAgentId": hub.agents().default_id(), "agents": ids().map(heartbeat_row).collect::<Vec<_>>(),
         },
         "channelSummary": [], "queuedSystemEvents": [],
         "sessions": {

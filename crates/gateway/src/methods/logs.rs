@@ -14,10 +14,10 @@ const DEFAULT_BYTES: usize = 250_000;
 pub(crate) async fn tail(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TailParams { cursor, limit, max_bytes } = call.params()?;
     let log = &call.server.log;
-    let seen = log.read(cursor, limit.unwrap_or(DEFAULT_LINES), max_bytes.unwrap_or(DEFAULT_BYTES));
+    let page = log.read(cursor, limit.unwrap_or(DEFAULT_LINES), max_bytes.unwrap_or(DEFAULT_BYTES));
     Ok(json!({
-        "file": log.location(), "cursor": seen.cursor, "size": seen.size, "lines": seen.lines,
-        "truncated": seen.is_truncated, "reset": seen.is_reset,
+        "file": log.location(), "cursor": page.cursor, "size": page.size, "lines": page.lines,
+        "truncated": page.is_truncated, "reset": page.is_reset,
     })
     .into())
 }

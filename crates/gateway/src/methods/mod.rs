@@ -43,17 +43,17 @@ fn session_key_of_agent(
     text: &str,
     agent: Option<&str>,
 ) -> Result<SessionKey, ErrorShape> {
-    let wrong = |why: String| ErrorShape::invalid(format!("invalid {method} params: {why}"));
+    let invalid = |why: String| ErrorShape::invalid(format!("invalid {method} params: {why}"));
     let agents = server.hub.agents();
     let named = agent.map(AgentId::normalize);
     if let Some(named) = named.as_ref().filter(|named| agents.get(named).is_none()) {
-        return Err(wrong(format!("unknown agent id \"{named}\"")));
+        return Err(invalid(format!("unknown agent id \"{named}\"")));
     }
     let key = SessionKey::parse(text, named.as_ref().unwrap_or(agents.default_id()))
-        .map_err(|error| wrong(format!("sessionKey: {error}")))?;
+        .map_err(|error| invalid(format!("sessionKey: {error}")))?;
     match (&named, key.agent()) {
         (Some(named), Some(owner)) if named != owner => {
-            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+            Err(invalid(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
         }
         _ => Ok(key),
     }

@@ -31,12 +31,12 @@ pub(crate) async fn auth_status(mut call: RpcCall) -> Result<RpcResult, ErrorSha
     let profile = profile(&agents, agent_id.as_deref(), "models.authStatus")?;
     let models = choices(profile, now, Generation::Four);
     let providers: BTreeSet<&str> = models.iter().filter_map(|model| model["provider"].as_str()).collect();
-    let told = providers.into_iter().map(|provider| {
+    let rows = providers.into_iter().map(|provider| {
         json!({
             "provider": provider, "authProvider": provider, "displayName": provider, "status": "static", "profiles": [],
         })
     });
-    Ok(json!({"ts": now, "providers": told.collect::<Vec<_>>()}).into())
+    Ok(json!({"ts": now, "providers": rows.collect::<Vec<_>>()}).into())
 }
 
 /// Resolves the agent of a request: by its id, or the default one.
@@ -49,14 +49,14 @@ pub(crate) fn profile<'a>(agents: &'a Agents, id: Option<&str>, method: &str) ->
 /// Returns the primary model, the fallbacks and the other selectable models, each once.
 pub(crate) fn choices(profile: &Profile, now: u64, generation: Generation) -> Vec<Value> {
     let mut models: Vec<_> =
-        profile.candidates.order(now, &Default::default()).into_iter().map(|one| one.model).collect();
+        profile.candidates.order(now, &Default::default()).into_iter().map(|candidate| candidate.model).collect();
     // Models that cannot be used at present are omitted.
     models.extend(
         profile
             .selectable_models
             .iter()
             .filter_map(|name| (profile.resolve_model)(name).ok())
-            .map(|one| one.first().clone()),
+            .map(|candidate| candidate.first().clone()),
     );
     let mut choices: Vec<Value> = Vec::new();
     for model in models {

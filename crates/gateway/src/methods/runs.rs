@@ -23,10 +23,10 @@ const DEFAULT_RUNS: usize = 50;
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { session_key: key, before, limit } = call.params()?;
     let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
-    let wrong = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
-    let before = before.map(|run| RunId::parse(&run).map_err(wrong)).transpose()?;
-    let look = RunQuery { key, before, limit: limit.unwrap_or(DEFAULT_RUNS) };
-    let rows = call.server.hub.runs(&look).await.map_err(unavailable)?;
+    let invalid = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
+    let before = before.map(|run| RunId::parse(&run).map_err(invalid)).transpose()?;
+    let query = RunQuery { key, before, limit: limit.unwrap_or(DEFAULT_RUNS) };
+    let rows = call.server.hub.runs(&query).await.map_err(unavailable)?;
     let ts = call.server.hub.ambient().now_ms();
     Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into())
 }
@@ -74,6 +74,6 @@ fn not_held(error: HeldError) -> ErrorShape {
 
 async fn find(call: &RpcCall, id: &str) -> Result<RunTrace, ErrorShape> {
     let found = call.server.hub.trace(id).await;
-    let nobody = || ErrorShape::invalid(format!("unknown run: {id}; runs.list returns the known runs"));
-    found.map_err(unavailable)?.ok_or_else(nobody)
+    let unknown = || ErrorShape::invalid(format!("unknown run: {id}; runs.list returns the known runs"));
+    found.map_err(unavailable)?.ok_or_else(unknown)
 }

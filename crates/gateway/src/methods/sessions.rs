@@ -34,21 +34,21 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let total = rows.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
-    let at_work = ActiveRuns::now(&server.hub);
+    let active_runs = ActiveRuns::now(&server.hub);
     let page = rows.iter().skip(offset).take(limit);
-    let shown: Vec<_> = page.map(|(key, record)| at_work.row(key, record, generation)).collect();
+    let sessions: Vec<_> = page.map(|(key, record)| active_runs.row(key, record, generation)).collect();
     let mut answer = json!({
-        "ts": now, "path": path(server, server.hub.agents().default_id()), "count": shown.len(),
+        "ts": now, "path": path(server, server.hub.agents().default_id()), "count": sessions.len(),
         "defaults": defaults(server),
     });
     if generation == Generation::Four {
-        let next = offset + shown.len();
+        let next = offset + sessions.len();
         answer["totalCount"] = total.into();
         answer["limitApplied"] = params.limit.into();
         answer["hasMore"] = (next < total).into();
         answer["nextOffset"] = (next < total).then_some(next).into();
     }
-    answer["sessions"] = shown.into();
+    answer["sessions"] = sessions.into();
     Ok(answer.into())
 }
 
@@ -91,32 +91,32 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
         archived,
         require_last_interaction,
     } = params;
-    let is_shown = match key.kind() {
+    let has_listed_kind = match key.kind() {
         "global" => include_global.unwrap_or(false),
         "unknown" => include_unknown.unwrap_or(false),
         _ => true,
     };
     let is_archived = record.extra.get("archived") == Some(&Value::Bool(true));
-    let is_kept = match archived {
+    let matches_archived = match archived {
         Some(Value::Bool(true)) => is_archived,
         Some(Value::String(_)) => true,
         _ => !is_archived,
     };
-    let wanted = |wanted: &Option<String>, found: Option<&str>| {
-        wanted.as_deref().is_none_or(|wanted| found == Some(wanted.trim()))
+    let matches_text = |matches_text: &Option<String>, found: Option<&str>| {
+        matches_text.as_deref().is_none_or(|matches_text| found == Some(matches_text.trim()))
     };
     let agent = agent_id.as_deref().map(AgentId::normalize);
     let is_active =
         active_minutes.is_none_or(|minutes| record.updated_at >= now.saturating_sub(minutes.saturating_mul(60_000)));
-    is_shown
+    has_listed_kind
         && is_active
         // Boards are not supported.
         && *has_board != Some(true)
-        && is_kept
+        && matches_archived
         && !(*require_last_interaction == Some(true) && last_interaction(record).is_none())
         && !(*exclude_subagents == Some(true) && key.is_subagent())
-        && wanted(label, record.label.as_deref())
-        && wanted(spawned_by, record.spawned_by.as_deref())
+        && matches_text(label, record.label.as_deref())
+        && matches_text(spawned_by, record.spawned_by.as_deref())
         && agent.is_none_or(|agent| key.agent() == Some(&agent))
         && search.as_deref().is_none_or(|search| contains_text(key, record, search))
 }
@@ -124,9 +124,9 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
 /// True if the key, a name or the id contains the text, ignoring case.
 fn contains_text(key: &SessionKey, record: &Record, text: &str) -> bool {
     let text = text.trim().to_lowercase();
-    let named = |name: &str| record.extra.get(name).and_then(Value::as_str);
+    let extra_text = |name: &str| record.extra.get(name).and_then(Value::as_str);
     let names = [Some(key.as_str()), Some(record.session_id.as_str()), record.label.as_deref()];
-    let names = names.into_iter().chain([named("displayName"), named("subject")]).flatten();
+    let names = names.into_iter().chain([extra_text("displayName"), extra_text("subject")]).flatten();
     names.into_iter().any(|name| name.to_lowercase().contains(&text))
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_say_which_conversations_are_listed() {
+    fn filters_select_the_listed_sessions() {
         let (key, record) = session("agent:ops:Garden", Some("Plants"));
         let listed = |params: Value| matches(&key, &record, &serde_json::from_value(params).unwrap(), 660_000);
         for params in [
@@ -184,17 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn a_row_holds_what_is_known_and_nothing_else() {
+    fn a_row_contains_only_known_public_fields() {
         let (key, mut record) = session("main", None);
         record.total_tokens = Some(12);
         record.extra.insert("lastChannel".to_owned(), "webchat".into());
         record.extra.insert("authProfileOverride".to_owned(), "private".into());
-        let shown = json!({
+        let expected = json!({
             "key": "agent:main:main", "kind": "direct", "updatedAt": 600_000, "sessionId": "s-1", "totalTokens": 12,
             "lastChannel": "webchat",
         });
-        assert_eq!(session_row(&key, &record, Generation::Three), shown);
-        let mut newer = shown;
+        assert_eq!(session_row(&key, &record, Generation::Three), expected);
+        let mut newer = expected;
         newer["agentId"] = "main".into();
         newer["isMain"] = true.into();
         assert_eq!(session_row(&key, &record, Generation::Four), newer);

@@ -10,13 +10,13 @@ use crate::router::{RpcCall, RpcResult};
 /// Returns the history, and the commands and models.
 pub(crate) async fn startup(call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let hub = call.server.hub.clone();
-    let named = call.raw_param("sessionKey");
+    let requested_key = call.raw_param("sessionKey");
     match history::history(call).await? {
-        RpcResult::Single(mut said, None) => {
+        RpcResult::Single(mut payload, None) => {
             let agents = hub.agents();
-            let key = named.and_then(|key| SessionKey::parse(&key, agents.default_id()).ok());
-            said["metadata"] = metadata_of(&hub, key.as_ref().and_then(SessionKey::agent))?;
-            Ok(said.into())
+            let key = requested_key.and_then(|key| SessionKey::parse(&key, agents.default_id()).ok());
+            payload["metadata"] = metadata_of(&hub, key.as_ref().and_then(SessionKey::agent))?;
+            Ok(payload.into())
         }
         other @ (RpcResult::Single(..) | RpcResult::Gated(..) | RpcResult::WithFinal(..) | RpcResult::Resume(_)) => {
             Ok(other)

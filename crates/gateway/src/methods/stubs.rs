@@ -112,11 +112,12 @@ pub(crate) async fn memory_migration(mut call: RpcCall) -> Result<RpcResult, Err
 /// `tools.github.status`: no GitHub account is stored.
 pub(crate) async fn github_status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let GithubParams { agent_id, selected_scope } = call.params()?;
-    let nobody = json!({
+    let no_identity = json!({
         "source": "system-detected", "credentialKind": "native", "credentialState": "unavailable", "account": null,
         "gitAuthor": {"name": null, "email": null}, "evidence": "none", "accessExpiresAtMs": null,
         "refreshState": "not_applicable", "oauthScopes": [], "repositoryGrants": "unknown",
     });
     let selected = json!({"scope": selected_scope, "configured": false, "identity": null});
-    Ok(json!({"agentId": agent_id, "selectedScope": selected_scope, "selected": selected, "effective": nobody}).into())
+    Ok(json!({"agentId": agent_id, "selectedScope": selected_scope, "selected": selected, "effective": no_identity})
+        .into())
 }

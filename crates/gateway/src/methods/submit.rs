@@ -19,8 +19,10 @@ use crate::{
 /// in the message, have no more authority than the connection.
 pub(super) async fn submit(call: &RpcCall, inbound: Inbound) -> Result<(AcceptedRun, EventGate), ErrorShape> {
     let client = &call.client;
-    if let Some(need) = inbound.command.as_ref().map(required_scope).filter(|need| !client.scopes.allow(*need)) {
-        return Err(scope::missing_error(client.generation, need));
+    if let Some(required) =
+        inbound.command.as_ref().map(required_scope).filter(|required| !client.scopes.allow(*required))
+    {
+        return Err(scope::missing_error(client.generation, required));
     }
     let inbound = Inbound { authority: client.authority(), ..inbound };
     let (hub, projector) = (&call.server.hub, &call.server.projector);
@@ -31,13 +33,13 @@ pub(super) async fn submit(call: &RpcCall, inbound: Inbound) -> Result<(Accepted
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }
-    let hold = projector.hold(run.clone());
+    let gate = projector.hold(run.clone());
     let submitted = hub.submit(inbound).await;
     let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, SubmitOutcome::New(_)));
     if detail.is_some() && !is_new {
         projector.unwatch(run, &call.client);
     }
-    Ok((submitted.map_err(|error| error_response(&error))?, hold))
+    Ok((submitted.map_err(|error| error_response(&error))?, gate))
 }
 
 /// Scope that a chat command requires.

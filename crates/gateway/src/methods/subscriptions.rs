@@ -22,10 +22,10 @@ pub(crate) async fn unsubscribe(call: RpcCall) -> Result<RpcResult, ErrorShape> 
     set_subscribed(call, false)
 }
 
-fn set_subscribed(mut call: RpcCall, wants: bool) -> Result<RpcResult, ErrorShape> {
+fn set_subscribed(mut call: RpcCall, is_subscribed: bool) -> Result<RpcResult, ErrorShape> {
     let SubscribeParams {} = call.params()?;
-    call.client.set_subscribed(wants);
-    Ok(json!({"subscribed": wants}).into())
+    call.client.set_subscribed(is_subscribed);
+    Ok(json!({"subscribed": is_subscribed}).into())
 }
 
 /// Subscribes the connection to the messages of a session.

@@ -57,9 +57,9 @@ pub(crate) async fn effective_tools(mut call: RpcCall) -> Result<RpcResult, Erro
     let profile = profile(&agents, named.as_deref(), "tools.effective")?;
     let key = key.unwrap_or_else(|| profile.id.main_session());
     let tool = |spec: &ToolSpec| {
-        let short = spec.description.lines().next().unwrap_or_default();
+        let summary = spec.description.lines().next().unwrap_or_default();
         json!({
-            "id": spec.name, "label": spec.name, "description": short, "rawDescription": spec.description,
+            "id": spec.name, "label": spec.name, "description": summary, "rawDescription": spec.description,
             "source": "core",
         })
     };
@@ -72,11 +72,11 @@ pub(crate) async fn effective_tools(mut call: RpcCall) -> Result<RpcResult, Erro
 
 /// `environments.list`: agents run on the gateway's machine only.
 pub(crate) async fn environments(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let here = json!({
+    let local = json!({
         "id": "gateway", "type": "local", "label": "Gateway", "status": "available",
         "capabilities": ["agent.run", "sessions", "tools", "workspace"],
     });
-    empty(call, json!({"environments": [here]}))
+    empty(call, json!({"environments": [local]}))
 }
 
 /// `doctor.memory.status`: how memory is searched. It is a full-text search, which clients call the provider `none`,
@@ -140,6 +140,6 @@ pub(crate) async fn other_approvals(call: RpcCall) -> Result<RpcResult, ErrorSha
 
 /// `themes.list`: custom themes are not supported.
 pub(crate) async fn themes(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let own = json!({"id": "default", "source": "builtin"});
-    empty(call, json!({"themes": [], "current": {"requestedId": null}, "theme": own, "definition": null}))
+    let default_theme = json!({"id": "default", "source": "builtin"});
+    empty(call, json!({"themes": [], "current": {"requestedId": null}, "theme": default_theme, "definition": null}))
 }

@@ -38,24 +38,25 @@ struct CpuReading {
 impl CpuMeter {
     /// Starts measuring.
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(CpuReading { at: Instant::now(), cpu_seconds: used(), utilisation: None }))
+        Self(Mutex::new(CpuReading { at: Instant::now(), cpu_seconds: process_cpu_seconds(), utilisation: None }))
     }
 
     /// Returns the length of the last interval and the average number of busy cores in it.
     fn utilisation(&self) -> Option<(Duration, f64)> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, took) = (Instant::now(), last.at.elapsed());
-        if took >= MIN_INTERVAL {
-            let used = used();
-            let busy =
-                used.zip(last.cpu_seconds).map(|(now, before)| (took, (now - before).max(0.0) / took.as_secs_f64()));
-            *last = CpuReading { at, cpu_seconds: used, utilisation: busy };
+        let (at, elapsed) = (Instant::now(), last.at.elapsed());
+        if elapsed >= MIN_INTERVAL {
+            let process_cpu_seconds = process_cpu_seconds();
+            let utilisation = process_cpu_seconds
+                .zip(last.cpu_seconds)
+                .map(|(now, before)| (elapsed, (now - before).max(0.0) / elapsed.as_secs_f64()));
+            *last = CpuReading { at, cpu_seconds: process_cpu_seconds, utilisation };
         }
         last.utilisation
     }
 }
 
-fn used() -> Option<f64> {
+fn process_cpu_seconds() -> Option<f64> {
     cpu_seconds(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
@@ -71,26 +72,26 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
 pub(crate) async fn info(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let NothingParams {} = call.params()?;
     let server = call.server.clone();
-    let looking = tokio::task::spawn_blocking(move || {
-        let mut told = machine();
-        told["pid"] = std::process::id().into();
-        told["uptimeMs"] = server.uptime_ms().into();
+    let report = tokio::task::spawn_blocking(move || {
+        let mut info = machine();
+        info["pid"] = std::process::id().into();
+        info["uptimeMs"] = server.uptime_ms().into();
         if let Some(rss) = number(&read("/proc/self/status"), "VmRSS:") {
-            told["processMemory"] = json!({"rssBytes": rss * 1024});
+            info["processMemory"] = json!({"rssBytes": rss * 1024});
         }
-        if let Some((looked, cores)) = server.cpu_meter.utilisation() {
-            told["eventLoop"] = json!({"intervalMs": looked.as_millis() as u64, "cpuCoreRatio": cores});
+        if let Some((interval, cores)) = server.cpu_meter.utilisation() {
+            info["eventLoop"] = json!({"intervalMs": interval.as_millis() as u64, "cpuCoreRatio": cores});
         }
-        told
+        info
     });
-    Ok(looking.await.map_err(unavailable)?.into())
+    Ok(report.await.map_err(unavailable)?.into())
 }
 
 fn machine() -> Value {
     let name = read("/proc/sys/kernel/hostname").trim().to_owned();
     let (memory, processor) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
     let bytes = |name| number(&memory, name).unwrap_or_default() * 1024;
-    let mut told = json!({
+    let mut info = json!({
         "machineName": name, "hostname": name, "platform": OS, "release": read("/proc/sys/kernel/osrelease").trim(),
         "arch": ARCH, "osLabel": label(&read("/etc/os-release")).unwrap_or_else(|| OS.to_owned()),
         // Clients show the Node.js version that the gateway runs on.
@@ -100,14 +101,14 @@ fn machine() -> Value {
     });
     let model = processor.lines().find(|line| line.starts_with("model name"));
     if let Some((_, model)) = model.and_then(|line| line.split_once(':')) {
-        told["cpuModel"] = model.trim().into();
+        info["cpuModel"] = model.trim().into();
     }
     let load = read("/proc/loadavg");
     let load: Vec<f64> = load.split_ascii_whitespace().take(3).filter_map(|number| number.parse().ok()).collect();
     if load.len() == 3 {
-        told["loadAverage"] = json!(load);
+        info["loadAverage"] = json!(load);
     }
-    told
+    info
 }
 
 fn read(path: &str) -> String {
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_tells_is_read_whatever_a_program_calls_itself() {
+    fn proc_files_are_parsed_whatever_the_process_name_is() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 9 0 0 0 150 50 0 0 20 0 1 0 5 1 1";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!((cpu_seconds("7 (a) S 1"), cpu_seconds("")), (None, None));
@@ -141,13 +142,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn how_busy_it_was_is_told_of_a_while() {
+    async fn cpu_utilisation_is_measured_over_an_interval() {
         let meter = CpuMeter::new();
         assert_eq!(meter.utilisation(), None);
         tokio::time::advance(MIN_INTERVAL).await;
-        let told = meter.utilisation();
-        assert!(told.is_some_and(|(looked, cores)| looked == MIN_INTERVAL && cores >= 0.0), "{told:?}");
+        let measured = meter.utilisation();
+        assert!(measured.is_some_and(|(interval, cores)| interval == MIN_INTERVAL && cores >= 0.0), "{measured:?}");
         tokio::time::advance(MIN_INTERVAL / 2).await;
-        assert_eq!(meter.utilisation(), told);
+        assert_eq!(meter.utilisation(), measured);
     }
 }

@@ -17,33 +17,33 @@ const DEFAULT_TASKS: usize = 100;
 /// Lists sub-agent and scheduled runs, newest first. Each has a session of its own, which holds its state.
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TasksParams { agent_id, session_key: key, status, limit } = call.params()?;
-    let asked = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
+    let parent = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
     let agent = agent_id.as_deref().map(AgentId::normalize);
-    let work = call.server.hub.live_runs();
+    let runs = call.server.hub.live_runs();
     let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
     let is_task = |key: &SessionKey| key.is_subagent() || key.is_cron();
-    let is_meant = |key: &SessionKey, record: &Record| {
+    let is_listed = |key: &SessionKey, record: &Record| {
         is_task(key)
             && agent.as_ref().is_none_or(|agent| key.agent() == Some(agent))
-            && asked.as_ref().is_none_or(|asked| record.spawned_by.as_deref() == Some(asked.as_str()))
+            && parent.as_ref().is_none_or(|parent| record.spawned_by.as_deref() == Some(parent.as_str()))
     };
-    let tasks = sessions.iter().filter(|(key, record)| is_meant(key, record));
-    let tasks = tasks.map(|(key, record)| task(key, record, work.iter().find(|work| work.key == *key)));
+    let tasks = sessions.iter().filter(|(key, record)| is_listed(key, record));
+    let tasks = tasks.map(|(key, record)| task(key, record, runs.iter().find(|run| run.key == *key)));
     let tasks = tasks.filter(|task| is_in(&task["status"], &status)).take(limit.unwrap_or(DEFAULT_TASKS));
     Ok(json!({"tasks": tasks.collect::<Vec<_>>()}).into())
 }
 
 fn is_in(status: &Value, wanted: &Value) -> bool {
     match wanted {
-        Value::Array(any) => any.contains(status),
+        Value::Array(statuses) => statuses.contains(status),
         Value::Null => true,
-        one @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => one == status,
+        single @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => single == status,
     }
 }
 
-fn task(key: &SessionKey, record: &Record, work: Option<&LiveRunStatus>) -> Value {
+fn task(key: &SessionKey, record: &Record, run: Option<&LiveRunStatus>) -> Value {
     let kind = if key.is_cron() { "cron" } else { "subagent" };
-    let status = match work.map(|work| work.progress) {
+    let status = match run.map(|run| run.progress) {
         Some(RunProgress::Queued) => "queued",
         Some(RunProgress::Running | RunProgress::LongRunning | RunProgress::Stalled | RunProgress::Stuck) => "running",
         None if record.aborted_last_run == Some(true) => "cancelled",
@@ -59,10 +59,10 @@ fn task(key: &SessionKey, record: &Record, work: Option<&LiveRunStatus>) -> Valu
     if let Some(owner) = &record.spawned_by {
         task["sessionKey"] = owner.as_str().into();
     }
-    match work {
-        Some(work) => {
-            task["runId"] = json!(work.run);
-            task["startedAt"] = work.accepted_at.into();
+    match run {
+        Some(run) => {
+            task["runId"] = json!(run.run);
+            task["startedAt"] = run.accepted_at.into();
         }
         None => task["endedAt"] = record.updated_at.into(),
     }
@@ -92,37 +92,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_what_its_session_and_its_run_say() {
+    fn a_task_row_is_built_from_its_session_and_run() {
         let key = SessionKey::parse("agent:main:subagent:x", &AgentId::main()).unwrap();
         let mut record = Record::new(SessionId::parse("s").unwrap(), 7);
         record.spawned_by = Some("agent:main:main".to_owned());
         record.label = Some("Look it up".to_owned());
         let run = RunId::parse("r").unwrap();
-        let work = LiveRunStatus {
+        let live_run = LiveRunStatus {
             run,
             key: key.clone(),
             accepted_at: 3,
             idle: Duration::ZERO,
             progress: RunProgress::Queued,
         };
-        let mut told = json!({
+        let mut expected = json!({
             "id": "agent:main:subagent:x", "kind": "subagent", "runtime": "subagent", "status": "queued",
             "childSessionKey": "agent:main:subagent:x", "title": "Look it up", "updatedAt": 7, "agentId": "main",
             "sessionKey": "agent:main:main", "runId": "r", "startedAt": 3,
         });
-        assert_eq!(task(&key, &record, Some(&work)), told);
-        told["status"] = "completed".into();
-        told["endedAt"] = 7.into();
-        told.as_object_mut().unwrap().retain(|name, _| name != "runId" && name != "startedAt");
-        assert_eq!(task(&key, &record, None), told);
+        assert_eq!(task(&key, &record, Some(&live_run)), expected);
+        expected["status"] = "completed".into();
+        expected["endedAt"] = 7.into();
+        expected.as_object_mut().unwrap().retain(|name, _| name != "runId" && name != "startedAt");
+        assert_eq!(task(&key, &record, None), expected);
         record.aborted_last_run = Some(true);
         assert_eq!(task(&key, &record, None)["status"], "cancelled");
     }
 
     #[test]
-    fn a_state_is_one_of_those_that_are_wanted() {
-        let is = |wanted: Value| is_in(&json!("running"), &wanted);
-        assert!(is(Value::Null) && is(json!("running")) && is(json!(["queued", "running"])));
-        assert!(!is(json!("queued")) && !is(json!([])));
+    fn the_status_filter_matches_one_or_several_values() {
+        let matches = |wanted: Value| is_in(&json!("running"), &wanted);
+        assert!(matches(Value::Null) && matches(json!("running")) && matches(json!(["queued", "running"])));
+        assert!(!matches(json!("queued")) && !matches(json!([])));
     }
 }

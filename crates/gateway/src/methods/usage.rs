@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use super::{session_key, unavailable};
 use crate::router::{RpcCall, RpcResult};
 
-/// Default number of days.
+/// Number of days reported if the request gives no period.
 const DEFAULT_DAYS: u32 = 30;
-/// Default number of sessions.
+/// Number of sessions that `sessions.usage` lists by default.
 const DEFAULT_SESSIONS: usize = 50;
 /// Maximum length of a message's text in characters.
 const MAX_CONTENT_CHARS: usize = 500;
@@ -28,8 +28,8 @@ const MAX_CONTENT_CHARS: usize = 500;
 pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
     let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), call.server.hub.ambient().now_ms())?;
-    let spent = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
-    Ok(daily_costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
+    let sums = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    Ok(daily_costs(&sums, (to - from + 1, call.server.hub.ambient().now_ms())).into())
 }
 
 /// Returns usage per session.
@@ -38,46 +38,46 @@ pub(crate) async fn sessions(mut call: RpcCall) -> Result<RpcResult, ErrorShape>
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
     let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), now)?;
     let key = key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
-    let mut spent = hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
-    spent.retain(|one| key.as_ref().is_none_or(|key| one.subject.key == *key));
+    let mut sums = hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    sums.retain(|sum| key.as_ref().is_none_or(|key| sum.subject.key == *key));
     let records = hub.sessions().await.map_err(unavailable)?;
-    let mut taken = group_by(&spent, |one| &one.subject.key);
+    let mut by_session = group_by(&sums, |sum| &sum.subject.key);
     let rows = records.iter().filter_map(|(key, record)| {
-        let (runs, usage) = taken.remove(key)?;
-        let mut told = usage_payload(&usage);
-        told["runs"] = runs.into();
+        let (runs, usage) = by_session.remove(key)?;
+        let mut usage_json = usage_payload(&usage);
+        usage_json["runs"] = runs.into();
         Some(json!({
             "key": key, "sessionId": record.session_id, "updatedAt": record.updated_at, "agentId": key.agent(),
-            "label": record.label, "modelProvider": record.model_provider, "model": record.model, "usage": told,
+            "label": record.label, "modelProvider": record.model_provider, "model": record.model, "usage": usage_json,
         }))
     });
     let rows: Vec<_> = rows.take(limit.unwrap_or(DEFAULT_SESSIONS)).collect();
-    let (runs, all) = group_by(&spent, |_| ()).remove(&()).unwrap_or_default();
+    let (runs, all) = group_by(&sums, |_| ()).remove(&()).unwrap_or_default();
     Ok(json!({
         "updatedAt": now, "startDate": date(from), "endDate": date(to), "sessions": rows, "totals": usage_payload(&all),
-        "aggregates": aggregates(&spent, runs),
+        "aggregates": aggregates(&sums, runs),
     })
     .into())
 }
 
 /// Builds the aggregates. Messages and tool calls are not counted individually; a run counts as one message.
-fn aggregates(spent: &[UsageSum], runs: u64) -> Value {
-    let list = |taken: Vec<(Value, (u64, Usage))>| -> Vec<Value> {
-        let told = taken.into_iter().map(|(mut told, (runs, usage))| {
-            told["count"] = runs.into();
-            told["totals"] = usage_payload(&usage);
-            told
+fn aggregates(sums: &[UsageSum], runs: u64) -> Value {
+    let list = |groups: Vec<(Value, (u64, Usage))>| -> Vec<Value> {
+        let rows = groups.into_iter().map(|(mut json, (runs, usage))| {
+            json["count"] = runs.into();
+            json["totals"] = usage_payload(&usage);
+            json
         });
-        told.collect()
+        rows.collect()
     };
-    let models = group_by(spent, |one| (&one.subject.provider, &one.subject.model));
+    let models = group_by(sums, |row| (&row.subject.provider, &row.subject.model));
     let models =
         models.into_iter().map(|((provider, model), sum)| (json!({"provider": provider, "model": model}), sum));
-    let providers = group_by(spent, |one| &one.subject.provider);
+    let providers = group_by(sums, |row| &row.subject.provider);
     let providers = providers.into_iter().map(|(provider, sum)| (json!({"provider": provider}), sum));
-    let agents = group_by(spent, |one| one.subject.key.agent());
+    let agents = group_by(sums, |row| row.subject.key.agent());
     let agents = agents.into_iter().map(|(agent, sum)| (json!({"agentId": agent}), sum));
-    let daily = group_by(spent, |one| one.subject.day).into_iter().map(|(day, (runs, usage))| {
+    let daily = group_by(sums, |row| row.subject.day).into_iter().map(|(day, (runs, usage))| {
         json!({
             "date": date(day), "tokens": usage_payload(&usage)["totalTokens"], "cost": usage.cost.total, "messages": runs,
             "toolCalls": 0, "errors": 0,
@@ -99,14 +99,14 @@ pub(crate) async fn timeseries(mut call: RpcCall) -> Result<RpcResult, ErrorShap
     let Some((record, messages)) = found else { return Ok(json!({"sessionId": null, "points": []}).into()) };
     let (mut tokens, mut cost) = (0, 0.0);
     let points = messages.iter().filter_map(|message| {
-        let Message::Assistant(said) = &**message else { return None };
-        let usage = &said.usage;
-        let taken = usage.input + usage.output + usage.cache_read + usage.cache_write;
-        tokens += taken;
+        let Message::Assistant(assistant) = &**message else { return None };
+        let usage = &assistant.usage;
+        let total = usage.input + usage.output + usage.cache_read + usage.cache_write;
+        tokens += total;
         cost += usage.cost.total;
         Some(json!({
-            "timestamp": said.timestamp, "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read,
-            "cacheWrite": usage.cache_write, "totalTokens": taken, "cost": usage.cost.total,
+            "timestamp": assistant.timestamp, "input": usage.input, "output": usage.output, "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write, "totalTokens": total, "cost": usage.cost.total,
             "cumulativeTokens": tokens, "cumulativeCost": cost,
         }))
     });
@@ -118,17 +118,18 @@ pub(crate) async fn timeseries(mut call: RpcCall) -> Result<RpcResult, ErrorShap
 pub(crate) async fn logs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LogsParams { key, limit } = call.params()?;
     let key = session_key(&call.server, LogsParams::METHOD, &key)?;
-    let messages = call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, said)| said).unwrap_or_default();
+    let messages =
+        call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, messages)| messages).unwrap_or_default();
     let line = |message: &Message| {
-        let short = |text: String| text.chars().take(MAX_CONTENT_CHARS).collect::<String>();
+        let truncate = |text: String| text.chars().take(MAX_CONTENT_CHARS).collect::<String>();
         match message {
             Message::User(user) => {
-                Some(json!({"timestamp": user.timestamp, "role": "user", "content": short(user.content.text())}))
+                Some(json!({"timestamp": user.timestamp, "role": "user", "content": truncate(user.content.text())}))
             }
-            Message::Assistant(said) => Some(json!({
-                "timestamp": said.timestamp, "role": "assistant", "content": short(said.text()),
-                "tokens": said.usage.input + said.usage.output + said.usage.cache_read + said.usage.cache_write,
-                "cost": said.usage.cost.total,
+            Message::Assistant(assistant) => Some(json!({
+                "timestamp": assistant.timestamp, "role": "assistant", "content": truncate(assistant.text()),
+                "tokens": assistant.usage.input + assistant.usage.output + assistant.usage.cache_read + assistant.usage.cache_write,
+                "cost": assistant.usage.cost.total,
             })),
             Message::ToolResult(result) => {
                 Some(json!({"timestamp": result.timestamp, "role": "toolResult", "content": result.tool_name}))

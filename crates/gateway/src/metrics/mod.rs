@@ -54,25 +54,28 @@ struct MetricsInner {
 
 impl Metrics {
     /// Creates empty counters.
-    pub(crate) fn new(knows: impl Fn(&str) -> bool + Send + Sync + 'static, ends: Option<RunEndCallback>) -> Self {
-        Self(Arc::new(MetricsInner { runs: Mutex::default(), is_tool: Some(Box::new(knows)), on_run_end: ends }))
+    pub(crate) fn new(
+        is_tool: impl Fn(&str) -> bool + Send + Sync + 'static,
+        on_run_end: Option<RunEndCallback>,
+    ) -> Self {
+        Self(Arc::new(MetricsInner { runs: Mutex::default(), is_tool: Some(Box::new(is_tool)), on_run_end }))
     }
 
     /// Reports a finished run, whose whole tape can be read.
     pub(crate) fn run_ended(&self, tape: &Tape) {
-        if let Some(ends) = &self.0.on_run_end {
-            ends(tape);
+        if let Some(callback) = &self.0.on_run_end {
+            callback(tape);
         }
     }
 
     /// Counts an event of a run.
-    pub(crate) fn observe(&self, watch: &mut RunProgress, event: &TapeEvent) {
+    pub(crate) fn observe(&self, progress: &mut RunProgress, event: &TapeEvent) {
         // Very frequent events that are not counted.
         if matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::ToolProgress { .. }) {
             return;
         }
-        let knows = |name: &str| self.0.is_tool.as_ref().is_none_or(|knows| knows(name));
-        self.runs().observe(watch, event, knows);
+        let is_tool = |name: &str| self.0.is_tool.as_ref().is_none_or(|is_tool| is_tool(name));
+        self.runs().observe(progress, event, is_tool);
     }
 
     /// Counts a run whose records could not be stored.
@@ -99,26 +102,26 @@ impl fmt::Debug for Metrics {
 }
 
 /// Serves the page to clients with the shared secret or a device token that has the read scope.
-pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, parts: &Parts) -> Response {
+pub(crate) async fn answer(server: &Arc<ServerState>, peer: &AdmittedPeer, parts: &Parts) -> Response {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response();
     }
-    if let Err(denied) = admit(server, visitor, parts) {
-        let error = denied.error(Generation::Four);
-        let status = match denied {
+    if let Err(auth_error) = admit(server, peer, parts) {
+        let error = auth_error.error(Generation::Four);
+        let status = match auth_error {
             AuthError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             AuthError::Missing(_) | AuthError::Mismatch(_) | AuthError::DeviceToken => StatusCode::UNAUTHORIZED,
         };
         return (status, [(WWW_AUTHENTICATE, "Bearer")], format!("{}\n", error.message)).into_response();
     }
-    visitor.mark_authenticated();
+    peer.mark_authenticated();
     let headers = [
         (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    let asked = server.clone();
-    match tokio::task::spawn_blocking(move || page(&asked)).await {
+    let state = server.clone();
+    match tokio::task::spawn_blocking(move || page(&state)).await {
         Ok(page) => (headers, page).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to build the metrics page: {error}\n")).into_response()
@@ -126,13 +129,13 @@ pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, pa
     }
 }
 
-fn admit(server: &ServerState, visitor: &AdmittedPeer, parts: &Parts) -> Result<(), AuthError> {
-    let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
-    let bearer = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+fn admit(server: &ServerState, peer: &AdmittedPeer, parts: &Parts) -> Result<(), AuthError> {
+    let credentials = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
+    let bearer = credentials.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     let auth = Auth { token: bearer.map(str::to_owned), ..Auth::default() };
-    let may_look = || bearer.filter(|token| server.devices.token_grants(token, Scope::Read)).map(|_| ());
-    server.auth.authenticate(&auth, (visitor.address(), Instant::now()), may_look).map(|_| ()).inspect_err(|_| {
-        tracing::warn!(address = %visitor.address(), "rejected a metrics request");
+    let device_grant = || bearer.filter(|token| server.devices.token_grants(token, Scope::Read)).map(|_| ());
+    server.auth.authenticate(&auth, (peer.address(), Instant::now()), device_grant).map(|_| ()).inspect_err(|_| {
+        tracing::warn!(address = %peer.address(), "rejected a metrics request");
     })
 }
 
@@ -146,16 +149,20 @@ fn page(server: &ServerState) -> String {
     );
     page.gauge("homard_sockets", "Open connections.", [(&[][..], server.connections.len() as f64)]);
     page.gauge("homard_runs_live", "Active and queued runs.", [(&[][..], server.hub.live_runs().len() as f64)]);
-    let audited = server.hub.audit().counts();
-    let rows = [(&[("outcome", "written")][..], audited.written as f64), (&[("outcome", "lost")], audited.lost as f64)];
+    let audit_counts = server.hub.audit().counts();
+    let rows = [
+        (&[("outcome", "written")][..], audit_counts.written as f64),
+        (&[("outcome", "lost")], audit_counts.lost as f64),
+    ];
     page.counter("homard_audit_rows_total", "Audit log rows, by outcome.", rows);
-    let noted: Vec<_> = server.hub.audit().noted().into_iter().map(|(what, n)| ([("what", what.name())], n)).collect();
-    let rows = noted.iter().map(|(labels, count)| (&labels[..], *count as f64));
+    let counts: Vec<_> =
+        server.hub.audit().noted().into_iter().map(|(kind, count)| ([("what", kind.name())], count)).collect();
+    let rows = counts.iter().map(|(labels, count)| (&labels[..], *count as f64));
     page.counter("homard_audit_facts_total", "Actions recorded for the audit log, by kind.", rows);
     server.metrics.runs().write(&mut page);
     process::write(&mut page);
-    if let Some(more) = &server.more_metrics {
-        more(&mut page);
+    if let Some(add_metrics) = &server.more_metrics {
+        add_metrics(&mut page);
     }
     page.text()
 }

@@ -66,32 +66,32 @@ impl RunProgress {
 }
 
 impl RunMetrics {
-    /// Counts an event of a run. `knows` returns true for names of existing tools.
+    /// Counts an event of a run. `is_tool` returns true for names of existing tools.
     pub(super) fn observe(
         &mut self,
-        watch: &mut RunProgress,
+        progress: &mut RunProgress,
         TapeEvent { at, kind }: &TapeEvent,
-        knows: impl Fn(&str) -> bool,
+        is_tool: impl Fn(&str) -> bool,
     ) {
         match kind {
             RunEvent::Started { .. } => {
-                self.queue_wait.at(&[]).add_ms(at.saturating_sub(watch.accepted_at));
-                watch.started_at = Some(*at);
+                self.queue_wait.at(&[]).add_ms(at.saturating_sub(progress.accepted_at));
+                progress.started_at = Some(*at);
             }
-            RunEvent::Absorbed { .. } => watch.is_absorbed = true,
-            RunEvent::ModelRequested(asked) => watch.request = Some((asked.provider.clone(), *at)),
+            RunEvent::Absorbed { .. } => progress.is_absorbed = true,
+            RunEvent::ModelRequested(request) => progress.request = Some((request.provider.clone(), *at)),
             RunEvent::FirstToken => {
-                if let Some((provider, since)) = &watch.request {
-                    self.first_token.at(&[provider]).add_ms(at.saturating_sub(*since));
+                if let Some((provider, requested_at)) = &progress.request {
+                    self.first_token.at(&[provider]).add_ms(at.saturating_sub(*requested_at));
                 }
             }
-            RunEvent::Assistant { said, .. } => {
+            RunEvent::Assistant { said: message, .. } => {
                 // Without a model request, the text was written by the gateway itself.
-                let Some((provider, since)) = watch.request.take() else { return };
-                let outcome = if said.error_message.is_none() { "ok" } else { "error" };
+                let Some((provider, requested_at)) = progress.request.take() else { return };
+                let outcome = if message.error_message.is_none() { "ok" } else { "error" };
                 *self.calls.at(&[&provider, outcome]) += 1.0;
-                self.model_duration.at(&[&provider]).add_ms(at.saturating_sub(since));
-                let usage = &said.usage;
+                self.model_duration.at(&[&provider]).add_ms(at.saturating_sub(requested_at));
+                let usage = &message.usage;
                 let kinds = [
                     ("input", usage.input),
                     ("output", usage.output),
@@ -104,36 +104,36 @@ impl RunMetrics {
                 *self.cost.at(&[&provider]) += usage.cost.total;
             }
             RunEvent::Retrying { .. } => {
-                let provider = watch.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
+                let provider = progress.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
                 *self.calls.at(&[&provider, "error"]) += 1.0;
                 *self.retries.at(&[&provider]) += 1.0;
             }
             RunEvent::CandidateFailed { from, reason, .. } => {
                 let provider = from.split('/').next().unwrap_or_default();
-                if watch.request.take().is_some() {
+                if progress.request.take().is_some() {
                     *self.calls.at(&[provider, "error"]) += 1.0;
                 }
                 *self.failovers.at(&[provider, reason]) += 1.0;
             }
-            RunEvent::ToolStarted { call, .. } => watch.tools.push((call.clone(), *at)),
+            RunEvent::ToolStarted { call, .. } => progress.tools.push((call.clone(), *at)),
             RunEvent::ToolEnded { call, result, .. } => {
                 // A model may call a tool that does not exist.
-                let name = if knows(&result.tool_name) { result.tool_name.as_str() } else { "unknown" };
+                let name = if is_tool(&result.tool_name) { result.tool_name.as_str() } else { "unknown" };
                 let outcome = if result.is_error { "error" } else { "ok" };
                 *self.tools.at(&[name, outcome]) += 1.0;
-                if let Some(place) = watch.tools.iter().position(|(begun, _)| begun == call) {
-                    let (_, since) = watch.tools.swap_remove(place);
-                    self.tool_duration.at(&[name]).add_ms(at.saturating_sub(since));
+                if let Some(index) = progress.tools.iter().position(|(started, _)| started == call) {
+                    let (_, started_at) = progress.tools.swap_remove(index);
+                    self.tool_duration.at(&[name]).add_ms(at.saturating_sub(started_at));
                 }
             }
-            RunEvent::HookDecision(note) => *self.hooks.at(&[note.decision.label()]) += 1.0,
+            RunEvent::HookDecision(hook) => *self.hooks.at(&[hook.decision.label()]) += 1.0,
             RunEvent::Compacted { .. } => *self.compactions.at(&["ok"]) += 1.0,
             RunEvent::NotCompacted { .. } => *self.compactions.at(&["failed"]) += 1.0,
-            RunEvent::Ended(_) if watch.is_absorbed => *self.ended.at(&["absorbed"]) += 1.0,
+            RunEvent::Ended(_) if progress.is_absorbed => *self.ended.at(&["absorbed"]) += 1.0,
             RunEvent::Ended(end) => {
                 *self.ended.at(&[outcome(&end.outcome)]) += 1.0;
-                if let Some(began_at) = watch.started_at {
-                    self.duration.at(&[]).add_ms(at.saturating_sub(began_at));
+                if let Some(started_at) = progress.started_at {
+                    self.duration.at(&[]).add_ms(at.saturating_sub(started_at));
                 }
             }
             RunEvent::SlotWaited(_)

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{Metrics, MetricsPage, RunProgress};
 
-fn counted(metrics: &Metrics) -> Vec<String> {
+fn rows(metrics: &Metrics) -> Vec<String> {
     let mut page = MetricsPage::default();
     metrics.runs().write(&mut page);
     let is_number = |line: &&str| !line.starts_with('#') && !line.contains("_bucket");
@@ -50,34 +50,34 @@ fn tool(call: &CallId, name: &str, is_error: bool) -> RunEvent {
     RunEvent::ToolEnded { call: call.clone(), result: Arc::new(result), shown: None }
 }
 
-fn said() -> RunEvent {
+fn answer() -> RunEvent {
     let usage = Usage { input: 7, output: 5, cost: Cost { total: 0.25, ..Cost::default() }, ..Usage::default() };
-    let said = Assistant { usage, ..Assistant::default() };
-    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(said) }
+    let answer = Assistant { usage, ..Assistant::default() };
+    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(answer) }
 }
 
 #[test]
-fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept() {
+fn a_run_is_counted_from_its_tape_without_invented_tool_names() {
     let metrics = Metrics::new(|name| name == "exec", None);
-    let mut watch = RunProgress::default();
-    let asked = || {
+    let mut progress = RunProgress::default();
+    let requested = || {
         RunEvent::ModelRequested(Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap()))
     };
-    let (one, other) = (CallId::parse("1").unwrap(), CallId::parse("2").unwrap());
+    let (first_call, second_call) = (CallId::parse("1").unwrap(), CallId::parse("2").unwrap());
     let started =
         |call: &CallId| RunEvent::ToolStarted { call: call.clone(), name: String::new(), arguments: json!({}) };
     let events = [
         (250, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
-        (250, asked()),
+        (250, requested()),
         (300, RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: Duration::ZERO, why: String::new() }),
-        (400, asked()),
+        (400, requested()),
         (500, RunEvent::FirstToken),
-        (900, said()),
-        (900, started(&one)),
-        (900, started(&other)),
-        (950, tool(&one, "exec", false)),
-        (1000, tool(&other, "sk-made-up-by-a-model", true)),
-        (1000, asked()),
+        (900, answer()),
+        (900, started(&first_call)),
+        (900, started(&second_call)),
+        (950, tool(&first_call, "exec", false)),
+        (1000, tool(&second_call, "sk-made-up-by-a-model", true)),
+        (1000, requested()),
         (
             1100,
             RunEvent::CandidateFailed {
@@ -89,10 +89,10 @@ fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept()
         (1250, ended(Outcome::Aborted(AbortReason::Timeout))),
     ];
     for (at, kind) in events {
-        metrics.observe(&mut watch, &TapeEvent { at, kind });
+        metrics.observe(&mut progress, &TapeEvent { at, kind });
     }
     assert_eq!(
-        counted(&metrics),
+        rows(&metrics),
         [
             "homard_runs_total{outcome=\"timeout\"} 1",
             "homard_run_seconds_sum 1",
@@ -123,14 +123,14 @@ fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept()
 }
 
 #[test]
-fn a_message_that_another_run_answers_is_no_run_that_took_time() {
+fn an_absorbed_message_has_no_run_duration() {
     let metrics = Metrics::default();
-    let mut watch = RunProgress::default();
+    let mut progress = RunProgress::default();
     let by = homard_proto::RunId::parse("host").unwrap();
     for kind in [RunEvent::Absorbed { by }, ended(Outcome::Done)] {
-        metrics.observe(&mut watch, &TapeEvent { at: 5, kind });
+        metrics.observe(&mut progress, &TapeEvent { at: 5, kind });
     }
     metrics.run_broken();
     let expected = ["homard_runs_total{outcome=\"absorbed\"} 1", "homard_runs_total{outcome=\"broken\"} 1"];
-    assert_eq!(counted(&metrics), expected);
+    assert_eq!(rows(&metrics), expected);
 }

@@ -43,8 +43,8 @@ impl MetricsPage {
         for (values, durations) in &table.rows {
             let labels = || table.names.iter().copied().zip(values.iter().map(String::as_str));
             let mut count = 0;
-            for (bound, within) in BUCKETS.iter().zip(durations.buckets) {
-                count += within;
+            for (bound, in_bucket) in BUCKETS.iter().zip(durations.buckets) {
+                count += in_bucket;
                 let bound = bound.to_string();
                 self.row(&format!("{name}_bucket"), labels().chain([("le", bound.as_str())]), count);
             }
@@ -87,8 +87,8 @@ pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// Escapes and truncates a label value.
 fn escaped(value: &str) -> String {
-    let short = value.chars().take(MAX_LABEL_CHARS);
-    short.fold(String::new(), |mut text, char| {
+    let truncated = value.chars().take(MAX_LABEL_CHARS);
+    truncated.fold(String::new(), |mut text, char| {
         match char {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stranger_fills_a_table() {
+    fn a_table_has_a_limited_number_of_rows() {
         let mut table = LabelledTable::new(&["tool"]);
         for n in 0..10_000 {
             *table.at(&[&format!("made-up-{n}")]) += 1.0;

@@ -42,9 +42,10 @@ impl RequestTarget<'_> {
     /// after `nonce`.
     pub(super) async fn find(&self, server: &ServerState, nonce: &str) -> Result<SessionTarget, ApiError> {
         let agents = server.hub.agents();
-        let asked = self.agent(&agents)?;
-        let agent = asked.as_ref().unwrap_or(agents.default_id());
-        let named = |key: SessionKey| SessionTarget { key, on_disconnect: OnDisconnect::Continue, is_ephemeral: false };
+        let selected = self.agent(&agents)?;
+        let agent = selected.as_ref().unwrap_or(agents.default_id());
+        let target =
+            |key: SessionKey| SessionTarget { key, on_disconnect: OnDisconnect::Continue, is_ephemeral: false };
         if let Some(text) = header(self.headers, &["x-openclaw-session-key"]) {
             let key = SessionKey::parse(text, agent).map_err(|error| wrong_key("x-openclaw-session-key", &error))?;
             return match key.agent() {
@@ -52,30 +53,30 @@ impl RequestTarget<'_> {
                     "x-openclaw-session-key",
                     &format!("names the unknown agent \"{other}\"; {}", known_agents(&agents)),
                 )),
-                Some(_) | None => Ok(named(key)),
+                Some(_) | None => Ok(target(key)),
             };
         }
         if let Some(previous) = self.previous {
             let key = session_of(server, previous).await?;
-            return match (&asked, key.agent()) {
-                (Some(asked), Some(own)) if asked != own => Err(ApiError::invalid_field(
+            return match (&selected, key.agent()) {
+                (Some(selected), Some(owner)) if selected != owner => Err(ApiError::invalid_field(
                     "previous_response_id",
                     &format!(
-                        "refers to a response of the agent \"{own}\", but the request selects \"{asked}\"; select \
-                         \"{own}\" or no agent"
+                        "refers to a response of the agent \"{owner}\", but the request selects \"{selected}\"; select \
+                         \"{owner}\" or no agent"
                     ),
                 )),
-                _ => Ok(named(key)),
+                _ => Ok(target(key)),
             };
         }
-        let (rest, leaving) = match self.user.filter(|user| !user.trim().is_empty()) {
+        let (rest, on_disconnect) = match self.user.filter(|user| !user.trim().is_empty()) {
             Some(user) => (format!("{}-user:{}", self.key_prefix, escape_user(user)), OnDisconnect::Continue),
             None => (format!("{}:{nonce}", self.key_prefix), OnDisconnect::Abort),
         };
         let key =
             SessionKey::parse(&format!("agent:{agent}:{rest}"), agent).map_err(|error| wrong_key("user", &error))?;
-        let is_ephemeral = leaving == OnDisconnect::Abort && !self.is_referable;
-        Ok(SessionTarget { key, on_disconnect: leaving, is_ephemeral })
+        let is_ephemeral = on_disconnect == OnDisconnect::Abort && !self.is_referable;
+        Ok(SessionTarget { key, on_disconnect, is_ephemeral })
     }
 
     /// Returns the agent that is requested by name.
@@ -85,8 +86,8 @@ impl RequestTarget<'_> {
             return match agents.get(&id) {
                 Some(_) => Ok(Some(id)),
                 None => {
-                    let must = format!("names the unknown agent \"{text}\"; {}", known_agents(agents));
-                    Err(ApiError::invalid_field("x-openclaw-agent-id", &must))
+                    let problem = format!("names the unknown agent \"{text}\"; {}", known_agents(agents));
+                    Err(ApiError::invalid_field("x-openclaw-agent-id", &problem))
                 }
             };
         }
@@ -173,8 +174,8 @@ fn wrong_key(part: &str, error: &dyn std::fmt::Display) -> ApiError {
 
 /// Returns the list for `/v1/models`: every agent is a model.
 pub(super) fn models(agents: &Agents) -> Value {
-    let own = agents.iter().map(|agent| format!("{MODEL_PREFIX}/{}", agent.id));
-    let names = [MODEL_PREFIX.to_owned(), format!("{MODEL_PREFIX}/default")].into_iter().chain(own);
+    let agent_models = agents.iter().map(|agent| format!("{MODEL_PREFIX}/{}", agent.id));
+    let names = [MODEL_PREFIX.to_owned(), format!("{MODEL_PREFIX}/default")].into_iter().chain(agent_models);
     json!({"object": "list", "data": names.map(|name| model(&name)).collect::<Vec<_>>()})
 }
 
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_user_has_a_session_of_its_own_that_is_a_plain_one() {
+    fn every_user_has_its_own_plain_session() {
         let users =
             ["alice", "Alice", "alice:thread:1", "%41lice", "alice ", "группа", "group", "channel", "direct", "dm"];
         let keys = users.map(|user| {

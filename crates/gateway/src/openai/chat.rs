@@ -18,43 +18,43 @@ pub(super) fn read(body: &Value) -> Result<ParsedRequest, ApiError> {
     let Some(messages) = body["messages"].as_array() else {
         return Err(ApiError::invalid_field("messages", "must be a list of messages"));
     };
-    let mut question = ParsedRequest::new("messages", fields::thinking(body)?);
+    let mut request = ParsedRequest::new("messages", fields::thinking(body)?);
     for (number, message) in messages.iter().enumerate() {
-        add(&mut question, message, &format!("messages[{number}]"))?;
+        add(&mut request, message, &format!("messages[{number}]"))?;
     }
-    question.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.set_format(&body["response_format"], "response_format")?;
-    Ok(question)
+    request.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
+    request.set_format(&body["response_format"], "response_format")?;
+    Ok(request)
 }
 
-fn add(question: &mut ParsedRequest, message: &Value, place: &str) -> Result<(), ApiError> {
+fn add(request: &mut ParsedRequest, message: &Value, path: &str) -> Result<(), ApiError> {
     if !message.is_object() {
-        return Err(ApiError::invalid_field(place, "must be an object with a role and a content"));
+        return Err(ApiError::invalid_field(path, "must be an object with a role and a content"));
     }
-    let content = MessageContent::read(&message["content"], &format!("{place}.content"))?;
+    let content = MessageContent::read(&message["content"], &format!("{path}.content"))?;
     let Some(role) = message["role"].as_str() else {
-        return Err(ApiError::invalid_field(&format!("{place}.role"), "must be a role, such as \"user\""));
+        return Err(ApiError::invalid_field(&format!("{path}.role"), "must be a role, such as \"user\""));
     };
     if let Some(name) = match role {
         "tool" => Some("tool_call_id"),
         "function" => Some("name"),
         _ => None,
     } {
-        question.add_result(required_text(&message[name], &format!("{place}.{name}"))?, content);
+        request.add_result(required_text(&message[name], &format!("{path}.{name}"))?, content);
         return Ok(());
     }
-    question.add(role, content, place)?;
+    request.add(role, content, path)?;
     let calls = &message["tool_calls"];
     if !calls.is_null() && !calls.is_array() {
-        return Err(ApiError::invalid_field(&format!("{place}.tool_calls"), "must be a list"));
+        return Err(ApiError::invalid_field(&format!("{path}.tool_calls"), "must be a list"));
     }
     for (number, call) in calls.as_array().into_iter().flatten().enumerate() {
         let text = |value: &'_ Value, name: &str| {
-            required_text(value, &format!("{place}.tool_calls[{number}].{name}")).map(str::to_owned)
+            required_text(value, &format!("{path}.tool_calls[{number}].{name}")).map(str::to_owned)
         };
         let function = &call["function"];
         let name = text(&function["name"], "function.name")?;
-        question.add_call(&text(&call["id"], "id")?, &name, &text(&function["arguments"], "function.arguments")?);
+        request.add_call(&text(&call["id"], "id")?, &name, &text(&function["arguments"], "function.arguments")?);
     }
     Ok(())
 }
@@ -73,18 +73,18 @@ pub(super) struct ChatCompletion {
 
 impl ChatCompletion {
     /// Builds the complete response.
-    pub(super) fn completion(&self, whole: &CompleteAnswer) -> Value {
-        let mut message = json!({"role": "assistant", "content": whole.text});
-        if !whole.calls.is_empty() {
-            if whole.text.is_empty() {
+    pub(super) fn completion(&self, answer: &CompleteAnswer) -> Value {
+        let mut message = json!({"role": "assistant", "content": answer.text});
+        if !answer.calls.is_empty() {
+            if answer.text.is_empty() {
                 message["content"] = Value::Null;
             }
-            message["tool_calls"] = whole.calls.iter().map(call).collect();
+            message["tool_calls"] = answer.calls.iter().map(call).collect();
         }
         json!({
             "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(whole)}],
-            "usage": usage(&whole.usage),
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(answer)}],
+            "usage": usage(&answer.usage),
         })
     }
 
@@ -114,32 +114,32 @@ impl EventFormat for ChatCompletion {
         vec![self.chunk(&json!({ "content": new }), None)]
     }
 
-    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame> {
-        let whole = match ending {
-            Ok(whole) => whole,
-            Err(refusal) => return vec![SseFrame::plain(&refusal.body()), SseFrame::done()],
+    fn end(&mut self, result: &ResponseResult) -> Vec<SseFrame> {
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => return vec![SseFrame::plain(&error.body()), SseFrame::done()],
         };
         let mut frames = Vec::new();
-        if !whole.calls.is_empty() {
-            let numbered = |(index, made): (usize, &ToolCall)| {
-                let mut call = call(made);
+        if !answer.calls.is_empty() {
+            let indexed = |(index, tool_call): (usize, &ToolCall)| {
+                let mut call = call(tool_call);
                 call["index"] = index.into();
                 call
             };
-            let calls: Value = whole.calls.iter().enumerate().map(numbered).collect();
+            let calls: Value = answer.calls.iter().enumerate().map(indexed).collect();
             frames.push(self.chunk(&json!({ "tool_calls": calls }), None));
         }
-        frames.push(self.chunk(&json!({}), Some(finish_reason(whole))));
+        frames.push(self.chunk(&json!({}), Some(finish_reason(answer))));
         if self.has_usage {
-            frames.push(self.frame(&json!([]), usage(&whole.usage)));
+            frames.push(self.frame(&json!([]), usage(&answer.usage)));
         }
         frames.push(SseFrame::done());
         frames
     }
 }
 
-fn finish_reason(whole: &CompleteAnswer) -> &'static str {
-    match whole {
+fn finish_reason(answer: &CompleteAnswer) -> &'static str {
+    match answer {
         CompleteAnswer { calls, .. } if !calls.is_empty() => "tool_calls",
         CompleteAnswer { is_truncated: true, .. } => "length",
         CompleteAnswer { is_truncated: false, .. } => "stop",

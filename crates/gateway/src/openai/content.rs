@@ -15,19 +15,19 @@ pub(super) struct MessageContent {
 }
 
 impl MessageContent {
-    /// Parses a string or a list of parts; `place` is its path in the request. Missing content is empty.
-    pub(super) fn read(value: &Value, place: &str) -> Result<Self, ApiError> {
+    /// Parses a string or a list of parts; `path` is its path in the request. Missing content is empty.
+    pub(super) fn read(value: &Value, path: &str) -> Result<Self, ApiError> {
         let parts = match value {
             Value::Null => return Ok(Self::default()),
             Value::String(text) => return Ok(Self { text: text.clone(), ..Self::default() }),
             Value::Array(parts) => parts,
             Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                return Err(ApiError::invalid_field(place, "must be a string or a list of parts"));
+                return Err(ApiError::invalid_field(path, "must be a string or a list of parts"));
             }
         };
         let mut content = Self::default();
         for (number, part) in parts.iter().enumerate() {
-            content.add(part, &format!("{place}[{number}]"))?;
+            content.add(part, &format!("{path}[{number}]"))?;
         }
         Ok(content)
     }
@@ -37,30 +37,30 @@ impl MessageContent {
         self.text.trim().is_empty() && self.images.is_empty()
     }
 
-    fn add(&mut self, part: &Value, place: &str) -> Result<(), ApiError> {
+    fn add(&mut self, part: &Value, path: &str) -> Result<(), ApiError> {
         let text = |name: &str| {
-            let place = format!("{place}.{name}");
-            part[name].as_str().ok_or_else(|| ApiError::invalid_field(&place, "must be a string"))
+            let path = format!("{path}.{name}");
+            part[name].as_str().ok_or_else(|| ApiError::invalid_field(&path, "must be a string"))
         };
         match part["type"].as_str() {
             Some("text" | "input_text" | "output_text") => self.push_text(text("text")?),
             Some("refusal") => self.push_text(text("refusal")?),
             // The chat completions API wraps the URL in an object.
             Some("image_url" | "input_image") => {
-                let address = part["image_url"]["url"].as_str().or(part["image_url"].as_str());
-                let address = address.unwrap_or_default();
-                base64_of(address, &format!("{place}.image_url"))?;
-                self.images.push(address.to_owned());
+                let url = part["image_url"]["url"].as_str().or(part["image_url"].as_str());
+                let url = url.unwrap_or_default();
+                base64_of(url, &format!("{path}.image_url"))?;
+                self.images.push(url.to_owned());
             }
-            Some("file") => self.attach(&part["file"], &format!("{place}.file"))?,
-            Some("input_file") => self.attach(part, place)?,
+            Some("file") => self.attach(&part["file"], &format!("{path}.file"))?,
+            Some("input_file") => self.attach(part, path)?,
             Some(other) => {
-                let must = format!("has the unsupported type \"{other}\"; send text, images or text files");
-                return Err(ApiError::invalid_field(place, &must));
+                let problem = format!("has the unsupported type \"{other}\"; send text, images or text files");
+                return Err(ApiError::invalid_field(path, &problem));
             }
             None => {
                 return Err(ApiError::invalid_field(
-                    &format!("{place}.type"),
+                    &format!("{path}.type"),
                     "must be the type of the part, such as \"text\"",
                 ));
             }
@@ -76,16 +76,16 @@ impl MessageContent {
     }
 
     /// Appends a file's text to the content.
-    fn attach(&mut self, file: &Value, place: &str) -> Result<(), ApiError> {
-        let place = format!("{place}.file_data");
+    fn attach(&mut self, file: &Value, path: &str) -> Result<(), ApiError> {
+        let path = format!("{path}.file_data");
         let Some(data) = file["file_data"].as_str() else {
-            return Err(ApiError::invalid_field(&place, "must contain the file; file ids and URLs are not supported"));
+            return Err(ApiError::invalid_field(&path, "must contain the file; file ids and URLs are not supported"));
         };
-        let data = if data.starts_with("data:") { base64_of(data, &place)? } else { data };
+        let data = if data.starts_with("data:") { base64_of(data, &path)? } else { data };
         let bytes = BASE64_STANDARD.decode(data.trim());
-        let bytes = bytes.map_err(|error| ApiError::invalid_field(&place, &format!("must be base64: {error}")))?;
+        let bytes = bytes.map_err(|error| ApiError::invalid_field(&path, &format!("must be base64: {error}")))?;
         let text = String::from_utf8(bytes).map_err(|error| {
-            ApiError::invalid_field(&place, &format!("must be a text file in UTF-8: {}", error.utf8_error()))
+            ApiError::invalid_field(&path, &format!("must be a text file in UTF-8: {}", error.utf8_error()))
         })?;
         let name = file["filename"].as_str().unwrap_or("file").replace(['"', '\n', '<', '>'], "_");
         self.push_text(&format!("<file name=\"{name}\">\n{}\n</file>", text.trim_end()));
@@ -94,10 +94,10 @@ impl MessageContent {
 }
 
 /// Returns the base64 payload of a `data:` URL.
-fn base64_of<'a>(address: &'a str, place: &str) -> Result<&'a str, ApiError> {
-    let data = address.strip_prefix("data:").and_then(|data| data.split_once(";base64,"));
-    let must = "must be a base64 data: URL, such as \"data:image/png;base64,…\"; other URLs are not fetched";
-    data.map(|(_, data)| data).ok_or_else(|| ApiError::invalid_field(place, must))
+fn base64_of<'a>(url: &'a str, path: &str) -> Result<&'a str, ApiError> {
+    let data = url.strip_prefix("data:").and_then(|data| data.split_once(";base64,"));
+    let problem = "must be a base64 data: URL, such as \"data:image/png;base64,…\"; other URLs are not fetched";
+    data.map(|(_, data)| data).ok_or_else(|| ApiError::invalid_field(path, problem))
 }
 
 #[cfg(test)]
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn pictures_and_text_files_come_in_base64() {
-        let pictures = ["data:image/png;base64,AAEC", "data:image/png;base64,AwQ="].map(str::to_owned);
+    fn images_and_text_files_are_read_from_base64() {
+        let images = ["data:image/png;base64,AAEC", "data:image/png;base64,AwQ="].map(str::to_owned);
         let parts = json!([
-            {"type": "image_url", "image_url": {"url": pictures[0]}},
-            {"type": "input_image", "image_url": pictures[1]},
+            {"type": "image_url", "image_url": {"url": images[0]}},
+            {"type": "input_image", "image_url": images[1]},
         ]);
-        assert_eq!(read(&parts), Ok(MessageContent { text: String::new(), images: pictures.to_vec() }));
+        assert_eq!(read(&parts), Ok(MessageContent { text: String::new(), images: images.to_vec() }));
         let files = json!([
             {"type": "input_file", "filename": "a\".txt", "file_data": "data:text/plain;base64,aGkK"},
             {"type": "file", "file": {"filename": "b.txt", "file_data": "aG8="}},
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
-        for (content, why) in [
+    fn errors_name_the_invalid_field() {
+        for (content, message) in [
             (json!(7), "content must be a string or a list of parts"),
             (json!([{"text": "x"}]), "content[0].type must be the type of the part, such as \"text\""),
             (json!([{"type": "text"}]), "content[0].text must be a string"),
@@ -159,7 +159,7 @@ mod tests {
                 "content[0].file_data must be a text file in UTF-8: invalid utf-8 sequence of 1 bytes from index 0",
             ),
         ] {
-            assert_eq!(read(&content), Err(why.to_owned()));
+            assert_eq!(read(&content), Err(message.to_owned()));
         }
     }
 }

@@ -48,9 +48,9 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// A field is invalid; `must` states the constraint and follows the field name.
-    pub(super) fn invalid_field(part: &str, must: &str) -> Self {
-        Self { param: Some(part.to_owned()), ..Self::invalid(format!("{part} {must}")) }
+    /// A field is invalid; `problem` states the constraint and follows the field name.
+    pub(super) fn invalid_field(field: &str, problem: &str) -> Self {
+        Self { param: Some(field.to_owned()), ..Self::invalid(format!("{field} {problem}")) }
     }
 
     /// The field contains no user message.
@@ -60,9 +60,9 @@ impl ApiError {
 
     /// The model does not exist.
     pub(super) fn no_model(message: impl Into<String>) -> Self {
-        let about = Some("model".to_owned());
+        let param = Some("model".to_owned());
         Self {
-            param: about,
+            param,
             code: Some("model_not_found"),
             ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         }
@@ -85,8 +85,8 @@ impl ApiError {
     /// Returns the JSON body.
     pub(super) fn body(&self) -> Value {
         let mut error = json!({"message": self.message, "type": self.kind});
-        if let Some(about) = &self.param {
-            error["param"] = about.as_str().into();
+        if let Some(param) = &self.param {
+            error["param"] = param.as_str().into();
         }
         if let Some(code) = self.code {
             error["code"] = code.into();
@@ -96,8 +96,8 @@ impl ApiError {
 }
 
 impl From<AuthError> for ApiError {
-    fn from(denied: AuthError) -> Self {
-        match denied {
+    fn from(error: AuthError) -> Self {
+        match error {
             AuthError::RateLimited { wait } => Self {
                 retry: RetryAdvice::After(wait),
                 ..Self::new(
@@ -165,10 +165,10 @@ pub(super) fn required_text<'a>(value: &'a Value, part: &str) -> Result<&'a str,
 }
 
 /// Builds the response for a wrong HTTP method.
-pub(super) fn method_not_allowed(used: &Method, path: &str, right: &'static str) -> Response {
-    let why = format!("{path} does not support {used}; use {right}");
-    let refusal = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", why);
-    let mut response = refusal.into_response();
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(right));
+pub(super) fn method_not_allowed(used: &Method, path: &str, allowed: &'static str) -> Response {
+    let why = format!("{path} does not support {used}; use {allowed}");
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", why);
+    let mut response = error.into_response();
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

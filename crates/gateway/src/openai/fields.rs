@@ -98,11 +98,11 @@ pub(super) fn check_responses(body: &Value) -> Result<(), ApiError> {
     check(body, RESPONSES_FIELDS)
 }
 
-fn check(body: &Value, own: &[FieldRule]) -> Result<(), ApiError> {
-    for (name, must) in COMMON_FIELDS.iter().chain(own) {
+fn check(body: &Value, rules: &[FieldRule]) -> Result<(), ApiError> {
+    for (name, rule) in COMMON_FIELDS.iter().chain(rules) {
         let value = name.split('.').fold(body, |value, part| &value[part]);
-        if !value.is_null() && !must.holds(value) {
-            return Err(ApiError::invalid_field(name, &must.message()));
+        if !value.is_null() && !rule.holds(value) {
+            return Err(ApiError::invalid_field(name, &rule.message()));
         }
     }
     Ok(())
@@ -112,12 +112,12 @@ impl Constraint {
     fn holds(self, value: &Value) -> bool {
         match self {
             Self::Bool => value.is_boolean(),
-            Self::Number(least, most) => value.as_f64().is_some_and(|number| (least..=most).contains(&number)),
-            Self::Integer(least, most) => value.as_i64().is_some_and(|number| (least..=most).contains(&number)),
+            Self::Number(min, max) => value.as_f64().is_some_and(|number| (min..=max).contains(&number)),
+            Self::Integer(min, max) => value.as_i64().is_some_and(|number| (min..=max).contains(&number)),
             Self::String => value.is_string(),
             Self::List => value.is_array(),
             Self::Object => value.is_object(),
-            Self::OneOf(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::OneOf(values) => value.as_str().is_some_and(|text| values.contains(&text)),
             Self::Strings => {
                 value.is_string() || value.as_array().is_some_and(|texts| texts.iter().all(Value::is_string))
             }
@@ -128,17 +128,17 @@ impl Constraint {
     fn message(self) -> String {
         match self {
             Self::Bool => "must be true or false".to_owned(),
-            Self::Number(least, most) => format!("must be a number from {least} to {most}"),
+            Self::Number(min, max) => format!("must be a number from {min} to {max}"),
             Self::Integer(1, 1) => "must be 1: an agent gives one answer".to_owned(),
             Self::Integer(i64::MIN, i64::MAX) => "must be a whole number".to_owned(),
-            Self::Integer(least, i64::MAX) => format!("must be a whole number of at least {least}"),
-            Self::Integer(least, most) => format!("must be a whole number from {least} to {most}"),
+            Self::Integer(min, i64::MAX) => format!("must be a whole number of at least {min}"),
+            Self::Integer(min, max) => format!("must be a whole number from {min} to {max}"),
             Self::String => "must be a string".to_owned(),
             Self::List => "must be a list".to_owned(),
             Self::Object => "must be an object".to_owned(),
-            Self::OneOf(words) => format!("must be {}", words.join(" or ")),
+            Self::OneOf(values) => format!("must be {}", values.join(" or ")),
             Self::Strings => "must be a string or a list of strings".to_owned(),
-            Self::Unsupported(instead) => format!("is not supported; {instead}"),
+            Self::Unsupported(hint) => format!("is not supported; {hint}"),
         }
     }
 }
@@ -148,10 +148,10 @@ pub(super) fn thinking(body: &Value) -> Result<Option<String>, ApiError> {
     for (value, name) in
         [(&body["reasoning_effort"], "reasoning_effort"), (&body["reasoning"]["effort"], "reasoning.effort")]
     {
-        let Some(word) = text(value, name)? else { continue };
-        let level = if word == "none" { Some("off") } else { intake::thinking(word) };
-        let must = "must be none, minimal, low, medium, high or xhigh";
-        return level.map(|level| Some(level.to_owned())).ok_or_else(|| ApiError::invalid_field(name, must));
+        let Some(effort) = text(value, name)? else { continue };
+        let level = if effort == "none" { Some("off") } else { intake::thinking(effort) };
+        let problem = "must be none, minimal, low, medium, high or xhigh";
+        return level.map(|level| Some(level.to_owned())).ok_or_else(|| ApiError::invalid_field(name, problem));
     }
     Ok(None)
 }
@@ -162,13 +162,13 @@ mod tests {
 
     use super::*;
 
-    fn wrong(checked: Result<(), ApiError>) -> String {
+    fn message_of(checked: Result<(), ApiError>) -> String {
         checked.unwrap_err().message().to_owned()
     }
 
     #[test]
-    fn what_a_field_must_be_is_said_with_its_name() {
-        for (body, why) in [
+    fn invalid_fields_are_rejected_by_name() {
+        for (body, message) in [
             (json!({"stream": "yes"}), "stream must be true or false"),
             (json!({"stream": 1}), "stream must be true or false"),
             (json!({"stream_options": true}), "stream_options must be an object"),
@@ -191,9 +191,9 @@ mod tests {
             (json!({"modalities": ["text", "audio"]}), "modalities must be [\"text\"]: agents answer with text only"),
             (json!({"functions": []}), "functions is not supported; send your functions in tools"),
         ] {
-            assert_eq!(wrong(check_chat(&body)), why);
+            assert_eq!(message_of(check_chat(&body)), message);
         }
-        for (body, why) in [
+        for (body, message) in [
             (json!({"max_output_tokens": -5}), "max_output_tokens must be a whole number of at least 1"),
             (json!({"truncation": "middle"}), "truncation must be auto or disabled"),
             (json!({"text": {"format": "json"}}), "text.format must be an object"),
@@ -203,37 +203,37 @@ mod tests {
                  x-openclaw-session-key",
             ),
         ] {
-            assert_eq!(wrong(check_responses(&body)), why);
+            assert_eq!(message_of(check_responses(&body)), message);
         }
     }
 
     #[test]
-    fn what_is_left_out_or_null_or_within_its_bounds_is_fine() {
+    fn missing_null_and_in_range_fields_are_accepted() {
         let names =
             || COMMON_FIELDS.iter().chain(CHAT_FIELDS).chain(RESPONSES_FIELDS).filter(|(name, _)| !name.contains('.'));
-        let nothing: Value =
+        let nulls: Value =
             names().map(|(name, _)| ((*name).to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>().into();
         let chat = json!({
             "stream": true, "stream_options": {"include_usage": true}, "temperature": 2, "top_p": 0.5, "n": 1,
             "max_tokens": 1, "seed": -7, "stop": ["a"], "modalities": ["text"], "presence_penalty": -2, "unknown": {},
         });
-        for body in [json!({}), nothing, chat] {
+        for body in [json!({}), nulls, chat] {
             assert_eq!((check_chat(&body), check_responses(&body)), (Ok(()), Ok(())), "{body}");
         }
     }
 
     #[test]
-    fn either_spelling_says_how_hard_to_think() {
-        let thinks = |body: Value| thinking(&body).map_err(|refusal| refusal.message().to_owned());
+    fn both_fields_set_the_reasoning_effort() {
+        let level_of = |body: Value| thinking(&body).map_err(|error| error.message().to_owned());
         let level = |level: &str| Ok(Some(level.to_owned()));
-        assert_eq!(thinks(json!({})), Ok(None));
-        assert_eq!(thinks(json!({"reasoning_effort": null, "reasoning": {}})), Ok(None));
-        assert_eq!(thinks(json!({"reasoning_effort": "high"})), level("high"));
-        assert_eq!(thinks(json!({"reasoning": {"effort": "minimal"}})), level("minimal"));
-        assert_eq!(thinks(json!({"reasoning_effort": "none"})), level("off"));
-        let must = "must be none, minimal, low, medium, high or xhigh";
-        assert_eq!(thinks(json!({"reasoning_effort": "very"})), Err(format!("reasoning_effort {must}")));
-        assert_eq!(thinks(json!({"reasoning": {"effort": "very"}})), Err(format!("reasoning.effort {must}")));
-        assert_eq!(thinks(json!({"reasoning_effort": 3})), Err("reasoning_effort must be a string".to_owned()));
+        assert_eq!(level_of(json!({})), Ok(None));
+        assert_eq!(level_of(json!({"reasoning_effort": null, "reasoning": {}})), Ok(None));
+        assert_eq!(level_of(json!({"reasoning_effort": "high"})), level("high"));
+        assert_eq!(level_of(json!({"reasoning": {"effort": "minimal"}})), level("minimal"));
+        assert_eq!(level_of(json!({"reasoning_effort": "none"})), level("off"));
+        let problem = "must be none, minimal, low, medium, high or xhigh";
+        assert_eq!(level_of(json!({"reasoning_effort": "very"})), Err(format!("reasoning_effort {problem}")));
+        assert_eq!(level_of(json!({"reasoning": {"effort": "very"}})), Err(format!("reasoning.effort {problem}")));
+        assert_eq!(level_of(json!({"reasoning_effort": 3})), Err("reasoning_effort must be a string".to_owned()));
     }
 }

@@ -183,15 +183,15 @@ impl ResolvedCall {
         let Self { profile, key, origin, name, tools, mut tool, mut arguments } = self;
         let cancel = CancellationToken::new();
         // Cancels the tool when this future ends or is dropped.
-        let _leaving = cancel.clone().drop_guard();
+        let _cancel_on_drop = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
         let broken = |why| InvokeError::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
         let call = call.map_err(|error| broken(error.to_string()))?;
-        let judged = server.hub.run_call_hooks(&key, (&call, &name), arguments.clone()).await;
-        let judged = judged.map_err(|why| InvokeError::forbidden(&name, &why))?;
-        if judged != arguments {
-            let prepared = tools.prepare(&name, &judged);
+        let approved = server.hub.run_call_hooks(&key, (&call, &name), arguments.clone()).await;
+        let approved = approved.map_err(|why| InvokeError::forbidden(&name, &why))?;
+        if approved != arguments {
+            let prepared = tools.prepare(&name, &approved);
             (tool, arguments) =
                 prepared.map_err(|answer| InvokeError::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
         }
@@ -208,8 +208,9 @@ impl ResolvedCall {
             origin,
             hub: Some(server.hub.clone()),
         };
-        let work = AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
-        let result = match timeout(profile.timeout.unwrap_or(DEFAULT_TIMEOUT), work).await {
+        let call_task =
+            AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
+        let result = match timeout(profile.timeout.unwrap_or(DEFAULT_TIMEOUT), call_task).await {
             Ok(Ok(result)) => profile.secrets.mask_result(result),
             Ok(Err(_)) => return Err(broken(format!("{name} failed with an internal error"))),
             Err(_) => {
@@ -222,11 +223,11 @@ impl ResolvedCall {
             let why = without_path(join_text(&result.content), &profile.workdir);
             return Err(InvokeError::failed(StatusCode::BAD_REQUEST, why));
         }
-        let mut told = json!({ "content": result.content });
+        let mut payload = json!({ "content": result.content });
         if let Some(details) = result.details {
-            told["details"] = details;
+            payload["details"] = details;
         }
-        Ok(told)
+        Ok(payload)
     }
 }
 
@@ -245,15 +246,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_do_not_say_where_the_workspace_is() {
-        let told = |text: &str, path: &str| without_path(text.to_owned(), Path::new(path));
-        let home = "/home/ann/work";
+    fn errors_do_not_reveal_the_workspace_path() {
+        let redacted = |text: &str, path: &str| without_path(text.to_owned(), Path::new(path));
+        let workspace = "/home/ann/work";
         assert_eq!(
-            told("only paths inside /home/ann/work can be used", home),
+            redacted("only paths inside /home/ann/work can be used", workspace),
             "only paths inside the workspace can be used"
         );
-        assert_eq!(told("/home/ann/work/a/b.txt: no such file", home), "./a/b.txt: no such file");
-        assert_eq!(told("a. b. /x", "."), "a. b. /x");
-        assert_eq!(told("/a/b", "/"), "/a/b");
+        assert_eq!(redacted("/home/ann/work/a/b.txt: no such file", workspace), "./a/b.txt: no such file");
+        assert_eq!(redacted("a. b. /x", "."), "a. b. /x");
+        assert_eq!(redacted("/a/b", "/"), "/a/b");
     }
 }

@@ -1,6 +1,6 @@
 //! OpenAI-compatible HTTP API: `/v1/chat/completions`, `/v1/responses`, `/v1/models`, and also `/tools/invoke`.
 //!
-//! A request is parsed (`question`), mapped to a session (`address`), submitted as an ordinary run (`talk`) and
+//! A request is parsed (`request`), mapped to a session (`address`), submitted as an ordinary run (`stream`) and
 //! answered in the format of its API (`chat`, `responses`), whole or streamed (`sse`).
 
 mod address;
@@ -109,10 +109,10 @@ impl ApiRoute {
     }
 
     /// Returns the allowed HTTP method if this one is not.
-    fn allowed_method(&self, used: &Method) -> Option<&'static str> {
+    fn allowed_method(&self, method: &Method) -> Option<&'static str> {
         match self {
-            Self::Chat | Self::Responses | Self::Tools => (used != Method::POST).then_some("POST"),
-            Self::Models | Self::Model(_) => (used != Method::GET && used != Method::HEAD).then_some("GET, HEAD"),
+            Self::Chat | Self::Responses | Self::Tools => (method != Method::POST).then_some("POST"),
+            Self::Models | Self::Model(_) => (method != Method::GET && method != Method::HEAD).then_some("GET, HEAD"),
             Self::Unknown(_) => None,
         }
     }
@@ -144,28 +144,28 @@ fn unknown_route(path: &str) -> ApiError {
 /// Handles a request to one of these routes.
 pub(crate) async fn answer(
     server: Arc<ServerState>,
-    visitor: &AdmittedPeer,
-    place: ApiRoute,
+    peer: &AdmittedPeer,
+    route: ApiRoute,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Some(right) = place.allowed_method(&parts.method) {
-        return method_not_allowed(&parts.method, parts.uri.path(), right);
+    if let Some(allowed) = route.allowed_method(&parts.method) {
+        return method_not_allowed(&parts.method, parts.uri.path(), allowed);
     }
-    if let Err(refusal) = authenticate(&server, visitor, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
+    if let Err(error) = authenticate(&server, peer, &parts.headers).and_then(|()| route.check(&server.endpoints)) {
         // Closing a connection with unread bytes would discard the response.
         timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
-        return refusal.into_response();
+        return error.into_response();
     }
-    serve(&server, place, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
+    serve(&server, route, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn serve(
     server: &Arc<ServerState>,
-    place: ApiRoute,
+    route: ApiRoute,
     (headers, body): (&HeaderMap, Body),
 ) -> Result<Response, ApiError> {
     let agents = server.hub.agents();
-    match place {
+    match route {
         ApiRoute::Models => Ok(reply(StatusCode::OK, &address::models(&agents))),
         ApiRoute::Model(name) => Ok(reply(StatusCode::OK, &address::one_model(&agents, &name)?)),
         ApiRoute::Unknown(path) => Err(unknown_route(&path)),
@@ -176,20 +176,21 @@ async fn serve(
 }
 
 /// Returns an error response if a request lacks the shared secret.
-pub(crate) fn auth_error(server: &ServerState, visitor: &AdmittedPeer, headers: &HeaderMap) -> Option<Response> {
-    authenticate(server, visitor, headers).err().map(IntoResponse::into_response)
+pub(crate) fn auth_error(server: &ServerState, peer: &AdmittedPeer, headers: &HeaderMap) -> Option<Response> {
+    authenticate(server, peer, headers).err().map(IntoResponse::into_response)
 }
 
 /// Checks the shared secret and marks the connection as authenticated.
-fn authenticate(server: &ServerState, visitor: &AdmittedPeer, headers: &HeaderMap) -> Result<(), ApiError> {
-    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
-    let bearer =
-        shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim().to_owned());
-    let (auth, address) = (Auth { token: bearer, ..Auth::default() }, visitor.address());
+fn authenticate(server: &ServerState, peer: &AdmittedPeer, headers: &HeaderMap) -> Result<(), ApiError> {
+    let credentials = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
+    let bearer = credentials
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, secret)| secret.trim().to_owned());
+    let (auth, address) = (Auth { token: bearer, ..Auth::default() }, peer.address());
     server.auth.check(&auth, address, Instant::now()).inspect_err(|_| {
         tracing::warn!(%address, "rejected an HTTP request");
     })?;
-    visitor.mark_authenticated();
+    peer.mark_authenticated();
     Ok(())
 }
 
@@ -231,66 +232,66 @@ async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, ApiEr
 
 async fn complete(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -> Result<Response, ApiError> {
     let nonce = server.hub.ambient().nonce();
-    let meant = request_target(headers, body, "openai")?;
-    let model = meant.model.unwrap_or("openclaw").to_owned();
+    let target = request_target(headers, body, "openai")?;
+    let model = target.model.unwrap_or("openclaw").to_owned();
     let id = format!("chatcmpl_{nonce}");
-    let talk = start_run(server, RequestTarget { previous: None, ..meant }, (&id, &nonce), chat::read(body)?).await?;
-    let tells_usage = body["stream_options"]["include_usage"] == true;
-    let form = chat::ChatCompletion { id, created: now(server), model, has_usage: tells_usage };
+    let run = start_run(server, RequestTarget { previous: None, ..target }, (&id, &nonce), chat::read(body)?).await?;
+    let has_usage = body["stream_options"]["include_usage"] == true;
+    let completion = chat::ChatCompletion { id, created: now(server), model, has_usage };
     if body["stream"] == true {
-        return Ok(sse::stream(talk, form));
+        return Ok(sse::stream(run, completion));
     }
-    Ok(reply(StatusCode::OK, &form.completion(&talk.end().await?)))
+    Ok(reply(StatusCode::OK, &completion.completion(&run.end().await?)))
 }
 
 async fn respond(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -> Result<Response, ApiError> {
     let nonce = server.hub.ambient().nonce();
-    let meant = request_target(headers, body, "openresponses")?;
-    let model = meant.model.unwrap_or("openclaw").to_owned();
+    let target = request_target(headers, body, "openresponses")?;
+    let model = target.model.unwrap_or("openclaw").to_owned();
     let id = format!("resp_{nonce}");
-    let talk = start_run(server, meant, (&id, &nonce), responses::read(body)?).await?;
-    let form = responses::ResponseBuilder::new(&id, &nonce, now(server), &model, body);
+    let run = start_run(server, target, (&id, &nonce), responses::read(body)?).await?;
+    let builder = responses::ResponseBuilder::new(&id, &nonce, now(server), &model, body);
     if body["stream"] == true {
-        return Ok(sse::stream(talk, form));
+        return Ok(sse::stream(run, builder));
     }
-    Ok(reply(StatusCode::OK, &form.response(&talk.end().await?)))
+    Ok(reply(StatusCode::OK, &builder.response(&run.end().await?)))
 }
 
 fn request_target<'a>(
     headers: &'a HeaderMap,
     body: &'a Value,
-    family: &'static str,
+    key_prefix: &'static str,
 ) -> Result<RequestTarget<'a>, ApiError> {
     let text = |name: &str| text(&body[name], name);
-    let is_kept = family == "openresponses" && body["store"] != false;
+    let is_referable = key_prefix == "openresponses" && body["store"] != false;
     let (model, user, previous) = (text("model")?, text("user")?, text("previous_response_id")?);
-    Ok(RequestTarget { headers, model, user, previous, key_prefix: family, is_referable: is_kept })
+    Ok(RequestTarget { headers, model, user, previous, key_prefix, is_referable })
 }
 
 /// Starts the run that answers a request.
 async fn start_run(
     server: &Arc<ServerState>,
-    meant: RequestTarget<'_>,
+    target: RequestTarget<'_>,
     (id, nonce): (&str, &str),
-    mut question: ParsedRequest,
+    mut request: ParsedRequest,
 ) -> Result<RunResponse, ApiError> {
-    let address = meant.find(server, nonce).await?;
-    let known = match address.on_disconnect {
-        OnDisconnect::Continue if question.has_answers() => known_history(server, &address.key).await?,
+    let address = target.find(server, nonce).await?;
+    let history_state = match address.on_disconnect {
+        OnDisconnect::Continue if request.has_answers() => known_history(server, &address.key).await?,
         OnDisconnect::Continue | OnDisconnect::Abort => HistoryState::Empty,
     };
-    let (client_tools, thinking) = (std::mem::take(&mut question.tools), question.thinking.take());
-    let part = question.messages_field;
+    let (client_tools, thinking) = (std::mem::take(&mut request.tools), request.thinking.take());
+    let field = request.messages_field;
     let now = server.hub.ambient().now_ms();
-    let asked = question.into_input(known, now).ok_or_else(|| ApiError::missing_message(part))?;
+    let input = request.into_input(history_state, now).ok_or_else(|| ApiError::missing_message(field))?;
     let run = RunId::parse(id).map_err(|error| ApiError::failed(error.to_string()))?;
-    let mut message = User::text(asked.content.text, now);
-    attach_images(&mut message, asked.content.images, id).await?;
-    client_results::attach(&mut message, asked.results, asked.remaining_text);
-    let mut history = Vec::with_capacity(asked.history.len());
-    for HistoryMessage { mut message, images: pictures } in asked.history {
+    let mut message = User::text(input.content.text, now);
+    attach_images(&mut message, input.content.images, id).await?;
+    client_results::attach(&mut message, input.results, input.remaining_text);
+    let mut history = Vec::with_capacity(input.history.len());
+    for HistoryMessage { mut message, images } in input.history {
         if let Message::User(user) = &mut message {
-            attach_images(user, pictures, id).await?;
+            attach_images(user, images, id).await?;
         }
         history.push(message);
     }
@@ -299,7 +300,7 @@ async fn start_run(
     let reports_restart = address.on_disconnect == OnDisconnect::Abort;
     let is_ephemeral = address.is_ephemeral;
     let inbound = Inbound {
-        extra_prompt: asked.system,
+        extra_prompt: input.system,
         client_tools,
         thinking,
         reports_restart,
@@ -311,20 +312,20 @@ async fn start_run(
 }
 
 /// Attaches images to a message.
-async fn attach_images(message: &mut User, pictures: Vec<String>, id: &str) -> Result<(), ApiError> {
-    let attached = pictures.into_iter();
-    let attached =
-        attached.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
+async fn attach_images(message: &mut User, images: Vec<String>, id: &str) -> Result<(), ApiError> {
+    let attachments = images.into_iter();
+    let attachments =
+        attachments.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
     // Declared as images, so none is stored as a file.
-    let attached = attachments::open_all(attached.collect(), None, id).await;
-    attached.map_err(|error| ApiError::invalid(error.message))?.attach_to(message);
+    let opened = attachments::open_all(attachments.collect(), None, id).await;
+    opened.map_err(|error| ApiError::invalid(error.message))?.attach_to(message);
     Ok(())
 }
 
 /// Determines whether a session already contains the conversation that a request repeats.
 async fn known_history(server: &ServerState, key: &SessionKey) -> Result<HistoryState, ApiError> {
     let history = server.hub.history(key).await.map_err(|error| ApiError::failed(error.to_string()))?;
-    let is_new = history.is_none_or(|(_, said)| said.is_empty());
+    let is_new = history.is_none_or(|(_, messages)| messages.is_empty());
     Ok(if is_new { HistoryState::Empty } else { HistoryState::Complete })
 }
 
@@ -346,15 +347,15 @@ fn reply(status: StatusCode, body: &Value) -> Response {
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = match (first, tail) {
+    while let [first, after @ ..] = rest {
+        let decoded = match (first, after) {
             (b'%', [high, low, ..]) => {
                 std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
             }
             _ => None,
         };
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
+        bytes.push(decoded.unwrap_or(*first));
+        rest = if decoded.is_some() { &after[2..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

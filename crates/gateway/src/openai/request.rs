@@ -77,9 +77,9 @@ impl ParsedRequest {
         Self { messages_field: part, thinking, ..Self::default() }
     }
 
-    /// Adds a message with a role; `place` is its path in the request.
-    pub(super) fn add(&mut self, role: &str, content: MessageContent, place: &str) -> Result<(), ApiError> {
-        let line = match role {
+    /// Adds a message with a role; `path` is its path in the request.
+    pub(super) fn add(&mut self, role: &str, content: MessageContent, path: &str) -> Result<(), ApiError> {
+        let message = match role {
             "system" | "developer" => {
                 self.add_instructions(content.text);
                 return Ok(());
@@ -88,11 +88,11 @@ impl ParsedRequest {
             "user" => RequestMessage::User(content),
             "assistant" => RequestMessage::Assistant(content, Vec::new()),
             other => {
-                let must = format!("must be system, developer, user, assistant or tool, not \"{other}\"");
-                return Err(ApiError::invalid_field(&format!("{place}.role"), &must));
+                let problem = format!("must be system, developer, user, assistant or tool, not \"{other}\"");
+                return Err(ApiError::invalid_field(&format!("{path}.role"), &problem));
             }
         };
-        self.messages.push(line);
+        self.messages.push(message);
         Ok(())
     }
 
@@ -157,8 +157,8 @@ impl ParsedRequest {
         Ok(())
     }
 
-    /// Requests JSON output if `format` says so; `place` is its path in the request.
-    pub(super) fn set_format(&mut self, format: &Value, place: &str) -> Result<(), ApiError> {
+    /// Requests JSON output if `format` says so; `path` is its path in the request.
+    pub(super) fn set_format(&mut self, format: &Value, path: &str) -> Result<(), ApiError> {
         let schema = match format["type"].as_str() {
             Some("json_object") => Value::Null,
             Some("json_schema") => {
@@ -168,7 +168,7 @@ impl ParsedRequest {
             None if format.is_null() => return Ok(()),
             Some(_) | None => {
                 return Err(ApiError::invalid_field(
-                    &format!("{place}.type"),
+                    &format!("{path}.type"),
                     "must be text, json_object or json_schema",
                 ));
             }
@@ -187,49 +187,49 @@ impl ParsedRequest {
 
     /// Converts the request to what the agent receives: everything after its last answer, preceded by the conversation
     /// if the agent does not know it. `None` if there is no message.
-    pub(super) fn into_input(mut self, known: HistoryState, now: u64) -> Option<AgentInput> {
-        let mut lines = std::mem::take(&mut self.messages);
-        lines.truncate(lines.iter().rposition(|line| !is_answer(line))? + 1);
-        let since = lines.iter().rposition(is_answer).map_or(0, |answer| answer + 1);
-        let new = lines.split_off(since);
-        let mut asked =
+    pub(super) fn into_input(mut self, history_state: HistoryState, now: u64) -> Option<AgentInput> {
+        let mut messages = std::mem::take(&mut self.messages);
+        messages.truncate(messages.iter().rposition(|message| !is_answer(message))? + 1);
+        let first_new = messages.iter().rposition(is_answer).map_or(0, |answer| answer + 1);
+        let new = messages.split_off(first_new);
+        let mut input =
             AgentInput { system: (!self.system.is_empty()).then(|| self.system.join("\n\n")), ..AgentInput::default() };
-        let (mut words, mut rest) = (Vec::new(), Vec::new());
-        for line in new {
-            let content = match line {
+        let (mut texts, mut remaining) = (Vec::new(), Vec::new());
+        for message in new {
+            let content = match message {
                 RequestMessage::Tool(id, content) => {
-                    let told = format!("[Result of {} ({id})]\n{}", self.tool_name(&id), content.text);
-                    words.push(told.clone());
-                    asked.results.push(ClientResult { tool_call_id: id, text: content.text, told });
-                    asked.content.images.extend(content.images);
+                    let labelled = format!("[Result of {} ({id})]\n{}", self.tool_name(&id), content.text);
+                    texts.push(labelled.clone());
+                    input.results.push(ClientResult { tool_call_id: id, text: content.text, told: labelled });
+                    input.content.images.extend(content.images);
                     continue;
                 }
                 RequestMessage::User(content) | RequestMessage::Assistant(content, _) => content,
             };
-            words.push(content.text.clone());
-            rest.push(content.text);
-            asked.content.images.extend(content.images);
+            texts.push(content.text.clone());
+            remaining.push(content.text);
+            input.content.images.extend(content.images);
         }
-        (asked.content.text, asked.remaining_text) = (words.join("\n\n"), rest.join("\n\n"));
-        if known == HistoryState::Empty {
-            let open: Vec<_> = match lines.last() {
+        (input.content.text, input.remaining_text) = (texts.join("\n\n"), remaining.join("\n\n"));
+        if history_state == HistoryState::Empty {
+            let open_results: Vec<_> = match messages.last() {
                 Some(RequestMessage::Assistant(_, calls)) => {
                     calls.iter().map(|call| placeholder_result(&call.id, &call.name, now)).collect()
                 }
                 Some(RequestMessage::User(_) | RequestMessage::Tool(..)) | None => Vec::new(),
             };
             // A tool result is text; its images are attached to the new message.
-            let shown = lines.iter().filter_map(|line| match line {
+            let images = messages.iter().filter_map(|message| match message {
                 RequestMessage::Tool(_, content) => Some(content.images.iter().cloned()),
                 RequestMessage::User(_) | RequestMessage::Assistant(..) => None,
             });
-            asked.content.images.extend(shown.flatten());
-            asked.history = lines.into_iter().map(|line| self.history_message(line, now)).collect();
+            input.content.images.extend(images.flatten());
+            input.history = messages.into_iter().map(|message| self.history_message(message, now)).collect();
             // Every call in a transcript needs a result; those for the last answer come with the new message.
-            let open = open.into_iter().map(Message::ToolResult);
-            asked.history.extend(open.map(|message| HistoryMessage { message, images: Vec::new() }));
+            let open_results = open_results.into_iter().map(Message::ToolResult);
+            input.history.extend(open_results.map(|message| HistoryMessage { message, images: Vec::new() }));
         }
-        Some(asked)
+        Some(input)
     }
 
     /// Tool name of a call in the request.
@@ -238,17 +238,17 @@ impl ParsedRequest {
     }
 
     /// Converts a message of the preceding conversation.
-    fn history_message(&self, line: RequestMessage, timestamp: u64) -> HistoryMessage {
-        match line {
-            RequestMessage::User(MessageContent { text, images: pictures }) => {
-                HistoryMessage { message: Message::User(User::text(text, timestamp)), images: pictures }
+    fn history_message(&self, request_message: RequestMessage, timestamp: u64) -> HistoryMessage {
+        match request_message {
+            RequestMessage::User(MessageContent { text, images }) => {
+                HistoryMessage { message: Message::User(User::text(text, timestamp)), images }
             }
             RequestMessage::Assistant(content, calls) => {
                 let stop_reason = if calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
-                let words = Some(content.text).filter(|text| !text.is_empty()).map(Block::text);
-                let content = words.into_iter().chain(calls.into_iter().map(Block::ToolCall)).collect();
-                let said = Assistant { content, stop_reason, timestamp, ..Assistant::default() };
-                HistoryMessage { message: Message::Assistant(said), images: Vec::new() }
+                let text_block = Some(content.text).filter(|text| !text.is_empty()).map(Block::text);
+                let content = text_block.into_iter().chain(calls.into_iter().map(Block::ToolCall)).collect();
+                let assistant = Assistant { content, stop_reason, timestamp, ..Assistant::default() };
+                HistoryMessage { message: Message::Assistant(assistant), images: Vec::new() }
             }
             RequestMessage::Tool(id, MessageContent { text, images: _ }) => {
                 let result = ToolResult {
@@ -266,8 +266,8 @@ impl ParsedRequest {
     }
 }
 
-fn is_answer(line: &RequestMessage) -> bool {
-    matches!(line, RequestMessage::Assistant(..))
+fn is_answer(message: &RequestMessage) -> bool {
+    matches!(message, RequestMessage::Assistant(..))
 }
 
 /// Parses the function tools of a request: `/v1/responses` has the fields at the top level, `/v1/chat/completions`
@@ -278,28 +278,28 @@ pub(super) fn functions(tools: &Value) -> Result<Vec<ToolSpec>, ApiError> {
     }
     let tools = tools.as_array().ok_or_else(|| ApiError::invalid_field("tools", "must be a list"))?;
     let function = |(number, tool): (usize, &Value)| {
-        let place = format!("tools[{number}]");
+        let path = format!("tools[{number}]");
         if tool["type"] != "function" {
-            let must = format!("has the unsupported type {}; only function tools are supported", tool["type"]);
-            return Err(ApiError::invalid_field(&place, &must));
+            let problem = format!("has the unsupported type {}; only function tools are supported", tool["type"]);
+            return Err(ApiError::invalid_field(&path, &problem));
         }
         let function = if tool["function"].is_object() { &tool["function"] } else { tool };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let name = function["name"].as_str().unwrap_or_default();
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
             return Err(ApiError::invalid_field(
-                &place,
+                &path,
                 "must have a name of at most 64 letters, digits, dashes and underscores",
             ));
         }
         let parameters = &function["parameters"];
         if !parameters.is_null() && !parameters.is_object() {
-            return Err(ApiError::invalid_field(&place, "must have a JSON Schema as its parameters"));
+            return Err(ApiError::invalid_field(&path, "must have a JSON Schema as its parameters"));
         }
-        let nothing = || json!({"type": "object", "properties": {}});
-        let parameters = if parameters.is_null() { nothing() } else { parameters.clone() };
+        let no_parameters = || json!({"type": "object", "properties": {}});
+        let parameters = if parameters.is_null() { no_parameters() } else { parameters.clone() };
         let description =
-            text(&function["description"], &format!("{place}.description"))?.unwrap_or_default().to_owned();
+            text(&function["description"], &format!("{path}.description"))?.unwrap_or_default().to_owned();
         Ok(ToolSpec { name: name.to_owned(), description, parameters })
     };
     tools.iter().enumerate().map(function).collect()

@@ -21,43 +21,43 @@ pub(super) fn read(body: &Value) -> Result<ParsedRequest, ApiError> {
             "must be false: responses cannot be fetched later; use streaming instead",
         ));
     }
-    let mut question = ParsedRequest::new("input", fields::thinking(body)?);
-    question.add_instructions(text(&body["instructions"], "instructions")?.unwrap_or_default());
+    let mut request = ParsedRequest::new("input", fields::thinking(body)?);
+    request.add_instructions(text(&body["instructions"], "instructions")?.unwrap_or_default());
     match &body["input"] {
         Value::String(text) => {
-            question.add("user", MessageContent { text: text.clone(), ..MessageContent::default() }, "input")?;
+            request.add("user", MessageContent { text: text.clone(), ..MessageContent::default() }, "input")?;
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate() {
-                add(&mut question, item, &format!("input[{number}]"))?;
+                add(&mut request, item, &format!("input[{number}]"))?;
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
             return Err(ApiError::invalid_field("input", "must be a string or a list of items"));
         }
     }
-    question.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.set_format(&body["text"]["format"], "text.format")?;
-    Ok(question)
+    request.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
+    request.set_format(&body["text"]["format"], "text.format")?;
+    Ok(request)
 }
 
-fn add(question: &mut ParsedRequest, item: &Value, place: &str) -> Result<(), ApiError> {
-    let text = |name: &str| required_text(&item[name], &format!("{place}.{name}"));
+fn add(request: &mut ParsedRequest, item: &Value, path: &str) -> Result<(), ApiError> {
+    let text = |name: &str| required_text(&item[name], &format!("{path}.{name}"));
     match (item["type"].as_str(), item["role"].as_str()) {
         (Some("message") | None, Some(role)) => {
-            question.add(role, MessageContent::read(&item["content"], &format!("{place}.content"))?, place)?;
+            request.add(role, MessageContent::read(&item["content"], &format!("{path}.content"))?, path)?;
         }
-        (Some("function_call"), _) => question.add_call(text("call_id")?, text("name")?, text("arguments")?),
+        (Some("function_call"), _) => request.add_call(text("call_id")?, text("name")?, text("arguments")?),
         (Some("function_call_output"), _) => {
-            question.add_result(text("call_id")?, MessageContent::read(&item["output"], &format!("{place}.output"))?);
+            request.add_result(text("call_id")?, MessageContent::read(&item["output"], &format!("{path}.output"))?);
         }
         // Reasoning items are not used, and referenced items are already in the session.
         (Some("reasoning" | "item_reference"), _) => {}
         (Some(other), _) => {
-            let must = format!("is an item of type \"{other}\", which is not supported");
-            return Err(ApiError::invalid_field(place, &must));
+            let problem = format!("is an item of type \"{other}\", which is not supported");
+            return Err(ApiError::invalid_field(path, &problem));
         }
-        (None, None) => return Err(ApiError::invalid_field(place, "must have a role or a type")),
+        (None, None) => return Err(ApiError::invalid_field(path, "must have a role or a type")),
     }
     Ok(())
 }
@@ -78,31 +78,33 @@ pub(super) struct ResponseBuilder {
 impl ResponseBuilder {
     /// Creates a response to a request; `nonce` is part of all ids. `created` is in seconds since the epoch.
     pub(super) fn new(id: &str, nonce: &str, created: u64, model: &str, body: &Value) -> Self {
-        let or = |name: &str, default: Value| if body[name].is_null() { default } else { body[name].clone() };
-        let frame = json!({
+        let or_default = |name: &str, default: Value| if body[name].is_null() { default } else { body[name].clone() };
+        let response = json!({
             "id": id, "object": "response", "created_at": created, "status": "in_progress", "error": null,
             "incomplete_details": null, "instructions": body["instructions"], "model": model, "output": [],
             "parallel_tool_calls": true, "previous_response_id": body["previous_response_id"],
-            "temperature": null, "top_p": null, "metadata": or("metadata", json!({})), "tool_choice": or("tool_choice", "auto".into()),
-            "tools": or("tools", json!([])), "usage": usage(&Usage::default()),
+            "temperature": null, "top_p": null, "metadata": or_default("metadata", json!({})), "tool_choice": or_default("tool_choice", "auto".into()),
+            "tools": or_default("tools", json!([])), "usage": usage(&Usage::default()),
         });
-        Self { response: frame, message: format!("msg_{nonce}"), count: 0, is_message_open: false }
+        Self { response, message: format!("msg_{nonce}"), count: 0, is_message_open: false }
     }
 
     /// Builds the complete response.
-    pub(super) fn response(&self, whole: &CompleteAnswer) -> Value {
+    pub(super) fn response(&self, answer: &CompleteAnswer) -> Value {
         let mut output = Vec::new();
-        if has_message(whole) {
-            output.push(self.item("completed", &[part(&whole.text)]));
+        if has_message(answer) {
+            output.push(self.item("completed", &[part(&answer.text)]));
         }
-        output.extend(whole.calls.iter().map(|made| call(made, "completed", &made.arguments.to_string())));
+        output.extend(
+            answer.calls.iter().map(|tool_call| call(tool_call, "completed", &tool_call.arguments.to_string())),
+        );
         let mut response = self.response.clone();
-        response["status"] = if whole.is_truncated { "incomplete" } else { "completed" }.into();
-        if whole.is_truncated {
+        response["status"] = if answer.is_truncated { "incomplete" } else { "completed" }.into();
+        if answer.is_truncated {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
         response["output"] = output.into();
-        response["usage"] = usage(&whole.usage);
+        response["usage"] = usage(&answer.usage);
         response
     }
 
@@ -111,13 +113,13 @@ impl ResponseBuilder {
     }
 
     fn event(&mut self, event: &'static str, data: Value) -> SseFrame {
-        let mut told =
+        let mut payload =
             Map::from_iter([("type".to_owned(), event.into()), ("sequence_number".to_owned(), self.count.into())]);
         self.count += 1;
         if let Value::Object(data) = data {
-            told.extend(data);
+            payload.extend(data);
         }
-        SseFrame { event: Some(event), data: Value::Object(told).to_string() }
+        SseFrame { event: Some(event), data: Value::Object(payload).to_string() }
     }
 
     /// Builds an event about the message's text.
@@ -152,15 +154,16 @@ impl ResponseBuilder {
         frames
     }
 
-    fn call_events(&mut self, index: usize, made: &ToolCall) -> [SseFrame; 4] {
-        let arguments = made.arguments.to_string();
-        let (begun, done) = (call(made, "in_progress", ""), call(made, "completed", &arguments));
-        let about = |name: &str, value: &Value| json!({"item_id": done["id"], "output_index": index, name: value});
+    fn call_events(&mut self, index: usize, tool_call: &ToolCall) -> [SseFrame; 4] {
+        let arguments = tool_call.arguments.to_string();
+        let (started, done) = (call(tool_call, "in_progress", ""), call(tool_call, "completed", &arguments));
+        let arguments_event =
+            |name: &str, value: &Value| json!({"item_id": done["id"], "output_index": index, name: value});
         let arguments = Value::from(arguments);
         [
-            self.event("response.output_item.added", json!({"output_index": index, "item": begun})),
-            self.event("response.function_call_arguments.delta", about("delta", &arguments)),
-            self.event("response.function_call_arguments.done", about("arguments", &arguments)),
+            self.event("response.output_item.added", json!({"output_index": index, "item": started})),
+            self.event("response.function_call_arguments.delta", arguments_event("delta", &arguments)),
+            self.event("response.function_call_arguments.done", arguments_event("arguments", &arguments)),
             self.event("response.output_item.done", json!({"output_index": index, "item": done})),
         ]
     }
@@ -178,24 +181,24 @@ impl EventFormat for ResponseBuilder {
         frames
     }
 
-    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame> {
-        let (event, response, mut frames) = match ending {
-            Ok(whole) => {
+    fn end(&mut self, result: &ResponseResult) -> Vec<SseFrame> {
+        let (event, response, mut frames) = match result {
+            Ok(answer) => {
                 let mut frames = Vec::new();
-                if self.is_message_open || has_message(whole) {
-                    frames.extend(self.end_message(&whole.text));
+                if self.is_message_open || has_message(answer) {
+                    frames.extend(self.end_message(&answer.text));
                 }
                 let first = usize::from(self.is_message_open);
-                for (index, call) in whole.calls.iter().enumerate() {
+                for (index, call) in answer.calls.iter().enumerate() {
                     frames.extend(self.call_events(first + index, call));
                 }
-                let event = if whole.is_truncated { "response.incomplete" } else { "response.completed" };
-                (event, self.response(whole), frames)
+                let event = if answer.is_truncated { "response.incomplete" } else { "response.completed" };
+                (event, self.response(answer), frames)
             }
-            Err(refusal) => {
+            Err(error) => {
                 let mut response = self.response.clone();
                 response["status"] = "failed".into();
-                response["error"] = json!({"code": "server_error", "message": refusal.message()});
+                response["error"] = json!({"code": "server_error", "message": error.message()});
                 ("response.failed", response, Vec::new())
             }
         };
@@ -205,8 +208,8 @@ impl EventFormat for ResponseBuilder {
 }
 
 /// True if a response has a message item: always, unless it consists of tool calls only.
-fn has_message(whole: &CompleteAnswer) -> bool {
-    !whole.text.is_empty() || whole.calls.is_empty()
+fn has_message(answer: &CompleteAnswer) -> bool {
+    !answer.text.is_empty() || answer.calls.is_empty()
 }
 
 fn part(text: &str) -> Value {

@@ -57,20 +57,20 @@ pub(super) trait EventFormat: Send + 'static {
     /// Events for new text.
     fn text_delta(&mut self, new: &str) -> Vec<SseFrame>;
     /// Events for the end of the run.
-    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame>;
+    fn end(&mut self, result: &ResponseResult) -> Vec<SseFrame>;
 }
 
 /// Streams a run. A slow reader gets more text per event.
-pub(super) fn stream(talk: RunResponse, mut dialect: impl EventFormat) -> Response {
-    let begun = VecDeque::from(dialect.begin());
-    let frames = stream::unfold((talk, dialect, begun), |(mut talk, mut dialect, mut frames)| async move {
+pub(super) fn stream(run: RunResponse, mut format: impl EventFormat) -> Response {
+    let first_frames = VecDeque::from(format.begin());
+    let frames = stream::unfold((run, format, first_frames), |(mut run, mut format, mut frames)| async move {
         loop {
             if let Some(frame) = frames.pop_front() {
-                return Some((Ok::<_, Infallible>(sse::Event::from(frame)), (talk, dialect, frames)));
+                return Some((Ok::<_, Infallible>(sse::Event::from(frame)), (run, format, frames)));
             }
-            frames.extend(match talk.next().await? {
-                ResponsePart::Text(new) => dialect.text_delta(&new),
-                ResponsePart::End(ending) => dialect.end(&ending),
+            frames.extend(match run.next().await? {
+                ResponsePart::Text(text) => format.text_delta(&text),
+                ResponsePart::End(result) => format.end(&result),
             });
         }
     });

@@ -73,12 +73,13 @@ impl RunResponse {
     pub(super) async fn begin(
         server: &Arc<ServerState>,
         inbound: Inbound,
-        leaving: OnDisconnect,
+        on_disconnect: OnDisconnect,
     ) -> Result<Self, ApiError> {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
-        let mut leash = AbortOnDrop((leaving == OnDisconnect::Abort).then(|| (server.clone(), key, run.clone())));
+        let mut abort_on_drop =
+            AbortOnDrop((on_disconnect == OnDisconnect::Abort).then(|| (server.clone(), key, run.clone())));
         // A message that was not accepted has no run to abort.
-        let accepted = server.hub.submit(inbound).await.inspect_err(|_| leash.release())?;
+        let accepted = server.hub.submit(inbound).await.inspect_err(|_| abort_on_drop.release())?;
         let follower = match accepted.disposition {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => Subscriber::new(tape),
             SubmitOutcome::Finished(_) => return Err(ApiError::failed(format!("run {run} has already ended"))),
@@ -90,7 +91,7 @@ impl RunResponse {
             stop_reason: StopReason::Stop,
             result: None,
             is_over: false,
-            abort_on_drop: leash,
+            abort_on_drop,
             _open: server.connections.token(),
         })
     }
@@ -98,26 +99,26 @@ impl RunResponse {
     /// Returns the next piece of output; `None` after the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<ResponsePart> {
         while !self.is_over {
-            if let Some(ending) = self.result.take() {
+            if let Some(result) = self.result.take() {
                 self.is_over = true;
-                return Some(ResponsePart::End(ending));
+                return Some(ResponsePart::End(result));
             }
-            let heard = tokio::select! {
+            let events = tokio::select! {
                 biased;
                 // First, because the run's end, if any, is on the tape by now.
-                heard = self.follower.next() => heard,
+                events = self.follower.next() => events,
                 () = self.server.stop.cancelled() => {
                     self.result = Some(Err(self.shutdown_error()));
                     continue;
                 }
             };
-            let mut new = String::new();
-            match heard {
-                Some(events) => events.iter().for_each(|event| new.push_str(&self.process_event(&event.kind))),
+            let mut delta = String::new();
+            match events {
+                Some(events) => events.iter().for_each(|event| delta.push_str(&self.process_event(&event.kind))),
                 None => self.result = Some(Err(self.broken_error())),
             }
-            if !new.is_empty() {
-                return Some(ResponsePart::Text(new));
+            if !delta.is_empty() {
+                return Some(ResponsePart::Text(delta));
             }
         }
         None
@@ -128,29 +129,29 @@ impl RunResponse {
         loop {
             match self.next().await {
                 Some(ResponsePart::Text(_)) => {}
-                Some(ResponsePart::End(ending)) => return ending,
+                Some(ResponsePart::End(result)) => return result,
                 None => return Err(self.broken_error()),
             }
         }
     }
 
     fn process_event(&mut self, event: &RunEvent) -> String {
-        let mut new = self.text.push_event(event);
-        if let RunEvent::Assistant { said, .. } = event {
-            self.stop_reason = said.stop_reason;
+        let mut delta = self.text.push_event(event);
+        if let RunEvent::Assistant { said: message, .. } = event {
+            self.stop_reason = message.stop_reason;
         }
         if let RunEvent::Ended(end) = event {
             self.abort_on_drop.release();
-            let ending = convert_end(end, self.text.whole(), self.stop_reason);
+            let result = convert_end(end, self.text.whole(), self.stop_reason);
             // Text that was not streamed is sent at once.
-            if let Ok(whole) = &ending
+            if let Ok(answer) = &result
                 && self.text.whole().is_empty()
             {
-                new.push_str(&whole.text);
+                delta.push_str(&answer.text);
             }
-            self.result = Some(ending);
+            self.result = Some(result);
         }
-        new
+        delta
     }
 
     /// Error if the gateway stops before the run has ended. The message was accepted, so a retry must not repeat it.
@@ -177,12 +178,12 @@ impl RunResponse {
 }
 
 /// Converts the end of a run: the streamed text or, if there is none, the replies.
-fn convert_end(end: &RunEnd, said: &str, stop_reason: StopReason) -> ResponseResult {
+fn convert_end(end: &RunEnd, streamed: &str, stop_reason: StopReason) -> ResponseResult {
     let status = match &end.outcome {
         Outcome::Done => {
             let replies = end.replies.iter().map(|reply| reply.text.as_str());
             return Ok(CompleteAnswer {
-                text: if said.is_empty() { text_delta::join(replies) } else { said.to_owned() },
+                text: if streamed.is_empty() { text_delta::join(replies) } else { streamed.to_owned() },
                 calls: end.calls.clone(),
                 usage: end.usage.clone(),
                 is_truncated: stop_reason == StopReason::Length,

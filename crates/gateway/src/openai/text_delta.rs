@@ -78,20 +78,20 @@ impl TextStream {
     }
 
     fn send(&mut self, delta: &str) {
-        let told = &mut self.sent;
-        let (Some(begin), Some(same)) = (told.begin, self.retry_prefix) else { return told.add(delta) };
-        let before = &told.all[begin + same..];
-        if before.starts_with(delta) {
-            self.retry_prefix = Some(same + delta.len());
-        } else if let Some(new) = delta.strip_prefix(before) {
+        let sent = &mut self.sent;
+        let (Some(begin), Some(matched)) = (sent.begin, self.retry_prefix) else { return sent.add(delta) };
+        let unmatched = &sent.all[begin + matched..];
+        if unmatched.starts_with(delta) {
+            self.retry_prefix = Some(matched + delta.len());
+        } else if let Some(rest) = delta.strip_prefix(unmatched) {
             self.retry_prefix = None;
-            told.add(new);
+            sent.add(rest);
         } else {
             // The retried message differs, so it is appended as a separate one and the sent text stays.
-            let another = format!("{}{delta}", &told.all[begin..begin + same]);
+            let restarted = format!("{}{delta}", &sent.all[begin..begin + matched]);
             self.retry_prefix = None;
-            told.start();
-            told.add(&another);
+            sent.start();
+            sent.add(&restarted);
         }
     }
 }
@@ -124,8 +124,8 @@ impl JoinedText {
 
     fn add(&mut self, delta: &str) {
         let delta = if self.begin.is_some() { delta } else { delta.trim_start() };
-        let words = delta.trim_end();
-        if words.is_empty() {
+        let trimmed = delta.trim_end();
+        if trimmed.is_empty() {
             self.pending_whitespace.push_str(delta);
             return;
         }
@@ -137,8 +137,8 @@ impl JoinedText {
             self.begin = Some(self.all.len());
         }
         self.all.push_str(&std::mem::take(&mut self.pending_whitespace));
-        self.all.push_str(words);
-        self.pending_whitespace.push_str(&delta[words.len()..]);
+        self.all.push_str(trimmed);
+        self.pending_whitespace.push_str(&delta[trimmed.len()..]);
     }
 }
 
@@ -167,63 +167,63 @@ mod tests {
     const REWOUND: RunEvent = RunEvent::MessageReset { message: 0 };
 
     /// Returns what is sent after each event, and the final text.
-    fn told(events: &[RunEvent]) -> (Vec<String>, String) {
-        let mut words = TextStream::default();
-        let told = events.iter().map(|event| words.push_event(event)).collect();
-        (told, words.whole().to_owned())
+    fn stream_events(events: &[RunEvent]) -> (Vec<String>, String) {
+        let mut stream = TextStream::default();
+        let deltas = events.iter().map(|event| stream.push_event(event)).collect();
+        (deltas, stream.whole().to_owned())
     }
 
-    fn as_told(told: &[&str], whole: &str) -> (Vec<String>, String) {
-        (told.iter().map(|&text| text.to_owned()).collect(), whole.to_owned())
+    fn expected(deltas: &[&str], whole: &str) -> (Vec<String>, String) {
+        (deltas.iter().map(|&text| text.to_owned()).collect(), whole.to_owned())
     }
 
     #[test]
-    fn messages_are_apart_by_a_blank_line_and_blanks_at_their_ends_are_not_told() {
+    fn messages_are_separated_by_a_blank_line_and_trimmed() {
         assert_eq!(
-            told(&[text(0, "\n one"), text(0, " two \n"), complete(), text(1, " "), text(1, "three")]),
-            as_told(&["one", " two", "", "", "\n\nthree"], "one two\n\nthree")
+            stream_events(&[text(0, "\n one"), text(0, " two \n"), complete(), text(1, " "), text(1, "three")]),
+            expected(&["one", " two", "", "", "\n\nthree"], "one two\n\nthree")
         );
-        assert_eq!(told(&[text(0, "a "), text(0, " b")]), as_told(&["a", "  b"], "a  b"));
+        assert_eq!(stream_events(&[text(0, "a "), text(0, " b")]), expected(&["a", "  b"], "a  b"));
     }
 
     #[test]
-    fn what_is_said_again_in_the_same_words_is_told_once() {
+    fn a_repeated_prefix_after_a_retry_is_sent_once() {
         assert_eq!(
-            told(&[text(0, "one two"), REWOUND, text(0, "one"), text(0, " two three"), text(0, " four")]),
-            as_told(&["one two", "", "", " three", " four"], "one two three four")
-        );
-    }
-
-    #[test]
-    fn another_answer_in_the_place_of_one_that_was_told_is_a_paragraph_of_its_own() {
-        assert_eq!(
-            told(&[text(0, "one two"), REWOUND, text(0, "one "), text(0, "hundred"), REWOUND, text(0, "x")]),
-            as_told(&["one two", "", "", "\n\none hundred", "", "\n\nx"], "x")
+            stream_events(&[text(0, "one two"), REWOUND, text(0, "one"), text(0, " two three"), text(0, " four")]),
+            expected(&["one two", "", "", " three", " four"], "one two three four")
         );
     }
 
     #[test]
-    fn nothing_is_said_again_of_a_message_that_had_only_blanks() {
-        assert_eq!(told(&[text(0, "  "), REWOUND, text(0, "one")]), as_told(&["", "", "one"], "one"));
+    fn a_different_answer_after_a_retry_is_a_new_paragraph() {
+        assert_eq!(
+            stream_events(&[text(0, "one two"), REWOUND, text(0, "one "), text(0, "hundred"), REWOUND, text(0, "x")]),
+            expected(&["one two", "", "", "\n\none hundred", "", "\n\nx"], "x")
+        );
+    }
+
+    #[test]
+    fn a_retried_blank_message_repeats_nothing() {
+        assert_eq!(stream_events(&[text(0, "  "), REWOUND, text(0, "one")]), expected(&["", "", "one"], "one"));
     }
 
     proptest! {
         #[test]
-        fn deltas_add_up_to_the_text_however_it_is_cut(
+        fn deltas_add_up_to_the_full_text(
             messages in proptest::collection::vec(proptest::collection::vec("[ a\né]{0,3}", 0..6), 0..4),
         ) {
-            let mut words = TextStream::default();
-            let mut told = String::new();
+            let mut stream = TextStream::default();
+            let mut sent = String::new();
             for (number, deltas) in (0..).zip(&messages) {
                 for delta in deltas {
-                    told.push_str(&words.push_event(&text(number, delta)));
+                    sent.push_str(&stream.push_event(&text(number, delta)));
                 }
-                told.push_str(&words.push_event(&complete()));
+                sent.push_str(&stream.push_event(&complete()));
             }
             let whole: Vec<_> = messages.iter().map(|deltas| deltas.concat()).collect();
             let whole = join(whole.iter().map(String::as_str));
-            prop_assert_eq!(told, whole.as_str());
-            prop_assert_eq!(words.whole(), whole);
+            prop_assert_eq!(sent, whole.as_str());
+            prop_assert_eq!(stream.whole(), whole);
         }
     }
 }

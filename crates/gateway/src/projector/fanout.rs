@@ -108,7 +108,7 @@ struct GatedRun {
 
 impl Fanout {
     /// Creates a projector state that reports to these feeds.
-    pub(super) fn with_feeds(board: SessionFeeds, metrics: Metrics) -> Self {
+    pub(super) fn with_feeds(feeds: SessionFeeds, metrics: Metrics) -> Self {
         Self {
             clients: HashMap::new(),
             registered: 0,
@@ -118,60 +118,62 @@ impl Fanout {
             throttled: Default::default(),
             gated: HashMap::new(),
             drains: Vec::new(),
-            feeds: board,
+            feeds,
             metrics,
             sweep_at: 0,
         }
     }
 
-    pub(super) fn execute(&mut self, wish: ProjectorCommand) {
-        match wish {
+    pub(super) fn execute(&mut self, command: ProjectorCommand) {
+        match command {
             ProjectorCommand::Join(client) => {
                 self.registered += 1;
                 self.clients.insert(client.id, RegisteredClient { client, number: self.registered });
             }
-            ProjectorCommand::Leave(gone) => self.remove_client(gone),
+            ProjectorCommand::Leave(client_id) => self.remove_client(client_id),
             ProjectorCommand::Watch { run, client, detail } => self.watch(run, client, detail),
             ProjectorCommand::Unwatch { run, client } => self.unwatch(&run, client),
             ProjectorCommand::RespondAtEnd(tape, waiter) => {
                 if tape.state() == TapeState::Rejected {
                     return waiter.respond(&tape);
                 }
-                let story = self.stream(&tape);
+                let stream = self.stream(&tape);
                 // A stream that has not ended will be read again: every unread event on its tape has been signalled.
-                match &story.projection {
-                    Some(_) => story.waiters.push(waiter),
+                match &stream.projection {
+                    Some(_) => stream.waiters.push(waiter),
                     None => waiter.respond(&tape),
                 }
             }
             ProjectorCommand::Resume(resume) => self.resume(resume),
             ProjectorCommand::Hold(run) => self.gated.entry(run).or_default().holders += 1,
             ProjectorCommand::Release(run) => {
-                let Entry::Occupied(mut held) = self.gated.entry(run) else { return };
-                held.get_mut().holders -= 1;
-                if held.get().holders == 0
-                    && let Some(tape) = held.remove().tape
+                let Entry::Occupied(mut gate) = self.gated.entry(run) else { return };
+                gate.get_mut().holders -= 1;
+                if gate.get().holders == 0
+                    && let Some(tape) = gate.remove().tape
                 {
                     self.read(&tape);
                 }
             }
             ProjectorCommand::Publish(event, payload, audience) => {
                 for RegisteredClient { client, .. } in
-                    self.clients.values().filter(|one| audience.includes(&one.client))
+                    self.clients.values().filter(|registered| audience.includes(&registered.client))
                 {
                     client.send_queue.send(event, payload.clone());
                 }
             }
             ProjectorCommand::PublishPresence(payload, state) => self.publish_presence(&payload, state),
             ProjectorCommand::PublishSessionChange(payload) => {
-                for RegisteredClient { client, .. } in self.clients.values().filter(|one| one.client.is_subscribed()) {
+                for RegisteredClient { client, .. } in
+                    self.clients.values().filter(|registered| registered.client.is_subscribed())
+                {
                     client.send_queue.send("sessions.changed", payload.clone());
                 }
             }
             ProjectorCommand::MessageStored(key, session, message) => self.message_stored(&key, &session, message),
             ProjectorCommand::PublishMessage(key, payload) => {
                 for RegisteredClient { client, .. } in
-                    self.clients.values().filter(|one| one.client.receives_messages(&key))
+                    self.clients.values().filter(|registered| registered.client.receives_messages(&key))
                 {
                     client.send_queue.send("session.message", payload.clone());
                 }
@@ -182,7 +184,7 @@ impl Fanout {
 
     /// True if any client is subscribed to a session's messages. Usually decided by two counters.
     fn has_subscribers(&self, key: &SessionKey) -> bool {
-        self.feeds.has_subscribers() && self.clients.values().any(|one| one.client.receives_messages(key))
+        self.feeds.has_subscribers() && self.clients.values().any(|registered| registered.client.receives_messages(key))
     }
 
     /// Hands a stored message to the feed, if any client is subscribed to it.
@@ -205,15 +207,15 @@ impl Fanout {
         }
     }
 
-    fn remove_client(&mut self, gone: u64) {
-        self.clients.remove(&gone);
+    fn remove_client(&mut self, client_id: u64) {
+        self.clients.remove(&client_id);
         for watchers in self.watchers.values_mut() {
-            watchers.retain(|(client, _)| *client != gone);
+            watchers.retain(|(client, _)| *client != client_id);
         }
         self.watchers.retain(|_, watchers| !watchers.is_empty());
-        for story in self.streams.values_mut() {
-            story.waiters.retain(|waiter| waiter.client.id != gone);
-            story.lagging.remove(&gone);
+        for stream in self.streams.values_mut() {
+            stream.waiters.retain(|waiter| waiter.client.id != client_id);
+            stream.lagging.remove(&client_id);
         }
     }
 
@@ -230,11 +232,11 @@ impl Fanout {
     /// Returns the stream of a tape, creating it if necessary.
     pub(super) fn stream(&mut self, tape: &Arc<Tape>) -> &mut RunStream {
         let new = || RunStream::new(tape, self.registered);
-        let story = self.streams.entry(tape.run().clone()).or_insert_with(new);
-        if !std::ptr::eq(story.tape.as_ptr(), Arc::as_ptr(tape)) {
-            *story = RunStream::new(tape, self.registered);
+        let stream = self.streams.entry(tape.run().clone()).or_insert_with(new);
+        if !std::ptr::eq(stream.tape.as_ptr(), Arc::as_ptr(tape)) {
+            *stream = RunStream::new(tape, self.registered);
         }
-        story
+        stream
     }
 
     /// Processes a hub event.
@@ -249,60 +251,60 @@ impl Fanout {
 
     /// Reads new events from a tape and publishes them.
     pub(super) fn read(&mut self, tape: &Arc<Tape>) {
-        if let Some(held) = self.gated.get_mut(tape.run()) {
-            held.tape = Some(tape.clone());
+        if let Some(gate) = self.gated.get_mut(tape.run()) {
+            gate.tape = Some(tape.clone());
             return;
         }
         let metrics = self.metrics.clone();
         let mut stored = None;
-        let story = self.stream(tape);
-        let Some(telling) = &mut story.projection else { return };
-        let mut is_over = false;
-        let mut told = Vec::new();
+        let stream = self.stream(tape);
+        let Some(projection) = &mut stream.projection else { return };
+        let mut has_ended = false;
+        let mut events = Vec::new();
         let mut is_first = false;
-        let mut has_begun = false;
-        for event in tape.read(&mut story.cursor) {
-            if let TapeEvent { kind: RunEvent::Text { message: speaking, .. }, .. } = &event
-                && story.message.replace(*speaking) != Some(*speaking)
+        let mut has_started = false;
+        for event in tape.read(&mut stream.cursor) {
+            if let TapeEvent { kind: RunEvent::Text { message: number, .. }, .. } = &event
+                && stream.message.replace(*number) != Some(*number)
             {
                 is_first = true;
             }
-            is_over |= matches!(event.kind, RunEvent::Ended(_));
-            has_begun |= matches!(event.kind, RunEvent::Started { .. });
+            has_ended |= matches!(event.kind, RunEvent::Ended(_));
+            has_started |= matches!(event.kind, RunEvent::Started { .. });
             if let RunEvent::Started { session } = &event.kind {
-                story.session = Some(session.clone());
+                stream.session = Some(session.clone());
             }
             if let RunEvent::Ended(end) = &event.kind {
-                story.session = end.session.clone();
+                stream.session = end.session.clone();
             }
-            metrics.observe(&mut story.metrics, &event);
+            metrics.observe(&mut stream.metrics, &event);
             stored = stored.or_else(|| StoredMessage::of(&event.kind));
-            told.extend(telling.push(event));
+            events.extend(projection.push(event));
         }
-        let is_paced = story.throttled[ThrottledOutput::AgentText.index()];
-        let words = if is_first || !is_paced { telling.flush() } else { None };
-        let needs_pace = words.is_some() && !is_paced;
-        told.extend(words);
+        let is_throttled = stream.throttled[ThrottledOutput::AgentText.index()];
+        let text = if is_first || !is_throttled { projection.flush() } else { None };
+        let must_throttle = text.is_some() && !is_throttled;
+        events.extend(text);
         if let TapeState::Broken(why) = tape.state() {
-            told.extend(telling.break_off(&why));
+            events.extend(projection.break_off(&why));
             metrics.run_broken();
-            is_over = true;
+            has_ended = true;
         }
         // A run whose transcript is unknown has written nothing in this process: it was found at a restart, and what it
         // wrote before is old.
-        let stored = stored.zip(story.session.clone());
-        self.publish(tape.run(), told);
+        let stored = stored.zip(stream.session.clone());
+        self.publish(tape.run(), events);
         if let Some((message, session)) = stored {
             self.message_stored(tape.key(), &session, message);
         }
-        if is_over || has_begun {
-            let reason = if is_over { "agent.run.ended" } else { "agent.run.started" };
+        if has_ended || has_started {
+            let reason = if has_ended { "agent.run.ended" } else { "agent.run.started" };
             self.feeds.session_changed(SessionChange { key: tape.key().clone(), reason });
         }
-        if is_over {
+        if has_ended {
             return self.end(tape);
         }
-        if needs_pace {
+        if must_throttle {
             self.throttle(tape.run(), ThrottledOutput::AgentText);
         }
         self.publish_deltas(tape.run());
@@ -315,14 +317,14 @@ impl Fanout {
 
     /// Publishes text whose interval has elapsed.
     pub(super) fn publish_due_text(&mut self, now: Instant) {
-        for beat in ThrottledOutput::ALL {
-            while let Some((_, run)) = self.throttled[beat.index()].pop_front_if(|(at, _)| *at <= now) {
-                let Some(story) = self.streams.get_mut(&run) else { continue };
-                story.throttled[beat.index()] = false;
-                match beat {
+        for output in ThrottledOutput::ALL {
+            while let Some((_, run)) = self.throttled[output.index()].pop_front_if(|(at, _)| *at <= now) {
+                let Some(stream) = self.streams.get_mut(&run) else { continue };
+                stream.throttled[output.index()] = false;
+                match output {
                     ThrottledOutput::AgentText => {
-                        if let Some(words) = story.projection.as_mut().and_then(RunProjection::flush) {
-                            self.publish(&run, vec![words]);
+                        if let Some(text) = stream.projection.as_mut().and_then(RunProjection::flush) {
+                            self.publish(&run, vec![text]);
                             self.throttle(&run, ThrottledOutput::AgentText);
                             self.publish_deltas(&run);
                         }
@@ -336,51 +338,53 @@ impl Fanout {
     /// Publishes `chat` deltas of a run, unless the interval has not elapsed.
     fn publish_deltas(&mut self, run: &RunId) {
         for generation in [Generation::Three, Generation::Four] {
-            let beat = ThrottledOutput::ChatText(generation);
+            let output = ThrottledOutput::ChatText(generation);
             if !self.has_clients(generation) {
                 continue;
             }
-            let Some(story) = self.streams.get_mut(run).filter(|story| !story.throttled[beat.index()]) else {
+            let Some(stream) = self.streams.get_mut(run).filter(|stream| !stream.throttled[output.index()]) else {
                 continue;
             };
-            if let Some(delta) = story.projection.as_mut().and_then(|telling| telling.delta(generation)) {
+            if let Some(delta) = stream.projection.as_mut().and_then(|projection| projection.delta(generation)) {
                 self.publish(run, vec![delta]);
-                self.throttle(run, beat);
+                self.throttle(run, output);
             }
         }
     }
 
     /// True if any client of that protocol version receives run events.
     fn has_clients(&self, generation: Generation) -> bool {
-        self.clients.values().any(|one| one.client.generation == generation && one.client.receives_run_events())
+        self.clients
+            .values()
+            .any(|registered| registered.client.generation == generation && registered.client.receives_run_events())
     }
 
-    fn throttle(&mut self, run: &RunId, beat: ThrottledOutput) {
-        if let Some(story) = self.streams.get_mut(run) {
-            story.throttled[beat.index()] = true;
+    fn throttle(&mut self, run: &RunId, output: ThrottledOutput) {
+        if let Some(stream) = self.streams.get_mut(run) {
+            stream.throttled[output.index()] = true;
         }
-        self.throttled[beat.index()].push_back((Instant::now() + beat.interval(), run.clone()));
+        self.throttled[output.index()].push_back((Instant::now() + output.interval(), run.clone()));
     }
 
     /// Sends events to their audience: tool events to watchers, all others to every client.
-    fn publish(&mut self, run: &RunId, news: Vec<ClientEvent>) {
-        for news in news {
-            match news {
+    fn publish(&mut self, run: &RunId, events: Vec<ClientEvent>) {
+        for events in events {
+            match events {
                 ClientEvent::Agent(event) => {
                     if event.stream == Stream::Tool {
                         self.send_to_watchers(self.watchers.get(run).map(Vec::as_slice).unwrap_or_default(), &event);
                     } else {
                         self.send_to_all("agent", &event);
                     }
-                    if let Some(story) = self.streams.get_mut(run) {
-                        story.log.append(event);
+                    if let Some(stream) = self.streams.get_mut(run) {
+                        stream.log.append(event);
                     }
                 }
                 ClientEvent::Delta(generation, delta) => self.send_delta(run, generation, &delta),
                 ClientEvent::Chat(last) => {
                     self.send_to_all("chat", &last);
-                    if let Some(story) = self.streams.get_mut(run) {
-                        story.last = Some(last);
+                    if let Some(stream) = self.streams.get_mut(run) {
+                        stream.last = Some(last);
                     }
                 }
             }
@@ -388,7 +392,7 @@ impl Fanout {
     }
 
     fn send_to_all(&self, name: &'static str, event: &impl Serialize) {
-        let mut clients = self.clients.values().filter(|one| one.client.receives_run_events()).peekable();
+        let mut clients = self.clients.values().filter(|registered| registered.client.receives_run_events()).peekable();
         if clients.peek().is_some() {
             let payload = write(event);
             clients.for_each(|RegisteredClient { client, .. }| client.send_queue.send(name, payload.clone()));
@@ -398,24 +402,24 @@ impl Fanout {
     /// Sends a delta to the clients of a protocol version. A slow client may miss it: the next one then carries the
     /// full text.
     fn send_delta(&mut self, run: &RunId, generation: Generation, delta: &ChatEvent) {
-        let Some(story) = self.streams.get_mut(run) else { return };
-        let heard = &mut story.clients_at_publish[ThrottledOutput::ChatText(generation).index()];
-        let (mut payload, mut entire) = (None, None);
-        for RegisteredClient { client, number: came } in self.clients.values() {
+        let Some(stream) = self.streams.get_mut(run) else { return };
+        let published_to = &mut stream.clients_at_publish[ThrottledOutput::ChatText(generation).index()];
+        let (mut payload, mut full_payload) = (None, None);
+        for RegisteredClient { client, number: registered_as } in self.clients.values() {
             if client.generation != generation || !client.receives_run_events() {
                 continue;
             }
-            let is_behind = story.lagging.remove(&client.id) || *came > *heard;
+            let is_behind = stream.lagging.remove(&client.id) || *registered_as > *published_to;
             let payload = if is_behind {
-                entire.get_or_insert_with(|| write(&whole(delta)))
+                full_payload.get_or_insert_with(|| write(&whole(delta)))
             } else {
                 payload.get_or_insert_with(|| write(delta))
             };
             if !client.send_queue.try_send("chat", payload.clone()) {
-                story.lagging.insert(client.id);
+                stream.lagging.insert(client.id);
             }
         }
-        *heard = self.registered;
+        *published_to = self.registered;
     }
 
     fn send_to_watchers(&self, watchers: &[(u64, ToolDetail)], event: &AgentEvent) {
@@ -439,17 +443,17 @@ impl Fanout {
     fn end(&mut self, tape: &Tape) {
         self.metrics.run_ended(tape);
         self.watchers.remove(tape.run());
-        if let Some(story) = self.streams.get_mut(tape.run()) {
-            let seq = story.projection.take().map(|telling| telling.seq()).unwrap_or_default();
-            let log = std::mem::take(&mut story.log);
-            if let Some(last) = story.last.take() {
+        if let Some(stream) = self.streams.get_mut(tape.run()) {
+            let seq = stream.projection.take().map(|projection| projection.seq()).unwrap_or_default();
+            let log = std::mem::take(&mut stream.log);
+            if let Some(last) = stream.last.take() {
                 self.finished.add(FinishedRun::new(tape.run().clone(), log, seq, last));
             }
-            story.waiters.drain(..).for_each(|waiter| waiter.respond(tape));
+            stream.waiters.drain(..).for_each(|waiter| waiter.respond(tape));
         }
         // Amortised, so that the cost of an end does not grow with the number of active runs.
         if self.streams.len() > self.sweep_at {
-            self.streams.retain(|_, story| story.tape.strong_count() > 0);
+            self.streams.retain(|_, stream| stream.tape.strong_count() > 0);
             self.sweep_at = 64 + 2 * self.streams.len();
         }
     }

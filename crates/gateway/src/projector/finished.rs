@@ -42,12 +42,12 @@ impl FinishedRun {
 impl FinishedRuns {
     /// Keeps a run and evicts the oldest ones if a limit is exceeded. A run that is too large by itself is not kept;
     /// the store still has it.
-    pub(super) fn add(&mut self, over: FinishedRun) {
-        if over.size > MAX_RUN_BYTES {
+    pub(super) fn add(&mut self, run: FinishedRun) {
+        if run.size > MAX_RUN_BYTES {
             return;
         }
-        self.bytes += over.size;
-        self.runs.push_back(over);
+        self.bytes += run.size;
+        self.runs.push_back(run);
         while self.runs.len() > MAX_RUNS || self.bytes > MAX_TOTAL_BYTES {
             let Some(oldest) = self.runs.pop_front() else { return };
             self.bytes -= oldest.size;
@@ -56,7 +56,7 @@ impl FinishedRuns {
 
     /// Finds a run that is kept.
     pub(super) fn find(&self, run: &RunId) -> Option<&FinishedRun> {
-        self.runs.iter().rev().find(|over| over.run == *run)
+        self.runs.iter().rev().find(|finished| finished.run == *run)
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn over(run: usize, size: usize) -> FinishedRun {
+    fn finished_run(run: usize, size: usize) -> FinishedRun {
         let run_id = run.to_string();
         let last = ChatEvent {
             run_id: run_id.clone(),
@@ -100,28 +100,28 @@ mod tests {
         FinishedRun::new(RunId::parse(&run_id).unwrap(), log, 1, last)
     }
 
-    fn known(past: &FinishedRuns, runs: usize) -> Vec<usize> {
-        (0..runs).filter(|run| past.find(&RunId::parse(&run.to_string()).unwrap()).is_some()).collect()
+    fn remembered(finished_runs: &FinishedRuns, runs: usize) -> Vec<usize> {
+        (0..runs).filter(|run| finished_runs.find(&RunId::parse(&run.to_string()).unwrap()).is_some()).collect()
     }
 
     #[test]
-    fn the_oldest_runs_are_forgotten_when_there_are_too_many_or_too_large_ones() {
-        let mut past = FinishedRuns::default();
-        (0..MAX_RUNS + 2).for_each(|run| past.add(over(run, 1)));
-        assert_eq!(known(&past, MAX_RUNS + 2), (2..MAX_RUNS + 2).collect::<Vec<_>>());
-        let mut past = FinishedRuns::default();
-        (0..5).for_each(|run| past.add(over(run, MAX_TOTAL_BYTES / 3)));
-        assert_eq!(known(&past, 5), [3, 4]);
+    fn the_oldest_runs_are_dropped_beyond_the_count_and_size_limits() {
+        let mut finished_runs = FinishedRuns::default();
+        (0..MAX_RUNS + 2).for_each(|run| finished_runs.add(finished_run(run, 1)));
+        assert_eq!(remembered(&finished_runs, MAX_RUNS + 2), (2..MAX_RUNS + 2).collect::<Vec<_>>());
+        let mut finished_runs = FinishedRuns::default();
+        (0..5).for_each(|run| finished_runs.add(finished_run(run, MAX_TOTAL_BYTES / 3)));
+        assert_eq!(remembered(&finished_runs, 5), [3, 4]);
     }
 
     #[test]
-    fn a_large_run_does_not_push_out_all_others() {
-        let mut past = FinishedRuns::default();
-        (0..4).for_each(|run| past.add(over(run, MAX_TOTAL_BYTES / 5)));
-        let bytes = past.bytes;
-        past.add(over(4, MAX_RUN_BYTES));
-        assert_eq!((known(&past, 5), past.bytes), (vec![0, 1, 2, 3], bytes));
-        past.add(over(5, MAX_RUN_BYTES - 1000));
-        assert_eq!(known(&past, 6), [2, 3, 5]);
+    fn a_large_run_does_not_evict_all_others() {
+        let mut finished_runs = FinishedRuns::default();
+        (0..4).for_each(|run| finished_runs.add(finished_run(run, MAX_TOTAL_BYTES / 5)));
+        let bytes = finished_runs.bytes;
+        finished_runs.add(finished_run(4, MAX_RUN_BYTES));
+        assert_eq!((remembered(&finished_runs, 5), finished_runs.bytes), (vec![0, 1, 2, 3], bytes));
+        finished_runs.add(finished_run(5, MAX_RUN_BYTES - 1000));
+        assert_eq!(remembered(&finished_runs, 6), [2, 3, 5]);
     }
 }

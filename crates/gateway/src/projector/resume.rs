@@ -46,15 +46,15 @@ pub(crate) enum KnownRun {
 
 impl Fanout {
     /// Answers the request with a snapshot of each run.
-    pub(super) fn resume(&mut self, ResumeRequest { client, request, position: missed }: ResumeRequest) {
+    pub(super) fn resume(&mut self, ResumeRequest { client, request, position }: ResumeRequest) {
         let mut runs = Vec::new();
-        for (run, known) in &missed.runs {
-            match self.snapshot(run, known, &client, &missed) {
+        for (run, known) in &position.runs {
+            match self.snapshot(run, known, &client, &position) {
                 Ok(snapshot) => runs.push(snapshot),
                 Err(error) => return client.send_queue.respond(&Response::error(request, error)),
             }
         }
-        client.send_queue.respond(&Response::ok(&request, json!({"sessionKey": missed.requested_key, "runs": runs})));
+        client.send_queue.respond(&Response::ok(&request, json!({"sessionKey": position.requested_key, "runs": runs})));
     }
 
     fn snapshot(
@@ -62,15 +62,15 @@ impl Fanout {
         run: &RunId,
         known: &KnownRun,
         client: &Client,
-        missed: &ResumePosition,
+        position: &ResumePosition,
     ) -> Result<Value, ErrorShape> {
         if let KnownRun::Active(tape) = known
-            && let Some(snapshot) = self.active_snapshot(tape, client, missed)
+            && let Some(snapshot) = self.active_snapshot(tape, client, position)
         {
             return Ok(snapshot);
         }
         match (self.finished.find(run), known) {
-            (Some(over), _) => over.snapshot(missed),
+            (Some(finished), _) => finished.snapshot(position),
             (None, KnownRun::Finished(stored)) => Ok(stored.clone()),
             (None, KnownRun::Active(_) | KnownRun::Unknown) => Err(ErrorShape::invalid(format!(
                 "unknown run {run}: it was not accepted by this gateway, or its record has expired; use chat.history \
@@ -80,25 +80,25 @@ impl Fanout {
     }
 
     /// Builds the snapshot of a run in progress and subscribes the client to its tool events as requested.
-    fn active_snapshot(&mut self, tape: &Arc<Tape>, client: &Client, missed: &ResumePosition) -> Option<Value> {
-        let story = self.stream(tape);
-        let telling = story.projection.as_ref()?;
-        let seq = telling.seq();
+    fn active_snapshot(&mut self, tape: &Arc<Tape>, client: &Client, position: &ResumePosition) -> Option<Value> {
+        let stream = self.stream(tape);
+        let projection = stream.projection.as_ref()?;
+        let seq = projection.seq();
         let mut snapshot = json!({
             "runId": tape.run(), "sessionKey": tape.key(), "state": if seq == 0 { "queued" } else { "running" },
-            "seq": seq, "events": story.log.after(missed.after, missed.detail),
+            "seq": seq, "events": stream.log.after(position.after, position.detail),
         });
-        if missed.detail.is_some() {
-            snapshot["tools"] = story.log.open_tools().into();
+        if position.detail.is_some() {
+            snapshot["tools"] = stream.log.open_tools().into();
         }
-        if let Some(said) = telling.so_far() {
-            snapshot["message"] = said;
+        if let Some(message) = projection.so_far() {
+            snapshot["message"] = message;
         }
         // The next delta continues from what other clients received, not from this snapshot, so this client needs the
         // full text.
-        story.lagging.insert(client.id);
+        stream.lagging.insert(client.id);
         self.unwatch(tape.run(), client.id);
-        if let Some(detail) = missed.detail {
+        if let Some(detail) = position.detail {
             self.watch(tape.run().clone(), client.id, detail);
         }
         Some(snapshot)
@@ -106,19 +106,19 @@ impl Fanout {
 }
 
 impl FinishedRun {
-    fn snapshot(&self, missed: &ResumePosition) -> Result<Value, ErrorShape> {
-        if self.last.session_key != missed.key.as_str() {
+    fn snapshot(&self, position: &ResumePosition) -> Result<Value, ErrorShape> {
+        if self.last.session_key != position.key.as_str() {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }
         let mut snapshot = json!({
-            "runId": self.run, "sessionKey": missed.key, "state": "ended", "seq": self.seq,
-            "events": self.log.after(missed.after, missed.detail), "last": self.last,
+            "runId": self.run, "sessionKey": position.key, "state": "ended", "seq": self.seq,
+            "events": self.log.after(position.after, position.detail), "last": self.last,
         });
-        if missed.detail.is_some() {
+        if position.detail.is_some() {
             snapshot["tools"] = json!([]);
         }
-        if let Some(said) = &self.last.message {
-            snapshot["message"] = said.clone();
+        if let Some(message) = &self.last.message {
+            snapshot["message"] = message.clone();
         }
         Ok(snapshot)
     }

@@ -45,7 +45,7 @@ pub(super) struct RunStream {
 }
 
 impl RunStream {
-    pub(super) fn new(tape: &Arc<Tape>, came: u64) -> Self {
+    pub(super) fn new(tape: &Arc<Tape>, registered: u64) -> Self {
         Self {
             tape: Arc::downgrade(tape),
             cursor: Cursor::default(),
@@ -56,7 +56,7 @@ impl RunStream {
             throttled: [false; ThrottledOutput::ALL.len()],
             log: RunEventLog::default(),
             last: None,
-            clients_at_publish: [came; ThrottledOutput::ALL.len()],
+            clients_at_publish: [registered; ThrottledOutput::ALL.len()],
             lagging: HashSet::new(),
             waiters: Vec::new(),
         }

@@ -91,10 +91,10 @@ impl WebhookAction {
     pub(super) fn agent(fields: &Map<String, Value>, sender: FieldOrigin) -> Result<Self, WebhookRejection> {
         let fields = FieldReader(fields);
         let thinking = fields.text("thinking")?;
-        let known = |word: String| {
+        let parse_level = |level: String| {
             let levels = intake::THINKING_LEVELS.join(", ");
             let unknown = || WebhookRejection::invalid(format!("thinking must be one of {levels}"));
-            intake::thinking(&word).ok_or_else(unknown)
+            intake::thinking(&level).ok_or_else(unknown)
         };
         let channel = fields.text("channel")?.filter(|channel| !channel.eq_ignore_ascii_case("last"));
         if channel.as_ref().is_some_and(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'))
@@ -113,7 +113,7 @@ impl WebhookAction {
             session: fields.text("sessionKey")?.map(|key| (sender, key)),
             target: fields.flag("deliver")?.unwrap_or(true).then_some(target),
             model: fields.text("model")?,
-            thinking: thinking.map(known).transpose()?,
+            thinking: thinking.map(parse_level).transpose()?,
             timeout: fields.seconds("timeoutSeconds")?,
             // A request cannot declare its own content trusted.
             is_trusted: sender == FieldOrigin::Owner && fields.flag("allowUnsafeExternalContent")?.unwrap_or(false),
@@ -144,8 +144,8 @@ impl FieldReader<'_> {
     }
 
     fn flag(&self, name: &str) -> Result<Option<bool>, WebhookRejection> {
-        let wrong = || WebhookRejection::invalid(format!("{name} must be true or false"));
-        self.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()
+        let invalid = || WebhookRejection::invalid(format!("{name} must be true or false"));
+        self.get(name).map(|value| value.as_bool().ok_or_else(invalid)).transpose()
     }
 
     fn wake(&self, name: &str) -> Result<WakeMode, WebhookRejection> {
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        for (fields, why) in [
+    fn invalid_action_fields_are_named() {
+        for (fields, message) in [
             (json!({}), "message is required and must not be blank"),
             (json!({"message": "  "}), "message is required and must not be blank"),
             (json!({"message": 7}), "message must be a string"),
@@ -259,31 +259,31 @@ mod tests {
                 "thinking must be one of off, minimal, low, medium, high, xhigh",
             ),
         ] {
-            let refusal = job(&fields, FieldOrigin::Request).unwrap_err();
-            assert_eq!(refusal, WebhookRejection::invalid(why), "{fields}");
-            assert_eq!(refusal.into_response().status(), StatusCode::BAD_REQUEST);
+            let rejection = job(&fields, FieldOrigin::Request).unwrap_err();
+            assert_eq!(rejection, WebhookRejection::invalid(message), "{fields}");
+            assert_eq!(rejection.into_response().status(), StatusCode::BAD_REQUEST);
         }
     }
 
     #[test]
-    fn a_nudge_is_read_in_both_ways() {
-        let nudge = |fields: Value, sender| WebhookAction::wake(fields.as_object().unwrap(), sender);
+    fn a_wake_action_is_parsed_from_requests_and_mappings() {
+        let parse_wake = |fields: Value, sender| WebhookAction::wake(fields.as_object().unwrap(), sender);
         let expected = |wake| {
             let text = "tea is ready".to_owned();
             Ok(WebhookAction::Wake(WakeText { family: "wake".to_owned(), text, wake, agent: None, key: None }))
         };
         let text = " tea\u{202e} is ready ";
-        assert_eq!(nudge(json!({"text": text}), FieldOrigin::Request), expected(WakeMode::Now));
+        assert_eq!(parse_wake(json!({"text": text}), FieldOrigin::Request), expected(WakeMode::Now));
         assert_eq!(
-            nudge(json!({"text": text, "mode": "next-heartbeat"}), FieldOrigin::Request),
+            parse_wake(json!({"text": text, "mode": "next-heartbeat"}), FieldOrigin::Request),
             expected(WakeMode::NextHeartbeat)
         );
         assert_eq!(
-            nudge(json!({"text": text, "wakeMode": "next-heartbeat"}), FieldOrigin::Owner),
+            parse_wake(json!({"text": text, "wakeMode": "next-heartbeat"}), FieldOrigin::Owner),
             expected(WakeMode::NextHeartbeat)
         );
         assert_eq!(
-            nudge(json!({"text": text, "mode": 1}), FieldOrigin::Request),
+            parse_wake(json!({"text": text, "mode": 1}), FieldOrigin::Request),
             Err(WebhookRejection::invalid("mode must be a string"))
         );
     }

@@ -37,13 +37,13 @@ impl DedupeKey {
     /// which intermediaries can change.
     pub(super) fn of(
         (family, key): (&str, Option<&IdempotencyKey>),
-        said: &WebhookRequest,
+        request: &WebhookRequest,
     ) -> Result<Option<Self>, WebhookRejection> {
         let header =
-            HEADERS.iter().find_map(|name| said.headers.get(*name)).map(|key| IdempotencyKey::Sender(key.clone()));
+            HEADERS.iter().find_map(|name| request.headers.get(*name)).map(|key| IdempotencyKey::Sender(key.clone()));
         let Some(key) = key.cloned().or(header) else { return Ok(None) };
-        let (text, asked) = match &key {
-            IdempotencyKey::Sender(text) => (text, Some(digest(&[&canonical(&said.payload)]))),
+        let (text, body_digest) = match &key {
+            IdempotencyKey::Sender(text) => (text, Some(digest(&[&canonical(&request.payload)]))),
             IdempotencyKey::Event(text) => (text, None),
         };
         let text = text.trim();
@@ -53,7 +53,7 @@ impl DedupeKey {
         if text.len() > MAX_KEY_BYTES {
             return Err(WebhookRejection::invalid(format!("the idempotency key is longer than {MAX_KEY_BYTES} bytes")));
         }
-        Ok(Some(Self { id: digest(&[family, text]), body_digest: asked }))
+        Ok(Some(Self { id: digest(&[family, text]), body_digest }))
     }
 
     /// Returns its run id.

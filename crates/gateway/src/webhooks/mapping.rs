@@ -102,8 +102,8 @@ impl Mapping {
     }
 
     /// True if it matches a path.
-    pub(super) fn matches_path(&self, place: &str) -> bool {
-        self.path.as_deref().is_none_or(|path| path.trim().trim_matches('/') == place)
+    pub(super) fn matches_path(&self, request_path: &str) -> bool {
+        self.path.as_deref().is_none_or(|path| path.trim().trim_matches('/') == request_path)
     }
 
     /// True if it matches a body.
@@ -112,47 +112,48 @@ impl Mapping {
     }
 
     /// Fills the templates: returns an object in the format of `/agent` and `/wake`.
-    pub(super) fn fill(&self, scene: TemplateValues<'_>) -> Map<String, Value> {
-        let filled = |template: &Option<Template>| template.as_ref().map(|template| template.fill(scene));
-        let key = self.session_key.as_ref().map(|template| template.fill_with(scene, |value| escape_key_part(&value)));
+    pub(super) fn fill(&self, values: TemplateValues<'_>) -> Map<String, Value> {
+        let fill_template = |template: &Option<Template>| template.as_ref().map(|template| template.fill(values));
+        let key = self.session_key.as_ref().map(|template| template.fill_with(values, |value| escape_key_part(&value)));
         let wake = if self.wake == WakeMode::NextHeartbeat { "next-heartbeat" } else { "now" };
         let fields: [(&str, Value); 14] = [
             ("action", self.action.name().into()),
             ("wakeMode", wake.into()),
-            ("name", filled(&self.name).into()),
+            ("name", fill_template(&self.name).into()),
             ("agentId", self.agent.clone().into()),
             ("sessionKey", key.into()),
-            ("message", filled(&self.message).into()),
-            ("text", filled(&self.text).into()),
+            ("message", fill_template(&self.message).into()),
+            ("text", fill_template(&self.text).into()),
             ("deliver", self.deliver.into()),
             ("channel", self.channel.clone().into()),
-            ("to", filled(&self.to).into()),
-            ("model", filled(&self.model).into()),
-            ("thinking", filled(&self.thinking).into()),
+            ("to", fill_template(&self.to).into()),
+            ("model", fill_template(&self.model).into()),
+            ("thinking", fill_template(&self.thinking).into()),
             ("timeoutSeconds", self.timeout_seconds.into()),
-            ("idempotencyKey", filled(&self.idempotency_key).into()),
+            ("idempotencyKey", fill_template(&self.idempotency_key).into()),
         ];
-        let mut wanted: Map<String, Value> = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-        wanted.insert("allowUnsafeExternalContent".to_owned(), self.allow_unsafe_external_content.into());
-        wanted
+        let mut action_fields: Map<String, Value> =
+            fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        action_fields.insert("allowUnsafeExternalContent".to_owned(), self.allow_unsafe_external_content.into());
+        action_fields
     }
 
     /// Parses the filled object to an action.
-    pub(super) fn parse_action(&self, wanted: &Map<String, Value>) -> Result<WebhookAction, WebhookRejection> {
+    pub(super) fn parse_action(&self, fields: &Map<String, Value>) -> Result<WebhookAction, WebhookRejection> {
         // Transforms may call it `kind`, as OpenClaw's do.
-        let action = wanted.get("kind").or_else(|| wanted.get("action")).and_then(Value::as_str);
-        let mut errand = match action {
-            Some("wake") => WebhookAction::wake(wanted, FieldOrigin::Owner)?,
-            Some("agent") => WebhookAction::agent(wanted, FieldOrigin::Owner)?,
+        let action = fields.get("kind").or_else(|| fields.get("action")).and_then(Value::as_str);
+        let mut parsed = match action {
+            Some("wake") => WebhookAction::wake(fields, FieldOrigin::Owner)?,
+            Some("agent") => WebhookAction::agent(fields, FieldOrigin::Owner)?,
             _ => return Err(WebhookRejection::invalid("action must be wake or agent")),
         };
-        let place = self.id.as_deref().or(self.path.as_deref()).unwrap_or_default();
-        let family = format!("mapping:{}", place.trim().trim_matches('/'));
-        match &mut errand {
-            WebhookAction::Wake(nudge) => nudge.family = family,
+        let name = self.id.as_deref().or(self.path.as_deref()).unwrap_or_default();
+        let family = format!("mapping:{}", name.trim().trim_matches('/'));
+        match &mut parsed {
+            WebhookAction::Wake(wake) => wake.family = family,
             WebhookAction::Agent(job) => job.family = family,
         }
-        Ok(errand)
+        Ok(parsed)
     }
 }
 
@@ -180,22 +181,22 @@ mod tests {
     use super::*;
 
     fn filled(mapping: &Mapping, payload: &Value) -> Map<String, Value> {
-        let none = BTreeMap::new();
-        mapping.fill(TemplateValues { payload, headers: &none, query: &none, path: "gmail", now: "" })
+        let empty = BTreeMap::new();
+        mapping.fill(TemplateValues { payload, headers: &empty, query: &empty, path: "gmail", now: "" })
     }
 
     #[test]
-    fn a_mapping_is_meant_by_path_and_source() {
+    fn a_mapping_matches_by_path_and_source() {
         let any = Mapping::default();
         assert!(any.matches_path("x") && any.matches_source(&json!({})) && any.matches_source(&json!([1])));
-        let some = Mapping { path: Some("/git/hub/".to_owned()), source: Some("ci".to_owned()), ..any };
-        assert_eq!(["git/hub", "git", "git/hub/x"].map(|place| some.matches_path(place)), [true, false, false]);
+        let mapping = Mapping { path: Some("/git/hub/".to_owned()), source: Some("ci".to_owned()), ..any };
+        assert_eq!(["git/hub", "git", "git/hub/x"].map(|path| mapping.matches_path(path)), [true, false, false]);
         let sources = [json!({"source": "ci"}), json!({"source": "CI"}), json!({}), json!("ci")];
-        assert_eq!(sources.map(|payload| some.matches_source(&payload)), [true, false, false, false]);
+        assert_eq!(sources.map(|payload| mapping.matches_source(&payload)), [true, false, false, false]);
     }
 
     #[test]
-    fn mail_is_dealt_with_once_and_in_a_session_of_its_own() {
+    fn gmail_messages_are_deduplicated_and_get_their_own_session() {
         let mail = json!({"messages": [{"id": "19a", "from": "ann", "subject": "Hi", "snippet": "s", "body": "b"}]});
         let WebhookAction::Agent(job) = Mapping::gmail().parse_action(&filled(&Mapping::gmail(), &mail)).unwrap()
         else {

@@ -2,8 +2,8 @@
 //!
 //! A request carries the webhooks' own token, which is checked before its body is read (`request`). `/wake` and
 //! `/agent` describe the action themselves; for any other path a [`Mapping`] does (`mapping`, `template`). Either way
-//! the result is an [`errand`]: a text for the main session (`wake`) or a run of its own (`run`), whose result that
-//! session is informed of (`pending`). Repeated requests are recognised by their idempotency key (`once`), also after a
+//! the result is an [`action`]: a text for the main session (`wake`) or a run of its own (`run`), whose result that
+//! session is informed of (`pending`). Repeated requests are recognised by their idempotency key (`dedupe_key`), also after a
 //! restart: the run id is derived from the key, and run ids are claimed on disk.
 
 mod action;
@@ -101,19 +101,20 @@ impl Webhooks {
         if token.is_empty() {
             return Err(WebhookError::NoToken);
         }
-        let own = path.trim().trim_matches('/');
-        let is_plain = own.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c));
+        let base = path.trim().trim_matches('/');
+        let is_plain = base.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c));
         // Routes of the gateway itself cannot be used.
-        let is_taken = matches!(
-            own.split('/').next(),
+        let is_reserved = matches!(
+            base.split('/').next(),
             Some("health" | "healthz" | "ready" | "readyz" | "v1" | "tools" | "channels" | "metrics")
         );
-        if own.is_empty() || !is_plain || is_taken || own.split('/').any(|part| part.trim_matches('.').is_empty()) {
+        if base.is_empty() || !is_plain || is_reserved || base.split('/').any(|part| part.trim_matches('.').is_empty())
+        {
             return Err(WebhookError::Path(path.to_owned()));
         }
         Ok(Self {
             token,
-            path: format!("/{own}"),
+            path: format!("/{base}"),
             max_body: 256 * 1024,
             default_session_key: None,
             allow_request_session_key: false,
@@ -157,36 +158,36 @@ impl WebhookServer {
     }
 
     /// True if there is an action or a mapping for this path.
-    fn has_route(&self, place: &str) -> bool {
-        matches!(place, "wake" | "agent")
-            || (!place.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.matches_path(place)))
+    fn has_route(&self, path: &str) -> bool {
+        matches!(path, "wake" | "agent")
+            || (!path.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.matches_path(path)))
     }
 }
 
 /// Handles a request to a path below that of all webhooks.
 pub(crate) async fn answer(
     (server, hooks): (Arc<ServerState>, Arc<WebhookServer>),
-    visitor: &AdmittedPeer,
-    place: String,
+    peer: &AdmittedPeer,
+    path: String,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Err(refusal) = hooks.authorise(visitor, &parts, &place) {
+    if let Err(rejection) = hooks.authorise(peer, &parts, &path) {
         request::discard(body).await;
-        return refusal.into_response();
+        return rejection.into_response();
     }
-    let said = match request::read(&parts, body, (place, hooks.settings.max_body)).await {
-        Ok(said) => said,
-        Err(refusal) => return refusal.into_response(),
+    let request = match request::read(&parts, body, (path, hooks.settings.max_body)).await {
+        Ok(request) => request,
+        Err(rejection) => return rejection.into_response(),
     };
-    let waiting = server.connections.token();
+    let connection_token = server.connections.token();
     // In a task of its own, so that a disconnecting sender does not interrupt it.
-    let doing = task::spawn("webhook", async move {
-        let done = hooks.perform(&server, said).await;
-        drop(waiting);
-        done
+    let action_task = task::spawn("webhook", async move {
+        let result = hooks.perform(&server, request).await;
+        drop(connection_token);
+        result
     });
-    match doing.await {
-        Ok(done) => done.unwrap_or_else(IntoResponse::into_response),
+    match action_task.await {
+        Ok(result) => result.unwrap_or_else(IntoResponse::into_response),
         Err(_) => WebhookRejection::new(StatusCode::INTERNAL_SERVER_ERROR, "the webhook failed with an internal error")
             .into_response(),
     }
@@ -194,68 +195,73 @@ pub(crate) async fn answer(
 
 impl WebhookServer {
     /// Checks the token and the path, and marks the connection as authenticated.
-    fn authorise(&self, visitor: &AdmittedPeer, parts: &Parts, place: &str) -> Result<(), WebhookRejection> {
+    fn authorise(&self, peer: &AdmittedPeer, parts: &Parts, path: &str) -> Result<(), WebhookRejection> {
         if request::query(&parts.uri).contains_key("token") {
             return Err(WebhookRejection::invalid(
                 "tokens in the URL end up in logs; send the token in the header \"Authorization: Bearer …\" or \
                  \"x-openclaw-token\"",
             ));
         }
-        let (auth, address) = (request::request_token(&parts.headers), visitor.address());
+        let (auth, address) = (request::request_token(&parts.headers), peer.address());
         self.auth.check(&auth, address, Instant::now()).inspect_err(|_| {
             tracing::warn!(%address, "rejected a webhook request");
         })?;
-        visitor.mark_authenticated();
+        peer.mark_authenticated();
         if parts.method != Method::POST {
             return Err(WebhookRejection::method_not_allowed());
         }
-        if self.has_route(place) { Ok(()) } else { Err(WebhookRejection::not_found()) }
+        if self.has_route(path) { Ok(()) } else { Err(WebhookRejection::not_found()) }
     }
 
     /// Performs the requested action.
     async fn perform(
         self: &Arc<Self>,
         server: &Arc<ServerState>,
-        said: WebhookRequest,
+        request: WebhookRequest,
     ) -> Result<Response, WebhookRejection> {
         let now = homard_agent::ambient::iso(server.hub.ambient().now_ms());
-        let errand = match said.path.as_str() {
-            "wake" => WebhookAction::wake(said.object()?, FieldOrigin::Request)?,
-            "agent" => WebhookAction::agent(said.object()?, FieldOrigin::Request)?,
-            _ => match self.apply_mapping(&said, &now).await? {
-                Some(errand) => errand,
+        let action = match request.path.as_str() {
+            "wake" => WebhookAction::wake(request.object()?, FieldOrigin::Request)?,
+            "agent" => WebhookAction::agent(request.object()?, FieldOrigin::Request)?,
+            _ => match self.apply_mapping(&request, &now).await? {
+                Some(action) => action,
                 None => return Ok(StatusCode::NO_CONTENT.into_response()),
             },
         };
-        match errand {
-            WebhookAction::Wake(nudge) => {
-                let once = DedupeKey::of((nudge.family.as_str(), nudge.key.as_ref()), &said)?;
-                let mode = wake::send(server, self, &nudge, once.as_ref()).await?;
+        match action {
+            WebhookAction::Wake(wake) => {
+                let dedupe_key = DedupeKey::of((wake.family.as_str(), wake.key.as_ref()), &request)?;
+                let mode = wake::send(server, self, &wake, dedupe_key.as_ref()).await?;
                 Ok(reply(StatusCode::OK, &json!({"ok": true, "mode": mode})))
             }
             WebhookAction::Agent(job) => {
-                let once = DedupeKey::of((job.family.as_str(), job.key.as_ref()), &said)?;
-                let run = run::start((server, self), *job, once).await?;
+                let dedupe_key = DedupeKey::of((job.family.as_str(), job.key.as_ref()), &request)?;
+                let run = run::start((server, self), *job, dedupe_key).await?;
                 Ok(reply(StatusCode::ACCEPTED, &json!({"ok": true, "runId": run})))
             }
         }
     }
 
     /// Applies the first matching mapping; `None` if its transform returned `null`.
-    async fn apply_mapping(&self, said: &WebhookRequest, now: &str) -> Result<Option<WebhookAction>, WebhookRejection> {
-        let fits = |mapping: &&Mapping| mapping.matches_path(&said.path) && mapping.matches_source(&said.payload);
-        let mapping = self.settings.mappings.iter().find(fits).ok_or_else(WebhookRejection::not_found)?;
-        let mut wanted = mapping.fill(said.template_values(now));
+    async fn apply_mapping(
+        &self,
+        request: &WebhookRequest,
+        now: &str,
+    ) -> Result<Option<WebhookAction>, WebhookRejection> {
+        let is_match =
+            |mapping: &&Mapping| mapping.matches_path(&request.path) && mapping.matches_source(&request.payload);
+        let mapping = self.settings.mappings.iter().find(is_match).ok_or_else(WebhookRejection::not_found)?;
+        let mut fields = mapping.fill(request.template_values(now));
         if let Some(transform) = &mapping.transform {
-            match self.run_transform(transform, said.transform_input()).await? {
+            match self.run_transform(transform, request.transform_input()).await? {
                 Value::Null => return Ok(None),
-                Value::Object(changes) => wanted.extend(changes.into_iter().filter(|(_, value)| !value.is_null())),
+                Value::Object(changes) => fields.extend(changes.into_iter().filter(|(_, value)| !value.is_null())),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     return Err(failed(transform, "must return an object or null"));
                 }
             }
         }
-        mapping.parse_action(&wanted).map(Some)
+        mapping.parse_action(&fields).map(Some)
     }
 
     async fn run_transform(&self, transform: &Transform, request: Value) -> Result<Value, WebhookRejection> {
@@ -343,12 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_what_follows_the_path() {
+    fn the_route_is_the_path_below_the_base_path() {
         let hooks = WebhookServer::new(Webhooks::new("t", "/hooks").unwrap(), Audit::default());
-        let place = |path: &str| hooks.route_path(path);
-        assert_eq!(place("/hooks/wake").as_deref(), Some("wake"));
-        assert_eq!(place("/hooks/a/b/").as_deref(), Some("a/b"));
-        assert_eq!(place("/hooks").as_deref(), Some(""));
-        assert_eq!((place("/hooksy/wake"), place("/"), place("/x/hooks/wake")), (None, None, None));
+        let route = |path: &str| hooks.route_path(path);
+        assert_eq!(route("/hooks/wake").as_deref(), Some("wake"));
+        assert_eq!(route("/hooks/a/b/").as_deref(), Some("a/b"));
+        assert_eq!(route("/hooks").as_deref(), Some(""));
+        assert_eq!((route("/hooksy/wake"), route("/"), route("/x/hooks/wake")), (None, None, None));
     }
 }

@@ -34,23 +34,23 @@ pub(super) async fn record(
     (server, hooks): (&Arc<ServerState>, &WebhookServer),
     main: &SessionKey,
     run: &RunId,
-    mark: &PendingReport,
+    report: &PendingReport,
 ) -> Result<(), WebhookRejection> {
-    let mark = serde_json::to_value(mark).map_err(|error| WebhookRejection::invalid(error.to_string()))?;
+    let report = serde_json::to_value(report).map_err(|error| WebhookRejection::invalid(error.to_string()))?;
     change((server, hooks), main, |runs| {
-        let has_room = runs.len() < MAX_PENDING || runs.contains_key(run.as_str());
-        if has_room {
-            runs.insert(run.to_string(), mark);
+        let fits = runs.len() < MAX_PENDING || runs.contains_key(run.as_str());
+        if fits {
+            runs.insert(run.to_string(), report);
         }
-        has_room
+        fits
     })
     .await
 }
 
 /// Removes a run.
 pub(super) async fn remove((server, hooks): (&Arc<ServerState>, &WebhookServer), main: &SessionKey, run: &RunId) {
-    let forgotten = change((server, hooks), main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
-    if let Err(why) = forgotten {
+    let removed = change((server, hooks), main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
+    if let Err(why) = removed {
         tracing::warn!(%run, ?why, "failed to record that a webhook run was reported to the main session");
     }
 }
@@ -61,10 +61,10 @@ async fn change(
     main: &SessionKey,
     change: impl FnOnce(&mut Map<String, Value>) -> bool,
 ) -> Result<(), WebhookRejection> {
-    let _turn = hooks.record_lock.lock().await;
+    let _guard = hooks.record_lock.lock().await;
     let record = run::record(server, main).await?;
-    let noted = record.as_ref().and_then(|record| record.extra.get(RECORD_KEY)?.as_object());
-    let mut runs = noted.cloned().unwrap_or_default();
+    let stored = record.as_ref().and_then(|record| record.extra.get(RECORD_KEY)?.as_object());
+    let mut runs = stored.cloned().unwrap_or_default();
     if change(&mut runs) {
         let runs = if runs.is_empty() { Value::Null } else { runs.into() };
         let changes = Extra::from_iter([(RECORD_KEY.to_owned(), runs)]);
@@ -84,9 +84,9 @@ pub(super) async fn all(server: &ServerState) -> Vec<(SessionKey, RunId, Pending
     };
     let mut found = Vec::new();
     for (key, record) in sessions.iter().filter(|(key, _)| key.is_main()) {
-        for (run, mark) in record.extra.get(RECORD_KEY).and_then(Value::as_object).into_iter().flatten() {
-            if let (Ok(run), Ok(mark)) = (RunId::parse(run), serde_json::from_value(mark.clone())) {
-                found.push((key.clone(), run, mark));
+        for (run, report) in record.extra.get(RECORD_KEY).and_then(Value::as_object).into_iter().flatten() {
+            if let (Ok(run), Ok(report)) = (RunId::parse(run), serde_json::from_value(report.clone())) {
+                found.push((key.clone(), run, report));
             }
         }
     }

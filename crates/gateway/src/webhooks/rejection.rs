@@ -65,11 +65,15 @@ impl WebhookRejection {
 }
 
 impl From<AuthError> for WebhookRejection {
-    fn from(denied: AuthError) -> Self {
-        match denied {
+    fn from(error: AuthError) -> Self {
+        match error {
             AuthError::RateLimited { wait } => {
-                let said = "Too many failed attempts from this address; wait, then retry with the correct token.";
-                Self { status: StatusCode::TOO_MANY_REQUESTS, body: RejectionBody::Text(said), retry_after: Some(wait) }
+                let message = "Too many failed attempts from this address; wait, then retry with the correct token.";
+                Self {
+                    status: StatusCode::TOO_MANY_REQUESTS,
+                    body: RejectionBody::Text(message),
+                    retry_after: Some(wait),
+                }
             }
             AuthError::Missing(_) | AuthError::Mismatch(_) | AuthError::DeviceToken => {
                 Self { status: StatusCode::UNAUTHORIZED, body: RejectionBody::Text("Unauthorized"), retry_after: None }

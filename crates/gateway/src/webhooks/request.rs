@@ -71,7 +71,7 @@ pub(super) fn request_token(headers: &HeaderMap) -> Auth {
 pub(super) async fn read(
     parts: &Parts,
     body: Body,
-    (place, limit): (String, usize),
+    (path, limit): (String, usize),
 ) -> Result<WebhookRequest, WebhookRejection> {
     let too_large = || WebhookRejection::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -79,16 +79,18 @@ pub(super) async fn read(
         discard(body).await;
         return Err(too_large());
     }
-    let late = || WebhookRejection::new(StatusCode::REQUEST_TIMEOUT, "timed out while reading the body");
-    let bytes =
-        timeout(BODY_TIMEOUT, read_limited(body, limit)).await.map_err(|_elapsed| late())??.ok_or_else(too_large)?;
+    let timed_out = || WebhookRejection::new(StatusCode::REQUEST_TIMEOUT, "timed out while reading the body");
+    let bytes = timeout(BODY_TIMEOUT, read_limited(body, limit))
+        .await
+        .map_err(|_elapsed| timed_out())??
+        .ok_or_else(too_large)?;
     if nests_too_deep(&bytes) {
         return Err(WebhookRejection::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
     let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
     let payload = if is_blank { Ok(json!({})) } else { serde_json::from_slice(&bytes) };
     Ok(WebhookRequest {
-        path: place,
+        path,
         payload: payload.map_err(|error| WebhookRejection::invalid(format!("the body is not JSON: {error}")))?,
         headers: headers(&parts.headers),
         query: query(&parts.uri),
@@ -120,16 +122,16 @@ async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Webho
 
 /// Returns the headers that templates and transforms may use. Repeated headers are joined in order.
 fn headers(headers: &HeaderMap) -> BTreeMap<String, String> {
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut visible: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in headers {
         let is_secret = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) || name == TOKEN_HEADER;
         let Some(value) = value.to_str().ok().filter(|_| !is_secret) else { continue };
-        known
+        visible
             .entry(name.as_str().to_owned())
-            .and_modify(|before| *before = format!("{before}, {value}"))
+            .and_modify(|joined| *joined = format!("{joined}, {value}"))
             .or_insert_with(|| value.to_owned());
     }
-    known
+    visible
 }
 
 /// Parses the query string; the first value of a repeated name counts.
@@ -147,13 +149,13 @@ fn unescaped(text: &str) -> String {
     let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = match tail {
+    while let [first, after @ ..] = rest {
+        let decoded = match after {
             [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
             _ => None,
         };
-        bytes.push(escaped.unwrap_or(if *first == b'+' { b' ' } else { *first }));
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
+        bytes.push(decoded.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = if decoded.is_some() { &after[2..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -164,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    fn given(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
@@ -172,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_shown_in_either_header() {
-        let token = |pairs: &[(&'static str, &'static str)]| request_token(&given(pairs)).token;
+    fn the_token_is_accepted_in_either_header() {
+        let token = |pairs: &[(&'static str, &'static str)]| request_token(&header_map(pairs)).token;
         assert_eq!(token(&[("authorization", "bEaReR  t ")]).as_deref(), Some("t"));
         assert_eq!(token(&[("x-openclaw-token", " t ")]).as_deref(), Some("t"));
         assert_eq!(token(&[("authorization", "Basic eDp5"), ("x-openclaw-token", "t")]).as_deref(), Some("t"));
@@ -183,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_among_what_templates_see() {
-        let all = given(&[
+    fn templates_do_not_see_secret_headers() {
+        let all = header_map(&[
             ("authorization", "Bearer t"),
             ("x-openclaw-token", "t"),
             ("cookie", "c"),

@@ -42,10 +42,10 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
-            let Some((gap, tail)) = after.split_once("}}") else { break };
+            let Some((placeholder, remaining)) = after.split_once("}}") else { break };
             parts.push(TemplatePart::Text(before.to_owned()));
-            parts.push(TemplatePart::Placeholder(parse_path(gap)));
-            rest = tail;
+            parts.push(TemplatePart::Placeholder(parse_path(placeholder)));
+            rest = remaining;
         }
         parts.push(TemplatePart::Text(rest.to_owned()));
         parts.retain(|part| *part != TemplatePart::Text(String::new()));
@@ -53,17 +53,17 @@ impl Template {
     }
 
     /// Returns the text with its placeholders filled.
-    pub(super) fn fill(&self, scene: TemplateValues<'_>) -> String {
-        self.fill_with(scene, |value| value)
+    pub(super) fn fill(&self, values: TemplateValues<'_>) -> String {
+        self.fill_with(values, |value| value)
     }
 
-    /// Like [`fill`](Self::fill), applying `change` to each value.
-    pub(super) fn fill_with(&self, scene: TemplateValues<'_>, change: impl Fn(String) -> String) -> String {
+    /// Like [`fill`](Self::fill), applying `transform` to each value.
+    pub(super) fn fill_with(&self, values: TemplateValues<'_>, transform: impl Fn(String) -> String) -> String {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                TemplatePart::Text(words) => text.push_str(words),
-                TemplatePart::Placeholder(steps) => text.push_str(&change(scene.find(steps))),
+                TemplatePart::Text(literal) => text.push_str(literal),
+                TemplatePart::Placeholder(path) => text.push_str(&transform(values.find(path))),
             }
             if text.len() > MAX_BYTES {
                 text.truncate(text.floor_char_boundary(MAX_BYTES));
@@ -76,8 +76,8 @@ impl Template {
 }
 
 /// Parses the path `a.b[0].c` to names and indices.
-fn parse_path(gap: &str) -> Vec<String> {
-    let names = gap.split(['.', '[', ']']).map(|name| name.trim().trim_matches(['"', '\'']));
+fn parse_path(placeholder: &str) -> Vec<String> {
+    let names = placeholder.split(['.', '[', ']']).map(|name| name.trim().trim_matches(['"', '\'']));
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
@@ -128,13 +128,13 @@ mod tests {
     fn filled(template: &str, payload: &Value) -> String {
         let headers = BTreeMap::from([("x-event".to_owned(), "push".to_owned())]);
         let query = BTreeMap::from([("Who".to_owned(), "me {{path}}".to_owned())]);
-        let scene =
+        let values =
             TemplateValues { payload, headers: &headers, query: &query, path: "git/hub", now: "2026-11-15T00:00:00Z" };
-        Template::parse(template).fill(scene)
+        Template::parse(template).fill(values)
     }
 
     #[test]
-    fn gaps_are_filled_from_the_request() {
+    fn placeholders_are_filled_from_the_request() {
         let payload = json!({
             "a": {"b": [{"c": "deep"}, 2]}, "n": 1.5, "t": true, "none": null, "path": "mine", "x-y": "dash",
             "headers": "own",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gap_is_words() {
+    fn malformed_placeholders_are_plain_text() {
         for text in ["", "plain", "{", "{{", "}}", "{{open", "{ {a} }", "a }} b", "{{a}", "ä {{ö"] {
             assert_eq!(filled(text, &json!({"a": "x"})), text);
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_becomes_too_long_is_cut() {
+    fn a_result_that_is_too_long_is_truncated() {
         let text = filled(&"{{a}}".repeat(1000), &json!({"a": "é".repeat(1000)}));
         assert_eq!(text.len(), MAX_BYTES + TRUNCATION_MARK.len());
         assert!(text.ends_with("é\n…(cut)"));
@@ -189,14 +189,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_can_be_filled_from_any_request(
+        fn filling_any_template_never_panics(
             template in r#"([a-c.{}\[\]0-3 "']|\{\{|\}\}|path|headers\.|ß){0,24}"#, payload in any_json()
         ) {
             filled(&template, &payload);
         }
 
         #[test]
-        fn a_value_comes_out_as_it_went_in(value in r"([a-z{}\[\].]|\{\{|\}\}){0,24}", before in "[a-z ]{0,8}") {
+        fn values_are_inserted_unchanged(value in r"([a-z{}\[\].]|\{\{|\}\}){0,24}", before in "[a-z ]{0,8}") {
             let text = filled(&format!("{before}{{{{v}}}}!"), &json!({"v": value}));
             prop_assert_eq!(text, format!("{before}{value}!"));
         }

@@ -20,24 +20,24 @@ const MAX_REMEMBERED: usize = 200;
 pub(super) async fn send(
     server: &Arc<ServerState>,
     hooks: &WebhookServer,
-    nudge: &WakeText,
-    once: Option<&DedupeKey>,
+    wake: &WakeText,
+    dedupe_key: Option<&DedupeKey>,
 ) -> Result<&'static str, WebhookRejection> {
     let schedule = server.schedule.as_ref().map_err(WebhookRejection::unavailable)?;
-    let agent = run::resolve_agent(server, &hooks.settings, nudge.agent.as_deref())?;
+    let agent = run::resolve_agent(server, &hooks.settings, wake.agent.as_deref())?;
     let agent = agent.unwrap_or_else(|| server.hub.agents().default_id().clone());
-    let mode = if nudge.wake == WakeMode::NextHeartbeat { "next-heartbeat" } else { "now" };
-    let Some(once) = once else {
-        schedule.wake(Some(agent), (&nudge.text, Authority::Full), &nudge.wake).await?;
+    let mode = if wake.wake == WakeMode::NextHeartbeat { "next-heartbeat" } else { "now" };
+    let Some(dedupe_key) = dedupe_key else {
+        schedule.wake(Some(agent), (&wake.text, Authority::Full), &wake.wake).await?;
         return Ok(mode);
     };
-    let _turn = hooks.record_lock.lock().await;
+    let _guard = hooks.record_lock.lock().await;
     let key = agent.main_session();
-    let mut told = processed(server, &key).await?;
-    if let Some(before) = told.iter().find(|before| before.id == once.id) {
-        let is_other =
-            before.body_digest.as_ref().zip(once.body_digest.as_ref()).is_some_and(|(before, now)| before != now);
-        return match is_other {
+    let mut processed_keys = processed(server, &key).await?;
+    if let Some(before) = processed_keys.iter().find(|before| before.id == dedupe_key.id) {
+        let has_other_body =
+            before.body_digest.as_ref().zip(dedupe_key.body_digest.as_ref()).is_some_and(|(before, now)| before != now);
+        return match has_other_body {
             true => {
                 Err(WebhookRejection::new(StatusCode::CONFLICT, "the idempotency key was used with another request"))
             }
@@ -45,10 +45,10 @@ pub(super) async fn send(
         };
     }
     // The event first: after a crash in between it is delivered twice rather than never.
-    schedule.wake(Some(agent), (&nudge.text, Authority::Full), &nudge.wake).await?;
-    told.push(once.clone());
-    told.drain(..told.len().saturating_sub(MAX_REMEMBERED));
-    let changes = Extra::from_iter([(RECORD_KEY.to_owned(), told.iter().map(to_json).collect())]);
+    schedule.wake(Some(agent), (&wake.text, Authority::Full), &wake.wake).await?;
+    processed_keys.push(dedupe_key.clone());
+    processed_keys.drain(..processed_keys.len().saturating_sub(MAX_REMEMBERED));
+    let changes = Extra::from_iter([(RECORD_KEY.to_owned(), processed_keys.iter().map(to_json).collect())]);
     server.hub.patch(&key, Patch { expected: None, changes }).await?;
     Ok(mode)
 }
@@ -56,13 +56,13 @@ pub(super) async fn send(
 /// Returns the processed requests of a session.
 async fn processed(server: &ServerState, key: &SessionKey) -> Result<Vec<DedupeKey>, WebhookRejection> {
     let record = run::record(server, key).await?;
-    let told = record.as_ref().and_then(|record| record.extra.get(RECORD_KEY)?.as_array());
-    Ok(told.into_iter().flatten().filter_map(from_json).collect())
+    let stored = record.as_ref().and_then(|record| record.extra.get(RECORD_KEY)?.as_array());
+    Ok(stored.into_iter().flatten().filter_map(from_json).collect())
 }
 
 /// Serialises a processed request for the record.
-fn to_json(once: &DedupeKey) -> Value {
-    json!({"id": once.id, "asked": once.body_digest})
+fn to_json(key: &DedupeKey) -> Value {
+    json!({"id": key.id, "asked": key.body_digest})
 }
 
 /// Deserialises a processed request. Versions before 0.2 stored the id alone.

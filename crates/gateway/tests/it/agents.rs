@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::support::{TestGateway, says};
 
 /// The main agent and two named ones.
-fn agents(world: &TestGateway) -> Agents {
-    let main = world.hub.agents().get(&AgentId::main()).unwrap().clone();
+fn agents(gateway: &TestGateway) -> Agents {
+    let main = gateway.hub.agents().get(&AgentId::main()).unwrap().clone();
     let other = |id: &str| Profile { id: AgentId::normalize(id), ..(*main).clone() };
     let text = |text: &str| Some(text.to_owned());
     let identity = AgentIdentity { name: text("Clawd"), emoji: text("🦞"), theme: text(" "), avatar: None };
@@ -18,16 +18,16 @@ fn agents(world: &TestGateway) -> Agents {
 }
 
 #[tokio::test]
-async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
+async fn agents_are_listed_default_first_and_with_models_in_protocol_4() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
     assert_eq!(
         old.ask("1", "agents.list", json!({})).await["payload"],
         json!({"defaultId": "main", "mainKey": "main", "scope": "per-sender", "agents": [{"id": "main"}]})
     );
 
     // A configuration change is visible at once.
-    world.hub.reconfigure(agents(&world), HubRules::default());
+    gateway.hub.reconfigure(agents(&gateway), HubRules::default());
     let identity = json!({"name": "Clawd", "emoji": "🦞"});
     assert_eq!(
         old.ask("2", "agents.list", json!(null)).await["payload"],
@@ -39,7 +39,7 @@ async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
             ],
         })
     );
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let model = json!({"primary": "test/scripted"});
     assert_eq!(
         new.ask("1", "agents.list", json!({})).await["payload"],
@@ -56,28 +56,29 @@ async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
 }
 
 #[tokio::test]
-async fn an_agent_presents_itself_by_name_by_session_or_as_the_default_one() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    world.hub.reconfigure(agents(&world), HubRules::default());
+async fn an_agent_identity_is_found_by_id_session_or_default() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    gateway.hub.reconfigure(agents(&gateway), HubRules::default());
     for protocol in [3, 4] {
-        let mut socket = world.client(protocol, json!({})).await;
-        let nobody = |id: &str| json!({"agentId": id, "name": "Assistant", "avatar": "A"});
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let unnamed = |id: &str| json!({"agentId": id, "name": "Assistant", "avatar": "A"});
         let clawd = json!({"agentId": "ops", "name": "Clawd", "avatar": "🦞", "emoji": "🦞"});
-        for (params, shown) in [
-            (json!({}), nobody("main")),
+        for (params, expected) in [
+            (json!({}), unnamed("main")),
             (json!({"agentId": "desk"}), json!({"agentId": "desk", "name": "Desk", "avatar": "A"})),
             (json!({"agentId": "OPS"}), clawd.clone()),
             (json!({"sessionKey": "agent:ops:garden"}), clawd.clone()),
             (json!({"agentId": "ops", "sessionKey": "garden"}), clawd),
-            (json!({"sessionKey": ""}), nobody("main")),
-            (json!({"sessionKey": "global"}), nobody("main")),
-            (json!({"agentId": "stranger"}), nobody("stranger")),
+            (json!({"sessionKey": ""}), unnamed("main")),
+            (json!({"sessionKey": "global"}), unnamed("main")),
+            (json!({"agentId": "stranger"}), unnamed("stranger")),
         ] {
-            assert_eq!(socket.ask("1", "agent.identity.get", params.clone()).await["payload"], shown, "{params}");
+            assert_eq!(socket.ask("1", "agent.identity.get", params.clone()).await["payload"], expected, "{params}");
         }
-        let torn = socket.ask("2", "agent.identity.get", json!({"agentId": "ops", "sessionKey": "agent:main:x"})).await;
+        let mismatch =
+            socket.ask("2", "agent.identity.get", json!({"agentId": "ops", "sessionKey": "agent:main:x"})).await;
         assert_eq!(
-            torn["error"],
+            mismatch["error"],
             json!({
                 "code": "INVALID_REQUEST",
                 "message": "invalid agent.identity.get params: agent \"ops\" does not match session key agent \"main\"",

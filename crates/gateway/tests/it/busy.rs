@@ -37,9 +37,9 @@ fn pauses(gate: &Arc<Semaphore>) -> Script {
     })
 }
 
-async fn ruled(script: Script, all: QueueOverrides) -> TestGateway {
+async fn with_queue(script: Script, all: QueueOverrides) -> TestGateway {
     let queue = QueueDefaults { all, ..QueueDefaults::default() };
-    TestGateway::ruled(Arc::new(MemoryStore::default()), script, HubRules { queue, ..HubRules::default() }).await
+    TestGateway::with_rules(Arc::new(MemoryStore::default()), script, HubRules { queue, ..HubRules::default() }).await
 }
 
 fn mode(mode: QueueMode) -> QueueOverrides {
@@ -47,13 +47,13 @@ fn mode(mode: QueueMode) -> QueueOverrides {
 }
 
 /// Starts a run that waits at the gate.
-async fn begin(socket: &mut TestClient) -> Vec<Value> {
+async fn start_run(socket: &mut TestClient) -> Vec<Value> {
     socket.send("a", "chat.send", message("a")).await;
     until(socket, |frame| frame["event"] == "chat").await
 }
 
 /// Expected response to a message with this disposition.
-fn placed(run: &str, disposition: &str, position: Option<u64>) -> Value {
+fn queue_response(run: &str, disposition: &str, position: Option<u64>) -> Value {
     let mut answer = json!({"runId": run, "status": "started", "disposition": disposition});
     if let Some(position) = position {
         answer["position"] = position.into();
@@ -65,19 +65,20 @@ fn placed(run: &str, disposition: &str, position: Option<u64>) -> Value {
 async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(pauses(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut frames = begin(&mut socket).await;
+        let gateway = TestGateway::new(pauses(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut frames = start_run(&mut socket).await;
         let sent = socket.ask("b", "chat.send", message("b")).await;
-        assert_eq!(sent["payload"], placed("b", "steered", None));
+        assert_eq!(sent["payload"], queue_response("b", "steered", None));
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "a")).await);
         // How text is split into deltas depends on timing.
-        let told = frames.iter().filter(|frame| frame["payload"]["state"] != "delta").cloned().collect::<Vec<_>>();
+        let without_deltas =
+            frames.iter().filter(|frame| frame["payload"]["state"] != "delta").cloned().collect::<Vec<_>>();
         assert_eq!(
-            lines(&told),
+            lines(&without_deltas),
             [
                 "a true",
                 "agent a 1 lifecycle start",
@@ -99,7 +100,7 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
         assert_eq!(frames.iter().filter(chat).count(), 1);
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
         let roles: Vec<_> =
-            history["payload"]["messages"].as_array().unwrap().iter().map(|said| &said["role"]).collect();
+            history["payload"]["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
         assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
     }
 }
@@ -108,12 +109,12 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
 async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = ruled(pauses(&gate), mode(QueueMode::Collect)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut frames = begin(&mut socket).await;
-        for (run, place) in [("b", 1), ("c", 2)] {
+        let gateway = with_queue(pauses(&gate), mode(QueueMode::Collect)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut frames = start_run(&mut socket).await;
+        for (run, position) in [("b", 1), ("c", 2)] {
             let sent = socket.ask(run, "chat.send", message(run)).await;
-            assert_eq!(sent["payload"], placed(run, "collected", Some(place)));
+            assert_eq!(sent["payload"], queue_response(run, "collected", Some(position)));
         }
         gate.add_permits(2);
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
@@ -140,13 +141,13 @@ async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
 }
 
 #[tokio::test]
-async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
+async fn queued_messages_know_their_position_and_are_aborted_with_the_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = ruled(pauses(&gate), mode(QueueMode::Followup)).await;
-    let mut socket = world.client(4, json!({})).await;
-    let mut frames = begin(&mut socket).await;
+    let gateway = with_queue(pauses(&gate), mode(QueueMode::Followup)).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let mut frames = start_run(&mut socket).await;
     let sent = socket.ask("b", "chat.send", message("b")).await;
-    assert_eq!(sent["payload"], placed("b", "queued", Some(1)));
+    assert_eq!(sent["payload"], queue_response("b", "queued", Some(1)));
     let accepted = socket.ask("c", "agent", message("c")).await;
     assert_eq!(json!([accepted["payload"]["disposition"], accepted["payload"]["position"]]), json!(["queued", 2]));
     let health = socket.ask("h", "health", json!({})).await;
@@ -159,20 +160,20 @@ async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
     assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["b", "c", "a"]}));
     frames.extend(ending);
     let ends = check_invariants(&frames);
-    let told: Vec<_> =
+    let outcomes: Vec<_> =
         ends.iter().map(|(run, end)| (run.as_str(), end["state"].as_str().unwrap(), text(end))).collect();
-    assert_eq!(told, [("a", "aborted", Some("one")), ("b", "aborted", None), ("c", "aborted", None)]);
+    assert_eq!(outcomes, [("a", "aborted", Some("one")), ("b", "aborted", None), ("c", "aborted", None)]);
     assert!(ends.values().all(|end| end["stopReason"] == "rpc"));
 }
 
 #[tokio::test]
-async fn a_message_for_which_there_is_no_room_is_refused() {
+async fn a_message_is_rejected_when_the_queue_is_full() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
         let rules = QueueOverrides { cap: Some(1), drop: Some(DropPolicy::New), ..mode(QueueMode::Followup) };
-        let world = ruled(pauses(&gate), rules).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut frames = begin(&mut socket).await;
+        let gateway = with_queue(pauses(&gate), rules).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut frames = start_run(&mut socket).await;
         assert_eq!(socket.ask("b", "chat.send", message("b")).await["ok"], true);
         socket.send("c", "chat.send", message("c")).await;
         frames.extend(until(&mut socket, |frame| is_end(frame, "c")).await);
@@ -191,11 +192,11 @@ async fn a_message_for_which_there_is_no_room_is_refused() {
 }
 
 #[tokio::test]
-async fn a_newer_message_takes_the_place_of_what_is_at_work() {
+async fn an_interrupting_message_replaces_the_active_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(pauses(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
-    let mut frames = begin(&mut socket).await;
+    let gateway = TestGateway::new(pauses(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let mut frames = start_run(&mut socket).await;
     let mut params = message("b");
     params["queueMode"] = "interrupt".into();
     socket.send("b", "chat.send", params).await;
@@ -203,7 +204,7 @@ async fn a_newer_message_takes_the_place_of_what_is_at_work() {
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
     let sent = frames.iter().find(|frame| frame["id"] == "b").unwrap();
-    assert_eq!(sent["payload"], placed("b", "interrupted", None));
+    assert_eq!(sent["payload"], queue_response("b", "interrupted", None));
     let ends = check_invariants(&frames);
     let end = |run: &str| (ends[run]["state"].clone(), ends[run]["stopReason"].clone());
     assert_eq!(end("a"), (json!("aborted"), json!("interrupted")));
@@ -212,13 +213,13 @@ async fn a_newer_message_takes_the_place_of_what_is_at_work() {
 
 #[tokio::test]
 async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
-    for (protocol, how) in
+    for (protocol, queue_mode) in
         [(3, QueueMode::Followup), (4, QueueMode::Followup), (3, QueueMode::Collect), (4, QueueMode::Collect)]
     {
         let gate = Arc::new(Semaphore::new(0));
-        let world = ruled(pauses(&gate), mode(how)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut frames = begin(&mut socket).await;
+        let gateway = with_queue(pauses(&gate), mode(queue_mode)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut frames = start_run(&mut socket).await;
         let names: Vec<_> = (0..50).map(|n| format!("m{n:02}")).collect();
         for name in &names {
             socket.send(name, "chat.send", message(name)).await;
@@ -233,42 +234,47 @@ async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
             frames.push(frame);
         }
         gate.add_permits(51);
-        let mut left: BTreeSet<_> = names.iter().map(String::as_str).chain(["a"]).collect();
-        while !left.is_empty() {
+        let mut unfinished: BTreeSet<_> = names.iter().map(String::as_str).chain(["a"]).collect();
+        while !unfinished.is_empty() {
             let frame = socket.next().await;
             if let Some(run) = frame["payload"]["runId"].as_str()
                 && is_end(&frame, run)
             {
-                assert!(left.remove(run), "{frame}");
+                assert!(unfinished.remove(run), "{frame}");
             }
             frames.push(frame);
         }
         let ends = check_invariants(&frames);
         assert!(ends.values().all(|end| end["state"] == "final"));
         let answered = ends.values().filter(|end| text(end).is_some()).count();
-        assert_eq!(answered, if how == QueueMode::Followup { 51 } else { 2 });
+        assert_eq!(answered, if queue_mode == QueueMode::Followup { 51 } else { 2 });
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
         let messages = history["payload"]["messages"].as_array().unwrap();
-        let said: String =
-            messages.iter().filter(|said| said["role"] == "user").map(|said| said["content"].to_string()).collect();
+        let user_text: String = messages
+            .iter()
+            .filter(|user_text| user_text["role"] == "user")
+            .map(|user_text| user_text["content"].to_string())
+            .collect();
         // Each exactly once, in the order in which they were sent.
-        let places: Vec<_> =
-            names.iter().map(|name| said.match_indices(name.as_str()).map(|(at, _)| at).collect::<Vec<_>>()).collect();
-        assert!(places.iter().all(|places| places.len() == 1), "{said}");
-        assert!(places.is_sorted(), "{said}");
+        let positions: Vec<_> = names
+            .iter()
+            .map(|name| user_text.match_indices(name.as_str()).map(|(at, _)| at).collect::<Vec<_>>())
+            .collect();
+        assert!(positions.iter().all(|positions| positions.len() == 1), "{user_text}");
+        assert!(positions.is_sorted(), "{user_text}");
     }
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_says_so_to_those_who_wait() {
-    let world = ruled(pauses(&Arc::new(Semaphore::new(0))), mode(QueueMode::Followup)).await;
-    let mut socket = world.client(4, json!({})).await;
-    let mut frames = begin(&mut socket).await;
+async fn stopping_the_gateway_fails_waiting_requests() {
+    let gateway = with_queue(pauses(&Arc::new(Semaphore::new(0))), mode(QueueMode::Followup)).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let mut frames = start_run(&mut socket).await;
     socket.ask("b", "chat.send", message("b")).await;
     socket.send("w", "agent.wait", json!({"runId": "b"})).await;
     // Requests are read in order, so this one follows the wait.
     socket.ask("h", "health", json!({})).await;
-    world.hub.drain(Duration::ZERO).await;
+    gateway.hub.drain(Duration::ZERO).await;
     let mut ended = BTreeSet::new();
     let mut waited = None;
     while ended.len() < 2 || waited.is_none() {

@@ -29,28 +29,28 @@ fn started(run: &str) -> Value {
 
 /// OpenClaw's TUI must have processed the response before it receives the run's end.
 #[tokio::test]
-async fn older_clients_and_the_tui_hear_of_their_run_a_moment_after_the_answer() {
+async fn older_clients_and_the_tui_get_run_events_after_a_short_pause() {
     let tui = json!({"id": "openclaw-tui", "mode": "ui", "version": "1", "platform": "linux"});
     for (protocol, change) in [(3, json!({})), (4, json!({"client": tui}))] {
-        let world = TestGateway::new(says(&["at once"])).await;
-        let mut socket = world.client(protocol, change).await;
-        let asked = tokio::time::Instant::now();
+        let gateway = TestGateway::new(says(&["at once"])).await;
+        let mut socket = gateway.client(protocol, change).await;
+        let sent_at = tokio::time::Instant::now();
         socket.send("r1", "chat.send", message("k", "hello")).await;
         let frames = until(&mut socket, |frame| frame["event"] == "agent").await;
         assert_eq!(lines(&frames), ["r1 true", "agent k 1 lifecycle start"]);
-        assert!(asked.elapsed() >= Duration::from_millis(50), "its run was told after {:?}", asked.elapsed());
+        assert!(sent_at.elapsed() >= Duration::from_millis(50), "its run was told after {:?}", sent_at.elapsed());
     }
 }
 
 #[tokio::test]
-async fn a_message_below_a_conversation_that_is_gone_is_refused() {
-    let world = TestGateway::new(says(&["hello"])).await;
-    let mut socket = world.client(4, json!({})).await;
-    let seen = async |socket: &mut TestClient| {
+async fn a_message_below_a_replaced_transcript_is_rejected() {
+    let gateway = TestGateway::new(says(&["hello"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let load_history = async |socket: &mut TestClient| {
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await["payload"].clone();
         (history["sessionId"].clone(), history["sessionInfo"]["activeLeafEntryId"].clone(), history["messages"].clone())
     };
-    let below = |run: &str, session: &Value, leaf: &Value| {
+    let send_below = |run: &str, session: &Value, leaf: &Value| {
         let mut params = message(run, "go on");
         params["sessionId"] = session.clone();
         params["expectedLeafEntryId"] = leaf.clone();
@@ -58,24 +58,24 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
     };
     socket.send("r1", "chat.send", message("k1", "hello")).await;
     until(&mut socket, |frame| is_end(frame, "k1")).await;
-    let (first, leaf, said) = seen(&mut socket).await;
-    assert_eq!(leaf, said[1]["__openclaw"]["id"]);
+    let (first, leaf, messages) = load_history(&mut socket).await;
+    assert_eq!(leaf, messages[1]["__openclaw"]["id"]);
     // Newer entries may exist below the one that the sender saw.
     for (run, leaf) in [("k2", &leaf), ("k3", &leaf), ("k4", &Value::Null)] {
-        let sent = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
+        let sent = socket.ask(run, "chat.send", send_below(run, &first, leaf)).await;
         assert_eq!(sent["payload"], started(run));
         until(&mut socket, |frame| is_end(frame, run)).await;
     }
     socket.ask("r2", "sessions.reset", json!({"key": "main"})).await;
     for (run, leaf) in [("k5", &leaf), ("k6", &Value::Null)] {
-        let refused = socket.ask(run, "chat.send", below(run, &first, leaf)).await;
+        let refused = socket.ask(run, "chat.send", send_below(run, &first, leaf)).await;
         assert_eq!(refused["error"]["details"], json!({"reason": "active-leaf-changed"}), "{refused}");
     }
-    let (second, leaf, said) = seen(&mut socket).await;
-    assert_eq!((&leaf, &said), (&Value::Null, &json!([])));
-    let sent = socket.ask("r3", "chat.send", below("k5", &second, &leaf)).await;
+    let (second, leaf, messages) = load_history(&mut socket).await;
+    assert_eq!((&leaf, &messages), (&Value::Null, &json!([])));
+    let sent = socket.ask("r3", "chat.send", send_below("k5", &second, &leaf)).await;
     assert_eq!(sent["payload"], started("k5"));
-    let wrong = socket.ask("r4", "chat.send", below("k7", &second, &json!(7))).await;
+    let wrong = socket.ask("r4", "chat.send", send_below("k7", &second, &json!(7))).await;
     assert_eq!(wrong["error"]["message"], "invalid chat.send params: at /expectedLeafEntryId: must be string,null");
 }
 
@@ -83,9 +83,9 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
 async fn a_message_is_acknowledged_streamed_and_finished() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut other = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut other = gateway.client(protocol, json!({})).await;
         socket.send("r1", "chat.send", message("k", "hello")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
         assert_eq!(frames[0]["payload"], started("k"));
@@ -129,10 +129,10 @@ async fn a_message_is_acknowledged_streamed_and_finished() {
 }
 
 #[tokio::test]
-async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
+async fn the_end_of_an_agent_run_is_published_before_its_final_response() {
     for protocol in [3, 4] {
-        let world = TestGateway::new(says(&["hi"])).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(says(&["hi"])).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let params = json!({"message": "x", "sessionKey": "main", "idempotencyKey": "k"});
         let accepted = socket.ask("a", "agent", params).await;
         assert_eq!(accepted["payload"]["disposition"], "started");
@@ -153,27 +153,27 @@ async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
 }
 
 #[tokio::test]
-async fn what_was_said_before_a_tool_was_called_stays() {
+async fn text_before_a_tool_call_is_kept() {
     let script: Script = Arc::new(|answer| {
         if answer > 0 {
             return stream::iter([ModelEvent::Text("Done.".to_owned()), done(StopReason::Stop)]).boxed();
         }
         let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
         let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
-        let said = ModelEvent::Text("Let me look.".to_owned());
-        stream::iter([said, ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
+        let text_event = ModelEvent::Text("Let me look.".to_owned());
+        stream::iter([text_event, ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
     });
     for protocol in [3, 4] {
-        let world = TestGateway::new(script.clone()).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(script.clone()).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
         let chat: Vec<_> =
             frames.iter().filter(|frame| frame["event"] == "chat").map(|frame| &frame["payload"]).collect();
-        let told: Vec<_> =
+        let states: Vec<_> =
             chat.iter().map(|payload| (payload["state"].as_str().unwrap(), text(payload).unwrap())).collect();
         assert_eq!(
-            told,
+            states,
             [("delta", "Let me look."), ("delta", "Let me look.\n\nDone."), ("final", "Let me look.\n\nDone."),]
         );
         check_invariants(&frames);
@@ -190,8 +190,8 @@ async fn a_failed_model_ends_the_conversation_with_an_error() {
         stream::iter([ModelEvent::Failed(error)]).boxed()
     });
     for protocol in [3, 4] {
-        let world = TestGateway::new(fails.clone()).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(fails.clone()).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
         let last = check_invariants(&frames).remove("k").unwrap();
@@ -210,17 +210,17 @@ async fn a_failed_model_ends_the_conversation_with_an_error() {
 
 /// Case 169, case 170.
 #[tokio::test]
-async fn a_stopped_run_is_told_before_the_stop_is_answered() {
+async fn the_end_of_an_aborted_run_is_published_before_the_abort_response() {
     for protocol in [3, 4] {
-        let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let abort = |key: &str| json!({"sessionKey": key, "runId": "k"});
         socket.send("r1", "chat.send", message("k", "x")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
         if protocol == 3 {
-            let elsewhere = socket.ask("r2", "chat.abort", abort("other")).await;
+            let mismatch = socket.ask("r2", "chat.abort", abort("other")).await;
             assert_eq!(
-                elsewhere["error"],
+                mismatch["error"],
                 json!({"code": "INVALID_REQUEST", "message": "runId does not match sessionKey"})
             );
         }
@@ -234,8 +234,8 @@ async fn a_stopped_run_is_told_before_the_stop_is_answered() {
         assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["k"]}));
         frames.extend(ending);
         check_invariants(&frames);
-        let nothing = json!({"ok": true, "aborted": false, "runIds": []});
-        assert_eq!(socket.ask("r4", "chat.abort", abort("main")).await["payload"], nothing);
+        let not_aborted = json!({"ok": true, "aborted": false, "runIds": []});
+        assert_eq!(socket.ask("r4", "chat.abort", abort("main")).await["payload"], not_aborted);
         let again = socket.ask("r5", "chat.send", message("k", "x")).await;
         let ended_at = again["payload"]["endedAt"].clone();
         if protocol == 3 {
@@ -255,9 +255,9 @@ async fn a_stopped_run_is_told_before_the_stop_is_answered() {
 }
 
 #[tokio::test]
-async fn a_run_that_takes_too_long_says_so() {
-    let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn a_run_that_times_out_is_reported_as_such() {
+    let gateway = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let mut params = message("k", "x");
     params["timeoutMs"] = 50.into();
     socket.send("r", "chat.send", params).await;
@@ -267,13 +267,13 @@ async fn a_run_that_takes_too_long_says_so() {
 }
 
 #[tokio::test]
-async fn words_that_stop_start_no_run() {
-    for (protocol, word) in [(3, "/stop"), (3, "stop"), (4, " /STOP"), (4, "Esc")] {
-        let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
-        let mut socket = world.client(protocol, json!({})).await;
+async fn stop_commands_start_no_run() {
+    for (protocol, stop_command) in [(3, "/stop"), (3, "stop"), (4, " /STOP"), (4, "Esc")] {
+        let gateway = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         socket.send("r1", "chat.send", message("k", "x")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
-        socket.send("r2", "chat.send", message("s", word)).await;
+        socket.send("r2", "chat.send", message("s", stop_command)).await;
         let ending = until(&mut socket, |frame| frame["id"] == "r2").await;
         assert_eq!(
             lines(&ending),
@@ -288,12 +288,12 @@ async fn words_that_stop_start_no_run() {
 }
 
 #[tokio::test]
-async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
+async fn a_stop_word_is_a_message_when_no_run_is_active() {
     for protocol in [3, 4] {
-        let world = TestGateway::new(says(&["ok"])).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let nothing = json!({"ok": true, "aborted": false, "runIds": []});
-        assert_eq!(socket.ask("r1", "chat.send", message("s", "/stop")).await["payload"], nothing);
+        let gateway = TestGateway::new(says(&["ok"])).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let not_aborted = json!({"ok": true, "aborted": false, "runIds": []});
+        assert_eq!(socket.ask("r1", "chat.send", message("s", "/stop")).await["payload"], not_aborted);
         socket.send("r2", "chat.send", message("w", "wait")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "w")).await;
         assert_eq!(frames[0]["payload"], started("w"));
@@ -304,10 +304,10 @@ async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
 }
 
 #[tokio::test]
-async fn the_same_bare_word_once_more_does_not_stop_its_own_run() {
+async fn a_repeated_stop_word_does_not_stop_its_own_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     socket.ask("r1", "chat.send", message("w", "wait")).await;
     let again = socket.ask("r2", "chat.send", message("w", "wait")).await;
     assert_eq!(again["payload"], json!({"runId": "w", "status": "in_flight"}));
@@ -316,15 +316,15 @@ async fn the_same_bare_word_once_more_does_not_stop_its_own_run() {
 }
 
 #[tokio::test]
-async fn a_session_that_takes_no_messages_takes_no_stop_either() {
+async fn a_session_with_a_deny_policy_rejects_stop_too() {
     let store = MemoryStore::default();
     let key = SessionKey::parse("shut", &AgentId::main()).unwrap();
     let mut record = Record::new(SessionId::parse("s").unwrap(), 1);
     record.send_policy = Some("deny".to_owned());
     let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     for text in ["hello", "/stop"] {
         let params = json!({"sessionKey": "shut", "message": text, "idempotencyKey": text});
         assert_eq!(
@@ -338,11 +338,11 @@ async fn a_session_that_takes_no_messages_takes_no_stop_either() {
 async fn commands_are_answered_while_a_run_streams() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
-        for (command, word) in [("/status", "scripted"), ("/queue", "steer"), ("/help", "/stop")] {
+        for (command, fragment) in [("/status", "scripted"), ("/queue", "steer"), ("/help", "/stop")] {
             socket.send(command, "chat.send", message(command, command)).await;
             let answer = until(&mut socket, |frame| is_end(frame, command)).await;
             assert_eq!(answer[0]["payload"], started(command));
@@ -354,7 +354,7 @@ async fn commands_are_answered_while_a_run_streams() {
                 (&last["message"]["stopReason"], &last["message"]["usage"]["totalTokens"]),
                 (&json!("stop"), &json!(0))
             );
-            assert!(text(last).unwrap().contains(word), "{last}");
+            assert!(text(last).unwrap().contains(fragment), "{last}");
             frames.extend(answer);
         }
         gate.add_permits(1);
@@ -369,13 +369,13 @@ async fn commands_are_answered_while_a_run_streams() {
 
 /// Case 171.
 #[tokio::test]
-async fn a_conversation_goes_on_when_its_client_leaves() {
+async fn a_chat_run_continues_when_its_client_disconnects() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     socket.ask("r", "chat.send", message("k", "x")).await;
     drop(socket);
-    let mut other = world.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
     other.send("w", "agent.wait", json!({"runId": "k"})).await;
     gate.add_permits(1);
     assert_eq!(other.answer("w").await["payload"]["status"], "ok");
@@ -384,34 +384,34 @@ async fn a_conversation_goes_on_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_not_in_the_way_of_one_that_does() {
+async fn a_client_that_does_not_read_does_not_block_others() {
     let gate = Arc::new(Semaphore::new(0));
-    let goes_on = gate.clone();
-    let talks: Script = Arc::new(move |_| {
-        let gate = goes_on.clone();
-        let words = stream::iter(0..ROUNDS).then(move |_| {
+    let model_gate = gate.clone();
+    let script: Script = Arc::new(move |_| {
+        let gate = model_gate.clone();
+        let texts = stream::iter(0..ROUNDS).then(move |_| {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
                 ModelEvent::Text("x".repeat(ROUND))
             }
         });
-        words.chain(stream::iter([done(StopReason::Stop)])).boxed()
+        texts.chain(stream::iter([done(StopReason::Stop)])).boxed()
     });
-    let world = TestGateway::new(talks).await;
-    let mut idle = world.client(4, json!({})).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(script).await;
+    let mut idle = gateway.client(4, json!({})).await;
+    let mut socket = gateway.client(4, json!({})).await;
     socket.send("r", "chat.send", message("k", "x")).await;
     let mut frames = Vec::new();
     for round in 1..ROUNDS {
         gate.add_permits(1);
-        let heard = |frame: &Value| text(&frame["payload"]).is_some_and(|text| text.len() == round * ROUND);
-        frames.extend(until(&mut socket, heard).await);
+        let is_received = |frame: &Value| text(&frame["payload"]).is_some_and(|text| text.len() == round * ROUND);
+        frames.extend(until(&mut socket, is_received).await);
     }
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
     assert_eq!(text(&check_invariants(&frames)["k"]).unwrap().len(), ROUNDS * ROUND);
-    let (frames, close) = idle.rest().await;
+    let (frames, close) = idle.read_to_close().await;
     assert!(!frames.iter().any(|frame| is_end(frame, "k")));
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
 }

@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use crate::support::{TestClient, TestGateway, says};
 
-async fn refused(socket: &mut TestClient, method: &str, params: Value) -> String {
+async fn error_of(socket: &mut TestClient, method: &str, params: Value) -> String {
     let answer = socket.ask("refused", method, params).await;
     assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
     answer["error"]["message"].as_str().unwrap().to_owned()
 }
 
 /// Returns the next matching event of this name.
-async fn event(socket: &mut TestClient, name: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+async fn event(socket: &mut TestClient, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let mut frame = socket.next().await;
-        if frame["event"] == name && is_meant(&frame["payload"]) {
+        if frame["event"] == name && is_wanted(&frame["payload"]) {
             return frame["payload"].take();
         }
     }
@@ -39,9 +39,9 @@ fn take_number(value: &mut Value) -> u64 {
 }
 
 #[tokio::test]
-async fn a_job_is_made_changed_found_and_removed() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn a_job_is_created_updated_found_and_removed() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     let status = socket.ask("1", "cron.status", json!({})).await["payload"].take();
     assert_eq!(status, json!({"enabled": true, "storePath": "memory", "jobs": 0, "nextWakeAtMs": null}));
 
@@ -82,8 +82,8 @@ async fn a_job_is_made_changed_found_and_removed() {
 
 #[tokio::test]
 async fn newer_clients_get_pages_of_one_revision() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     for name in ["b", "a", "c"] {
         let mut job = daily();
         job["name"] = json!(name);
@@ -109,9 +109,9 @@ async fn newer_clients_get_pages_of_one_revision() {
 }
 
 #[tokio::test]
-async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
-    let world = TestGateway::new(says(&["all quiet"])).await;
-    let (mut old, mut new) = (world.client(3, json!({})).await, world.client(4, json!({})).await);
+async fn a_manually_started_job_is_published_to_all_clients() {
+    let gateway = TestGateway::new(says(&["all quiet"])).await;
+    let (mut old, mut new) = (gateway.client(3, json!({})).await, gateway.client(4, json!({})).await);
     let id = add(&mut old, daily()).await["id"].as_str().unwrap().to_owned();
     assert_eq!(event(&mut new, "cron", |_| true).await["action"], "added");
     let not_due = json!({"ok": true, "ran": false, "reason": "not-due"});
@@ -145,18 +145,18 @@ async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
 }
 
 #[tokio::test]
-async fn a_wake_is_told_to_the_main_session() {
-    let world = TestGateway::new(says(&["HEARTBEAT_OK"])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn a_wake_reaches_the_main_session() {
+    let gateway = TestGateway::new(says(&["HEARTBEAT_OK"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     assert_eq!(socket.ask("1", "last-heartbeat", json!({})).await["payload"], Value::Null);
     let wake = json!({"mode": "now", "text": "the post came"});
     assert_eq!(socket.ask("2", "wake", wake.clone()).await["payload"], json!({"ok": true}));
-    let mut beat = event(&mut socket, "heartbeat", |_| true).await;
-    assert_eq!(socket.ask("3", "last-heartbeat", json!({})).await["payload"], beat);
-    take_number(&mut beat["ts"]);
-    take_number(&mut beat["durationMs"]);
+    let mut heartbeat = event(&mut socket, "heartbeat", |_| true).await;
+    assert_eq!(socket.ask("3", "last-heartbeat", json!({})).await["payload"], heartbeat);
+    take_number(&mut heartbeat["ts"]);
+    take_number(&mut heartbeat["durationMs"]);
     let expected = json!({"ts": null, "status": "ok-token", "reason": "wake", "agentId": "main", "durationMs": null});
-    assert_eq!(beat, expected);
+    assert_eq!(heartbeat, expected);
     let sessions = socket.ask("4", "sessions.list", json!({})).await["payload"].take();
     assert_eq!(sessions["sessions"][0]["key"], "agent:main:main");
     let off = socket.ask("5", "set-heartbeats", json!({"enabled": false})).await["payload"].take();
@@ -166,9 +166,9 @@ async fn a_wake_is_told_to_the_main_session() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_plain_words() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
+async fn invalid_cron_requests_are_rejected_with_a_message() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
     let with = |name: &str, value: Value| {
         let mut job = daily();
         job[name] = value;
@@ -200,28 +200,28 @@ async fn what_is_wrong_is_said_in_plain_words() {
         ("cron.runs", json!({}), "missing id"),
         ("wake", json!({"mode": "now", "text": " "}), "text must not be blank"),
     ] {
-        assert_eq!(refused(&mut old, method, params).await, format!("invalid {method} params: {why}"));
+        assert_eq!(error_of(&mut old, method, params).await, format!("invalid {method} params: {why}"));
     }
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let job = with("trigger", json!({"script": "true"}));
     assert_eq!(
-        refused(&mut new, "cron.add", job).await,
+        error_of(&mut new, "cron.add", job).await,
         "invalid cron.add params: trigger is not supported; leave it out"
     );
     let wake = json!({"mode": "now", "text": "x", "sessionKey": "agent:nobody:main"});
-    assert_eq!(refused(&mut new, "wake", wake).await, "invalid wake params: unknown agent id \"nobody\"");
+    assert_eq!(error_of(&mut new, "wake", wake).await, "invalid wake params: unknown agent id \"nobody\"");
 }
 
 #[tokio::test]
-async fn looking_needs_less_than_changing() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut reader = world.client(3, json!({"scopes": ["operator.read"]})).await;
+async fn reading_cron_needs_fewer_scopes_than_changing_it() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut reader = gateway.client(3, json!({"scopes": ["operator.read"]})).await;
     for method in ["cron.status", "cron.list", "last-heartbeat"] {
         assert_eq!(reader.ask("1", method, json!({})).await["ok"], true, "{method}");
     }
-    let mut writer = world.client(3, json!({"scopes": ["operator.write"]})).await;
-    assert_eq!(refused(&mut reader, "wake", json!({})).await, "missing scope: operator.write");
+    let mut writer = gateway.client(3, json!({"scopes": ["operator.write"]})).await;
+    assert_eq!(error_of(&mut reader, "wake", json!({})).await, "missing scope: operator.write");
     for method in ["cron.add", "cron.update", "cron.remove", "cron.run", "set-heartbeats"] {
-        assert_eq!(refused(&mut writer, method, json!({})).await, "missing scope: operator.admin", "{method}");
+        assert_eq!(error_of(&mut writer, method, json!({})).await, "missing scope: operator.admin", "{method}");
     }
 }

@@ -10,13 +10,13 @@ use crate::support::{PATIENCE, TestClient};
 /// Returns the frames up to and including a matching one.
 pub(crate) async fn until(socket: &mut TestClient, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut frames = Vec::new();
-    let hears = async {
+    let read_frames = async {
         while !frames.last().is_some_and(&is_last) {
             frames.push(socket.next().await);
         }
     };
     // Ticks never stop, so a timeout is needed.
-    timeout(PATIENCE, hears).await.expect("it was not heard");
+    timeout(PATIENCE, read_frames).await.expect("it was not heard");
     frames
 }
 
@@ -43,19 +43,19 @@ fn line(frame: &Value) -> String {
         None => format!("{} {}", frame["id"].as_str().unwrap(), frame["ok"]),
         Some("agent") => {
             let data = &payload["data"];
-            let what = data["phase"].as_str().map_or_else(|| format!("+{}", data["delta"]), str::to_owned);
-            format!("agent {run} {seq} {} {what}", payload["stream"].as_str().unwrap())
+            let detail = data["phase"].as_str().map_or_else(|| format!("+{}", data["delta"]), str::to_owned);
+            format!("agent {run} {seq} {} {detail}", payload["stream"].as_str().unwrap())
         }
         Some("chat") => {
             let mut line = format!("chat {run} {seq} {}", payload["state"].as_str().unwrap());
-            for (mark, value) in [
+            for (prefix, value) in [
                 ("+", payload["deltaText"].as_str()),
                 ("=", text(payload)),
                 ("!", payload["errorMessage"].as_str()),
                 ("because ", payload["stopReason"].as_str()),
             ] {
                 if let Some(value) = value {
-                    line += &format!(" {mark}{value:?}");
+                    line += &format!(" {prefix}{value:?}");
                 }
             }
             line
@@ -70,7 +70,7 @@ pub(crate) fn check_invariants(frames: &[Value]) -> BTreeMap<String, Value> {
     let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
     let numbers: Vec<_> = events.iter().map(|frame| frame["seq"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
-    let (mut steps, mut words) = (BTreeMap::new(), BTreeMap::new());
+    let (mut last_seqs, mut text_seqs) = (BTreeMap::new(), BTreeMap::new());
     let (mut texts, mut ends) = (BTreeMap::<_, String>::new(), BTreeMap::new());
     for frame in events {
         let (payload, name) = (&frame["payload"], frame["event"].as_str().unwrap());
@@ -78,30 +78,30 @@ pub(crate) fn check_invariants(frames: &[Value]) -> BTreeMap<String, Value> {
         let seq = payload["seq"].as_u64().unwrap_or_default();
         if name == "agent" {
             // Tool events of other connections are not received here, but count in the sequence.
-            assert!(steps.insert(run.clone(), seq).is_none_or(|last| last < seq), "{frame}");
+            assert!(last_seqs.insert(run.clone(), seq).is_none_or(|last| last < seq), "{frame}");
             assert_ne!(payload["stream"], "error", "a hole: {frame}");
             if payload["stream"] == "assistant" {
-                words.insert(run, seq);
+                text_seqs.insert(run, seq);
             }
         } else if name == "chat" {
             assert!(!ends.contains_key(&run), "after the end: {frame}");
             // An end without an `agent` event of its own has the next number.
-            let step = steps.get(&run).copied().unwrap_or_default();
-            let goes_with = match payload["state"].as_str() {
-                Some("delta") => words.get(&run) == Some(&seq),
-                _ => seq == step || seq == step + 1 || seq == 1,
+            let last_seq = last_seqs.get(&run).copied().unwrap_or_default();
+            let is_expected = match payload["state"].as_str() {
+                Some("delta") => text_seqs.get(&run) == Some(&seq),
+                _ => seq == last_seq || seq == last_seq + 1 || seq == 1,
             };
-            assert!(goes_with, "{frame}");
-            let said = texts.entry(run.clone()).or_default();
+            assert!(is_expected, "{frame}");
+            let text_so_far = texts.entry(run.clone()).or_default();
             if payload["state"] == "delta" {
                 if payload["replace"] == true {
-                    said.clear();
+                    text_so_far.clear();
                 }
-                *said += payload["deltaText"].as_str().unwrap();
-                assert_eq!(text(payload), Some(said.as_str()));
+                *text_so_far += payload["deltaText"].as_str().unwrap();
+                assert_eq!(text(payload), Some(text_so_far.as_str()));
             } else {
-                let is_command = said.is_empty();
-                assert!(is_command || payload["state"] == "error" || text(payload) == Some(said), "{frame}");
+                let is_command = text_so_far.is_empty();
+                assert!(is_command || payload["state"] == "error" || text(payload) == Some(text_so_far), "{frame}");
                 ends.insert(run, payload.clone());
             }
         }

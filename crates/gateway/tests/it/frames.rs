@@ -7,15 +7,15 @@ use crate::{
     support::{TestGateway, says},
 };
 
-fn refused(id: &Value, message: &str) -> Value {
+fn error_frame(id: &Value, message: &str) -> Value {
     json!({"type": "res", "id": id, "ok": false, "error": {"code": "INVALID_REQUEST", "message": message}})
 }
 
 #[tokio::test]
 async fn bad_frames_are_answered_and_the_socket_stays_open() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
-        let mut socket = world.client(protocol, json!({})).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let frame = |why: &str| format!("invalid request frame: {why}");
         let rows = [
             ("[1,2]", json!("invalid"), frame("must be object")),
@@ -74,23 +74,23 @@ async fn bad_frames_are_answered_and_the_socket_stays_open() {
                 "invalid sessions.list params: at root: unexpected property 'foo'".to_owned(),
             ),
         ];
-        for (said, id, message) in rows {
-            socket.say(said).await;
-            assert_eq!(socket.next().await, refused(&id, &message));
+        for (text, id, message) in rows {
+            socket.send_text(text).await;
+            assert_eq!(socket.next().await, error_frame(&id, &message));
         }
-        socket.say_bytes(br#"{"type":"req","id":"bin1","method":"health","params":null}"#).await;
+        socket.send_bytes(br#"{"type":"req","id":"bin1","method":"health","params":null}"#).await;
         let answer = socket.next().await;
         assert_eq!((&answer["id"], &answer["payload"]["ok"]), (&json!("bin1"), &json!(true)));
     }
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused_under_its_id_and_the_socket_stays_open() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn invalid_json_is_rejected_under_its_id_and_the_socket_stays_open() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let deep = format!(r#"{{"type":"req","id":"deep","method":"health","params":{}}}"#, "[".repeat(100_000));
     for protocol in [3, 4] {
-        let mut socket = world.client(protocol, json!({})).await;
-        for (said, id, why) in [
+        let mut socket = gateway.client(protocol, json!({})).await;
+        for (text, id, why) in [
             (
                 r#"{"type":"req","id":"alone","method":"chat.send","params":{"message":"\ud800 "}}"#,
                 "alone",
@@ -109,56 +109,56 @@ async fn what_is_not_json_is_refused_under_its_id_and_the_socket_stays_open() {
             (&deep, "deep", "nested more than 64 levels deep"),
             ("hello there", "invalid", "not valid JSON: expected value at line 1 column 1"),
         ] {
-            socket.say(said).await;
-            assert_eq!(socket.next().await, refused(&json!(id), &format!("invalid request frame: {why}")));
+            socket.send_text(text).await;
+            assert_eq!(socket.next().await, error_frame(&json!(id), &format!("invalid request frame: {why}")));
         }
-        socket.say_bytes(b"{\"type\":\"req\",\"id\":\"\xff\"}").await;
+        socket.send_bytes(b"{\"type\":\"req\",\"id\":\"\xff\"}").await;
         let why = "invalid request frame: not valid JSON: invalid unicode code point at line 1 column 21";
-        assert_eq!(socket.next().await, refused(&json!("invalid"), why));
+        assert_eq!(socket.next().await, error_frame(&json!("invalid"), why));
         assert_eq!(socket.ask("1", "health", json!({})).await["ok"], true);
     }
 }
 
 #[tokio::test]
-async fn connections_that_are_closed_are_in_the_log_without_their_words() {
+async fn closed_connections_are_logged_without_their_content() {
     let log = CapturedLog::begin();
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
-    old.say(&"x".repeat(524_289)).await;
-    old.rest().await;
-    let (mut stranger, _) = world.open().await;
-    stranger.say("hello there").await;
-    assert_eq!(stranger.rest().await, (Vec::new(), Some((1000, String::new()))));
-    let large = "closing a connection: message too large limit=524288";
-    let babble = "closed an unauthenticated connection: its first message is not JSON bytes=11";
-    assert_eq!(log.warnings(), [large, babble]);
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
+    old.send_text(&"x".repeat(524_289)).await;
+    old.read_to_close().await;
+    let (mut unauthenticated, _) = gateway.open().await;
+    unauthenticated.send_text("hello there").await;
+    assert_eq!(unauthenticated.read_to_close().await, (Vec::new(), Some((1000, String::new()))));
+    let too_large = "closing a connection: message too large limit=524288";
+    let not_json = "closed an unauthenticated connection: its first message is not JSON bytes=11";
+    assert_eq!(log.warnings(), [too_large, not_json]);
 }
 
 #[tokio::test]
 async fn a_frame_larger_than_the_policy_ends_the_connection() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let padded = |size: usize| {
         let frame = r#"{"type":"req","id":"big","method":"health","params":{"pad":""}}"#;
         frame.replace("\"\"", &format!("\"{}\"", "x".repeat(size - frame.len())))
     };
-    let mut socket = world.client(3, json!({})).await;
-    socket.say(&padded(524_288)).await;
+    let mut socket = gateway.client(3, json!({})).await;
+    socket.send_text(&padded(524_288)).await;
     assert_eq!(socket.next().await["id"], "big");
-    socket.say(&padded(524_289)).await;
+    socket.send_text(&padded(524_289)).await;
     let why = |limit: usize| format!("message too large: the limit is {limit} bytes");
-    assert_eq!(socket.rest().await, (Vec::new(), Some((1009, why(524_288)))));
+    assert_eq!(socket.read_to_close().await, (Vec::new(), Some((1009, why(524_288)))));
 
     // This client reads nothing until it has sent everything, as clients with blocking sockets do.
     for size in [26_214_401, 60_000_000] {
-        let mut socket = world.client(4, json!({})).await;
-        socket.say(&padded(524_289)).await;
+        let mut socket = gateway.client(4, json!({})).await;
+        socket.send_text(&padded(524_289)).await;
         assert_eq!(socket.next().await["id"], "big");
-        socket.say(&padded(size)).await;
-        assert_eq!(socket.rest().await, (Vec::new(), Some((1009, why(26_214_400)))));
+        socket.send_text(&padded(size)).await;
+        assert_eq!(socket.read_to_close().await, (Vec::new(), Some((1009, why(26_214_400)))));
     }
     for size in [65_537, 500_000, 60_000_000] {
-        let (mut socket, _) = world.open().await;
-        socket.say(&padded(size)).await;
-        assert_eq!(socket.rest().await, (Vec::new(), Some((1009, why(65_536)))));
+        let (mut socket, _) = gateway.open().await;
+        socket.send_text(&padded(size)).await;
+        assert_eq!(socket.read_to_close().await, (Vec::new(), Some((1009, why(65_536)))));
     }
 }

@@ -16,15 +16,15 @@ struct RejectedConnect {
 }
 
 /// Opens a connection, answers the challenge with `make`, and returns the result.
-async fn tried(world: &TestGateway, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, RejectedConnect> {
-    let (mut socket, challenge) = world.open().await;
+async fn try_connect(gateway: &TestGateway, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, RejectedConnect> {
+    let (mut socket, challenge) = gateway.open().await;
     let params = make(challenge["nonce"].as_str().unwrap(), challenge["ts"].as_u64().unwrap());
     let answer = socket.ask("r1", "connect", params).await;
     if answer["ok"] == true {
         return Ok(answer["payload"].clone());
     }
-    let (rest, close) = socket.rest().await;
-    assert_eq!(rest, [] as [Value; 0]);
+    let (frames, close) = socket.read_to_close().await;
+    assert_eq!(frames, [] as [Value; 0]);
     let (code, reason) = close.unwrap();
     Err(RejectedConnect { error: answer["error"].clone(), code, reason })
 }
@@ -38,8 +38,8 @@ fn invalid(message: &str, details: Option<Value>, code: u16) -> RejectedConnect 
 }
 
 #[tokio::test]
-async fn good_connects_are_welcome() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn valid_connects_are_accepted() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
         let changes: [(&str, ParamsChange); 9] = [
             ("second form", |params, nonce, ts| sign(params, "v2", nonce, ts)),
@@ -55,7 +55,7 @@ async fn good_connects_are_welcome() {
             ("something unknown", |params, _, _| params["foo"] = json!(1)),
         ];
         for (name, change) in changes {
-            let hello = tried(&world, |nonce, ts| {
+            let hello = try_connect(&gateway, |nonce, ts| {
                 let mut params = connect(protocol);
                 change(&mut params, nonce, ts);
                 params
@@ -69,9 +69,9 @@ async fn good_connects_are_welcome() {
         params["maxProtocol"] = max.into();
         params
     };
-    assert_eq!(tried(&world, |_, _| range(1, 10)).await.unwrap()["protocol"], 4);
-    assert_eq!(tried(&world, |_, _| range(3, 4)).await.unwrap()["protocol"], 4);
-    let without_nonce = tried(&world, |_, ts| {
+    assert_eq!(try_connect(&gateway, |_, _| range(1, 10)).await.unwrap()["protocol"], 4);
+    assert_eq!(try_connect(&gateway, |_, _| range(3, 4)).await.unwrap()["protocol"], 4);
+    let without_nonce = try_connect(&gateway, |_, ts| {
         let mut params = connect(3);
         sign(&mut params, "v1", "", ts);
         params
@@ -80,52 +80,52 @@ async fn good_connects_are_welcome() {
 }
 
 #[tokio::test]
-async fn l6_a_signature_without_a_nonce_counts_once() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn l6_a_signature_without_a_nonce_is_valid_once() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let mut signed = connect(3);
-    let (_, challenge) = world.open().await;
+    let (_, challenge) = gateway.open().await;
     sign(&mut signed, "v1", "", challenge["ts"].as_u64().unwrap());
-    assert_eq!(tried(&world, |_, _| signed.clone()).await.unwrap()["protocol"], 3);
+    assert_eq!(try_connect(&gateway, |_, _| signed.clone()).await.unwrap()["protocol"], 3);
     for _ in 0..2 {
-        let replayed = tried(&world, |_, _| signed.clone()).await;
+        let replayed = try_connect(&gateway, |_, _| signed.clone()).await;
         assert_eq!(replayed, Err(invalid("device nonce required", None, 1008)));
     }
     // The same device with another signature.
     sign(&mut signed, "v1", "", challenge["ts"].as_u64().unwrap() + 1);
-    assert_eq!(tried(&world, |_, _| signed.clone()).await.unwrap()["protocol"], 3);
+    assert_eq!(try_connect(&gateway, |_, _| signed.clone()).await.unwrap()["protocol"], 3);
 }
 
 #[tokio::test]
 async fn wrong_secrets_are_refused() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let details = |code: &str, reason: &str, step: &str| json!({"code": code, "authReason": reason, "canRetryWithDeviceToken": false, "recommendedNextStep": step});
     let missing = details("AUTH_TOKEN_MISSING", "token_missing", "update_auth_configuration");
     let mismatch = details("AUTH_TOKEN_MISMATCH", "token_mismatch", "update_auth_credentials");
     for protocol in [3, 4] {
-        let told = |details: &Value| (protocol == 4).then(|| details.clone());
-        let deviceless = tried(&world, |_, _| {
+        let details_for = |details: &Value| (protocol == 4).then(|| details.clone());
+        let deviceless = try_connect(&gateway, |_, _| {
             let mut params = connect(protocol);
             params["auth"] = json!({"token": "nope"});
             params
         });
         let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
-        assert_eq!(deviceless.await, Err(invalid(message, told(&mismatch), 1008)));
-        let with_device = tried(&world, |nonce, ts| {
+        assert_eq!(deviceless.await, Err(invalid(message, details_for(&mismatch), 1008)));
+        let with_device = try_connect(&gateway, |nonce, ts| {
             let mut params = connect(protocol);
             params["auth"] = json!({"token": "nope"});
             sign(&mut params, "v2", nonce, ts);
             params
         });
-        assert_eq!(with_device.await, Err(invalid(message, told(&mismatch), 1008)));
-        let no_secret = tried(&world, |nonce, ts| {
+        assert_eq!(with_device.await, Err(invalid(message, details_for(&mismatch), 1008)));
+        let no_secret = try_connect(&gateway, |nonce, ts| {
             let mut params = connect(protocol);
             params.as_object_mut().unwrap().remove("auth");
             sign(&mut params, "v2", nonce, ts);
             params
         });
         let message = "unauthorized: gateway token missing (provide gateway auth token)";
-        assert_eq!(no_secret.await, Err(invalid(message, told(&missing), 1008)));
-        let nothing = tried(&world, |_, _| {
+        assert_eq!(no_secret.await, Err(invalid(message, details_for(&missing), 1008)));
+        let no_credentials = try_connect(&gateway, |_, _| {
             let mut params = connect(protocol);
             params.as_object_mut().unwrap().remove("auth");
             params
@@ -135,15 +135,15 @@ async fn wrong_secrets_are_refused() {
             error["details"] = json!({"code": "DEVICE_IDENTITY_REQUIRED"});
         }
         let reason = "device identity required".to_owned();
-        assert_eq!(nothing.await, Err(RejectedConnect { error, code: 1008, reason }));
+        assert_eq!(no_credentials.await, Err(RejectedConnect { error, code: 1008, reason }));
     }
 }
 
 #[tokio::test]
-async fn m7_guessing_ends_in_a_lockout_that_is_not_the_owners() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn m7_guessing_locks_out_the_guesser_but_not_the_owner() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let guess = || {
-        tried(&world, |_, _| {
+        try_connect(&gateway, |_, _| {
             let mut params = connect(4);
             params["auth"] = json!({"token": "guess"});
             params
@@ -157,12 +157,12 @@ async fn m7_guessing_ends_in_a_lockout_that_is_not_the_owners() {
     assert!(locked["retryAfterMs"].as_u64().unwrap() > 290_000);
     assert_eq!(guess().await.unwrap_err().error["details"], locked["details"]);
     // Failed guesses of another local program do not lock the owner out.
-    assert_eq!(tried(&world, |_, _| connect(4)).await.unwrap()["protocol"], 4);
+    assert_eq!(try_connect(&gateway, |_, _| connect(4)).await.unwrap()["protocol"], 4);
 }
 
 #[tokio::test]
-async fn devices_that_are_not_who_they_say_are_refused() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn devices_with_wrong_identities_are_rejected() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let rows: [(&str, &str, &str, ParamsChange); 4] = [
         ("device identity mismatch", "DEVICE_ID_MISMATCH", "device-id-mismatch", |params, nonce, ts| {
             sign(params, "v2", nonce, ts);
@@ -182,7 +182,7 @@ async fn devices_that_are_not_who_they_say_are_refused() {
     ];
     for protocol in [3, 4] {
         for (message, code, reason, change) in rows {
-            let refused = tried(&world, |nonce, ts| {
+            let refused = try_connect(&gateway, |nonce, ts| {
                 let mut params = connect(protocol);
                 change(&mut params, nonce, ts);
                 params
@@ -190,7 +190,7 @@ async fn devices_that_are_not_who_they_say_are_refused() {
             let details = json!({"code": format!("DEVICE_AUTH_{code}"), "reason": reason});
             assert_eq!(refused.await, Err(invalid(message, (protocol == 4).then_some(details), 1008)));
         }
-        let without_nonce = tried(&world, |nonce, ts| {
+        let without_nonce = try_connect(&gateway, |nonce, ts| {
             let mut params = connect(protocol);
             sign(&mut params, "v2", nonce, ts);
             params["device"].as_object_mut().unwrap().remove("nonce");
@@ -205,14 +205,14 @@ async fn devices_that_are_not_who_they_say_are_refused() {
 }
 
 #[tokio::test]
-async fn other_bad_connects_are_refused() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn other_invalid_connects_are_rejected() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     for protocol in [2, 5] {
         let details = json!({
             "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
             "clientMinProtocol": protocol, "clientMaxProtocol": protocol,
         });
-        let refused = tried(&world, |_, _| connect(protocol)).await;
+        let refused = try_connect(&gateway, |_, _| connect(protocol)).await;
         assert_eq!(refused, Err(invalid("protocol mismatch", Some(details), 1002)));
     }
     let values = "must be equal to one of the allowed values";
@@ -231,14 +231,14 @@ async fn other_bad_connects_are_refused() {
             ("invalid connect params: must be object".to_owned(), |params, _, _| *params = json!([])),
         ];
         for (message, change) in rows {
-            let refused = tried(&world, |nonce, ts| {
+            let refused = try_connect(&gateway, |nonce, ts| {
                 let mut params = connect(protocol);
                 change(&mut params, nonce, ts);
                 params
             });
             assert_eq!(refused.await, Err(invalid(&message, None, 1008)));
         }
-        let node = tried(&world, |_, _| {
+        let node = try_connect(&gateway, |_, _| {
             let mut params = connect(protocol);
             params["role"] = "node".into();
             params
@@ -247,7 +247,7 @@ async fn other_bad_connects_are_refused() {
         let reason = "nodes are not supported yet".to_owned();
         assert_eq!(node.await, Err(RejectedConnect { error, code: 1008, reason }));
     }
-    let empty = tried(&world, |_, _| json!({})).await.unwrap_err();
+    let empty = try_connect(&gateway, |_, _| json!({})).await.unwrap_err();
     let message = "invalid connect params: must have required property 'minProtocol'; must have required property \
                    'maxProtocol'; must have required property 'client'";
     assert_eq!(empty.error, json!({"code": "INVALID_REQUEST", "message": message}));
@@ -256,7 +256,7 @@ async fn other_bad_connects_are_refused() {
 
 #[tokio::test]
 async fn a_control_ui_needs_an_origin() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let page = |protocol: u64| {
         let mut params = connect(protocol);
         params["client"]["id"] = "openclaw-control-ui".into();
@@ -266,28 +266,28 @@ async fn a_control_ui_needs_an_origin() {
     let message = "origin not allowed (open the Control UI from the gateway host or allow it in \
                    gateway.controlUi.allowedOrigins)";
     let details = json!({"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED", "reason": "origin missing or invalid"});
-    assert_eq!(tried(&world, |_, _| page(3)).await, Err(invalid(message, None, 1008)));
-    assert_eq!(tried(&world, |_, _| page(4)).await, Err(invalid(message, Some(details), 1008)));
-    let origin = format!("http://{}", world.address);
-    let mut socket = TestClient::open(world.address, &[("origin", &origin)]).await.unwrap();
+    assert_eq!(try_connect(&gateway, |_, _| page(3)).await, Err(invalid(message, None, 1008)));
+    assert_eq!(try_connect(&gateway, |_, _| page(4)).await, Err(invalid(message, Some(details), 1008)));
+    let origin = format!("http://{}", gateway.address);
+    let mut socket = TestClient::open(gateway.address, &[("origin", &origin)]).await.unwrap();
     socket.next().await;
     assert_eq!(socket.ask("r1", "connect", page(4)).await["payload"]["protocol"], 4);
 }
 
 #[tokio::test]
-async fn what_is_not_a_connect_ends_the_connection() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let (mut socket, _) = world.open().await;
+async fn a_first_message_other_than_connect_closes_the_connection() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let (mut socket, _) = gateway.open().await;
     socket.send("r1", "health", json!({})).await;
     let message = "invalid handshake: first request must be connect";
     let error = json!({"code": "INVALID_REQUEST", "message": message});
     let answer = json!({"type": "res", "id": "r1", "ok": false, "error": error});
-    assert_eq!(socket.rest().await, (vec![answer], Some((1008, message.to_owned()))));
+    assert_eq!(socket.read_to_close().await, (vec![answer], Some((1008, message.to_owned()))));
 
     let deep = "[".repeat(100_000 / 2);
     let padded = format!(r#"{{"type":"req","id":"1","method":"connect","params":{{"pad":"{}"}}}}"#, "x".repeat(70_000));
     let huge = format!("\"{}\"", "x".repeat(900_000));
-    for (said, code, reason) in [
+    for (text, code, reason) in [
         ("hello", 1000, ""),
         (deep.as_str(), 1000, ""),
         ("[]", 1008, "invalid request frame"),
@@ -295,32 +295,32 @@ async fn what_is_not_a_connect_ends_the_connection() {
         (padded.as_str(), 1009, "message too large: the limit is 65536 bytes"),
         (huge.as_str(), 1009, "message too large: the limit is 65536 bytes"),
     ] {
-        let (mut socket, _) = world.open().await;
-        socket.say(said).await;
+        let (mut socket, _) = gateway.open().await;
+        socket.send_text(text).await;
         assert_eq!(
-            socket.rest().await,
+            socket.read_to_close().await,
             (Vec::new(), Some((code, reason.to_owned()))),
             "{}",
-            &said[..5.min(said.len())]
+            &text[..5.min(text.len())]
         );
     }
 }
 
 #[tokio::test]
-async fn a_silent_stranger_is_sent_away() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let (mut socket, _) = world.open().await;
+async fn a_silent_unauthenticated_connection_is_closed() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let (mut socket, _) = gateway.open().await;
     tokio::time::pause();
-    let before = tokio::time::Instant::now();
-    assert_eq!(socket.rest().await, (Vec::new(), Some((1000, String::new()))));
-    assert_eq!(before.elapsed().as_secs_f64().round(), 10.0);
+    let started_at = tokio::time::Instant::now();
+    assert_eq!(socket.read_to_close().await, (Vec::new(), Some((1000, String::new()))));
+    assert_eq!(started_at.elapsed().as_secs_f64().round(), 10.0);
 }
 
 #[tokio::test]
-async fn hello_says_what_can_be_asked_and_nothing_else() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn hello_lists_exactly_the_supported_methods_and_events() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
-        let mut hello = tried(&world, |_, _| connect(protocol)).await.unwrap();
+        let mut hello = try_connect(&gateway, |_, _| connect(protocol)).await.unwrap();
         let snapshot = hello["snapshot"].take();
         assert!(!hello["server"]["connId"].take().as_str().unwrap().is_empty());
         let mut expected = json!({

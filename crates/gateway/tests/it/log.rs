@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex};
 /// Warnings logged by this thread while the value lives: messages and fields, except addresses.
 pub(crate) struct CapturedLog {
     warnings: Arc<Mutex<Vec<String>>>,
-    _kept: tracing::subscriber::DefaultGuard,
-    _second: tracing::Dispatch,
+    _guard: tracing::subscriber::DefaultGuard,
+    _other_dispatch: tracing::Dispatch,
 }
 
 impl CapturedLog {
     pub(crate) fn begin() -> Self {
         let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
-        // With a single dispatcher, a callsite that another test's thread reaches first is registered with that
-        // thread's subscriber, which is none, and stays disabled here. With two, all are asked.
-        let _second = tracing::Dispatch::new(CapturingSubscriber(Arc::default()));
-        let _kept = tracing::subscriber::set_default(CapturingSubscriber(warnings.clone()));
-        Self { warnings, _kept, _second }
+        // `tracing` caches per callsite whether it is enabled. With a single dispatcher, it asks only the thread that
+        // reaches the callsite first, which may be another test without a subscriber, and the callsite stays disabled
+        // here. With two dispatchers, it asks both.
+        let _other_dispatch = tracing::Dispatch::new(CapturingSubscriber(Arc::default()));
+        let _guard = tracing::subscriber::set_default(CapturingSubscriber(warnings.clone()));
+        Self { warnings, _guard, _other_dispatch }
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {

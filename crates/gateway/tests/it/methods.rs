@@ -17,14 +17,14 @@ async fn run(socket: &mut TestClient, run: &str, key: &str, text: &str) {
 
 #[tokio::test]
 async fn a_method_needs_its_scope() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let agent = json!({"message": "x", "idempotencyKey": "k"});
-    let mut old = world.client(3, json!({"scopes": ["operator.read"]})).await;
+    let mut old = gateway.client(3, json!({"scopes": ["operator.read"]})).await;
     assert_eq!(old.ask("1", "health", json!({})).await["ok"], true);
     let refused = json!({"code": "INVALID_REQUEST", "message": "missing scope: operator.write"});
     assert_eq!(old.ask("2", "agent", agent.clone()).await["error"], refused);
 
-    let mut new = world.client(4, json!({"scopes": ["operator.read"]})).await;
+    let mut new = gateway.client(4, json!({"scopes": ["operator.read"]})).await;
     assert_eq!(new.ask("1", "health", json!({})).await["ok"], true);
     let refused = json!({
         "code": "FORBIDDEN", "message": "missing scope: operator.write",
@@ -34,19 +34,19 @@ async fn a_method_needs_its_scope() {
     });
     assert_eq!(new.ask("2", "agent", agent.clone()).await["error"], refused);
 
-    let mut nobody = world.client(4, json!({"scopes": []})).await;
-    assert_eq!(nobody.ask("1", "health", json!({})).await["error"]["code"], "FORBIDDEN");
+    let mut unprivileged = gateway.client(4, json!({"scopes": []})).await;
+    assert_eq!(unprivileged.ask("1", "health", json!({})).await["error"]["code"], "FORBIDDEN");
     // Without the scope it receives no run events either.
-    let mut everybody = world.client(3, json!({"scopes": []})).await;
-    run(&mut everybody, "k", "main", "x").await;
-    let answer = nobody.ask("2", "status", json!({})).await;
+    let mut all_scopes = gateway.client(3, json!({"scopes": []})).await;
+    run(&mut all_scopes, "k", "main", "x").await;
+    let answer = unprivileged.ask("2", "status", json!({})).await;
     assert_eq!((&answer["id"], &answer["ok"]), (&json!("2"), &json!(false)));
 }
 
 #[tokio::test]
-async fn health_and_status_say_how_things_are() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn health_and_status_report_sessions_and_heartbeats() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     run(&mut socket, "k", "garden", "x").await;
     let mut health = socket.ask("1", "health", json!({"probe": true})).await["payload"].take();
     let age = |recent: &mut Value| {
@@ -96,12 +96,12 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
         let record = Box::new(Record::new(SessionId::parse(name).unwrap(), at));
         store.commit(&Fence::default(), vec![Rec::Patch { run: None, key, expect: None, record }]).await.unwrap();
     }
-    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
     let keys = |answer: &Value| -> Vec<String> {
         let rows = answer["payload"]["sessions"].as_array().unwrap();
         rows.iter().map(|row| row["key"].as_str().unwrap().replace("agent:main:", "")).collect()
     };
-    let mut old = world.client(3, json!({})).await;
+    let mut old = gateway.client(3, json!({})).await;
     let all = old.ask("1", "sessions.list", json!({})).await;
     assert_eq!(keys(&all), ["b", "c", "a"]);
     assert_eq!(all["payload"]["count"], 3);
@@ -112,25 +112,25 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
     assert_eq!(all["payload"].get("totalCount"), None);
     assert_eq!(keys(&old.ask("2", "sessions.list", json!({"limit": 1})).await), ["b"]);
 
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let page = new.ask("1", "sessions.list", json!({"limit": 2})).await;
     assert_eq!(keys(&page), ["b", "c"]);
-    let facts = |page: &Value| {
+    let page_info = |page: &Value| {
         let page = &page["payload"];
         json!([page["totalCount"], page["limitApplied"], page["hasMore"], page["nextOffset"]])
     };
-    assert_eq!(facts(&page), json!([3, 2, true, 2]));
+    assert_eq!(page_info(&page), json!([3, 2, true, 2]));
     let page = new.ask("2", "sessions.list", json!({"limit": 2, "offset": 2})).await;
-    assert_eq!((keys(&page), facts(&page)), (vec!["a".to_owned()], json!([3, 2, false, null])));
+    assert_eq!((keys(&page), page_info(&page)), (vec!["a".to_owned()], json!([3, 2, false, null])));
 }
 
 #[tokio::test]
-async fn history_is_told_newest_last() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn history_is_ordered_newest_last() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     run(&mut socket, "k1", "main", "one").await;
     run(&mut socket, "k2", "main", "two").await;
-    let told = |answer: &Value| -> Vec<String> {
+    let texts = |answer: &Value| -> Vec<String> {
         let text = |message: &Value| {
             let content = &message["content"];
             content.as_str().or_else(|| content[0]["text"].as_str()).unwrap().to_owned()
@@ -138,46 +138,46 @@ async fn history_is_told_newest_last() {
         answer["payload"]["messages"].as_array().unwrap().iter().map(text).collect()
     };
     let all = socket.ask("1", "chat.history", json!({"sessionKey": "main"})).await;
-    assert_eq!(told(&all), ["one", "hi", "two", "hi"]);
+    assert_eq!(texts(&all), ["one", "hi", "two", "hi"]);
     assert_eq!(all["payload"]["sessionKey"], "main");
     assert_eq!(all["payload"]["thinkingLevel"], "off");
     assert!(all["payload"]["sessionId"].is_string());
     assert_eq!(all["payload"]["messages"][2]["idempotencyKey"], "k2:user");
     let newest = socket.ask("2", "chat.history", json!({"sessionKey": "agent:main:main", "limit": 2})).await;
-    assert_eq!(told(&newest), ["two", "hi"]);
+    assert_eq!(texts(&newest), ["two", "hi"]);
     let none = socket.ask("3", "chat.history", json!({"sessionKey": "nobody"})).await;
     assert_eq!(none["payload"], json!({"sessionKey": "nobody", "thinkingLevel": "off", "messages": []}));
     let too_many = socket.ask("4", "chat.history", json!({"sessionKey": "main", "limit": 1001})).await;
     assert_eq!(too_many["error"]["message"], "invalid chat.history params: at /limit: must be <= 1000");
 
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let page = new.ask("1", "chat.history", json!({"sessionKey": "main", "limit": 3})).await;
-    assert_eq!(told(&page), ["hi", "two", "hi"]);
-    let facts = &page["payload"];
+    assert_eq!(texts(&page), ["hi", "two", "hi"]);
+    let page_info = &page["payload"];
     assert_eq!(
-        json!([facts["hasMore"], facts["totalMessages"], facts["pendingInputs"]]),
+        json!([page_info["hasMore"], page_info["totalMessages"], page_info["pendingInputs"]]),
         json!([true, 4, {"items": [], "total": 0}])
     );
 }
 
 #[tokio::test]
-async fn a_run_can_be_stopped() {
+async fn a_run_can_be_aborted() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let nothing = json!({"ok": true, "aborted": false, "runIds": []});
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let not_aborted = json!({"ok": true, "aborted": false, "runIds": []});
         let abort = |run: &str, key: &str| json!({"sessionKey": key, "runId": run});
-        assert_eq!(socket.ask("1", "chat.abort", json!({"sessionKey": "main"})).await["payload"], nothing);
+        assert_eq!(socket.ask("1", "chat.abort", json!({"sessionKey": "main"})).await["payload"], not_aborted);
         socket.ask("k", "agent", json!({"message": "x", "idempotencyKey": "k", "sessionKey": "main"})).await;
-        assert_eq!(socket.ask("2", "chat.abort", abort("nope", "main")).await["payload"], nothing);
-        let elsewhere = socket.ask("3", "chat.abort", abort("k", "other")).await;
+        assert_eq!(socket.ask("2", "chat.abort", abort("nope", "main")).await["payload"], not_aborted);
+        let other_session = socket.ask("3", "chat.abort", abort("k", "other")).await;
         let stopped = json!({"ok": true, "aborted": true, "runIds": ["k"]});
         if protocol == 3 {
-            assert_eq!(elsewhere["error"]["message"], "runId does not match sessionKey");
+            assert_eq!(other_session["error"]["message"], "runId does not match sessionKey");
             assert_eq!(socket.ask("4", "chat.abort", abort("k", "main")).await["payload"], stopped);
         } else {
-            assert_eq!(elsewhere["payload"], stopped);
+            assert_eq!(other_session["payload"], stopped);
         }
         let waited = socket.ask("5", "agent.wait", json!({"runId": "k"})).await;
         assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!("aborted")));

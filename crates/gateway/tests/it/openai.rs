@@ -25,15 +25,15 @@ use tokio::{
 use crate::support::{PATIENCE, Script, TOKEN, TestGateway, done};
 
 /// A gateway with all HTTP endpoints enabled.
-async fn world(script: Script) -> TestGateway {
-    world_with(script, |_| {}).await
+async fn gateway(script: Script) -> TestGateway {
+    gateway_with(script, |_| {}).await
 }
 
-async fn world_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> TestGateway {
+async fn gateway_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> TestGateway {
     let mut endpoints = all();
     change(&mut endpoints);
     let store = Arc::new(MemoryStore::default());
-    TestGateway::built(store, script, HubRules::default(), |gateway| gateway.with_endpoints(endpoints)).await
+    TestGateway::build(store, script, HubRules::default(), |gateway| gateway.with_endpoints(endpoints)).await
 }
 
 fn all() -> Endpoints {
@@ -41,9 +41,9 @@ fn all() -> Endpoints {
 }
 
 /// Streams these texts.
-fn words(words: &[&str]) -> EventStream {
-    let words: Vec<_> = words.iter().map(|&word| ModelEvent::Text(word.to_owned())).collect();
-    stream::iter(words.into_iter().chain([done(StopReason::Stop)])).boxed()
+fn text_events(texts: &[&str]) -> EventStream {
+    let texts: Vec<_> = texts.iter().map(|&text| ModelEvent::Text(text.to_owned())).collect();
+    stream::iter(texts.into_iter().chain([done(StopReason::Stop)])).boxed()
 }
 
 /// Calls `get_weather`.
@@ -59,7 +59,7 @@ fn calls() -> EventStream {
 
 /// Calls the caller's tool first, then reports its result.
 fn weather() -> Script {
-    Arc::new(|answer| if answer == 0 { calls() } else { words(&["It is ", "18 degrees."]) })
+    Arc::new(|answer| if answer == 0 { calls() } else { text_events(&["It is ", "18 degrees."]) })
 }
 
 /// An HTTP response.
@@ -77,7 +77,7 @@ impl Answer {
 
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        lines.into_iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// The events of a stream: names and data.
@@ -113,19 +113,19 @@ fn bearer() -> String {
 }
 
 /// Sends an authenticated request.
-async fn post(world: &TestGateway, path: &str, body: Value) -> Answer {
-    send(world.address, &format!("POST {path}"), &[("Authorization", &bearer())], &body.to_string()).await
+async fn post(gateway: &TestGateway, path: &str, body: Value) -> Answer {
+    send(gateway.address, &format!("POST {path}"), &[("Authorization", &bearer())], &body.to_string()).await
 }
 
 /// Like [`post`], with additional headers.
-async fn post_with(world: &TestGateway, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+async fn post_with(gateway: &TestGateway, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
     let bearer = bearer();
     let all = [&[("Authorization", bearer.as_str())], headers].concat();
-    send(world.address, &format!("POST {path}"), &all, &body.to_string()).await
+    send(gateway.address, &format!("POST {path}"), &all, &body.to_string()).await
 }
 
 /// Replaces the values that differ in every run.
-fn steady(mut value: Value) -> Value {
+fn normalize(mut value: Value) -> Value {
     fn walk(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -150,13 +150,13 @@ fn steady(mut value: Value) -> Value {
 }
 
 /// Keys of all sessions.
-async fn sessions(world: &TestGateway) -> Vec<String> {
-    world.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
+async fn sessions(gateway: &TestGateway) -> Vec<String> {
+    gateway.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
 /// The last message the model received, and its tools.
-fn shown(world: &TestGateway) -> (String, Vec<String>) {
-    let requests = world.requests.lock().unwrap();
+fn last_request(gateway: &TestGateway) -> (String, Vec<String>) {
+    let requests = gateway.requests.lock().unwrap();
     let request = requests.last().unwrap();
     let Message::User(user) = &**request.messages.last().unwrap() else {
         panic!("the model read no user's message last")
@@ -166,13 +166,13 @@ fn shown(world: &TestGateway) -> (String, Vec<String>) {
 }
 
 /// The last model request, one line per message.
-fn conversation(world: &TestGateway) -> Vec<String> {
-    let requests = world.requests.lock().unwrap();
+fn conversation(gateway: &TestGateway) -> Vec<String> {
+    let requests = gateway.requests.lock().unwrap();
     let line = |message: &Arc<Message>| match &**message {
         Message::User(user) => format!("user {}", user.content.text()),
-        Message::Assistant(said) => {
-            let calls = said.tool_calls().map(|call| format!("{} {} {}", call.id, call.name, call.arguments));
-            format!("assistant {}{}", said.text(), calls.collect::<Vec<_>>().join(" "))
+        Message::Assistant(assistant) => {
+            let calls = assistant.tool_calls().map(|call| format!("{} {} {}", call.id, call.name, call.arguments));
+            format!("assistant {}{}", assistant.text(), calls.collect::<Vec<_>>().join(" "))
         }
         Message::ToolResult(result) => {
             format!("result {} {} {}", result.tool_call_id, result.tool_name, join_text(&result.content))
@@ -183,17 +183,17 @@ fn conversation(world: &TestGateway) -> Vec<String> {
 }
 
 /// Waits until there are `count` sessions: an ephemeral session is deleted after its response.
-async fn until_sessions(world: &TestGateway, count: usize) -> Vec<String> {
-    let look = async {
+async fn wait_for_sessions(gateway: &TestGateway, count: usize) -> Vec<String> {
+    let poll = async {
         loop {
-            let keys = sessions(world).await;
+            let keys = sessions(gateway).await;
             if keys.len() == count {
                 return keys;
             }
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, look).await.unwrap()
+    timeout(PATIENCE, poll).await.unwrap()
 }
 
 fn get_weather() -> Value {

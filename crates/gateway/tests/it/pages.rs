@@ -38,20 +38,20 @@ impl Drop for ControlUiDir {
     }
 }
 
-async fn get(world: &TestGateway, path: &str) -> (u16, String) {
-    http(world.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost")).await
+async fn get(gateway: &TestGateway, path: &str) -> (u16, String) {
+    http(gateway.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost")).await
 }
 
 #[tokio::test]
-async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
+async fn a_control_ui_is_served_from_its_directory_only() {
     let installed = ControlUiDir::new("served");
-    let world = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let gateway = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
     let page = (200, "<script>go()</script><title>UI</title>".to_owned());
     for path in ["/", "/index.html", "/chat", "/sessions", "/config?x=1", "/chat/agent:main:main"] {
-        assert_eq!(get(&world, path).await, page, "{path}");
+        assert_eq!(get(&gateway, path).await, page, "{path}");
     }
     for path in ["/assets/app-1.js", "/chat/assets/app-1.js"] {
-        assert_eq!(get(&world, path).await, (200, "export {}".to_owned()), "{path}");
+        assert_eq!(get(&gateway, path).await, (200, "export {}".to_owned()), "{path}");
     }
     for path in [
         "/assets/missing.js",
@@ -63,60 +63,60 @@ async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
         "/assets/..%2f..%2foutside.js",
         "//etc/passwd.txt",
     ] {
-        let (status, body) = get(&world, path).await;
+        let (status, body) = get(&gateway, path).await;
         assert_eq!((status, body.contains("hush")), (404, false), "{path}");
     }
-    assert_eq!(http(world.address, "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0").await.0, 405);
+    assert_eq!(http(gateway.address, "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0").await.0, 405);
     // Other routes still work.
-    assert_eq!(get(&world, "/health").await.0, 200);
+    assert_eq!(get(&gateway, "/health").await.0, 200);
 }
 
 #[tokio::test]
-async fn a_page_learns_its_settings_with_the_secret_only() {
+async fn control_ui_settings_require_the_secret() {
     let installed = ControlUiDir::new("settings");
-    let world = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
-    let ask = |path: &'static str, bearer: String| {
-        let address = world.address;
+    let gateway = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let get_with_token = |path: &'static str, bearer: String| {
+        let address = gateway.address;
         async move {
             http(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}")).await
         }
     };
     for path in ["/control-ui-config.json", "/__openclaw/control-ui-config.json"] {
-        let (status, body) = ask(path, TOKEN.to_owned()).await;
+        let (status, body) = get_with_token(path, TOKEN.to_owned()).await;
         let settings: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(
             (status, &settings["assistantName"], &settings["terminalEnabled"]),
             (200, &json!("Assistant"), &json!(false))
         );
-        assert_eq!(ask(path, "nope".to_owned()).await.0, 401);
-        assert_eq!(get(&world, path).await.0, 401);
+        assert_eq!(get_with_token(path, "nope".to_owned()).await.0, 401);
+        assert_eq!(get(&gateway, path).await.0, 401);
     }
-    assert_eq!(get(&world, "/avatar/main?meta=1").await, (200, r#"{"avatarUrl":null}"#.to_owned()));
+    assert_eq!(get(&gateway, "/avatar/main?meta=1").await, (200, r#"{"avatarUrl":null}"#.to_owned()));
 }
 
 #[tokio::test]
-async fn without_a_control_ui_there_is_a_page_that_says_so() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let (status, body) = get(&world, "/").await;
+async fn without_a_control_ui_a_start_page_is_served() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let (status, body) = get(&gateway, "/").await;
     assert_eq!(status, 200);
     assert!(body.contains("The Homard gateway is running") && body.contains("--control-ui"), "{body}");
     assert!(!body.contains("/state"), "the page tells where the state is");
     for path in ["/chat", "/index.html", "/control-ui-config.json", "/assets/app-1.js"] {
-        assert_eq!(get(&world, path).await.0, 404, "{path}");
+        assert_eq!(get(&gateway, path).await.0, 404, "{path}");
     }
 }
 
 #[test]
-fn a_folder_without_a_page_is_refused_with_the_way_out() {
-    let nowhere = ControlUi::open("/nonexistent/ui".as_ref()).unwrap_err().to_string();
-    assert!(nowhere.starts_with("/nonexistent/ui cannot be read: "), "{nowhere}");
+fn a_directory_without_a_page_is_rejected_with_a_hint() {
+    let missing = ControlUi::open("/nonexistent/ui".as_ref()).unwrap_err().to_string();
+    assert!(missing.starts_with("/nonexistent/ui cannot be read: "), "{missing}");
     let installed = ControlUiDir::new("empty");
     let empty = installed.0.join("dist").join("control-ui").join("assets");
-    let told = ControlUi::open(&empty).unwrap_err().to_string();
+    let message = ControlUi::open(&empty).unwrap_err().to_string();
     assert!(
-        told.ends_with(
+        message.ends_with(
             "contains no Control UI: specify a folder with an index.html, such as node_modules/openclaw/dist/control-ui"
         ),
-        "{told}"
+        "{message}"
     );
 }

@@ -16,17 +16,17 @@ use crate::{
 };
 
 /// Texts that the model streams, one per permit; between the second and the third it calls a tool.
-const WORDS: [&str; 4] = ["One", " two", "Three", " four"];
+const TEXTS: [&str; 4] = ["One", " two", "Three", " four"];
 
-fn speaks(gate: &Arc<Semaphore>) -> Script {
+fn gated_texts(gate: &Arc<Semaphore>) -> Script {
     let gate = gate.clone();
     Arc::new(move |answer| {
         let gate = gate.clone();
-        let words = stream::iter(&WORDS[answer * 2..answer * 2 + 2]).then(move |&word| {
+        let texts = stream::iter(&TEXTS[answer * 2..answer * 2 + 2]).then(move |&text| {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                ModelEvent::Text(word.to_owned())
+                ModelEvent::Text(text.to_owned())
             }
         });
         let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
@@ -35,7 +35,7 @@ fn speaks(gate: &Arc<Semaphore>) -> Script {
             0 => vec![ModelEvent::Call(call), done(StopReason::ToolUse)],
             _ => vec![done(StopReason::Stop)],
         };
-        words.chain(stream::iter(last)).boxed()
+        texts.chain(stream::iter(last)).boxed()
     })
 }
 
@@ -53,15 +53,15 @@ struct KnownEvents {
 }
 
 impl KnownEvents {
-    fn hear(&mut self, frame: &Value) {
+    fn apply(&mut self, frame: &Value) {
         match frame["event"].as_str() {
-            Some("agent") => self.step(&frame["payload"]),
-            Some("chat") => self.talk(&frame["payload"]),
+            Some("agent") => self.apply_agent(&frame["payload"]),
+            Some("chat") => self.apply_chat(&frame["payload"]),
             _ => {}
         }
     }
 
-    fn step(&mut self, payload: &Value) {
+    fn apply_agent(&mut self, payload: &Value) {
         let (seq, data) = (payload["seq"].as_u64().unwrap(), &payload["data"]);
         assert!(seq > self.seq, "twice, or too late: {payload}");
         self.seq = seq;
@@ -82,7 +82,7 @@ impl KnownEvents {
         }
     }
 
-    fn talk(&mut self, payload: &Value) {
+    fn apply_chat(&mut self, payload: &Value) {
         assert_eq!(self.end, None, "after the end: {payload}");
         if payload["state"] != "delta" {
             self.end = Some(payload.clone());
@@ -98,7 +98,7 @@ impl KnownEvents {
     /// Applies a snapshot and returns the rest of the response.
     fn catch_up(&mut self, mut snapshot: Value) -> Value {
         for event in snapshot["events"].take().as_array().unwrap() {
-            self.step(event);
+            self.apply_agent(event);
         }
         if let Some(seq) = snapshot["seq"].as_u64() {
             // Events that are not sent to this client count as well.
@@ -111,13 +111,13 @@ impl KnownEvents {
     }
 }
 
-async fn world(gate: &Arc<Semaphore>) -> TestGateway {
+async fn gateway(gate: &Arc<Semaphore>) -> TestGateway {
     let store = MemoryStore::default();
     let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
     record.verbose_level = Some("full".to_owned());
     let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    TestGateway::over(Arc::new(store), speaks(gate)).await
+    TestGateway::with_store(Arc::new(store), gated_texts(gate)).await
 }
 
 async fn resume(socket: &mut TestClient, after: u64) -> Value {
@@ -127,84 +127,90 @@ async fn resume(socket: &mut TestClient, after: u64) -> Value {
     answer["payload"]["runs"][0].clone()
 }
 
-fn says_word(frame: &Value, word: usize) -> bool {
-    frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(WORDS[word]))
+fn contains_text(frame: &Value, index: usize) -> bool {
+    frame["payload"]["data"]["text"].as_str().is_some_and(|text| text.ends_with(TEXTS[index]))
 }
 
-/// Cuts a connection after `events` events, lets the model stream `away` more texts, and reconnects. Returns true if
+/// Cuts a connection after `events` events, lets the model stream `missed_texts` more texts, and reconnects. Returns true if
 /// there were that many events.
-async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
+async fn resume_after(protocol: u64, events: usize, missed_texts: usize) -> bool {
     let gate = Arc::new(Semaphore::new(0));
-    let world = world(&gate).await;
-    let mut witness = world.client(protocol, json!({})).await;
+    let gateway = gateway(&gate).await;
+    let mut observer = gateway.client(protocol, json!({})).await;
     let params = json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"});
-    witness.ask("r", "chat.send", params).await;
-    let mut whole = KnownEvents::default();
-    let mut reader = world.client(protocol, json!({})).await;
+    observer.ask("r", "chat.send", params).await;
+    let mut all_events = KnownEvents::default();
+    let mut reader = gateway.client(protocol, json!({})).await;
     let mut known = KnownEvents::default();
     known.catch_up(resume(&mut reader, 0).await);
-    let (mut said, mut heard) = (0, 0);
+    let (mut released, mut received) = (0, 0);
     // Both clients receive one text after the other, until one is cut off.
-    while heard < events && known.end.is_none() {
-        if said < WORDS.len() {
+    while received < events && known.end.is_none() {
+        if released < TEXTS.len() {
             gate.add_permits(1);
-            said += 1;
-            until(&mut witness, |frame| says_word(frame, said - 1)).await.iter().for_each(|frame| whole.hear(frame));
+            released += 1;
+            until(&mut observer, |frame| contains_text(frame, released - 1))
+                .await
+                .iter()
+                .for_each(|frame| all_events.apply(frame));
         }
-        while heard < events && known.end.is_none() {
+        while received < events && known.end.is_none() {
             let frame = reader.next().await;
-            known.hear(&frame);
-            heard += 1;
-            if said < WORDS.len() && says_word(&frame, said - 1) {
+            known.apply(&frame);
+            received += 1;
+            if released < TEXTS.len() && contains_text(&frame, released - 1) {
                 break;
             }
         }
     }
     drop(reader);
     let is_cut = known.end.is_none();
-    for word in said..WORDS.len().min(said + away) {
+    for index in released..TEXTS.len().min(released + missed_texts) {
         gate.add_permits(1);
-        until(&mut witness, |frame| says_word(frame, word)).await.iter().for_each(|frame| whole.hear(frame));
+        until(&mut observer, |frame| contains_text(frame, index))
+            .await
+            .iter()
+            .for_each(|frame| all_events.apply(frame));
     }
-    let is_over = said + away > WORDS.len();
-    if is_over {
-        until(&mut witness, |frame| is_end(frame, "k")).await.iter().for_each(|frame| whole.hear(frame));
+    let has_ended = released + missed_texts > TEXTS.len();
+    if has_ended {
+        until(&mut observer, |frame| is_end(frame, "k")).await.iter().for_each(|frame| all_events.apply(frame));
     }
-    let mut back = world.client(protocol, json!({})).await;
+    let mut reconnected = gateway.client(protocol, json!({})).await;
     let before = known.seq;
-    let snapshot = known.catch_up(resume(&mut back, before).await);
+    let snapshot = known.catch_up(resume(&mut reconnected, before).await);
     assert_eq!(snapshot["state"] == "ended", known.end.is_some(), "{snapshot}");
-    assert!(known.end.is_some() || !is_over);
-    gate.add_permits(WORDS.len());
+    assert!(known.end.is_some() || !has_ended);
+    gate.add_permits(TEXTS.len());
     while known.end.is_none() {
-        known.hear(&back.next().await);
+        known.apply(&reconnected.next().await);
     }
-    while whole.end.is_none() {
-        whole.hear(&witness.next().await);
+    while all_events.end.is_none() {
+        all_events.apply(&observer.next().await);
     }
     // A client that was disconnected at the end misses the last delta, but the final event contains the whole text.
     assert_eq!(text(known.end.as_ref().unwrap()), Some("One two\n\nThree four"));
-    known.chat.clone_from(&whole.chat);
-    assert_eq!(known, whole);
+    known.chat.clone_from(&all_events.chat);
+    assert_eq!(known, all_events);
     is_cut
 }
 
 #[tokio::test]
-async fn whenever_a_connection_is_cut_nothing_is_missed_and_nothing_heard_twice() {
+async fn after_a_disconnect_no_event_is_missed_or_repeated() {
     for protocol in [3, 4] {
-        for away in [0, 1, WORDS.len() + 1] {
-            let cut = join_all((0..20).map(|events| cut_after(protocol, events, away))).await;
+        for missed_texts in [0, 1, TEXTS.len() + 1] {
+            let was_cut = join_all((0..20).map(|events| resume_after(protocol, events, missed_texts))).await;
             // There are about twenty events, so most positions led to a cut and a few may not.
-            assert!(cut.iter().filter(|is_cut| **is_cut).count() >= 10, "{cut:?}");
+            assert!(was_cut.iter().filter(|is_cut| **is_cut).count() >= 10, "{was_cut:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_snapshot_says_how_the_run_gets_on() {
+async fn a_snapshot_describes_the_state_of_a_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let send =
         |run: &str| json!({"sessionKey": "main", "message": "x", "idempotencyKey": run, "queueMode": "followup"});
     socket.send("r1", "chat.send", send("k")).await;
@@ -212,14 +218,14 @@ async fn a_snapshot_says_how_the_run_gets_on() {
     socket.ask("r2", "chat.send", send("later")).await;
     let answer = socket.ask("s", "chat.resume", json!({"sessionKey": "main"})).await;
     let runs = answer["payload"]["runs"].as_array().unwrap();
-    let at = &runs[0]["message"]["timestamp"];
-    let said = json!({"role": "assistant", "content": [{"type": "text", "text": "hello"}], "timestamp": at});
+    let timestamp = &runs[0]["message"]["timestamp"];
+    let message = json!({"role": "assistant", "content": [{"type": "text", "text": "hello"}], "timestamp": timestamp});
     let events: Vec<_> = runs[0]["events"].as_array().unwrap().iter().map(|event| &event["data"]).collect();
     assert_eq!(*events[1], json!({"text": "hello", "delta": "hello"}));
     assert_eq!(
         runs[0],
         json!({
-            "runId": "k", "sessionKey": "agent:main:main", "state": "running", "seq": 2, "message": said, "tools": [],
+            "runId": "k", "sessionKey": "agent:main:main", "state": "running", "seq": 2, "message": message, "tools": [],
             "events": runs[0]["events"],
         })
     );
@@ -230,7 +236,7 @@ async fn a_snapshot_says_how_the_run_gets_on() {
         })
     );
     // A client without the capability receives no tool events.
-    let mut plain = world.client(4, json!({"caps": []})).await;
+    let mut plain = gateway.client(4, json!({"caps": []})).await;
     assert_eq!(resume(&mut plain, 1).await.get("tools"), None);
     gate.add_permits(2);
     until(&mut socket, |frame| is_end(frame, "later")).await;
@@ -239,9 +245,9 @@ async fn a_snapshot_says_how_the_run_gets_on() {
 }
 
 #[tokio::test]
-async fn wrong_questions_are_answered_in_words() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn invalid_resume_requests_are_rejected() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
     until(&mut socket, |frame| is_end(frame, "k")).await;
     for (params, why) in [

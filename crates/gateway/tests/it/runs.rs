@@ -23,7 +23,7 @@ fn message(run: &str) -> Value {
 }
 
 /// Returns the frames up to and including the second response to `id`.
-async fn told(socket: &mut TestClient, id: &str) -> Vec<Value> {
+async fn until_response(socket: &mut TestClient, id: &str) -> Vec<Value> {
     let mut frames = Vec::new();
     loop {
         let frame = socket.next().await;
@@ -36,13 +36,13 @@ async fn told(socket: &mut TestClient, id: &str) -> Vec<Value> {
 }
 
 /// Content of `agent` events, without timestamps.
-fn story(frames: &[Value]) -> Vec<Value> {
+fn agent_events(frames: &[Value]) -> Vec<Value> {
     let events = frames.iter().filter(|frame| frame["event"] == "agent").map(|frame| &frame["payload"]);
-    let step = |payload: &Value| match payload["stream"].as_str().unwrap() {
+    let summary = |payload: &Value| match payload["stream"].as_str().unwrap() {
         "lifecycle" => payload["data"]["phase"].clone(),
         _ => json!([payload["data"]["delta"], payload["data"]["text"]]),
     };
-    events.map(step).collect()
+    events.map(summary).collect()
 }
 
 fn numbers(frames: &[Value], member: impl Fn(&Value) -> Option<u64>) -> Vec<u64> {
@@ -50,11 +50,11 @@ fn numbers(frames: &[Value], member: impl Fn(&Value) -> Option<u64>) -> Vec<u64>
 }
 
 #[tokio::test]
-async fn a_run_is_accepted_told_and_answered_in_order() {
+async fn a_run_is_accepted_streamed_and_answered_in_order() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let accepted = socket.ask("a", "agent", message("k")).await;
         let mut expected = json!({"runId": "k", "status": "accepted", "acceptedAt": accepted["payload"]["acceptedAt"]});
         if protocol == 4 {
@@ -66,11 +66,11 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
         assert!(accepted["payload"]["acceptedAt"].is_u64());
         let mut frames = vec![socket.next().await, socket.next().await, socket.next().await];
         // The first text is published at once; only now may the model continue.
-        assert_eq!(story(&frames), [json!("start"), json!(["hello", "hello"])]);
+        assert_eq!(agent_events(&frames), [json!("start"), json!(["hello", "hello"])]);
         gate.add_permits(1);
-        frames.extend(told(&mut socket, "a").await);
+        frames.extend(until_response(&mut socket, "a").await);
         assert_eq!(
-            story(&frames),
+            agent_events(&frames),
             [json!("start"), json!(["hello", "hello"]), json!([" world", "hello world"]), json!("end")]
         );
         // The `chat` events have the same sequence numbers.
@@ -84,21 +84,21 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_failed_model_is_told_to_each_generation_in_its_way() {
+async fn a_failed_model_is_reported_per_protocol_version() {
     let fails: Script = Arc::new(|_| {
         let error = ModelError::new(ErrorKind::Rejected, "400 no such model");
         stream::iter([ModelEvent::Failed(error)]).boxed()
     });
-    let world = TestGateway::new(fails).await;
-    let mut old = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(fails).await;
+    let mut old = gateway.client(3, json!({})).await;
     old.ask("a", "agent", message("k3")).await;
-    let frames = told(&mut old, "a").await;
-    assert_eq!(story(&frames), ["start", "error"]);
+    let frames = until_response(&mut old, "a").await;
+    assert_eq!(agent_events(&frames), ["start", "error"]);
     assert_eq!(frames.last().unwrap()["ok"], true);
     assert_eq!(frames.last().unwrap()["payload"]["result"]["payloads"][0]["isError"], true);
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     new.ask("a", "agent", message("k4")).await;
-    let frames = told(&mut new, "a").await;
+    let frames = until_response(&mut new, "a").await;
     let last = frames.last().unwrap();
     assert_eq!((&last["ok"], &last["error"]["code"]), (&json!(false), &json!("UNAVAILABLE")));
     assert_eq!(last["payload"]["status"], "error");
@@ -109,9 +109,9 @@ async fn a_failed_model_is_told_to_each_generation_in_its_way() {
 async fn the_same_request_never_runs_twice() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
-        let mut other = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
+        let mut other = gateway.client(protocol, json!({})).await;
         let first = socket.ask("a", "agent", message("k")).await;
         let again = other.ask("b", "agent", message("k")).await;
         if protocol == 3 {
@@ -142,9 +142,9 @@ async fn the_same_request_never_runs_twice() {
 }
 
 #[tokio::test]
-async fn bad_agent_params_are_named() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn invalid_agent_params_are_named() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     for (params, why) in [
         (json!({"message": "x"}), "must have required property 'idempotencyKey'"),
         (json!({"idempotencyKey": "a"}), "must have required property 'message'"),
@@ -166,15 +166,15 @@ async fn bad_agent_params_are_named() {
 }
 
 #[tokio::test]
-async fn a_session_that_takes_no_messages_says_so() {
+async fn a_session_with_a_deny_policy_rejects_messages() {
     let store = MemoryStore::default();
     let key = SessionKey::parse("shut", &homard_proto::AgentId::main()).unwrap();
     let mut record = Record::new(SessionId::parse("s").unwrap(), 1);
     record.send_policy = Some("deny".to_owned());
     let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let params = json!({"message": "x", "sessionKey": "shut", "idempotencyKey": "k"});
     assert_eq!(
         socket.ask("a", "agent", params).await["error"],
@@ -183,11 +183,11 @@ async fn a_session_that_takes_no_messages_says_so() {
 }
 
 #[tokio::test]
-async fn waiting_holds_up_nothing_else() {
+async fn waiting_does_not_block_other_requests() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let timeout = |run: &str| json!({"runId": run, "status": "timeout"});
         let unknown = socket.ask("w0", "agent.wait", json!({"runId": "nope", "timeoutMs": 1})).await;
         assert_eq!(unknown["payload"], timeout("nope"));
@@ -217,9 +217,9 @@ async fn waiting_holds_up_nothing_else() {
 #[tokio::test]
 async fn a_run_that_waits_for_its_turn_is_pending_for_protocol_four() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut new = world.client(4, json!({})).await;
-    let mut old = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut new = gateway.client(4, json!({})).await;
+    let mut old = gateway.client(3, json!({})).await;
     new.ask("a", "agent", message("first")).await;
     new.ask("b", "agent", message("second")).await;
     let wait = json!({"runId": "second", "timeoutMs": 0});
@@ -233,93 +233,94 @@ async fn a_run_that_waits_for_its_turn_is_pending_for_protocol_four() {
 
 #[tokio::test]
 async fn too_many_open_requests_are_refused_one_by_one() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     for n in 0..256 {
         socket.send(&format!("w{n}"), "agent.wait", json!({"runId": "nope", "timeoutMs": 60_000})).await;
     }
     let refused = socket.ask("h", "health", json!({})).await;
     assert_eq!((&refused["error"]["code"], &refused["error"]["retryable"]), (&json!("UNAVAILABLE"), &json!(true)));
-    let mut other = world.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
     assert_eq!(other.ask("h", "health", json!({})).await["ok"], true);
 }
 
 #[tokio::test]
-async fn everybody_hears_the_same_story() {
-    let world = TestGateway::new(says(&["one ", "two ", "three"])).await;
-    let mut starter = world.client(4, json!({})).await;
-    let mut other = world.client(4, json!({})).await;
-    let mut old = world.client(3, json!({})).await;
+async fn all_clients_receive_the_same_events() {
+    let gateway = TestGateway::new(says(&["one ", "two ", "three"])).await;
+    let mut starter = gateway.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
+    let mut old = gateway.client(3, json!({})).await;
     starter.ask("a", "agent", message("k")).await;
-    let frames = told(&mut starter, "a").await;
+    let frames = until_response(&mut starter, "a").await;
     let events = &frames[..frames.len() - 1];
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in events {
-        heard.push(other.next().await);
+        received.push(other.next().await);
     }
-    assert_eq!(heard, events);
+    assert_eq!(received, events);
     // `chat` deltas are throttled differently per protocol version; `agent` events are not.
     let older = until(&mut old, |frame| is_end(frame, "k")).await;
-    assert_eq!(story(&older), story(events));
+    assert_eq!(agent_events(&older), agent_events(events));
     assert_eq!(older.last().unwrap()["payload"], events.last().unwrap()["payload"]);
-    assert_eq!(story(events).last(), Some(&json!("end")));
+    assert_eq!(agent_events(events).last(), Some(&json!("end")));
 }
 
 /// Streams a hundred texts at once for each of four permits.
-fn floods(gate: &Arc<Semaphore>) -> Script {
+fn bursts(gate: &Arc<Semaphore>) -> Script {
     let gate = gate.clone();
     Arc::new(move |_| {
         let gate = gate.clone();
-        let floods = stream::iter(0..4).then(move |round| {
+        let bursts = stream::iter(0..4).then(move |round| {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
                 stream::iter((round * 100..(round + 1) * 100).map(|n| ModelEvent::Text(format!(" {n}"))))
             }
         });
-        floods.flatten().chain(stream::iter([done(StopReason::Stop)])).boxed()
+        bursts.flatten().chain(stream::iter([done(StopReason::Stop)])).boxed()
     })
 }
 
 #[tokio::test]
-async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
+async fn streamed_text_is_throttled_and_none_is_lost() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(floods(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(bursts(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
-    let before = Instant::now();
-    let mut words = Vec::new();
+    let started_at = Instant::now();
+    let mut text_frames = Vec::new();
     for last in [" 99", " 199", " 299", " 399"] {
         // All text so far is published although the model has not continued yet.
         gate.add_permits(1);
         loop {
             let frame = socket.next().await;
             let text = frame["payload"]["data"]["text"].as_str().unwrap_or_default().to_owned();
-            words.extend(Some(frame).filter(|frame| frame["payload"]["stream"] == "assistant"));
+            text_frames.extend(Some(frame).filter(|frame| frame["payload"]["stream"] == "assistant"));
             if text.ends_with(last) {
                 break;
             }
         }
     }
     // At most every 50 ms, besides the first ones and those before the end.
-    let beats = before.elapsed().as_millis() as usize / 50;
-    assert!(words.len() <= beats + 2, "{} in {beats} beats", words.len());
-    let said: String = words.iter().map(|frame| frame["payload"]["data"]["delta"].as_str().unwrap()).collect();
-    assert_eq!(said, (0..400).map(|n| format!(" {n}")).collect::<String>().trim_start());
-    assert_eq!(words.last().unwrap()["payload"]["data"]["text"], said);
-    let frames = told(&mut socket, "a").await;
-    assert_eq!(story(&frames), ["end"]);
-    assert_eq!(frames.last().unwrap()["payload"]["result"]["payloads"][0]["text"], said);
+    let intervals = started_at.elapsed().as_millis() as usize / 50;
+    assert!(text_frames.len() <= intervals + 2, "{} in {intervals} beats", text_frames.len());
+    let text_received: String =
+        text_frames.iter().map(|frame| frame["payload"]["data"]["delta"].as_str().unwrap()).collect();
+    assert_eq!(text_received, (0..400).map(|n| format!(" {n}")).collect::<String>().trim_start());
+    assert_eq!(text_frames.last().unwrap()["payload"]["data"]["text"], text_received);
+    let frames = until_response(&mut socket, "a").await;
+    assert_eq!(agent_events(&frames), ["end"]);
+    assert_eq!(frames.last().unwrap()["payload"]["result"]["payloads"][0]["text"], text_received);
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_its_client_leaves() {
+async fn a_run_continues_when_its_client_disconnects() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
     drop(socket);
-    let mut other = world.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
     other.send("w", "agent.wait", json!({"runId": "k"})).await;
     gate.add_permits(1);
     assert_eq!(other.answer("w").await["payload"]["status"], "ok");
@@ -327,36 +328,36 @@ async fn a_run_goes_on_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
+async fn a_client_that_does_not_read_is_disconnected_and_its_run_finishes() {
     // More than all buffers between gateway and client hold.
-    let talks: Script =
+    let script: Script =
         Arc::new(|_| stream::iter([ModelEvent::Text("x".repeat(12 << 20)), done(StopReason::Stop)]).boxed());
-    let world = TestGateway::new(talks).await;
-    let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(script).await;
+    let mut other_client = gateway.client(3, json!({"scopes": ["operator.pairing"]})).await;
+    let mut socket = gateway.client(3, json!({})).await;
     socket.send("a", "agent", message("k")).await;
     let run = RunId::parse("k").unwrap();
-    let waited = world.hub.wait(&run, PATIENCE).await.unwrap();
+    let waited = gateway.hub.wait(&run, PATIENCE).await.unwrap();
     let WaitResult::Ended(report) = waited else { panic!("{waited:?}") };
     assert_eq!(report.outcome(), &Outcome::Done);
-    let (frames, close) = socket.rest().await;
-    assert!(!story(&frames).contains(&json!("end")));
+    let (frames, close) = socket.read_to_close().await;
+    assert!(!agent_events(&frames).contains(&json!("end")));
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
-    assert_eq!(witness.ask("h", "health", json!({})).await["error"]["message"], "missing scope: operator.read");
+    assert_eq!(other_client.ask("h", "health", json!({})).await["error"]["message"], "missing scope: operator.read");
 }
 
 #[tokio::test]
-async fn an_end_that_could_not_be_stored_is_not_told_but_the_caller_is_answered() {
+async fn an_end_that_was_not_stored_is_not_published_but_the_caller_is_answered() {
     let full: BatchCheck = |batch| {
         let ends = batch.iter().any(|rec| matches!(rec, Rec::Terminal { .. }));
         if ends { Err(StoreError::Disk("the disk is full".to_owned())) } else { Ok(()) }
     };
     let store = FaultyMemoryStore { before: full, ..FaultyMemoryStore::default() };
-    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
-    let frames = told(&mut socket, "a").await;
-    assert_eq!(story(&frames), [json!("start"), json!(["hi", "hi"])]);
+    let frames = until_response(&mut socket, "a").await;
+    assert_eq!(agent_events(&frames), [json!("start"), json!(["hi", "hi"])]);
     let last = frames.last().unwrap();
     assert_eq!(last["error"], json!({"code": "UNAVAILABLE", "message": "the disk is full"}));
     assert_eq!(last["payload"], json!({"runId": "k", "status": "error", "summary": "the disk is full"}));

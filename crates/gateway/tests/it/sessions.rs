@@ -49,25 +49,25 @@ async fn run(socket: &mut TestClient, run: &str, key: &str, text: &str) -> Strin
 }
 
 /// Texts of a session's messages.
-async fn told(socket: &mut TestClient, key: &str) -> Vec<String> {
+async fn history_texts(socket: &mut TestClient, key: &str) -> Vec<String> {
     let history = socket.ask("history", "chat.history", json!({"sessionKey": key})).await;
     let messages = history["payload"]["messages"].as_array().unwrap().clone();
     messages.iter().map(|message| message["content"][0]["text"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn refused(socket: &mut TestClient, method: &str, params: Value) -> String {
+async fn error_of(socket: &mut TestClient, method: &str, params: Value) -> String {
     let answer = socket.ask("refused", method, params).await;
     assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
     answer["error"]["message"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
+async fn a_session_is_found_by_its_key_id_or_label() {
     let labelled = |id: &str, label: &str| json!({"sessionId": id, "updatedAt": 5, "label": label});
     let sessions =
         [("a", labelled("s-a", "mine")), ("b", labelled("s-b", "yours")), ("agent:ops:c", labelled("s-c", "yours"))];
-    let world = TestGateway::over(store(&sessions).await, says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
+    let gateway = TestGateway::with_store(store(&sessions).await, says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
     let found = json!({"ok": true, "key": "agent:main:a"});
     for params in [json!({"key": " A "}), json!({"sessionId": "s-a"}), json!({"label": "mine"})] {
         assert_eq!(old.ask("1", "sessions.resolve", params).await["payload"], found);
@@ -82,17 +82,17 @@ async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
         (json!({"key": "a", "label": "mine"}), "specify only one of key, sessionId and label"),
         (json!({"label": "yours"}), "several sessions match; specify the key of one: agent:main:b, agent:ops:c"),
     ] {
-        assert_eq!(refused(&mut old, "sessions.resolve", params).await, why);
+        assert_eq!(error_of(&mut old, "sessions.resolve", params).await, why);
     }
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let found = json!({"ok": true, "key": "agent:main:a", "agentId": "main"});
     assert_eq!(new.ask("1", "sessions.resolve", json!({"key": "a"})).await["payload"], found);
 }
 
 #[tokio::test]
-async fn a_preview_shows_the_last_words() {
-    let world = TestGateway::over(store(&[("empty", json!({"sessionId": "s"}))]).await, says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn a_preview_shows_the_last_messages() {
+    let gateway = TestGateway::with_store(store(&[("empty", json!({"sessionId": "s"}))]).await, says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     run(&mut socket, "k1", "main", "one").await;
     run(&mut socket, "k2", "main", "two\n\nthree").await;
     let keys = json!({"keys": ["main", "empty", "nobody"], "limit": 2});
@@ -110,40 +110,40 @@ async fn a_preview_shows_the_last_words() {
 }
 
 #[tokio::test]
-async fn a_session_can_be_made_and_described() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn a_session_can_be_created_and_described() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let params = json!({"key": "tui-7", "parentSessionKey": "main", "label": "mine", "succeedsParent": true});
-    let made = socket.ask("1", "sessions.create", params).await["payload"].take();
-    assert_eq!((&made["ok"], &made["key"]), (&json!(true), &json!("agent:main:tui-7")));
-    assert_eq!((&made["entry"]["label"], &made["entry"]["sessionId"]), (&json!("mine"), &made["sessionId"]));
+    let created = socket.ask("1", "sessions.create", params).await["payload"].take();
+    assert_eq!((&created["ok"], &created["key"]), (&json!(true), &json!("agent:main:tui-7")));
+    assert_eq!((&created["entry"]["label"], &created["entry"]["sessionId"]), (&json!("mine"), &created["sessionId"]));
     let described = socket.ask("2", "sessions.describe", json!({"key": "tui-7"})).await;
-    let mut entry = made["entry"].clone();
+    let mut entry = created["entry"].clone();
     entry["hasActiveRun"] = false.into();
     entry["activeRunIds"] = json!([]);
     entry["snapshotAt"] = described["payload"]["session"]["snapshotAt"].clone();
     assert_eq!(described["payload"]["session"], entry);
-    let nobody = socket.ask("3", "sessions.describe", json!({"key": "nobody"})).await;
-    assert_eq!(nobody["payload"], json!({"session": null}));
-    assert_eq!(run(&mut socket, "k", "tui-7", "x").await, made["sessionId"].as_str().unwrap());
+    let missing = socket.ask("3", "sessions.describe", json!({"key": "nobody"})).await;
+    assert_eq!(missing["payload"], json!({"session": null}));
+    assert_eq!(run(&mut socket, "k", "tui-7", "x").await, created["sessionId"].as_str().unwrap());
 
     let named = json!({"idempotencyKey": "n1"});
-    let one = socket.ask("4", "sessions.create", named.clone()).await["payload"].take();
+    let first = socket.ask("4", "sessions.create", named.clone()).await["payload"].take();
     let again = socket.ask("5", "sessions.create", named).await["payload"].take();
-    assert_eq!((&one["key"], &one["sessionId"]), (&again["key"], &again["sessionId"]));
+    assert_eq!((&first["key"], &first["sessionId"]), (&again["key"], &again["sessionId"]));
     assert_eq!(
-        refused(&mut socket, "sessions.create", json!({"key": "x", "agentId": "nobody"})).await,
+        error_of(&mut socket, "sessions.create", json!({"key": "x", "agentId": "nobody"})).await,
         "unknown agent id \"nobody\""
     );
 }
 
 #[tokio::test]
-async fn a_patch_merges_into_what_is_there() {
+async fn a_patch_merges_into_the_stored_record() {
     let future = 9_000_000_000_000_u64;
     let before =
         json!({"sessionId": "s", "updatedAt": future, "thinkingLevel": "high", "verboseLevel": "on", "novel": [1]});
-    let world = TestGateway::over(store(&[("main", before)]).await, says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
+    let gateway = TestGateway::with_store(store(&[("main", before)]).await, says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
     let params = json!({"key": "main", "label": " mine ", "thinkingLevel": "off", "verboseLevel": "FULL", "model": "test/scripted"});
     let entry = json!({
         "sessionId": "s", "updatedAt": future, "label": "mine", "verboseLevel": "full", "novel": [1],
@@ -177,16 +177,16 @@ async fn a_patch_merges_into_what_is_there() {
         (json!({"key": "main", "model": "m"}), "m cannot be chosen: unknown model m"),
         (json!({"key": "agent:nobody:x"}), "unknown agent id \"nobody\""),
     ] {
-        assert_eq!(refused(&mut old, "sessions.patch", params).await, why);
+        assert_eq!(error_of(&mut old, "sessions.patch", params).await, why);
     }
 
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     let pinned = json!({"key": "main", "pinned": true, "expectedSessionId": "s", "expectedMarkedUnreadAt": null});
     let entry = json!({"sessionId": "s", "updatedAt": future, "verboseLevel": "full", "novel": [1], "pinned": true});
     assert_eq!(new.ask("1", "sessions.patch", pinned).await["payload"]["entry"], entry);
     let stale = json!({"key": "main", "pinned": false, "expectedSessionId": "other"});
     assert_eq!(
-        refused(&mut new, "sessions.patch", stale).await,
+        error_of(&mut new, "sessions.patch", stale).await,
         "the session has a new transcript since it was read; read it and try again"
     );
 }
@@ -194,8 +194,8 @@ async fn a_patch_merges_into_what_is_there() {
 #[tokio::test]
 async fn a_patch_during_a_run_outlives_it() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(3, json!({})).await;
     send(&mut socket, "k", "main", "x").await;
     let patched = socket.ask("1", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
     assert_eq!(patched["payload"]["entry"]["label"], "mine");
@@ -208,14 +208,14 @@ async fn a_patch_during_a_run_outlives_it() {
 
 #[tokio::test]
 async fn changes_need_the_admin_scope() {
-    let world = TestGateway::new(says(&["hi"])).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
     let scopes = json!({"scopes": ["operator.read", "operator.write"]});
-    let mut old = world.client(3, scopes.clone()).await;
-    let mut new = world.client(4, scopes).await;
+    let mut old = gateway.client(3, scopes.clone()).await;
+    let mut new = gateway.client(4, scopes).await;
     let changes = ["patch", "reset", "delete", "compact", "compactions.undo"];
     for method in changes.map(|name| format!("sessions.{name}")) {
         let method = method.as_str();
-        assert_eq!(refused(&mut old, method, json!({"key": "main"})).await, "missing scope: operator.admin");
+        assert_eq!(error_of(&mut old, method, json!({"key": "main"})).await, "missing scope: operator.admin");
         assert_eq!(new.ask("1", method, json!({"key": "main"})).await["error"]["code"], "FORBIDDEN");
     }
     for (method, params) in [
@@ -229,11 +229,12 @@ async fn changes_need_the_admin_scope() {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_by_the_last_interaction_and_without_agents_that_are_gone() {
-    let talked = |at: u64, talked: u64| json!({"sessionId": "s-1", "updatedAt": at, "lastInteractionAt": talked});
-    let sessions = [("one", talked(3, 1)), ("two", talked(2, 2)), ("agent:gone:main", talked(1, 0))];
-    let world = TestGateway::over(store(&sessions).await, says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn sessions_are_listed_by_last_interaction_and_without_removed_agents() {
+    let record_at =
+        |at: u64, record_at: u64| json!({"sessionId": "s-1", "updatedAt": at, "lastInteractionAt": record_at});
+    let sessions = [("one", record_at(3, 1)), ("two", record_at(2, 2)), ("agent:gone:main", record_at(1, 0))];
+    let gateway = TestGateway::with_store(store(&sessions).await, says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     for (params, keys) in [
         (json!({}), ["agent:main:one", "agent:main:two", "agent:gone:main"].as_slice()),
         (json!({"sortBy": "lastInteractionAt"}), &["agent:main:two", "agent:main:one", "agent:gone:main"]),
@@ -246,11 +247,11 @@ async fn sessions_are_listed_by_the_last_interaction_and_without_agents_that_are
 }
 
 #[tokio::test]
-async fn a_run_ends_in_the_transcript_that_it_began_in() {
+async fn a_run_ends_in_the_transcript_it_started_in() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = TestGateway::new(waits(&gate)).await;
-        let mut socket = world.client(protocol, json!({})).await;
+        let gateway = TestGateway::new(waits(&gate)).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         socket.ask("label", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
         send(&mut socket, "k1", "main", "one").await;
         send(&mut socket, "k2", "main", "two").await;
@@ -262,34 +263,34 @@ async fn a_run_ends_in_the_transcript_that_it_began_in() {
         let second = session_of(&mut socket, "k2").await;
         assert_ne!(first, second);
         assert_eq!(second, reset["entry"]["sessionId"].as_str().unwrap());
-        assert_eq!(told(&mut socket, "main").await, ["two", "hello world"]);
+        assert_eq!(history_texts(&mut socket, "main").await, ["two", "hello world"]);
         gate.add_permits(1);
         assert_eq!(run(&mut socket, "k3", "main", "three").await, second);
-        assert_eq!(*world.message_counts.lock().unwrap(), [1, 1, 3]);
-        assert_eq!(told(&mut socket, "main").await, ["two", "hello world", "three", "hello world"]);
+        assert_eq!(*gateway.message_counts.lock().unwrap(), [1, 1, 3]);
+        assert_eq!(history_texts(&mut socket, "main").await, ["two", "hello world", "three", "hello world"]);
     }
 }
 
 #[tokio::test]
 async fn a_session_without_messages_can_be_reset() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut old = world.client(3, json!({})).await;
-    let made = old.ask("1", "sessions.reset", json!({"key": "garden"})).await;
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut old = gateway.client(3, json!({})).await;
+    let first = old.ask("1", "sessions.reset", json!({"key": "garden"})).await;
     let again = old.ask("2", "sessions.reset", json!({"key": "garden"})).await;
-    assert_ne!(made["payload"]["entry"]["sessionId"], again["payload"]["entry"]["sessionId"]);
+    assert_ne!(first["payload"]["entry"]["sessionId"], again["payload"]["entry"]["sessionId"]);
     assert_eq!(
-        refused(&mut old, "sessions.reset", json!({"key": "garden", "reason": "new"})).await,
+        error_of(&mut old, "sessions.reset", json!({"key": "garden", "reason": "new"})).await,
         "invalid sessions.reset params: at root: unexpected property 'reason'"
     );
-    let mut new = world.client(4, json!({})).await;
+    let mut new = gateway.client(4, json!({})).await;
     assert_eq!(new.ask("1", "sessions.reset", json!({"key": "garden", "reason": "new"})).await["ok"], true);
 }
 
 #[tokio::test]
-async fn a_command_keeps_its_place_among_the_messages() {
+async fn a_command_keeps_its_position_among_the_messages() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(3, json!({})).await;
     for (run, text) in [("k1", "one"), ("k2", "two"), ("k3", "/NEW Three"), ("k4", "four")] {
         send(&mut socket, run, "main", text).await;
     }
@@ -300,23 +301,23 @@ async fn a_command_keeps_its_place_among_the_messages() {
     }
     assert_eq!((sessions[0] == sessions[1], sessions[2] == sessions[3]), (true, true));
     assert_ne!(sessions[1], sessions[2]);
-    assert_eq!(told(&mut socket, "main").await, ["Three", "hello world", "four", "hello world"]);
-    assert_eq!(*world.message_counts.lock().unwrap(), [1, 3, 1, 3]);
+    assert_eq!(history_texts(&mut socket, "main").await, ["Three", "hello world", "four", "hello world"]);
+    assert_eq!(*gateway.message_counts.lock().unwrap(), [1, 3, 1, 3]);
     // A repeated request does not execute the command again.
     let params = json!({"message": "/NEW Three", "idempotencyKey": "k3", "sessionKey": "main"});
     assert_eq!(socket.ask("again", "agent", params).await["payload"]["status"], "ok");
-    assert_eq!(told(&mut socket, "main").await.len(), 4);
+    assert_eq!(history_texts(&mut socket, "main").await.len(), 4);
 }
 
 #[tokio::test]
 async fn a_deleted_session_is_gone_with_its_runs() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     send(&mut socket, "k1", "garden", "one").await;
     send(&mut socket, "k2", "garden", "two").await;
     let stale = json!({"key": "garden", "expectedSessionId": "other"});
-    refused(&mut socket, "sessions.delete", stale).await;
+    error_of(&mut socket, "sessions.delete", stale).await;
     let gone = json!({"ok": true, "key": "agent:main:garden", "deleted": true, "archived": []});
     assert_eq!(socket.ask("1", "sessions.delete", json!({"key": "garden"})).await["payload"], gone);
     for run in ["k1", "k2"] {
@@ -329,11 +330,11 @@ async fn a_deleted_session_is_gone_with_its_runs() {
     assert_eq!(socket.ask("4", "sessions.delete", json!({"key": "garden"})).await["payload"], nothing);
     gate.add_permits(1);
     run(&mut socket, "k3", "garden", "three").await;
-    assert_eq!(told(&mut socket, "garden").await, ["three", "hello world"]);
+    assert_eq!(history_texts(&mut socket, "garden").await, ["three", "hello world"]);
 }
 
 #[tokio::test]
-async fn a_deletion_says_where_it_put_the_transcript() {
+async fn a_deletion_reports_the_archived_transcript() {
     let files: fn(Verdict) -> Verdict = |verdict| match verdict {
         Verdict::Archived(_) => Verdict::Archived(Some("/state/s.jsonl.deleted.1".into())),
         other @ (Verdict::Stored | Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped) => {
@@ -341,8 +342,8 @@ async fn a_deletion_says_where_it_put_the_transcript() {
         }
     };
     let store = FaultyMemoryStore { after: files, ..FaultyMemoryStore::default() };
-    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     run(&mut socket, "k1", "garden", "one").await;
     let gone = json!({
         "ok": true, "key": "agent:main:garden", "deleted": true, "archived": ["/state/s.jsonl.deleted.1"],
@@ -355,68 +356,68 @@ async fn a_deletion_says_where_it_put_the_transcript() {
 #[tokio::test]
 async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     send(&mut socket, "k1", "garden", "one").await;
     let key = SessionKey::parse("garden", &AgentId::main()).unwrap();
     let params = json!({"message": "two", "idempotencyKey": "k2", "sessionKey": "garden"});
     let params = AgentParams::decode(Generation::Four, Some(params)).unwrap();
-    let inbound = intake::agent(&world.hub, OWNER, params).await.unwrap();
+    let inbound = intake::agent(&gateway.hub, OWNER, params).await.unwrap();
     // Each is handed to the lane when first polled, so the message is queued behind the deletion.
-    let (deleted, accepted) = tokio::join!(world.hub.delete(&key, None), world.hub.submit(inbound));
+    let (deleted, accepted) = tokio::join!(gateway.hub.delete(&key, None), gateway.hub.submit(inbound));
     assert_eq!(deleted, Ok(Some(DeletedSession { archive: None })));
     assert!(matches!(accepted.unwrap().disposition, SubmitOutcome::New(_)));
     gate.add_permits(1);
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k2"})).await;
     assert_eq!(waited["payload"]["status"], "ok");
-    assert_eq!(told(&mut socket, "garden").await, ["two", "hello world"]);
+    assert_eq!(history_texts(&mut socket, "garden").await, ["two", "hello world"]);
 }
 
 #[tokio::test]
-async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart() {
+async fn a_run_whose_session_has_a_new_transcript_is_not_resumed() {
     let store = store(&[]).await;
-    let world = TestGateway::over(store.clone(), waits(&Arc::new(Semaphore::new(0)))).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::with_store(store.clone(), waits(&Arc::new(Semaphore::new(0)))).await;
+    let mut socket = gateway.client(4, json!({})).await;
     send(&mut socket, "k1", "main", "one").await;
     socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
     // Simulates a dead process: its model never answers.
-    let next = TestGateway::over(store, says(&["hi"])).await;
+    let next = TestGateway::with_store(store, says(&["hi"])).await;
     assert_eq!(next.hub.recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
     let mut socket = next.client(4, json!({})).await;
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k1"})).await;
     let why = "INTERRUPTED: the gateway was restarted, and the session has a new transcript";
     assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!(why)));
     run(&mut socket, "k2", "main", "two").await;
-    assert_eq!(told(&mut socket, "main").await, ["two", "hi"]);
+    assert_eq!(history_texts(&mut socket, "main").await, ["two", "hi"]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_deleted_says_so() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(3, json!({})).await;
+async fn deleting_the_main_session_is_rejected() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     assert_eq!(
-        refused(&mut socket, "sessions.delete", json!({"key": "main"})).await,
+        error_of(&mut socket, "sessions.delete", json!({"key": "main"})).await,
         "Cannot delete the main session (agent:main:main)."
     );
-    let kept = json!({"key": "x", "deleteTranscript": false});
-    assert!(refused(&mut socket, "sessions.delete", kept).await.contains("not supported yet"));
+    let keep_transcript = json!({"key": "x", "deleteTranscript": false});
+    assert!(error_of(&mut socket, "sessions.delete", keep_transcript).await.contains("not supported yet"));
 }
 
 // Case 75 and, with a scheduled run in place of a heartbeat, case 77.
 #[tokio::test]
-async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
+async fn a_stale_session_is_reset_by_the_next_message_of_a_person() {
     let idle = ResetRule { mode: Some(ResetMode::Idle), ..ResetRule::default() };
     let freshness = AutoReset { all: Some(idle), ..AutoReset::default() };
     let old = |id: &str| json!({"sessionId": id, "updatedAt": 5, "label": "mine"});
     let store = store(&[("a", old("s-a")), ("b", old("s-b")), ("c", old("s-c"))]).await;
-    let world =
-        TestGateway::ruled(store, says(&["hi"]), HubRules { auto_reset: freshness, ..HubRules::default() }).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway =
+        TestGateway::with_rules(store, says(&["hi"]), HubRules { auto_reset: freshness, ..HubRules::default() }).await;
+    let mut socket = gateway.client(3, json!({})).await;
     // A person's message finds the session stale, and keeps the new one fresh.
     let fresh = run(&mut socket, "k1", "a", "one").await;
     assert_ne!(fresh, "s-a");
     assert_eq!(run(&mut socket, "k2", "a", "two").await, fresh);
-    assert_eq!(told(&mut socket, "a").await, ["one", "hi", "two", "hi"]);
+    assert_eq!(history_texts(&mut socket, "a").await, ["one", "hi", "two", "hi"]);
     let row = socket.ask("1", "sessions.list", json!({"search": "main:a"})).await;
     assert_eq!(row["payload"]["sessions"][0]["label"], "mine");
     // A named transcript is used even if it is stale.

@@ -69,7 +69,7 @@ struct GatewayTestModel {
     spec: ModelSpec,
     script: Script,
     answers: AtomicUsize,
-    asked: Arc<Mutex<Vec<usize>>>,
+    message_counts: Arc<Mutex<Vec<usize>>>,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
@@ -79,7 +79,7 @@ impl Model for GatewayTestModel {
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        self.asked.lock().unwrap().push(request.messages.len());
+        self.message_counts.lock().unwrap().push(request.messages.len());
         self.requests.lock().unwrap().push(request);
         (self.script)(self.answers.fetch_add(1, Ordering::SeqCst))
     }
@@ -90,10 +90,10 @@ pub(crate) fn done(stop: StopReason) -> ModelEvent {
 }
 
 /// Every answer consists of these texts.
-pub(crate) fn says(words: &'static [&'static str]) -> Script {
+pub(crate) fn says(texts: &'static [&'static str]) -> Script {
     Arc::new(move |_| {
-        let words = words.iter().map(|&word| ModelEvent::Text(word.to_owned()));
-        stream::iter(words.chain([done(StopReason::Stop)])).boxed()
+        let texts = texts.iter().map(|&text| ModelEvent::Text(text.to_owned()));
+        stream::iter(texts.chain([done(StopReason::Stop)])).boxed()
     })
 }
 
@@ -195,7 +195,11 @@ impl Store for FaultyMemoryStore {
 
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
         self.reads.acquire().await.unwrap().forget();
-        if self.failing_reads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if self
+            .failing_reads
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1))
+            .is_ok()
+        {
             return Err(StoreError::Disk("as it was told".to_owned()));
         }
         self.store.transcript(key, session).await
@@ -225,8 +229,8 @@ impl Store for FaultyMemoryStore {
         self.store.outbox().await
     }
 
-    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
-        self.store.runs(look).await
+    async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
+        self.store.runs(query).await
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, StoreError> {
@@ -258,55 +262,55 @@ pub(crate) struct TestGateway {
 
 impl TestGateway {
     pub(crate) async fn new(script: Script) -> Self {
-        Self::over(Arc::new(MemoryStore::default()), script).await
+        Self::with_store(Arc::new(MemoryStore::default()), script).await
     }
 
-    pub(crate) async fn over(store: Arc<dyn Store>, script: Script) -> Self {
-        Self::ruled(store, script, HubRules::default()).await
+    pub(crate) async fn with_store(store: Arc<dyn Store>, script: Script) -> Self {
+        Self::with_rules(store, script, HubRules::default()).await
     }
 
-    pub(crate) async fn ruled(store: Arc<dyn Store>, script: Script, rules: HubRules) -> Self {
-        Self::built(store, script, rules, |gateway| gateway).await
+    pub(crate) async fn with_rules(store: Arc<dyn Store>, script: Script, rules: HubRules) -> Self {
+        Self::build(store, script, rules, |gateway| gateway).await
     }
 
     /// A gateway that answers "hi" and is configured by `change`.
     pub(crate) async fn with(change: impl FnOnce(Gateway) -> Gateway) -> Self {
-        Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), HubRules::default(), change).await
+        Self::build(Arc::new(MemoryStore::default()), says(&["hi"]), HubRules::default(), change).await
     }
 
-    pub(crate) async fn built(
+    pub(crate) async fn build(
         store: Arc<dyn Store>,
         script: Script,
         rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
-        Self::equipped(store, script, rules, &[("echo", ToolClass::Read)], change).await
+        Self::with_tools(store, script, rules, &[("echo", ToolClass::Read)], change).await
     }
 
     /// With an agent that has these echo tools.
-    pub(crate) async fn equipped(
+    pub(crate) async fn with_tools(
         store: Arc<dyn Store>,
         script: Script,
         rules: HubRules,
         tools: &[(&'static str, ToolClass)],
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
-        let here = settings(SocketAddr::from(([127, 0, 0, 1], 0)));
-        Self::furnished((here, tools), store, script, rules, change).await
+        let local_settings = settings(SocketAddr::from(([127, 0, 0, 1], 0)));
+        Self::start((local_settings, tools), store, script, rules, change).await
     }
 
     /// With these settings.
-    pub(crate) async fn set(
+    pub(crate) async fn with_settings(
         settings: Settings,
         store: Arc<dyn Store>,
         script: Script,
         rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
-        Self::furnished((settings, &[]), store, script, rules, change).await
+        Self::start((settings, &[]), store, script, rules, change).await
     }
 
-    async fn furnished(
+    async fn start(
         (settings, tools): (Settings, &[(&'static str, ToolClass)]),
         store: Arc<dyn Store>,
         script: Script,
@@ -321,13 +325,13 @@ impl TestGateway {
             max_output: 1000,
             ..ModelSpec::default()
         };
-        let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let message_counts: Arc<Mutex<Vec<usize>>> = Arc::default();
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
         let model = GatewayTestModel {
             spec,
             script,
             answers: AtomicUsize::new(0),
-            asked: asked.clone(),
+            message_counts: message_counts.clone(),
             requests: requests.clone(),
         };
         let gate = Arc::new(Semaphore::new(0));
@@ -344,17 +348,17 @@ impl TestGateway {
         let gateway = bind(settings).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();
-        let planned = schedule::ScheduleSettings {
+        let schedule_settings = schedule::ScheduleSettings {
             is_enabled: true,
             zone: TimeZone::UTC,
             heartbeats: vec![HeartbeatConfig::of(AgentId::main())],
             file: HeartbeatFile::new(|_| None),
         };
-        let shelf = Arc::new(MemoryJobStore::default());
-        let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
+        let job_store = Arc::new(MemoryJobStore::default());
+        let (schedule, _) = Schedule::start(&hub, job_store, schedule_settings, stop.clone()).await.unwrap();
         let gateway = change(gateway.with_schedule(Ok(schedule)));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
-        Self { address, hub, stop, serving, message_counts: asked, requests, gate }
+        Self { address, hub, stop, serving, message_counts, requests, gate }
     }
 
     /// Opens a connection and returns it with its challenge.
@@ -413,7 +417,7 @@ impl TestClient {
 
     /// Connects to this path.
     pub(crate) async fn open_at(address: SocketAddr, path: &str) -> Result<Self, u16> {
-        Self::opened(Ipv4Addr::LOCALHOST, (address, path), &[]).await
+        Self::upgrade(Ipv4Addr::LOCALHOST, (address, path), &[]).await
     }
 
     /// Like [`open`](Self::open), from another address of this machine.
@@ -422,10 +426,10 @@ impl TestClient {
         address: SocketAddr,
         headers: &[(&'static str, &str)],
     ) -> Result<Self, u16> {
-        Self::opened(from, (address, "/"), headers).await
+        Self::upgrade(from, (address, "/"), headers).await
     }
 
-    async fn opened(
+    async fn upgrade(
         from: Ipv4Addr,
         (address, path): (SocketAddr, &str),
         headers: &[(&'static str, &str)],
@@ -438,8 +442,8 @@ impl TestClient {
         socket.bind((from, 0).into()).unwrap();
         let stream = socket.connect(address).await.unwrap();
         let config = WebSocketConfig::default().max_frame_size(None).max_message_size(None);
-        let opening = client_async_with_config(request, stream, Some(config));
-        match timeout(PATIENCE, opening).await.unwrap() {
+        let handshake = client_async_with_config(request, stream, Some(config));
+        match timeout(PATIENCE, handshake).await.unwrap() {
             Ok((socket, response)) => {
                 assert!(response.headers().get("sec-websocket-extensions").is_none());
                 Ok(Self(socket, ConnectionRecord::default()))
@@ -449,17 +453,17 @@ impl TestClient {
         }
     }
 
-    pub(crate) async fn say(&mut self, text: &str) {
+    pub(crate) async fn send_text(&mut self, text: &str) {
         self.0.send(Message::Text(text.into())).await.unwrap();
     }
 
-    pub(crate) async fn say_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.0.send(Message::Binary(bytes.to_vec().into())).await.unwrap();
     }
 
     pub(crate) async fn send(&mut self, id: &str, method: &str, params: Value) {
-        self.1.asked(id, method);
-        self.say(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string()).await;
+        self.1.record_request(id, method);
+        self.send_text(&json!({"type": "req", "id": id, "method": method, "params": params}).to_string()).await;
     }
 
     /// Sends a request and returns its first response; other frames are skipped.
@@ -487,7 +491,7 @@ impl TestClient {
     }
 
     /// Returns the frames up to the close, and its code and reason.
-    pub(crate) async fn rest(&mut self) -> (Vec<Value>, Option<(u16, String)>) {
+    pub(crate) async fn read_to_close(&mut self) -> (Vec<Value>, Option<(u16, String)>) {
         let mut frames = Vec::new();
         loop {
             match self.read().await {
@@ -508,7 +512,7 @@ impl TestClient {
             match timeout(PATIENCE, self.0.next()).await.expect("nothing was heard for too long") {
                 Some(Ok(Message::Ping(_))) => {}
                 Some(Ok(message)) => {
-                    self.1.heard(&message);
+                    self.1.record_frame(&message);
                     return Some(message);
                 }
                 Some(Err(_)) | None => return None,
@@ -522,18 +526,19 @@ pub(crate) fn device() -> SigningKey {
     SigningKey::from_bytes(&[7; 32])
 }
 
-/// Adds the device's signature over the parameters; `form` is `v1`, `v2` or `v3`.
-pub(crate) fn sign(params: &mut Value, form: &str, nonce: &str, signed_at: u64) {
+/// Adds the device's signature over the parameters; `version` is `v1`, `v2` or `v3`.
+pub(crate) fn sign(params: &mut Value, version: &str, nonce: &str, signed_at: u64) {
     let key = device().verifying_key().to_bytes();
     let id: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let scopes: Vec<_> = params["scopes"].as_array().unwrap().iter().map(text).collect();
-    let mut parts = vec![form.to_owned(), id.clone(), text(&params["client"]["id"]), text(&params["client"]["mode"])];
+    let mut parts =
+        vec![version.to_owned(), id.clone(), text(&params["client"]["id"]), text(&params["client"]["mode"])];
     parts.extend([text(&params["role"]), scopes.join(","), signed_at.to_string(), text(&params["auth"]["token"])]);
-    if form != "v1" {
+    if version != "v1" {
         parts.push(nonce.to_owned());
     }
-    if form == "v3" {
+    if version == "v3" {
         parts.extend([text(&params["client"]["platform"]), text(&params["client"]["deviceFamily"])]);
     }
     let signature = device().sign(parts.join("|").as_bytes());
@@ -541,7 +546,7 @@ pub(crate) fn sign(params: &mut Value, form: &str, nonce: &str, signed_at: u64) 
         "id": id, "publicKey": BASE64_URL_SAFE_NO_PAD.encode(key), "signedAt": signed_at,
         "signature": BASE64_URL_SAFE_NO_PAD.encode(signature.to_bytes()),
     });
-    if form != "v1" {
+    if version != "v1" {
         params["device"]["nonce"] = nonce.into();
     }
 }

@@ -13,10 +13,10 @@ use crate::support::{Script, TestClient, TestGateway, done, says};
 
 /// Calls `echo`, then answers.
 pub(crate) fn calls_a_tool() -> Script {
-    let words = says(&["done"]);
+    let final_answer = says(&["done"]);
     Arc::new(move |answer| {
         if answer % 2 == 1 {
-            return words(answer);
+            return final_answer(answer);
         }
         let call = CallDelta {
             index: 0,
@@ -28,17 +28,17 @@ pub(crate) fn calls_a_tool() -> Script {
     })
 }
 
-async fn world(verbose: Option<&str>) -> TestGateway {
+async fn gateway(verbose: Option<&str>) -> TestGateway {
     let store = MemoryStore::default();
     let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
     record.verbose_level = verbose.map(str::to_owned);
     let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    TestGateway::over(Arc::new(store), calls_a_tool()).await
+    TestGateway::with_store(Arc::new(store), calls_a_tool()).await
 }
 
 /// Data of the tool events before the last response.
-async fn heard(socket: &mut TestClient) -> Vec<Value> {
+async fn tool_events(socket: &mut TestClient) -> Vec<Value> {
     let mut tools = Vec::new();
     loop {
         let frame = socket.next().await;
@@ -62,47 +62,47 @@ fn steps(detail: bool) -> Vec<Value> {
     vec![start, update, result]
 }
 
-async fn started(world: &TestGateway, protocol: u64, caps: Value) -> Vec<Value> {
-    let mut socket = world.client(protocol, json!({"caps": caps})).await;
+async fn started(gateway: &TestGateway, protocol: u64, caps: Value) -> Vec<Value> {
+    let mut socket = gateway.client(protocol, json!({"caps": caps})).await;
     socket.send("a", "agent", json!({"message": "x", "idempotencyKey": "k"})).await;
-    heard(&mut socket).await
+    tool_events(&mut socket).await
 }
 
 #[tokio::test]
-async fn protocol_four_hears_everything_if_it_asked_for_it() {
+async fn protocol_four_gets_all_tool_events_on_request() {
     for verbose in [None, Some("off"), Some("on"), Some("full")] {
-        assert_eq!(started(&world(verbose).await, 4, json!(["tool-events"])).await, steps(true));
+        assert_eq!(started(&gateway(verbose).await, 4, json!(["tool-events"])).await, steps(true));
     }
-    assert_eq!(started(&world(Some("full")).await, 4, json!([])).await, [] as [Value; 0]);
+    assert_eq!(started(&gateway(Some("full")).await, 4, json!([])).await, [] as [Value; 0]);
 }
 
 /// Case 123.
 #[tokio::test]
-async fn protocol_three_hears_what_the_session_says() {
+async fn protocol_three_gets_tool_events_by_session_verbosity() {
     for (verbose, expected) in
         [(None, Vec::new()), (Some("off"), Vec::new()), (Some("on"), steps(false)), (Some("full"), steps(true))]
     {
-        assert_eq!(started(&world(verbose).await, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
+        assert_eq!(started(&gateway(verbose).await, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
     }
-    assert_eq!(started(&world(Some("full")).await, 3, json!([])).await, [] as [Value; 0]);
+    assert_eq!(started(&gateway(Some("full")).await, 3, json!([])).await, [] as [Value; 0]);
 }
 
 #[tokio::test]
-async fn protocol_three_hears_what_the_agent_says_when_the_session_says_nothing() {
+async fn protocol_three_falls_back_to_the_agents_verbosity() {
     for (verbose, expected) in [(None, steps(true)), (Some("off"), Vec::new())] {
-        let world = world(verbose).await;
-        let profile = (**world.hub.agents().get(&AgentId::main()).unwrap()).clone();
-        world.hub.reconfigure(Agents::new(Profile { verbose: Some("full"), ..profile }, []), HubRules::default());
-        assert_eq!(started(&world, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
+        let gateway = gateway(verbose).await;
+        let profile = (**gateway.hub.agents().get(&AgentId::main()).unwrap()).clone();
+        gateway.hub.reconfigure(Agents::new(Profile { verbose: Some("full"), ..profile }, []), HubRules::default());
+        assert_eq!(started(&gateway, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
     }
 }
 
 #[tokio::test]
-async fn only_the_connection_that_started_the_run_hears_of_its_tools() {
-    let world = world(None).await;
-    let mut starter = world.client(4, json!({})).await;
-    let mut other = world.client(4, json!({})).await;
+async fn only_the_connection_that_started_a_run_gets_its_tool_events() {
+    let gateway = gateway(None).await;
+    let mut starter = gateway.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
     starter.send("a", "agent", json!({"message": "x", "idempotencyKey": "k"})).await;
-    assert_eq!(heard(&mut starter).await, steps(true));
-    assert_eq!(heard(&mut other).await, [] as [Value; 0]);
+    assert_eq!(tool_events(&mut starter).await, steps(true));
+    assert_eq!(tool_events(&mut other).await, [] as [Value; 0]);
 }

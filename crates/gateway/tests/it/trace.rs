@@ -18,32 +18,33 @@ async fn run(socket: &mut crate::support::TestClient, id: &str, message: &str) -
 }
 
 #[tokio::test]
-async fn the_life_of_a_run_is_told_and_every_moment_has_a_name() {
-    let world = TestGateway::new(says(&["Hi ", "there."])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn the_trace_of_a_run_accounts_for_all_of_its_time() {
+    let gateway = TestGateway::new(says(&["Hi ", "there."])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     assert_eq!(run(&mut socket, "r1", "hello").await["payload"]["status"], "ok");
-    let life = socket.ask("1", "runs.trace", json!({"id": "r1"})).await["payload"].clone();
-    assert_eq!(life["run"]["runId"], "r1");
-    assert_eq!(life["run"]["status"], "ok");
-    assert_eq!(life["accountedMs"], life["totalMs"]);
-    let asked: Vec<_> = life["steps"].as_array().unwrap().iter().filter(|step| step["step"] == "model").collect();
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["prompt"]["messages"], 1);
-    assert!(asked[0]["prompt"]["sections"].as_array().unwrap().len() > 3);
-    assert!(asked[0]["firstMs"].is_u64());
+    let trace = socket.ask("1", "runs.trace", json!({"id": "r1"})).await["payload"].clone();
+    assert_eq!(trace["run"]["runId"], "r1");
+    assert_eq!(trace["run"]["status"], "ok");
+    assert_eq!(trace["accountedMs"], trace["totalMs"]);
+    let model_steps: Vec<_> =
+        trace["steps"].as_array().unwrap().iter().filter(|step| step["step"] == "model").collect();
+    assert_eq!(model_steps.len(), 1);
+    assert_eq!(model_steps[0]["prompt"]["messages"], 1);
+    assert!(model_steps[0]["prompt"]["sections"].as_array().unwrap().len() > 3);
+    assert!(model_steps[0]["firstMs"].is_u64());
     // `last` finds the newest run; its prompt begins with the same sections as that of the first request.
     assert_eq!(run(&mut socket, "r2", "again").await["payload"]["status"], "ok");
     let last = socket.ask("2", "runs.trace", json!({"id": "last"})).await["payload"].clone();
     assert_eq!(last["run"]["runId"], "r2");
-    let asked = last["steps"].as_array().unwrap().iter().find(|step| step["step"] == "model").unwrap();
-    assert_eq!((asked["prompt"].get("changed"), asked["prompt"].get("sections")), (None, None));
+    let model_steps = last["steps"].as_array().unwrap().iter().find(|step| step["step"] == "model").unwrap();
+    assert_eq!((model_steps["prompt"].get("changed"), model_steps["prompt"].get("sections")), (None, None));
     assert_eq!(socket.ask("3", "runs.get", json!({"id": "r2"})).await["payload"]["run"]["status"], "ok");
 }
 
 #[tokio::test]
 async fn runs_are_listed_newest_first_page_by_page() {
-    let world = TestGateway::new(says(&["Hi."])).await;
-    let mut socket = world.client(3, json!({})).await;
+    let gateway = TestGateway::new(says(&["Hi."])).await;
+    let mut socket = gateway.client(3, json!({})).await;
     for id in ["a", "b", "c"] {
         run(&mut socket, id, "hello").await;
     }
@@ -57,48 +58,50 @@ async fn runs_are_listed_newest_first_page_by_page() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_and_bad_parameters_are_told() {
-    let world = TestGateway::new(says(&["Hi."])).await;
-    let mut socket = world.client(4, json!({})).await;
-    let said = |answer: Value| answer["error"]["message"].as_str().unwrap().to_owned();
-    let unknown = said(socket.ask("1", "runs.trace", json!({"id": "nobody"})).await);
+async fn unknown_runs_and_invalid_parameters_are_rejected() {
+    let gateway = TestGateway::new(says(&["Hi."])).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let error_message = |answer: Value| answer["error"]["message"].as_str().unwrap().to_owned();
+    let unknown = error_message(socket.ask("1", "runs.trace", json!({"id": "nobody"})).await);
     assert_eq!(unknown, "unknown run: nobody; runs.list returns the known runs");
-    assert!(said(socket.ask("2", "runs.list", json!({"limit": 0})).await).starts_with("invalid runs.list params"));
-    let day = said(socket.ask("3", "usage.cost", json!({"startDate": "2026-13-77"})).await);
+    assert!(
+        error_message(socket.ask("2", "runs.list", json!({"limit": 0})).await).starts_with("invalid runs.list params")
+    );
+    let day = error_message(socket.ask("3", "usage.cost", json!({"startDate": "2026-13-77"})).await);
     assert_eq!(day, "invalid date: 2026-13-77; write it as 2026-11-15");
 }
 
 #[tokio::test]
-async fn what_models_took_is_told_by_day_and_by_session() {
-    let world = TestGateway::new(says(&["Hi."])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn usage_is_reported_by_day_and_by_session() {
+    let gateway = TestGateway::new(says(&["Hi."])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     run(&mut socket, "a", "hello").await;
     run(&mut socket, "b", "hello").await;
     let cost = socket.ask("1", "usage.cost", json!({"days": 2})).await["payload"].clone();
     let sessions = socket.ask("2", "sessions.usage", json!({})).await["payload"].clone();
     let points = socket.ask("3", "sessions.usage.timeseries", json!({"key": "main"})).await["payload"].clone();
-    let each = points["points"][0]["totalTokens"].as_u64().unwrap();
-    assert!(each > 0, "the scripted model takes something");
-    assert_eq!((cost["days"].clone(), cost["totals"]["totalTokens"].clone()), (json!(2), json!(2 * each)));
+    let tokens_per_run = points["points"][0]["totalTokens"].as_u64().unwrap();
+    assert!(tokens_per_run > 0, "the scripted model takes something");
+    assert_eq!((cost["days"].clone(), cost["totals"]["totalTokens"].clone()), (json!(2), json!(2 * tokens_per_run)));
     assert_eq!(cost["daily"].as_array().unwrap().len(), 1);
-    assert_eq!(sessions["sessions"][0]["usage"]["totalTokens"], 2 * each);
+    assert_eq!(sessions["sessions"][0]["usage"]["totalTokens"], 2 * tokens_per_run);
     assert_eq!(sessions["sessions"][0]["usage"]["runs"], 2);
     assert_eq!(sessions["aggregates"]["byModel"][0]["count"], 2);
-    assert_eq!(points["points"][1]["cumulativeTokens"], 2 * each);
+    assert_eq!(points["points"][1]["cumulativeTokens"], 2 * tokens_per_run);
     let logs = socket.ask("4", "sessions.usage.logs", json!({"key": "main"})).await["payload"]["logs"].clone();
     let roles: Vec<_> = logs.as_array().unwrap().iter().map(|line| line["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
 }
 
 #[tokio::test]
-async fn at_the_limit_new_work_is_refused_with_what_helps() {
+async fn a_run_over_budget_is_rejected_with_a_hint() {
     let tokens = BudgetLimit { tokens: Some(10), cost: None };
     let rules = HubRules { budgets: BudgetLimits { day: tokens, ..BudgetLimits::default() }, ..HubRules::default() };
-    let world = TestGateway::ruled(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::with_rules(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let waited = run(&mut socket, "a", "hello").await;
     let error = waited["payload"]["error"].as_str().unwrap().to_owned();
     assert!(error.starts_with("Your message was not answered: the budget for today is 10 tokens"), "{error}");
     assert!(error.ends_with("To raise it, set budgets.day.tokens"), "{error}");
-    assert!(world.message_counts.lock().unwrap().is_empty(), "nobody was asked");
+    assert!(gateway.message_counts.lock().unwrap().is_empty(), "nobody was asked");
 }

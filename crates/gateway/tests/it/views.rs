@@ -17,10 +17,10 @@ async fn get(socket: &mut TestClient, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn models_commands_and_tools_are_those_of_the_house() {
-    let world = TestGateway::new(says(&["hi"])).await;
+async fn models_commands_and_tools_are_listed() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
-        let mut socket = world.client(protocol, json!({})).await;
+        let mut socket = gateway.client(protocol, json!({})).await;
         let models = get(&mut socket, "models.list", json!({"view": "configured"})).await;
         assert_eq!(models["models"].as_array().unwrap().len(), 1);
         let model = &models["models"][0];
@@ -31,7 +31,7 @@ async fn models_commands_and_tools_are_those_of_the_house() {
         }
         let commands = get(&mut socket, "commands.list", json!({"scope": "text", "includeArgs": true})).await;
         let names: Vec<_> =
-            commands["commands"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+            commands["commands"].as_array().unwrap().iter().map(|command| command["name"].as_str().unwrap()).collect();
         assert!(names.contains(&"stop") && names.contains(&"model") && names.contains(&"help"), "{names:?}");
         let tools = get(&mut socket, "tools.effective", json!({"sessionKey": "main"})).await;
         assert_eq!(tools["groups"][0]["tools"][0]["id"], "echo");
@@ -42,26 +42,26 @@ async fn models_commands_and_tools_are_those_of_the_house() {
 }
 
 #[tokio::test]
-async fn a_page_starts_with_what_was_said_and_what_can_be_said() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut socket = world.client(4, json!({})).await;
+async fn chat_startup_returns_history_and_metadata() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut socket = gateway.client(4, json!({})).await;
     get(&mut socket, "chat.send", json!({"sessionKey": "main", "message": "hello", "idempotencyKey": "k1"})).await;
     get(&mut socket, "agent.wait", json!({"runId": "k1"})).await;
     let startup =
         get(&mut socket, "chat.startup", json!({"sessionKey": "main", "limit": 80, "maxBytes": 262_144})).await;
-    let said: Vec<_> =
+    let positions: Vec<_> =
         startup["messages"].as_array().unwrap().iter().map(|message| message["__openclaw"].clone()).collect();
-    assert_eq!((&said[0]["seq"], &said[1]["seq"]), (&json!(1), &json!(2)));
-    assert!(said.iter().all(|place| place["runId"] == "k1" && place["id"].is_string()), "{said:?}");
+    assert_eq!((&positions[0]["seq"], &positions[1]["seq"]), (&json!(1), &json!(2)));
+    assert!(positions.iter().all(|position| position["runId"] == "k1" && position["id"].is_string()), "{positions:?}");
     assert_eq!(startup["metadata"]["models"][0]["id"], "scripted");
     assert_eq!(startup["metadata"], get(&mut socket, "chat.metadata", json!({"sessionKey": "main"})).await);
 }
 
 #[tokio::test]
-async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let mut follower = world.client(4, json!({})).await;
-    let mut other = world.client(4, json!({})).await;
+async fn session_changes_are_published_to_subscribers_only() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let mut follower = gateway.client(4, json!({})).await;
+    let mut other = gateway.client(4, json!({})).await;
     assert_eq!(get(&mut follower, "sessions.subscribe", json!({})).await, json!({"subscribed": true}));
     get(&mut other, "sessions.create", json!({"key": "garden", "label": "Plants"})).await;
     let changed = loop {
@@ -90,10 +90,10 @@ async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does()
 }
 
 #[tokio::test]
-async fn what_pages_ask_of_the_house_is_answered() {
+async fn queries_of_the_control_ui_are_answered() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = TestGateway::new(waits(&gate)).await;
-    let mut socket = world.client(4, json!({})).await;
+    let gateway = TestGateway::new(waits(&gate)).await;
+    let mut socket = gateway.client(4, json!({})).await;
     let key = "agent:main:subagent:x";
     let params = json!({"message": "x", "idempotencyKey": "k", "sessionKey": key});
     socket.send("r", "agent", params).await;
@@ -111,11 +111,11 @@ async fn what_pages_ask_of_the_house_is_answered() {
     let wrong = socket.ask("w", "tasks.list", json!({"status": "lost"})).await;
     assert_eq!(wrong["error"]["code"], "INVALID_REQUEST");
 
-    let known = get(&mut socket, "models.authStatus", json!({"agentId": "main"})).await;
+    let auth_status = get(&mut socket, "models.authStatus", json!({"agentId": "main"})).await;
     let provider = json!({
         "provider": "test", "authProvider": "test", "displayName": "test", "status": "static", "profiles": [],
     });
-    assert_eq!(known["providers"], json!([provider]));
+    assert_eq!(auth_status["providers"], json!([provider]));
     let unknown = socket.ask("u", "models.authStatus", json!({"agentId": "nobody"})).await;
     assert_eq!(unknown["error"]["message"], "invalid models.authStatus params: unknown agent id \"nobody\"");
     let memory = get(&mut socket, "doctor.memory.status", json!({})).await;
@@ -127,9 +127,9 @@ async fn what_pages_ask_of_the_house_is_answered() {
 }
 
 #[tokio::test]
-async fn lists_of_what_is_not_here_are_empty() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    let (mut socket, _) = world.open().await;
+async fn lists_of_unsupported_features_are_empty() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let (mut socket, _) = gateway.open().await;
     let mut params = connect(4);
     params["scopes"] = json!(["operator.admin"]);
     socket.ask("c", "connect", params).await;

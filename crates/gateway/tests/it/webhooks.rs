@@ -25,14 +25,14 @@ use crate::support::{PATIENCE, TestGateway, says};
 const HOOK_TOKEN: &str = "the-hook-token";
 
 /// A gateway with webhooks and a model that answers "all done".
-async fn world(change: impl FnOnce(&mut Webhooks)) -> TestGateway {
-    world_over(Arc::new(MemoryStore::default()), change).await
+async fn gateway(change: impl FnOnce(&mut Webhooks)) -> TestGateway {
+    gateway_over(Arc::new(MemoryStore::default()), change).await
 }
 
-async fn world_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -> TestGateway {
+async fn gateway_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -> TestGateway {
     let mut webhooks = Webhooks::new(HOOK_TOKEN, "/hooks").unwrap();
     change(&mut webhooks);
-    TestGateway::built(store, says(&["all ", "done"]), HubRules::default(), |gateway| gateway.with_webhooks(webhooks))
+    TestGateway::build(store, says(&["all ", "done"]), HubRules::default(), |gateway| gateway.with_webhooks(webhooks))
         .await
 }
 
@@ -55,7 +55,7 @@ impl Answer {
 
     fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        lines.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     fn run(&self) -> RunId {
@@ -85,14 +85,14 @@ async fn exchange(address: SocketAddr, request: &str) -> Answer {
 }
 
 /// Sends a request with the token.
-async fn post(world: &TestGateway, place: &str, body: Value) -> Answer {
-    post_with(world, place, &[], &body.to_string()).await
+async fn post(gateway: &TestGateway, path: &str, body: Value) -> Answer {
+    post_with(gateway, path, &[], &body.to_string()).await
 }
 
-async fn post_with(world: &TestGateway, place: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn post_with(gateway: &TestGateway, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let bearer = format!("Bearer {HOOK_TOKEN}");
     let headers: Vec<_> = headers.iter().copied().chain([("Authorization", bearer.as_str())]).collect();
-    send(world.address, &format!("POST /hooks/{place}"), &headers, body).await
+    send(gateway.address, &format!("POST /hooks/{path}"), &headers, body).await
 }
 
 fn main_session() -> SessionKey {
@@ -100,30 +100,30 @@ fn main_session() -> SessionKey {
 }
 
 /// Texts queued for the main session.
-async fn events(world: &TestGateway) -> Vec<String> {
-    let sessions = world.hub.sessions().await.unwrap();
+async fn events(gateway: &TestGateway) -> Vec<String> {
+    let sessions = gateway.hub.sessions().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
     let events = main.and_then(|(_, record)| record.extra.get("systemEvents")?.as_array());
     events.into_iter().flatten().map(|event| event.as_str().unwrap().to_owned()).collect()
 }
 
 /// Waits until `count` texts are queued for the main session.
-async fn told(world: &TestGateway, count: usize) -> Vec<String> {
-    let waiting = async {
+async fn wait_for_events(gateway: &TestGateway, count: usize) -> Vec<String> {
+    let poll = async {
         loop {
-            let events = events(world).await;
+            let events = events(gateway).await;
             if events.len() >= count {
                 return events;
             }
             yield_now().await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("the main session was not told")
+    timeout(PATIENCE, poll).await.expect("the main session was not told")
 }
 
 /// Last message of each model request.
-fn asked(world: &TestGateway) -> Vec<String> {
-    let requests = world.requests.lock().unwrap();
+fn prompts(gateway: &TestGateway) -> Vec<String> {
+    let requests = gateway.requests.lock().unwrap();
     let last = |request: &Request| match &**request.messages.last().unwrap() {
         Message::User(user) => user.content.text(),
         other @ (Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) => panic!("{other:?}"),

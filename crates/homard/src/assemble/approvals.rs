@@ -31,54 +31,54 @@ use crate::{
 /// Opens the approvals of a state directory that this process owns and connects them to the hub.
 pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<ExecApprovals> {
     let ambient = hub.ambient();
-    let shelf = FileApprovalStore { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
-    let desk = ExecApprovals::open_with(Arc::new(shelf), ambient.clone(), hub.audit()).await;
-    let desk = desk.context("cannot read the pending approvals")?;
-    hub.set_approvals(&desk);
-    Ok(desk)
+    let store = FileApprovalStore { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
+    let approvals = ExecApprovals::open_with(Arc::new(store), ambient.clone(), hub.audit()).await;
+    let approvals = approvals.context("cannot read the pending approvals")?;
+    hub.set_approvals(&approvals);
+    Ok(approvals)
 }
 
 /// Resumes the approvals that were pending when the previous gateway ended. The spawned tasks end by themselves.
-pub(crate) fn resume(house: &App, config: &Config, paths: &Paths) {
-    if let Some(desk) = house.hub.approvals() {
-        drop(follow::resume(desk, &house.hub, &run_approved(house, config, paths, desk)));
+pub(crate) fn resume(app: &App, config: &Config, paths: &Paths) {
+    if let Some(approvals) = app.hub.approvals() {
+        drop(follow::resume(approvals, &app.hub, &run_approved(app, config, paths, approvals)));
     }
 }
 
 /// Runs the approved commands in this process and waits for them.
-pub(crate) async fn finish(house: &App, config: &Config, paths: &Paths) {
-    let Some(desk) = house.hub.approvals() else { return };
-    let later = run_approved(house, config, paths, desk);
-    for entry in desk.unfinished().iter().filter(|entry| entry.is_open()) {
-        follow::follow(desk, &house.hub, &entry.id, &later).await;
+pub(crate) async fn finish(app: &App, config: &Config, paths: &Paths) {
+    let Some(approvals) = app.hub.approvals() else { return };
+    let runner = run_approved(app, config, paths, approvals);
+    for entry in approvals.unfinished().iter().filter(|entry| entry.is_open()) {
+        follow::follow(approvals, &app.hub, &entry.id, &runner).await;
     }
 }
 
 /// Returns the function that runs an approved command.
-fn run_approved(house: &App, config: &Config, paths: &Paths, desk: &ExecApprovals) -> follow::ApprovedRunner {
-    Exec::new(house.factory.tool_deps.exec(config, paths)).approved_runner(desk, &house.hub)
+fn run_approved(app: &App, config: &Config, paths: &Paths, approvals: &ExecApprovals) -> follow::ApprovedRunner {
+    Exec::new(app.factory.tool_deps.exec(config, paths)).approved_runner(approvals, &app.hub)
 }
 
 /// Derives the approval policy for commands from the config: for all agents, and for each.
 pub(super) fn approval_policy(config: &Config) -> ExecApprovalSettings {
-    let said = &config.tools.exec;
-    let mut all = level_request(said.security.map(|word| word.0), said.ask.map(|word| word.0));
-    if said.sandbox.mode.is_some_and(|word| word.0 == Mode::Guarded) {
+    let exec = &config.tools.exec;
+    let mut all = level_request(exec.security.map(|word| word.0), exec.ask.map(|word| word.0));
+    if exec.sandbox.mode.is_some_and(|word| word.0 == Mode::Guarded) {
         all = strictest(all, level_request(Some(Security::Allowlist), Some(Ask::OnMiss)));
     }
     // Without a setting, all commands are allowed: the sandbox confines them.
     all.security = all.security.or(Some(approval::Security::Full));
     let members = config.agents.members();
     let own = members.iter().map(|agent| {
-        let said = &agent.config.tools.exec;
-        let own = level_request(said.security.map(|word| word.0), said.ask.map(|word| word.0));
+        let exec = &agent.config.tools.exec;
+        let own = level_request(exec.security.map(|word| word.0), exec.ask.map(|word| word.0));
         (agent.id.clone(), strictest(all, own))
     });
-    let usual = || argv::SAFE_BINS.map(str::to_owned).to_vec();
+    let default_bins = || argv::SAFE_BINS.map(str::to_owned).to_vec();
     ExecApprovalSettings {
         default: all,
         by_agent: own.collect(),
-        safe_bins: said.safe_bins.clone().unwrap_or_else(usual),
+        safe_bins: exec.safe_bins.clone().unwrap_or_else(default_bins),
     }
 }
 
@@ -99,31 +99,35 @@ fn level_request(security: Option<Security>, ask: Option<Ask>) -> LevelOverrides
     }
 }
 
-fn strictest(one: LevelOverrides, other: LevelOverrides) -> LevelOverrides {
+fn strictest(a: LevelOverrides, b: LevelOverrides) -> LevelOverrides {
     LevelOverrides {
-        security: [one.security, other.security].into_iter().flatten().min(),
-        ask: [one.ask, other.ask].into_iter().flatten().max(),
+        security: [a.security, b.security].into_iter().flatten().min(),
+        ask: [a.ask, b.ask].into_iter().flatten().max(),
     }
 }
 
 /// Expires unanswered requests and publishes requests and decisions to clients, until stopped.
-pub(crate) fn start(desk: &ExecApprovals, news: Broadcaster, stop: CancellationToken) -> [JoinHandle<()>; 2] {
-    let listening = publish_events(desk.clone(), news, stop.clone());
-    [task::spawn("approvals", desk.clone().run(stop)), task::spawn("approval events", listening)]
+pub(crate) fn start(
+    approvals: &ExecApprovals,
+    broadcaster: Broadcaster,
+    stop: CancellationToken,
+) -> [JoinHandle<()>; 2] {
+    let publisher = publish_events(approvals.clone(), broadcaster, stop.clone());
+    [task::spawn("approvals", approvals.clone().run(stop)), task::spawn("approval events", publisher)]
 }
 
 /// Commands may contain secrets: events go only to clients with the approvals scope.
-async fn publish_events(desk: ExecApprovals, news: Broadcaster, stop: CancellationToken) {
+async fn publish_events(approvals: ExecApprovals, broadcaster: Broadcaster, stop: CancellationToken) {
     let audience = Audience { scope: Some(Scope::Approvals), min_protocol: Generation::Three };
-    let mut heard = desk.subscribe();
+    let mut events = approvals.subscribe();
     loop {
         let event = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            event = heard.recv() => event,
+            event = events.recv() => event,
         };
         match event {
-            Ok((name, payload)) => news.publish(name, &payload, audience),
+            Ok((name, payload)) => broadcaster.publish(name, &payload, audience),
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(missed, "approval events were dropped; clients may show outdated approvals")
             }
@@ -171,14 +175,14 @@ mod tests {
 
     /// Returns the effective levels of an agent if the approvals file has no entry.
     fn levels(text: &str, agent: &str) -> (&'static str, &'static str) {
-        let asking = approval_policy(&Config::parse(text).unwrap());
-        let own = asking.by_agent.get(&AgentId::normalize(agent)).copied();
-        let EffectiveLevels { security, ask } = EffectiveLevels::of(&[own.unwrap_or(asking.default)]);
+        let policy = approval_policy(&Config::parse(text).unwrap());
+        let own = policy.by_agent.get(&AgentId::normalize(agent)).copied();
+        let EffectiveLevels { security, ask } = EffectiveLevels::of(&[own.unwrap_or(policy.default)]);
         (security.as_str(), ask.as_str())
     }
 
     #[test]
-    fn a_config_says_what_may_run_and_who_is_asked() {
+    fn exec_security_and_ask_levels_are_read_from_the_config() {
         for (exec, expected) in [
             // Without an allowlist there are no misses, so `on-miss` never asks.
             ("{}", ("full", "on-miss")),
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_never_held_less_than_all() {
+    fn an_agent_cannot_loosen_the_global_exec_policy() {
         let text = "{tools: {exec: {security: 'allowlist'}}, agents: {list: [
             {id: 'a', default: true, tools: {exec: {security: 'full', ask: 'off'}}},
             {id: 'b', tools: {exec: {ask: 'always'}}}, {id: 'c', tools: {exec: {security: 'deny'}}}]}}";
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn safe_programs_are_those_of_the_config_or_the_usual() {
+    fn safe_bins_are_configured_or_default() {
         let bins = |text: &str| approval_policy(&Config::parse(text).unwrap()).safe_bins;
         assert_eq!(bins("{tools: {exec: {safeBins: ['wc']}}}"), ["wc"]);
         assert_eq!(bins("{}"), argv::SAFE_BINS);

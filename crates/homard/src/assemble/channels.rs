@@ -1,8 +1,8 @@
 //! The configured chat platforms: inbound and outbound messages.
 //!
 //! `channels/build` creates a channel from an account of the config, `policy` the access policy for its messages.
-//! `desk` passes inbound messages to the hub, over the `spool`, which survives a crash; `courier` sends what the hub
-//! delivers; `door` serves the webhooks of platforms. `standing` records the state of each account.
+//! `inbound_pipeline` passes inbound messages to the hub, through the `spool`, which survives a crash. `sender` sends
+//! the hub's deliveries, `http_routes` serves webhooks of platforms, `status` records the state of each account.
 
 mod approve;
 mod build;
@@ -56,7 +56,7 @@ pub(crate) struct Channels(Arc<ChannelsInner>);
 struct ChannelsInner {
     paths: Paths,
     hub: Arc<OnceLock<Hub>>,
-    road: HttpClients,
+    clients: HttpClients,
     pairing_store: Arc<PairingStore>,
     accounts: Mutex<Accounts>,
     /// By file name: the old and the new pipeline of an account share one spool.
@@ -110,8 +110,8 @@ impl AccountRuntime {
     }
 
     /// Remembers the ids of messages that were sent successfully.
-    fn remember(&self, to: &str, said: &Result<Receipt, SendError>) {
-        let Ok(receipt) = said else { return };
+    fn remember(&self, to: &str, result: &Result<Receipt, SendError>) {
+        let Ok(receipt) = result else { return };
         let all = receipt.details["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let last = receipt.message.as_deref();
         all.chain(last).for_each(|message| self.sent_messages.remember(to, message));
@@ -140,7 +140,7 @@ impl Channels {
         Self(Arc::new(ChannelsInner {
             paths: paths.clone(),
             hub: hub.clone(),
-            road: HttpClients::default(),
+            clients: HttpClients::default(),
             pairing_store: Arc::new(PairingStore::new(paths.state.join("credentials"))),
             accounts: Mutex::default(),
             spools: Mutex::default(),
@@ -153,74 +153,74 @@ impl Channels {
 
     /// Applies a config and returns warnings. Accounts whose config has not changed keep running.
     pub(super) fn apply_config(&self, loaded: &LoadedConfig<Config>) -> Vec<String> {
-        let (mut next, mut troubles, mut broken) = (Accounts::new(), Vec::new(), Vec::new());
+        let (mut next, mut warnings, mut broken) = (Accounts::new(), Vec::new(), Vec::new());
         let mut accounts = self.accounts();
-        for (channel, said) in &loaded.config.channels {
+        for (channel, section) in &loaded.config.channels {
             let name = channel.trim().to_lowercase();
             if !CHANNEL_KINDS.iter().any(|(known, _)| *known == name) {
                 // Sections of unknown platforms are ignored: other programs read this file, too.
                 continue;
             }
-            let described = said.resolved_accounts();
+            let described = section.resolved_accounts();
             let is_only = described.len() == 1;
-            for (account, said) in described {
-                if said.enabled == Some(false) {
+            for (account, config) in described {
+                if config.enabled == Some(false) {
                     continue;
                 }
                 let key = (name.clone(), account);
-                if let Some(why) = &said.fault {
+                if let Some(why) = &config.fault {
                     // The config check reports this fault with its place in the file.
                     broken.push((key, why.clone()));
                     continue;
                 }
                 let at = ChannelAccount::new(&name, &key.1, issuer(&name), is_only);
-                let (policy, wrong) = ChannelPolicy::of(&loaded.config, &self.0.paths, (at, &said));
-                troubles.extend(wrong);
+                let (policy, policy_warnings) = ChannelPolicy::of(&loaded.config, &self.0.paths, (at, &config));
+                warnings.extend(policy_warnings);
                 match self.account_of(
                     &key,
-                    (said, source_config(loaded, channel, &key.1)),
+                    (config, source_config(loaded, channel, &key.1)),
                     policy,
                     accounts.remove(&key),
                 ) {
                     Ok(account) => drop(next.insert(key, account)),
                     Err(why) => {
-                        troubles.push(format!("{} ({}): {why}", label(&key.0), key.1));
+                        warnings.push(format!("{} ({}): {why}", label(&key.0), key.1));
                         broken.push((key, why));
                     }
                 }
             }
         }
         *self.0.unusable.lock().unwrap_or_else(PoisonError::into_inner) = broken;
-        let gone = std::mem::replace(&mut *accounts, next);
-        gone.values().for_each(|account| account.stop.cancel());
+        let stopped = std::mem::replace(&mut *accounts, next);
+        stopped.values().for_each(|account| account.stop.cancel());
         if self.0.receiving.get().is_some() {
-            accounts.iter().for_each(|(key, account)| troubles.extend(self.start_pipeline(key, account)));
+            accounts.iter().for_each(|(key, account)| warnings.extend(self.start_pipeline(key, account)));
         }
-        troubles
+        warnings
     }
 
     /// Returns an account for a config: the existing one if it still matches, else a new one.
     fn account_of(
         &self,
         (channel, name): &(String, String),
-        (said, made_of): (section::Account, Value),
+        (config, source): (section::Account, Value),
         policy: ChannelPolicy,
-        before: Option<Arc<AccountRuntime>>,
+        previous: Option<Arc<AccountRuntime>>,
     ) -> Result<Arc<AccountRuntime>, String> {
-        if let Some(before) = before {
-            if before.source_config == made_of {
-                *before.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-                return Ok(before);
+        if let Some(previous) = previous {
+            if previous.source_config == source {
+                *previous.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+                return Ok(previous);
             }
-            before.stop.cancel();
+            previous.stop.cancel();
         }
         let commands = self.0.hub.get().map(Hub::commands).unwrap_or_default();
-        let built = build(&self.0.road, (channel, name), &said, &commands)?;
+        let built = build(&self.0.clients, (channel, name), &config, &commands)?;
         Ok(Arc::new(AccountRuntime {
             channel: built.channel(),
             built,
-            config: said,
-            source_config: made_of,
+            config,
+            source_config: source,
             policy: Arc::new(RwLock::new(Arc::new(policy))),
             status: Arc::default(),
             sent_messages: Arc::default(),
@@ -237,18 +237,18 @@ impl Channels {
             stop.cancelled().await;
             channels.accounts().values().for_each(|account| account.stop.cancel());
         }));
-        for (run, spot) in self.drafts().leftover() {
-            drop(homard_agent::task::spawn("draft", self.clone().resolve_draft(run, spot)));
+        for (run, location) in self.drafts().leftover() {
+            drop(homard_agent::task::spawn("draft", self.clone().resolve_draft(run, location)));
         }
         self.accounts().iter().filter_map(|(key, account)| self.start_pipeline(key, account)).collect()
     }
 
     /// Resolves a draft message that the previous process left: if its run has no reply, the draft is deleted.
     /// Otherwise the reply replaces it, or already has.
-    async fn resolve_draft(self, run: RunId, spot: DraftLocation) {
+    async fn resolve_draft(self, run: RunId, location: DraftLocation) {
         let Some(hub) = self.0.hub.get() else { return };
-        let says_nothing = match hub.follow(&run) {
-            Some(follower) => match follower.end().await {
+        let has_no_reply = match hub.follow(&run) {
+            Some(subscriber) => match subscriber.end().await {
                 TapeState::Ended(end) => !has_reply(&end.outcome, &end.replies),
                 TapeState::Queued | TapeState::Running | TapeState::Broken(_) | TapeState::Rejected => false,
             },
@@ -257,7 +257,7 @@ impl Channels {
                 report.is_some_and(|report| !has_reply(report.outcome(), report.replies()))
             }
         };
-        if let Some(account) = self.account(&spot.channel, &spot.account).filter(|_| says_nothing) {
+        if let Some(account) = self.account(&location.channel, &location.account).filter(|_| has_no_reply) {
             self.drafts().withdraw(account.channel.as_ref(), &run).await;
         }
     }
@@ -270,13 +270,13 @@ impl Channels {
     /// Starts the inbound pipeline of an account if it has none. Returns a warning if its spool was damaged.
     fn start_pipeline(&self, key: &(String, String), account: &Arc<AccountRuntime>) -> Option<String> {
         let hub = self.0.hub.get()?;
-        let mut trouble = None;
+        let mut warning = None;
         account.pipeline.get_or_init(|| {
             let file = format!("{}-{}.json", key.0, file_safe_name(&key.1));
             let mut spools = self.0.spools.lock().unwrap_or_else(PoisonError::into_inner);
             let spool = spools.entry(file.clone()).or_insert_with(|| {
-                let (spool, wrong) = Spool::open(self.0.paths.state.join("channels").join(file));
-                trouble = wrong;
+                let (spool, open_warning) = Spool::open(self.0.paths.state.join("channels").join(file));
+                warning = open_warning;
                 Arc::new(spool)
             });
             InboundPipeline::start(PipelineDeps {
@@ -292,7 +292,7 @@ impl Channels {
                 stop: account.stop.clone(),
             })
         });
-        trouble
+        warning
     }
 
     /// Returns all accounts by channel and name.
@@ -325,10 +325,10 @@ impl Channels {
     ) -> Result<(String, Receipt), SendError> {
         let (channel, account) = self.select_account(channel, account)?;
         let to = outgoing.destination.to.clone();
-        let said = account.channel.send(outgoing).await.map_err(sender::delivery_error);
-        account.remember(&to, &said);
-        account.status.sent(self.now(), said.as_ref().err().map(ToString::to_string));
-        Ok((channel, said?))
+        let result = account.channel.send(outgoing).await.map_err(sender::delivery_error);
+        account.remember(&to, &result);
+        account.status.sent(self.now(), result.as_ref().err().map(ToString::to_string));
+        Ok((channel, result?))
     }
 
     /// Returns the deliveries that have not arrived, as far as known.
@@ -379,14 +379,16 @@ impl Channels {
 
 /// Returns the parts of the config that an account is built from.
 fn source_config(loaded: &LoadedConfig<Config>, channel: &str, account: &str) -> Value {
-    let said = &loaded.tree["channels"][channel];
-    let mut own = said.clone();
-    if let Some(fields) = own.as_object_mut() {
+    let section = &loaded.tree["channels"][channel];
+    let mut base = section.clone();
+    if let Some(fields) = base.as_object_mut() {
         fields.remove("accounts");
     }
-    let accounts = said["accounts"].as_object().into_iter().flatten();
-    let mine = accounts.filter(|(name, _)| name.trim().to_lowercase() == account).map(|(_, said)| said.clone());
-    Value::Array([own].into_iter().chain(mine).collect())
+    let accounts = section["accounts"].as_object().into_iter().flatten();
+    let overrides = accounts
+        .filter(|(name, _)| name.trim().to_lowercase() == account)
+        .map(|(_, account_config)| account_config.clone());
+    Value::Array([base].into_iter().chain(overrides).collect())
 }
 
 /// Replaces characters that are unsafe in file names.

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_variable_that_is_set_counts() {
+    fn the_first_set_variable_is_used() {
         let set =
             [("GOOGLE_API_KEY", "g"), ("ANTHROPIC_OAUTH_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k"), ("XAI_API_KEY", " ")];
         let environment = Environment::read(|name| {

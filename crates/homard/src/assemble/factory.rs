@@ -106,9 +106,9 @@ impl AgentFactory {
     ) -> (Self, Vec<String>) {
         let hub = Arc::default();
         let background = BackgroundCommands::default();
-        let (guests, wrong) = PluginSet::open(loaded, paths, &hub, &background);
+        let (plugins, warnings) = PluginSet::open(loaded, paths, &hub, &background);
         let channels = Channels::new(paths, &hub);
-        let office = Self {
+        let factory = Self {
             paths: paths.clone(),
             purpose,
             reader: Arc::new(BootstrapReader::with_gate(background.load_gate())),
@@ -123,13 +123,13 @@ impl AgentFactory {
                 audit: audit.clone(),
                 ..ToolDeps::default()
             },
-            plugins: guests,
+            plugins,
             channels,
             audit,
             masks: Arc::default(),
             shared: Arc::default(),
         };
-        (office, wrong)
+        (factory, warnings)
     }
 
     /// Returns the check for working directories that requests name.
@@ -140,11 +140,11 @@ impl AgentFactory {
 
     /// Connects the tools that need the gateway. The schedule is optional.
     pub(crate) fn open_gateway(&self, live: &ConfigReloader, schedule: Option<&Schedule>) {
-        let Some(desk) = &self.tool_deps.gateway else { return };
+        let Some(deps) = &self.tool_deps.gateway else { return };
         // Only one gateway is expected per factory; a second one is ignored.
-        desk.live.get_or_init(|| live.clone());
+        deps.live.get_or_init(|| live.clone());
         if let Some(schedule) = schedule {
-            desk.schedule.get_or_init(|| schedule.clone());
+            deps.schedule.get_or_init(|| schedule.clone());
         }
     }
 
@@ -171,9 +171,9 @@ impl AgentFactory {
 
     /// Writes pending changes of credential health.
     pub(super) async fn flush(&self) {
-        let keeping = std::mem::take(&mut self.shared().health_writers);
-        for keeping in keeping {
-            keeping.stop().await;
+        let writers = std::mem::take(&mut self.shared().health_writers);
+        for writer in writers {
+            writer.stop().await;
         }
     }
 
@@ -194,58 +194,60 @@ impl AgentFactory {
             masks.hide_all(self.shared().secrets.iter().cloned().chain([new]).collect());
         }
         let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables), &self.paths.state));
-        let (toolbox, troubles) = self.tool_deps.toolbox(loaded, &self.paths, self.plugins.tools(&loaded.config));
+        let (toolbox, warnings) = self.tool_deps.toolbox(loaded, &self.paths, self.plugins.tools(&loaded.config));
         let secrets = BTreeMap::new();
-        let mut desk =
-            AgentBuilder { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, warnings: troubles };
+        let mut builder =
+            AgentBuilder { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, warnings };
         let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
         for agent in loaded.config.agents.members() {
             if !ids.insert(agent.id.clone()) {
                 continue;
             }
-            let profile = self.profile(&mut desk, &agent)?;
+            let profile = self.profile(&mut builder, &agent)?;
             if agent.is_default { first = Some(profile) } else { others.push(profile) }
         }
         let agents = Agents::new(first.context("no agent is configured")?, others);
-        let AgentBuilder { libraries, remark, warnings: troubles, secrets, .. } = desk;
-        let mut kept = self.shared();
-        kept.libraries = libraries;
-        kept.secrets = secrets.into_values().collect();
+        let AgentBuilder { libraries, remark, warnings, secrets, .. } = builder;
+        let mut shared = self.shared();
+        shared.libraries = libraries;
+        shared.secrets = secrets.into_values().collect();
         if let Some(masks) = self.masks.get() {
-            masks.hide_all(kept.secrets.clone());
+            masks.hide_all(shared.secrets.clone());
         }
-        drop(kept);
-        Ok(AgentSet { agents, remark, warnings: troubles })
+        drop(shared);
+        Ok(AgentSet { agents, remark, warnings })
     }
 
-    fn profile(&self, desk: &mut AgentBuilder<'_>, agent: &ConfiguredAgent<'_>) -> Result<Profile> {
-        let (config, paths) = (&desk.loaded.config, self.paths.clone());
-        let keyring = self.keyring(auth::credentials_file(&paths, agent), &desk.models.client)?;
-        let (roster, chain) = desk.candidates(agent, &keyring, &paths.config);
+    fn profile(&self, builder: &mut AgentBuilder<'_>, agent: &ConfiguredAgent<'_>) -> Result<Profile> {
+        let (config, paths) = (&builder.loaded.config, self.paths.clone());
+        let keyring = self.keyring(auth::credentials_file(&paths, agent), &builder.models.client)?;
+        let (candidates, chain) = builder.candidates(agent, &keyring, &paths.config);
         let workspace = workspace(config, &paths, agent);
         let starter = match config.agents.defaults.skip_bootstrap {
             Some(true) => Starter::FolderOnly,
             Some(false) | None => Starter::Files,
         };
         // If the workspace cannot be created now, every run retries and fails if it still cannot.
-        desk.warnings.extend(match homard_workspace::create(&workspace, starter) {
-            Ok(made) => made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.message)),
+        builder.warnings.extend(match homard_workspace::create(&workspace, starter) {
+            Ok(created) => {
+                created.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.message))
+            }
             Err(error) => Some(format!("agent {}: {error}", agent.id)),
         });
-        let library = SkillLibrary::of(desk.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
+        let library = SkillLibrary::of(builder.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
         for problem in
             library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::ProblemLevel::Warning)
         {
             tracing::warn!(path = %problem.path.display(), "problem in a skill: {}", problem.message);
         }
-        let setting = PromptConfig {
+        let prompt = PromptConfig {
             workspace: Some(workspace.clone()),
             limits: limits(config),
             reader: self.reader.clone(),
             style: style(config),
             skills: library.published.clone(),
-            zone: Some(desk.time_zone()),
-            aliases: desk.models.names.aliases(),
+            zone: Some(builder.time_zone()),
+            aliases: builder.models.names.aliases(),
             docs: None,
             heartbeat: None,
             machine: machine(config),
@@ -254,58 +256,58 @@ impl AgentFactory {
             omits_files: false,
             pictures: Some(PictureSources { home: paths::home(), is_confined: false }),
         };
-        desk.libraries.push(library);
-        let (said, defaults) = (agent.config, &config.agents.defaults);
-        let identity = said.identity.clone();
+        builder.libraries.push(library);
+        let (settings, defaults) = (agent.config, &config.agents.defaults);
+        let identity = settings.identity.clone();
         // Fields that the config does not set may come from the agent's IDENTITY.md.
-        let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
-        let own = homard_workspace::AgentPersona::parse(&own);
-        let secrets = desk.secrets(&paths, &keyring);
+        let persona = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
+        let persona = homard_workspace::AgentPersona::parse(&persona);
+        let secrets = builder.secrets(&paths, &keyring);
         let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
         Ok(Profile {
             is_one_shot: self.purpose == Purpose::OneTurn,
-            name: masked(said.name.clone()),
+            name: masked(settings.name.clone()),
             identity: AgentIdentity {
-                name: masked(identity.name.or(own.name)),
-                emoji: masked(identity.emoji.or(own.emoji)),
-                theme: masked(identity.theme.or(own.theme)),
-                avatar: identity.avatar.or(own.avatar),
+                name: masked(identity.name.or(persona.name)),
+                emoji: masked(identity.emoji.or(persona.emoji)),
+                theme: masked(identity.theme.or(persona.theme)),
+                avatar: identity.avatar.or(persona.avatar),
             },
-            toolbox: desk.toolbox.clone(),
+            toolbox: builder.toolbox.clone(),
             rules: Some(tools::rules(config, agent)),
             workdir: workspace,
             sandboxing: sandboxing(config, &paths, agent),
             confines_commands: tools::policy(config, &paths).mode != homard_tools::sandbox::AccessMode::Full,
-            prompt: setting,
+            prompt,
             timeout: timeout(config),
             bounds: bounds(config),
             retry_time: retry_time(config),
-            compaction: desk.compaction(),
+            compaction: builder.compaction(),
             pruning: config.agents.defaults.context_pruning.settings(),
             delivery: config.delivery(agent.config),
             secrets,
-            selectable_models: desk.models.selectable(),
-            resolve_model: choose(desk.models.clone(), keyring, desk.extra_models(chain)),
-            thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
-            verbose: said.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
-            reasoning: said.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
-            ..Profile::new(agent.id.clone(), roster)
+            selectable_models: builder.models.selectable(),
+            resolve_model: choose(builder.models.clone(), keyring, builder.extra_models(chain)),
+            thinking: settings.thinking_default.or(defaults.thinking_default).map(|word| word.0),
+            verbose: settings.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
+            reasoning: settings.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
+            ..Profile::new(agent.id.clone(), candidates)
         })
     }
 
     /// Reads the credentials of a file again; agents may share a file.
     fn keyring(&self, path: PathBuf, client: &HttpClient) -> Result<Arc<Keyring>> {
-        let mut kept = self.shared();
-        let keyring = match kept.keyrings.get(&path) {
+        let mut shared = self.shared();
+        let keyring = match shared.keyrings.get(&path) {
             Some(known) => known.reread(client)?,
             None => {
-                let (keyring, keeper) = Keyring::open(path.clone(), client)?;
-                kept.health_writers.push(HealthWriter::start(keeper));
+                let (keyring, writer) = Keyring::open(path.clone(), client)?;
+                shared.health_writers.push(HealthWriter::start(writer));
                 keyring
             }
         };
         let keyring = Arc::new(keyring);
-        kept.keyrings.insert(path, keyring.clone());
+        shared.keyrings.insert(path, keyring.clone());
         Ok(keyring)
     }
 }
@@ -335,12 +337,12 @@ impl AgentBuilder<'_> {
         let chain = ModelChain::of(&self.loaded.config, agent.config, models, keyring);
         let found = chain.and_then(|chain| Ok((models.candidates(keyring, &chain.models)?, chain)));
         match found {
-            Ok((roster, chain)) => {
+            Ok((candidates, chain)) => {
                 if agent.is_default {
                     self.remark = chain.remark(config);
                     self.warnings.extend(no_usable_key(&chain, keyring));
                 }
-                (roster, Some(chain))
+                (candidates, Some(chain))
             }
             Err(error) => {
                 let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
@@ -364,16 +366,16 @@ impl AgentBuilder<'_> {
     /// model and the compaction model.
     fn extra_models(&self, chain: Option<ModelChain>) -> Vec<NamedModel> {
         let defaults = &self.loaded.config.agents.defaults;
-        let seeing = defaults.image_model.as_ref().into_iter().flat_map(Choice::names);
-        let summing = defaults.compaction.model.as_ref().map(Text::as_str);
-        let others = seeing.chain(summing).filter_map(|name| self.models.entry(name).ok());
+        let image_models = defaults.image_model.as_ref().into_iter().flat_map(Choice::names);
+        let compaction_model = defaults.compaction.model.as_ref().map(Text::as_str);
+        let others = image_models.chain(compaction_model).filter_map(|name| self.models.entry(name).ok());
         chain.into_iter().flat_map(|chain| chain.models).chain(others).collect()
     }
 
     /// Returns the compaction settings. If the compaction model is unknown, the run's model is used, with a warning.
     fn compaction(&mut self) -> Settings {
-        let said = &self.loaded.config.agents.defaults.compaction;
-        let name = said.model.as_ref().map(Text::as_str).filter(|name| !name.trim().is_empty());
+        let settings = &self.loaded.config.agents.defaults.compaction;
+        let name = settings.model.as_ref().map(Text::as_str).filter(|name| !name.trim().is_empty());
         let model = name.and_then(|name| match self.models.entry(name) {
             Ok(named) => Some(named.name()),
             Err(error) => {
@@ -383,7 +385,7 @@ impl AgentBuilder<'_> {
                 None
             }
         });
-        Settings { model, ..said.settings() }
+        Settings { model, ..settings.settings() }
     }
 
     /// Adds a warning, once for all agents.
@@ -414,35 +416,37 @@ fn no_usable_key(chain: &ModelChain, keyring: &Keyring) -> Option<String> {
     Some(format!("no API key is usable ({why}), so the demo model is used; see: homard models status"))
 }
 
-fn choose(models: Arc<Models>, keyring: Arc<Keyring>, own: Vec<NamedModel>) -> ModelResolver {
-    Arc::new(move |name| models.pinned(&keyring, name, &own).map_err(|error| format!("{error:#}")))
+fn choose(models: Arc<Models>, keyring: Arc<Keyring>, listed: Vec<NamedModel>) -> ModelResolver {
+    Arc::new(move |name| models.pinned(&keyring, name, &listed).map_err(|error| format!("{error:#}")))
 }
 
 fn bounds(config: &Config) -> RunBounds {
-    let (said, usual) = (&config.agents.defaults.run_limits, RunBounds::default());
+    let (limits, defaults) = (&config.agents.defaults.run_limits, RunBounds::default());
     RunBounds {
-        turns: said.turns.unwrap_or(usual.turns),
-        calls: said.tool_calls.unwrap_or(usual.calls),
-        repeats: said.repeats.unwrap_or(usual.repeats),
-        errors: said.errors.unwrap_or(usual.errors),
-        cost: said.cost_usd,
+        turns: limits.turns.unwrap_or(defaults.turns),
+        calls: limits.tool_calls.unwrap_or(defaults.calls),
+        repeats: limits.repeats.unwrap_or(defaults.repeats),
+        errors: limits.errors.unwrap_or(defaults.errors),
+        cost: limits.cost_usd,
     }
 }
 
 fn retry_time(config: &Config) -> RetryTime {
-    let (said, usual) = (&config.agents.defaults.retry, RetryTime::default());
+    let (retry, defaults) = (&config.agents.defaults.retry, RetryTime::default());
     RetryTime {
-        attended: said.max_total_seconds.map_or(usual.attended, Duration::from_secs),
-        unattended: said.unattended_max_total_seconds.map_or(usual.unattended, Duration::from_secs),
+        attended: retry.max_total_seconds.map_or(defaults.attended, Duration::from_secs),
+        unattended: retry.unattended_max_total_seconds.map_or(defaults.unattended, Duration::from_secs),
     }
 }
 
 fn limits(config: &Config) -> BootstrapLimits {
-    let (defaults, usual) = (&config.agents.defaults, BootstrapLimits::default());
-    let number = |said: Option<u64>, usual| said.map_or(usual, |said| usize::try_from(said).unwrap_or(usize::MAX));
+    let (defaults, limits) = (&config.agents.defaults, BootstrapLimits::default());
+    let number = |configured: Option<u64>, limits| {
+        configured.map_or(limits, |configured| usize::try_from(configured).unwrap_or(usize::MAX))
+    };
     BootstrapLimits {
-        per_file: number(defaults.bootstrap_max_chars, usual.per_file),
-        total: number(defaults.bootstrap_total_max_chars, usual.total),
+        per_file: number(defaults.bootstrap_max_chars, limits.per_file),
+        total: number(defaults.bootstrap_total_max_chars, limits.total),
     }
 }
 
@@ -466,7 +470,8 @@ fn machine(config: &Config) -> HostInfo {
     }
 }
 
-/// Returns what is omitted from or truncated in an agent's prompts for this model, by the config and the current files.
+/// Returns which parts of an agent's prompt are omitted or truncated for this model, with the current config and files;
+/// `None` if it is complete.
 pub(crate) fn shortened(
     config: &Config,
     paths: &Paths,
@@ -480,10 +485,10 @@ pub(crate) fn shortened(
 
 /// Returns the workspace directory of an agent.
 pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>) -> PathBuf {
-    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
-    let shared = config.agents.defaults.workspace.as_ref().map(|shared| place(shared.as_str()));
+    let expand = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let shared = config.agents.defaults.workspace.as_ref().map(|shared| expand(shared.as_str()));
     let found = match (&agent.config.workspace, shared) {
-        (Some(own), _) => place(own.as_str()),
+        (Some(configured), _) => expand(configured.as_str()),
         (None, Some(shared)) if agent.is_default => shared,
         (None, Some(shared)) => sibling_workspace(&paths.state.join(shared), &agent.id),
         (None, None) if agent.is_default => paths.state.join("workspace"),
@@ -556,18 +561,18 @@ mod tests {
     fn a_workspace_inside_another_that_is_in_use_stays_until_it_is_moved() {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("ws");
-        let of = |id: &str| sibling_workspace(&shared, &AgentId::normalize(id));
+        let workspace_of = |id: &str| sibling_workspace(&shared, &AgentId::normalize(id));
         // A directory that merely has the agent's name is not a workspace.
         std::fs::create_dir_all(shared.join("third")).unwrap();
-        assert_eq!(of("third"), folder.path().join("ws-third"));
+        assert_eq!(workspace_of("third"), folder.path().join("ws-third"));
         std::fs::write(shared.join("third/AGENTS.md"), "").unwrap();
-        assert_eq!(of("third"), shared.join("third"));
+        assert_eq!(workspace_of("third"), shared.join("third"));
         std::fs::rename(shared.join("third"), folder.path().join("ws-third")).unwrap();
-        assert_eq!(of("third"), folder.path().join("ws-third"));
+        assert_eq!(workspace_of("third"), folder.path().join("ws-third"));
     }
 
     #[test]
-    fn an_agent_says_itself_how_it_is_sandboxed_or_the_defaults_do() {
+    fn agent_sandbox_settings_override_the_defaults() {
         let text = "{agents: {defaults: {sandbox: {mode: 'non-main', workspaceRoot: '/boxes'}}, list: [{id: 'a'},
             {id: 'b', sandbox: {mode: 'all', perSession: true, workspaceAccess: 'ro', workspaceRoot: 'own'}}]}}";
         let config = Config::parse(text).unwrap();
@@ -583,8 +588,23 @@ mod tests {
         };
         assert_eq!(all, [first, second]);
         let none = Config::parse("{}").unwrap();
-        let usual = sandboxing(&none, &paths, &none.agents.members()[0]);
-        assert_eq!(usual, Sandboxing { root: "/s/sandboxes".into(), ..Sandboxing::default() });
+        let defaults = sandboxing(&none, &paths, &none.agents.members()[0]);
+        assert_eq!(defaults, Sandboxing { root: "/s/sandboxes".into(), ..Sandboxing::default() });
+    }
+
+    #[test]
+    fn runs_have_the_limits_of_the_config() {
+        let text = "{agents: {defaults: {runLimits: {costUsd: 0.25}, retry: {unattendedMaxTotalSeconds: 9},
+            bootstrapTotalMaxChars: 11, repoRoot: '/src', sandbox: {sessionToolsVisibility: 'all'}}}}";
+        let (config, none) = (Config::parse(text).unwrap(), Config::parse("{}").unwrap());
+        assert_eq!((bounds(&config).cost, bounds(&none).cost), (Some(0.25), None));
+        let retry = retry_time(&config);
+        assert_eq!(retry, RetryTime { unattended: Duration::from_secs(9), ..retry_time(&none) });
+        assert_eq!((limits(&config).total, limits(&config).per_file), (11, limits(&none).per_file));
+        assert_eq!((machine(&config).repo.as_deref(), machine(&none).repo), (Some("/src"), None));
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let sees_all = |config: &Config| sandboxing(config, &paths, &config.agents.members()[0]).sees_all_sessions;
+        assert!(sees_all(&config) && !sees_all(&none));
     }
 
     #[test]

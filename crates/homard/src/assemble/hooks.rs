@@ -33,18 +33,18 @@ pub(super) fn open(
     scripts: &Arc<dyn ScriptRunner>,
     background: BackgroundCommands,
 ) -> (Vec<Arc<dyn Listener>>, Vec<String>) {
-    let write: WriteFile = Arc::new(move |workspace, work| background.write_file(workspace, work));
-    let house = BundledServices { slug: None, run: Some(boot_run(hub)), write: Some(write) };
-    let (listeners, problems) = listeners(&settings(loaded, paths), Some(scripts), &house);
-    let wrong = problems.into_iter().filter(|problem| problem.level == ProblemLevel::Warning);
-    (listeners, wrong.map(|problem: SkillProblem| problem.to_string()).collect())
+    let write: WriteFile = Arc::new(move |workspace, change| background.write_file(workspace, change));
+    let services = BundledServices { slug: None, run: Some(boot_run(hub)), write: Some(write) };
+    let (listeners, problems) = listeners(&settings(loaded, paths), Some(scripts), &services);
+    let warnings = problems.into_iter().filter(|problem| problem.level == ProblemLevel::Warning);
+    (listeners, warnings.map(|problem: SkillProblem| problem.to_string()).collect())
 }
 
 /// Returns a function that starts a run of the default agent in a new session. The reply is not delivered.
 fn boot_run(hub: Arc<OnceLock<Hub>>) -> TextFunction {
     Arc::new(move |text| {
         let hub = hub.clone();
-        let asked = async move {
+        let reply = async move {
             let hub = hub.get().ok_or("the hub is not running yet")?;
             let (run, agents) = (hub.ambient().run_id(), hub.agents());
             let key =
@@ -55,28 +55,28 @@ fn boot_run(hub: Arc<OnceLock<Hub>>) -> TextFunction {
             let accepted = hub.submit(inbound).await.map_err(|error| error.to_string())?;
             Ok(accepted.run.to_string())
         };
-        asked.boxed()
+        reply.boxed()
     })
 }
 
 /// Returns where hooks are looked for and how they are filtered. The workspace is the default agent's, because hooks
 /// are global.
 pub(crate) fn settings(loaded: &LoadedConfig<Config>, paths: &Paths) -> Settings {
-    let (said, home) = (&loaded.config.hooks.internal, paths::home());
+    let (internal, home) = (&loaded.config.hooks.internal, paths::home());
     // Relative paths are resolved against the state directory.
-    let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
+    let resolve = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
     let agent = loaded.config.agents.member(None);
     let workspace =
         agent.map_or_else(|| paths.state.join("workspace"), |agent| workspace(&loaded.config, paths, &agent));
     Settings {
         roots: HookRoots {
-            extra: said.load.extra_dirs.iter().map(place).collect(),
+            extra: internal.load.extra_dirs.iter().map(resolve).collect(),
             managed: paths.state.join("hooks"),
             workspace: workspace.join("hooks"),
         },
         rules: HookRules {
-            enabled: said.enabled,
-            entries: said.entries.iter().map(|(key, said)| (key.clone(), entry(said))).collect(),
+            enabled: internal.enabled,
+            entries: internal.entries.iter().map(|(key, section)| (key.clone(), entry(section))).collect(),
         },
         host: skills::host(loaded),
         state: paths.state.clone(),
@@ -84,12 +84,12 @@ pub(crate) fn settings(loaded: &LoadedConfig<Config>, paths: &Paths) -> Settings
     }
 }
 
-fn entry(said: &Said) -> HookEntry {
+fn entry(section: &Said) -> HookEntry {
     HookEntry {
-        enabled: said.enabled,
-        env: said.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
-        config: said.more.clone().into_iter().collect(),
-        guard: said.guard.settings(),
-        fault: said.fault.clone(),
+        enabled: section.enabled,
+        env: section.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),
+        config: section.more.clone().into_iter().collect(),
+        guard: section.guard.settings(),
+        fault: section.fault.clone(),
     }
 }

@@ -59,8 +59,8 @@ impl CredentialSource {
 impl Models {
     /// Returns the credentials of a provider in ranks; each rank has its own order. Never empty.
     pub(crate) fn keys(&self, keyring: &Keyring, provider: &str) -> Vec<(CredentialOrder, Vec<ProviderKey>)> {
-        let given = keyring.order.get(provider).or_else(|| self.order.get(provider));
-        let (order, profiles) = match given {
+        let configured_order = keyring.order.get(provider).or_else(|| self.order.get(provider));
+        let (order, profiles) = match configured_order {
             Some(ids) => {
                 let listed = ids.iter().filter_map(|id| keyring.profiles.iter().find(|profile| profile.id == *id));
                 (CredentialOrder::Configured, listed.filter(|profile| profile.provider == provider).collect())
@@ -74,25 +74,25 @@ impl Models {
         let mut known = HashSet::new();
         let mut stored: Vec<_> = profiles.into_iter().filter_map(from_profile).collect();
         stored.retain(|key| key.is_new(&mut known));
-        let lent = self.environment.key(provider).map(|(name, auth)| plain(format!("env:{name}"), auth));
-        let own = self.extras(provider).and_then(|extras| match (&extras.key, &extras.key_fault) {
+        let env_key = self.environment.key(provider).map(|(name, auth)| plain(format!("env:{name}"), auth));
+        let config_key = self.extras(provider).and_then(|extras| match (&extras.key, &extras.key_fault) {
             (Some(auth), _) => Some(plain(format!("config:{provider}"), auth.clone())),
             // The config names a key that cannot be resolved: do not send requests without one.
             (None, Some(why)) => Some(missing_key(provider, why.clone())),
             (None, None) => None,
         });
-        let mut rest: Vec<_> = lent.into_iter().chain(own).collect();
-        rest.retain(|key| key.is_new(&mut known));
+        let mut other_keys: Vec<_> = env_key.into_iter().chain(config_key).collect();
+        other_keys.retain(|key| key.is_new(&mut known));
         // Without any credential one entry remains: keyless access, or an error that says what to configure.
-        if rest.is_empty() && stored.is_empty() {
-            rest.push(self.fallback_key(keyring, provider));
+        if other_keys.is_empty() && stored.is_empty() {
+            other_keys.push(self.fallback_key(keyring, provider));
         }
         // With at most one profile there is no rotation; one rank can be pinned as a whole.
         if order == CredentialOrder::Configured || stored.len() < 2 {
-            stored.append(&mut rest);
+            stored.append(&mut other_keys);
             return vec![(CredentialOrder::Configured, stored)];
         }
-        vec![(order, stored), (CredentialOrder::Configured, rest)]
+        vec![(order, stored), (CredentialOrder::Configured, other_keys)]
     }
 
     /// Returns the entry for a provider without a usable credential: keyless access, or an error that says how to

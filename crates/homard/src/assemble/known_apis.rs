@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_of_one_provider_at_one_address() {
+    fn a_known_api_belongs_to_one_provider_and_address() {
         let state = tempfile::tempdir().unwrap();
         let apis = KnownApis::of(&state.path().join("new"));
         assert_eq!(apis.get("mine", "http://a/v1"), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_holds_nothing_and_is_replaced() {
+    fn an_invalid_file_is_empty_and_is_replaced() {
         let state = tempfile::tempdir().unwrap();
         let apis = KnownApis::of(state.path());
         fs::write(apis.path(), "{").unwrap();

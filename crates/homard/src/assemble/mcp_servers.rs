@@ -23,22 +23,22 @@ impl McpConnections {
     /// Applies the servers of a config and returns their tools, as far as known, and warnings. Restarts only servers
     /// whose settings changed. Needs a runtime if there are servers.
     pub(super) fn tools(&self, setups: Vec<ServerSetup>) -> (Vec<Arc<dyn Tool>>, Vec<String>) {
-        let mut held = self.servers();
-        match &*held {
+        let mut running = self.servers();
+        match &*running {
             Some(servers) => servers.set(setups),
             None if setups.is_empty() => {}
-            None => *held = Some(self.start(setups)),
+            None => *running = Some(self.start(setups)),
         }
-        let Some(servers) = &*held else { return Default::default() };
+        let Some(servers) = &*running else { return Default::default() };
         (servers.tools(), servers.status().iter().filter_map(down_warning).collect())
     }
 
     fn start(&self, setups: Vec<ServerSetup>) -> Arc<McpServers> {
         let servers = Arc::new(start(setups));
-        let (mut news, changed) = (servers.watch(), self.changed.clone());
+        let (mut watcher, changed) = (servers.watch(), self.changed.clone());
         // Ends with the servers.
         task::spawn("mcp changes", async move {
-            while news.changed().await.is_ok() {
+            while watcher.changed().await.is_ok() {
                 changed.notify_one();
             }
         });
@@ -59,8 +59,8 @@ impl McpConnections {
 
     /// Ends all servers, with the processes that they started.
     pub(super) async fn close(&self) {
-        let held = self.servers().take();
-        if let Some(servers) = held {
+        let running = self.servers().take();
+        if let Some(servers) = running {
             servers.close().await;
         }
     }
@@ -88,10 +88,10 @@ pub(crate) fn start(setups: Vec<ServerSetup>) -> McpServers {
 /// Returns the enabled servers of a config, and warnings about the invalid ones.
 pub(crate) fn setups(mcp: &Mcp, state: &Path) -> (Vec<ServerSetup>, Vec<String>) {
     let setups = mcp.servers.iter().filter_map(|(name, server)| server.setup(name, state)).collect();
-    let wanted = mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false));
-    let troubles = wanted.filter_map(|(name, server)| {
+    let enabled = mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false));
+    let warnings = enabled.filter_map(|(name, server)| {
         let (key, why) = server.config_error()?;
         Some(format!("the MCP server {name} is disabled: {key} {why}"))
     });
-    (setups, troubles.collect())
+    (setups, warnings.collect())
 }

@@ -61,14 +61,14 @@ pub(crate) enum SelectionReason {
 impl ModelChain {
     /// Selects the models of an agent from the config or, if it names none, by the available credentials.
     pub(crate) fn of(config: &Config, agent: &Agent, models: &Models, keyring: &Keyring) -> Result<Self> {
-        let own = agent.model.as_ref();
+        let own_choice = agent.model.as_ref();
         let shared = config.agents.defaults.model.as_ref();
-        let primary = |place: &str, choice: Option<&crate::config::agents::Choice>| {
+        let primary = |path: &str, choice: Option<&crate::config::agents::Choice>| {
             let name = choice.and_then(|choice| choice.primary.as_ref())?;
-            Some((place.to_owned(), name.as_str().to_owned()))
+            Some((path.to_owned(), name.as_str().to_owned()))
         };
         let shared_primary = primary("agents.defaults.model", shared);
-        let (first, why) = match primary("agents.list[].model", own).or_else(|| shared_primary.clone()) {
+        let (first, why) = match primary("agents.list[].model", own_choice).or_else(|| shared_primary.clone()) {
             Some(first) => (first, SelectionReason::Configured),
             None => {
                 let (name, why) = default_by_credential(models, keyring);
@@ -78,18 +78,19 @@ impl ModelChain {
                 (("the default model".to_owned(), name), why)
             }
         };
-        let own_list = own.and_then(|choice| choice.fallbacks.as_ref());
-        let (place, fallbacks) = match own_list {
+        let own_list = own_choice.and_then(|choice| choice.fallbacks.as_ref());
+        let (path, fallbacks) = match own_list {
             Some(list) => ("agents.list[].model.fallbacks", Some(list)),
             None => ("agents.defaults.model.fallbacks", shared.and_then(|choice| choice.fallbacks.as_ref())),
         };
-        let fallbacks = fallbacks.into_iter().flatten().map(|name| (place.to_owned(), name.as_str().to_owned()));
-        let last = shared_primary.filter(|_| own_list.is_none());
+        let fallbacks = fallbacks.into_iter().flatten().map(|name| (path.to_owned(), name.as_str().to_owned()));
+        let shared_last = shared_primary.filter(|_| own_list.is_none());
         let mut chain = Self { models: Vec::new(), skipped: Vec::new(), reason: why };
-        let (place, name) = first;
-        chain.models.push(models.entry(&name).with_context(|| format!("{place} is \"{name}\""))?);
-        let rest = fallbacks.map(|fallback| (fallback, true)).chain(last.map(|last| (last, false)));
-        for ((place, name), is_listed) in rest {
+        let (path, name) = first;
+        chain.models.push(models.entry(&name).with_context(|| format!("{path} is \"{name}\""))?);
+        let rest =
+            fallbacks.map(|fallback| (fallback, true)).chain(shared_last.map(|shared_last| (shared_last, false)));
+        for ((path, name), is_listed) in rest {
             match models.entry(&name) {
                 Ok(named) if is_listed && !models.allows(&named) => {
                     let name = named.name();
@@ -99,7 +100,7 @@ impl ModelChain {
                 Ok(named) if chain.models.iter().any(|known| known.name() == named.name()) => {}
                 Ok(named) => chain.models.push(named),
                 Err(error) => {
-                    let reason = format!("{place} names \"{name}\", which is ignored: {error:#}");
+                    let reason = format!("{path} names \"{name}\", which is ignored: {error:#}");
                     chain.skipped.push(SkippedFallback { name, reason });
                 }
             }

@@ -155,9 +155,9 @@ impl Models {
     }
 
     /// Builds the candidates for a model that was selected for a session: no fallbacks.
-    pub(crate) fn pinned(&self, keyring: &Keyring, name: &str, own: &[NamedModel]) -> Result<Candidates> {
+    pub(crate) fn pinned(&self, keyring: &Keyring, name: &str, listed: &[NamedModel]) -> Result<Candidates> {
         let named = self.entry(name)?;
-        if !self.allows(&named) && !own.iter().any(|own| own.name() == named.name()) {
+        if !self.allows(&named) && !listed.iter().any(|listed| listed.name() == named.name()) {
             bail!("the model is not listed in agents.defaults.models");
         }
         self.candidates(keyring, &[named])
@@ -171,12 +171,12 @@ impl Models {
     }
 
     fn candidate(&self, entry: &CatalogEntry, key: ProviderKey) -> Result<Candidate> {
-        let ProviderKey { id, credential, auth: way } = key;
+        let ProviderKey { id, credential, auth: key_auth } = key;
         let mut target = ModelTarget::new(entry.spec.clone(), entry.base_url.clone());
         let extras = self.extras(&entry.spec.provider).cloned().unwrap_or_default();
         target.headers = extras.headers;
         if let (true, CredentialAuth::Static(Credentials::Key(secret) | Credentials::Token(secret))) =
-            (extras.is_bearer, &way)
+            (extras.is_bearer, &key_auth)
         {
             target.headers.push(("authorization".to_owned(), format!("Bearer {}", secret.expose().trim()).into()));
         }
@@ -184,7 +184,7 @@ impl Models {
             let error = Error { status: Some(401), ..Error::new(ErrorKind::Auth, why) };
             Arc::new(UnusableModel { spec: entry.spec.clone(), error }) as Arc<dyn Model>
         };
-        let reach = |auth, sign_in: Option<Arc<SignIn>>| -> Result<Arc<dyn Model>, Error> {
+        let connect = |auth, sign_in: Option<Arc<SignIn>>| -> Result<Arc<dyn Model>, Error> {
             let target = ModelTarget { auth, ..target.clone() };
             if entry.spec.api.is_empty() {
                 let finder = self.api_probe(&entry.spec.provider, &entry.base_url);
@@ -196,15 +196,15 @@ impl Models {
                 None => Arc::new(remote),
             })
         };
-        let place = || format!("models.providers.{}", entry.spec.provider);
-        let model = match way {
+        let config_path = || format!("models.providers.{}", entry.spec.provider);
+        let model = match key_auth {
             // A key that is not a valid header value makes only its own candidate unusable.
-            CredentialAuth::Static(auth) => match reach(Some(auth), None) {
+            CredentialAuth::Static(auth) => match connect(Some(auth), None) {
                 Err(error) if error.kind == ErrorKind::Auth => closed(error.message),
-                reached => reached.with_context(place)?,
+                connected => connected.with_context(config_path)?,
             },
-            CredentialAuth::Keyless => reach(None, None).with_context(place)?,
-            CredentialAuth::SignIn(sign_in) => reach(None, Some(sign_in)).with_context(place)?,
+            CredentialAuth::Keyless => connect(None, None).with_context(config_path)?,
+            CredentialAuth::SignIn(sign_in) => connect(None, Some(sign_in)).with_context(config_path)?,
             CredentialAuth::Unusable(why) => closed(why),
         };
         Ok(Candidate { model, profile: id.into(), credential })

@@ -9,9 +9,9 @@ use super::App;
 use crate::{paths::Paths, reload::ConfigReloader};
 
 /// Returns a function that lists the current outages.
-pub(crate) fn of(house: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
-    let (hub, channels, live) = (house.hub.clone(), house.factory.channels.clone(), live.clone());
-    let plugins = house.factory.plugins.clone();
+pub(crate) fn of(app: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
+    let (hub, channels, live) = (app.hub.clone(), app.factory.channels.clone(), live.clone());
+    let plugins = app.factory.plugins.clone();
     let file = paths.config.display().to_string();
     Arc::new(move || {
         let now = hub.ambient().now_ms();
@@ -22,7 +22,7 @@ pub(crate) fn of(house: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
         });
         let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
         let config = live.rejected().map(|why| Outage { part: "config", id: file.clone(), why });
-        let held = hub.held_ids().into_iter().map(|run| {
+        let held_runs = hub.held_ids().into_iter().map(|run| {
             let why = format!(
                 "held, because it was active at several crashes in a row; continue it with: homard runs release {run}; \
                  or end it with: homard runs drop {run}"
@@ -31,7 +31,7 @@ pub(crate) fn of(house: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
         });
         config
             .into_iter()
-            .chain(held)
+            .chain(held_runs)
             .chain(model)
             .chain(channels.outages().into_iter().map(channel))
             .chain(plugins.failing().into_iter().map(|(part, id, why)| Outage { part, id, why }))

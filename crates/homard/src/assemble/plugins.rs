@@ -79,17 +79,17 @@ impl PluginSet {
         };
         let plugins = Arc::new(Plugins::open(setup, &host));
         let scripts: Arc<dyn ScriptRunner> = Arc::new(plugins.node());
-        let (listeners, mut wrong) = hooks::open(loaded, paths, hub.clone(), &scripts, background.clone());
-        wrong.extend(plugins.problems().iter().cloned());
+        let (listeners, mut warnings) = hooks::open(loaded, paths, hub.clone(), &scripts, background.clone());
+        warnings.extend(plugins.problems().iter().cloned());
         let changed = Arc::<Notify>::default();
-        let (mut news, told) = (plugins.watch(), changed.clone());
+        let (mut watcher, notifier) = (plugins.watch(), changed.clone());
         // Ends when the plugins are dropped.
         task::spawn("plugin changes", async move {
-            while news.changed().await.is_ok() {
-                told.notify_one();
+            while watcher.changed().await.is_ok() {
+                notifier.notify_one();
             }
         });
-        (Self { plugins, listeners, hooks: Arc::default(), applied: Arc::default(), changed }, wrong)
+        (Self { plugins, listeners, hooks: Arc::default(), applied: Arc::default(), changed }, warnings)
     }
 
     /// Returns the state of each plugin.
@@ -99,12 +99,13 @@ impl PluginSet {
 
     /// Returns the plugins and hooks that fail repeatedly: kind, name, and reason.
     pub(super) fn failing(&self) -> Vec<(&'static str, String, String)> {
-        let throwing = self.plugins.frequent_errors().into_iter().map(|one| {
-            let why = format!("uncaught errors: {one}");
-            ("plugin", one.name, why)
+        let plugins = self.plugins.frequent_errors().into_iter().map(|failing| {
+            let why = format!("uncaught errors: {failing}");
+            ("plugin", failing.name, why)
         });
-        let hooks = self.hooks().failing().into_iter().map(|one| ("hook", one.name.clone(), one.to_string()));
-        throwing.chain(hooks).collect()
+        let hooks =
+            self.hooks().failing().into_iter().map(|failing| ("hook", failing.name.clone(), failing.to_string()));
+        plugins.chain(hooks).collect()
     }
 
     /// Returns what plugins add, as far as it is known.
@@ -115,8 +116,8 @@ impl PluginSet {
     /// Returns the hooks, listeners and commands for the current revision.
     pub(crate) fn hooks(&self) -> Hooks {
         let edition = *self.plugins.watch().borrow();
-        let mut held = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, hooks)) = held.as_ref().filter(|(known, _)| *known == edition) {
+        let mut cached = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, hooks)) = cached.as_ref().filter(|(known, _)| *known == edition) {
             return hooks.clone();
         }
         let Extensions { hooks, mut listeners, commands, .. } = self.extensions();
@@ -125,15 +126,15 @@ impl PluginSet {
         let commands =
             commands.into_iter().map(|command| Arc::new(routes::PluginChatCommand(command)) as Arc<dyn SlashCommand>);
         let hooks = Hooks::new(hooks, listeners).with_commands(commands.collect());
-        *held = Some((edition, hooks.clone()));
+        *cached = Some((edition, hooks.clone()));
         hooks
     }
 
     /// Returns the tools of plugins. Optional tools are included only if the config names them, their plugin, or
     /// `group:plugins`.
     pub(super) fn tools(&self, config: &Config) -> Vec<Arc<dyn Tool>> {
-        let wanted = config.tools.explicitly_allowed();
-        let is_named = |name: &str| wanted.iter().any(|wanted| wanted == name);
+        let allowed = config.tools.explicitly_allowed();
+        let is_named = |name: &str| allowed.iter().any(|allowed| allowed == name);
         let tools = self.extensions().tools.into_iter().filter(|tool| {
             !tool.is_optional() || [tool.name(), tool.plugin(), "group:plugins"].into_iter().any(is_named)
         });
@@ -151,18 +152,18 @@ impl PluginSet {
     /// Starts the plugins whose capabilities are unknown and waits briefly for their registrations. Returns true if
     /// anything changed.
     pub(super) async fn settle(&self) -> bool {
-        let before = *self.plugins.watch().borrow();
+        let version = *self.plugins.watch().borrow();
         if timeout(LEARN_TIMEOUT, self.plugins.discover_registrations()).await.is_err() {
             tracing::warn!("some plugins did not register in time; they are enabled once they have registered");
         }
-        *self.plugins.watch().borrow() != before
+        *self.plugins.watch().borrow() != version
     }
 
     /// Waits until the hub uses the current capabilities, so that all plugins receive the following events.
     async fn wait_applied(&self) {
         let edition = *self.plugins.watch().borrow();
-        let mut given = self.applied.subscribe();
-        if timeout(APPLY_TIMEOUT, given.wait_for(|given| *given >= edition)).await.is_err() {
+        let mut applied = self.applied.subscribe();
+        if timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= edition)).await.is_err() {
             tracing::warn!("the hub did not apply the plugins in time; they miss the gateway_start event");
         }
     }

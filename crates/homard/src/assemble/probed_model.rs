@@ -41,7 +41,7 @@ impl ApiProbe {
         if let Some(wire) = self.found() {
             return Ok(wire);
         }
-        let _probing = self.probing.lock().await;
+        let _guard = self.probing.lock().await;
         if let Some(wire) = self.found().or_else(|| self.apis.get(&self.provider, &self.base_url)) {
             self.found.store(probe_index(wire), Ordering::Release);
             return Ok(wire);
@@ -75,7 +75,7 @@ impl ApiProbe {
 
 /// Returns the one-based index of a wire in [`Wire::PROBED`].
 fn probe_index(wire: Wire) -> usize {
-    Wire::PROBED.into_iter().position(|probed| probed == wire).map_or(0, |place| place + 1)
+    Wire::PROBED.into_iter().position(|probed| probed == wire).map_or(0, |index| index + 1)
 }
 
 /// A model whose API is determined by a probe.
@@ -96,14 +96,14 @@ impl ProbedModel {
         sign_in: Option<Arc<SignIn>>,
         finder: Arc<ApiProbe>,
     ) -> Result<Self, Error> {
-        let speaking = |wire: Wire| {
+        let with_wire = |wire: Wire| {
             let mut target = target.clone();
             wire.api().clone_into(&mut target.spec.api);
             target
         };
-        let [one, two, three] = Wire::PROBED.map(speaking);
-        RemoteModel::new(one.clone(), client)?;
-        Ok(Self { targets: [target, one, two, three], client: client.clone(), sign_in, probe: finder })
+        let [first, second, third] = Wire::PROBED.map(with_wire);
+        RemoteModel::new(first.clone(), client)?;
+        Ok(Self { targets: [target, first, second, third], client: client.clone(), sign_in, probe: finder })
     }
 }
 
@@ -126,12 +126,12 @@ impl Model for ProbedModel {
         };
         let opened = opened.map(move |opened: Result<(RemoteModel, Wire, Arc<ApiProbe>), Error>| match opened {
             Ok((remote, wire, finder)) => {
-                let learning = remote.stream(request).inspect(move |event| {
+                let observed = remote.stream(request).inspect(move |event| {
                     if let ModelEvent::Failed(error) = event {
                         finder.discard_if_wrong(wire, error);
                     }
                 });
-                learning.boxed()
+                observed.boxed()
             }
             Err(error) => stream::once(ready(ModelEvent::Failed(error))).boxed(),
         });

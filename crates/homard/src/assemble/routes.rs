@@ -37,11 +37,12 @@ fn patterns(ids: &[String]) -> Vec<SenderPattern> {
 pub(crate) fn bindings(config: &Config) -> Vec<(usize, Binding)> {
     let known: Vec<_> = config.agents.members().into_iter().map(|agent| agent.id).collect();
     let all = config.bindings.iter().enumerate();
-    all.filter_map(|(at, said)| Some((at, binding(said).filter(|binding| known.contains(&binding.agent))?))).collect()
+    all.filter_map(|(at, section)| Some((at, binding(section).filter(|binding| known.contains(&binding.agent))?)))
+        .collect()
 }
 
-fn binding(said: &bindings::Binding) -> Option<Binding> {
-    let bindings::Match { channel, account_id, peer, guild_id, team_id } = &said.who;
+fn binding(section: &bindings::Binding) -> Option<Binding> {
+    let bindings::Match { channel, account_id, peer, guild_id, team_id } = &section.who;
     let peer = match peer {
         None => None,
         Some(bindings::Peer { kind, id }) => Some(ChannelPeer {
@@ -55,7 +56,7 @@ fn binding(said: &bindings::Binding) -> Option<Binding> {
     };
     Some(Binding {
         // An empty id would be normalized to `main`.
-        agent: Some(&said.agent_id).filter(|id| !id.trim().is_empty()).map(|id| AgentId::normalize(id))?,
+        agent: Some(&section.agent_id).filter(|id| !id.trim().is_empty()).map(|id| AgentId::normalize(id))?,
         channel: channel.clone(),
         account: AccountFilter::parse(account_id.as_deref()),
         peer,
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_keep_their_order_and_those_that_lead_nowhere_are_left_out() {
+    fn bindings_keep_their_order_and_invalid_ones_are_skipped() {
         let text = "{agents: {list: [{id: 'a'}, {id: 'Ops'}]}, session: {dmScope: 'per-peer', identityLinks: {ann: ['irc:1']}},
             bindings: [
                 {agentId: 'ops', match: {channel: 'irc', accountId: '*', guildId: 'g', teamId: 't'}},
@@ -82,7 +83,7 @@ mod tests {
         // Partly invalid: normally the last good config is used instead, but without one this rule must still hold.
         let config = Config::read(Path::new("homard.json"), text).config;
         let ops = AgentId::normalize("ops");
-        let wide = Binding {
+        let by_channel = Binding {
             agent: ops.clone(),
             channel: "irc".to_owned(),
             account: AccountFilter::Any,
@@ -90,7 +91,7 @@ mod tests {
             guild: Some("g".to_owned()),
             team: Some("t".to_owned()),
         };
-        let narrow = Binding {
+        let by_peer = Binding {
             agent: ops,
             channel: "slack".to_owned(),
             account: AccountFilter::Only("work".to_owned()),
@@ -98,9 +99,9 @@ mod tests {
             guild: None,
             team: None,
         };
-        assert_eq!(bindings(&config), [(0, wide.clone()), (3, narrow.clone())]);
+        assert_eq!(bindings(&config), [(0, by_channel.clone()), (3, by_peer.clone())]);
         let expected = RoutingTable {
-            bindings: vec![wide, narrow],
+            bindings: vec![by_channel, by_peer],
             default_agent: AgentId::normalize("a"),
             dm_scope: DmScope::PerPeer,
             identity_links: [("ann".to_owned(), vec![SenderPattern::parse("irc:1")])].into(),
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_the_owner_is_in_main_and_the_default_agent_answers() {
+    fn by_default_the_owner_uses_the_main_session_of_the_default_agent() {
         let expected = RoutingTable {
             bindings: Vec::new(),
             default_agent: AgentId::main(),

@@ -33,12 +33,12 @@ pub(crate) async fn start(
     paths: &Paths,
     stop: CancellationToken,
 ) -> Result<(Schedule, ScheduleTasks)> {
-    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let expand = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
     let files = match &config.cron.store {
-        Some(file) => CronFiles::at(place(file.as_str())),
+        Some(file) => CronFiles::at(expand(file.as_str())),
         None => CronFiles::new(&paths.state),
     };
-    let shelf = Arc::new(FileCronStore { files, ambient: hub.ambient().clone() });
+    let store = Arc::new(FileCronStore { files, ambient: hub.ambient().clone() });
     // Looked up for each heartbeat: agents change with the config.
     let agents = hub.clone();
     let settings = ScheduleSettings {
@@ -47,26 +47,29 @@ pub(crate) async fn start(
         heartbeats: heartbeats(hub, config, paths)?,
         file: HeartbeatFile::new(move |agent| {
             let profile = agents.agents().get(agent)?.clone();
-            let setting = &profile.prompt;
-            let read = setting.reader.file(setting.workspace.as_ref()?, "HEARTBEAT.md", MAX_HEARTBEAT_CHARS);
+            let prompt = &profile.prompt;
+            let read = prompt.reader.file(prompt.workspace.as_ref()?, "HEARTBEAT.md", MAX_HEARTBEAT_CHARS);
             read.unwrap_or_else(|why| {
                 tracing::warn!(%agent, "HEARTBEAT.md cannot be used: {why}");
                 None
             })
         }),
     };
-    Ok(Schedule::start(hub, shelf, settings, stop).await?)
+    Ok(Schedule::start(hub, store, settings, stop).await?)
 }
 
 /// Returns the heartbeats. If any agent has heartbeat settings of its own, only such agents have heartbeats.
 fn heartbeats(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<HeartbeatConfig>> {
     let (all, members) = (&config.agents.defaults.heartbeat, config.agents.members());
-    let wrong = |why: String| anyhow!("config file {}: {why}", paths.config.display());
-    let own: Vec<_> = members.into_iter().filter(|agent| agent.config.heartbeat.is_some()).collect();
-    if own.is_empty() {
-        return Ok(vec![all.heartbeat(None, hub.agents().default_id().clone()).map_err(wrong)?]);
+    let config_error = |why: String| anyhow!("config file {}: {why}", paths.config.display());
+    let configured: Vec<_> = members.into_iter().filter(|agent| agent.config.heartbeat.is_some()).collect();
+    if configured.is_empty() {
+        return Ok(vec![all.heartbeat(None, hub.agents().default_id().clone()).map_err(config_error)?]);
     }
-    own.into_iter().map(|agent| all.heartbeat(agent.config.heartbeat.as_ref(), agent.id).map_err(wrong)).collect()
+    configured
+        .into_iter()
+        .map(|agent| all.heartbeat(agent.config.heartbeat.as_ref(), agent.id).map_err(config_error))
+        .collect()
 }
 
 /// Stores the cron jobs of a state directory in files.

@@ -32,7 +32,7 @@ pub(crate) fn of_config(loaded: &LoadedConfig<Config>, paths: &Paths) -> Secrets
 
 fn configured(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
     let mut values = redact::known_secrets(&loaded.tree);
-    let is_secret = |name: &str| SECRET_NAME_PARTS.iter().any(|mark| name.to_uppercase().contains(mark));
+    let is_secret = |name: &str| SECRET_NAME_PARTS.iter().any(|part| name.to_uppercase().contains(part));
     let variables = loaded.variables.clone().into_iter().chain(paths::variables());
     values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
     values.extend(secret::stored_token(paths));

@@ -37,9 +37,9 @@ pub(crate) struct SkillLibrary {
 /// Returns the directories that are searched for the skills of an agent with this workspace.
 pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> SkillRoots {
     let home = paths::home();
-    let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
+    let expand = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
     SkillRoots {
-        extra: config.skills.load.extra_dirs.iter().map(place).collect(),
+        extra: config.skills.load.extra_dirs.iter().map(expand).collect(),
         bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
         ..SkillRoots::standard(&paths.state, home.as_deref(), workspace)
     }
@@ -54,20 +54,20 @@ impl SkillLibrary {
         workspace: &Path,
     ) -> Self {
         let config = &loaded.config;
-        let (said, defaults) = (&config.skills, DiscoveryLimits::default());
+        let (section, defaults) = (&config.skills, DiscoveryLimits::default());
         let roots = roots(config, paths, workspace);
         let limits = DiscoveryLimits {
-            candidates: said.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
-            file_bytes: said.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),
+            candidates: section.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
+            file_bytes: section.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),
             ..defaults
         };
-        let usual = PromptLimits::default();
+        let prompt_defaults = PromptLimits::default();
         let prompt = PromptLimits {
-            max_skills: said.limits.max_skills_in_prompt.unwrap_or(usual.max_skills),
-            chars: said.limits.max_skills_prompt_chars.unwrap_or(usual.chars),
+            max_skills: section.limits.max_skills_in_prompt.unwrap_or(prompt_defaults.max_skills),
+            chars: section.limits.max_skills_prompt_chars.unwrap_or(prompt_defaults.chars),
         };
         let only = agent.config.skills.clone().or_else(|| config.agents.defaults.skills.clone());
-        let rules = SkillRules { entries: entries(config), allow_bundled: said.allow_bundled.clone(), only };
+        let rules = SkillRules { entries: entries(config), allow_bundled: section.allow_bundled.clone(), only };
         Self {
             roots,
             limits,
@@ -88,7 +88,7 @@ impl SkillLibrary {
     pub(crate) fn discover(&self) -> SkillSet {
         let allows = |rule: LoadRule, text: &str| match rule {
             LoadRule::File | LoadRule::Target(_) => true,
-            LoadRule::Text(own) => own == text,
+            LoadRule::Text(known) => known == text,
             LoadRule::Nothing => false,
         };
         let found = self
@@ -99,21 +99,21 @@ impl SkillLibrary {
 
     /// Discovers the skills again and publishes them to runs. Returns the result.
     pub(crate) fn refresh(&self) -> SkillSet {
-        let book = self.discover();
-        let block = block(&book, &self.prompt, paths::home().as_deref());
-        self.published.replace(SkillKit::new(&book, block));
-        book
+        let skills = self.discover();
+        let block = block(&skills, &self.prompt, paths::home().as_deref());
+        self.published.replace(SkillKit::new(&skills, block));
+        skills
     }
 }
 
 fn entries(config: &Config) -> BTreeMap<String, SkillEntry> {
     let text = |text: &Text| text.as_str().to_owned();
-    let entry = |(key, said): (&String, &crate::config::skills::SkillEntry)| {
+    let entry = |(key, section): (&String, &crate::config::skills::SkillEntry)| {
         let entry = SkillEntry {
-            enabled: said.enabled,
-            api_key: said.api_key.as_ref().map(text),
-            env: said.env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
-            fault: said.fault.clone(),
+            enabled: section.enabled,
+            api_key: section.api_key.as_ref().map(text),
+            env: section.env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+            fault: section.fault.clone(),
         };
         (key.clone(), entry)
     };
@@ -127,11 +127,27 @@ pub(crate) fn host(loaded: &LoadedConfig<Config>) -> HostEnvironment {
         "windows" => "win32",
         other => other,
     };
-    let ours = paths::variables().filter(|(_, value)| !value.trim().is_empty());
+    let variables = paths::variables().filter(|(_, value)| !value.trim().is_empty());
     HostEnvironment {
         os: os.to_owned(),
         path: paths::env("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
-        env: loaded.variables.clone().into_iter().chain(ours).collect(),
+        env: loaded.variables.clone().into_iter().chain(variables).collect(),
         config: loaded.tree.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skills_have_the_limits_of_the_config() {
+        let text = "{skills: {limits: {maxCandidatesPerRoot: 1, maxSkillFileBytes: 2, maxSkillsInPrompt: 3, \
+                    maxSkillsPromptChars: 4}}}";
+        let loaded = Config::read(Path::new("homard.json"), text);
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let library = SkillLibrary::of(&loaded, &paths, &loaded.config.agents.members()[0], Path::new("/s/workspace"));
+        assert_eq!((library.limits.candidates, library.limits.file_bytes), (1, 2));
+        assert_eq!((library.prompt.max_skills, library.prompt.chars), (3, 4));
     }
 }

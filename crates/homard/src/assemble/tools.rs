@@ -90,16 +90,17 @@ impl ToolDeps {
         let exec = self.exec(&loaded.config, paths);
         let files = FileAccess::new(&exec.sandbox);
         let mut all = homard_tools::all_with(exec);
-        let mut troubles = Vec::new();
+        let mut warnings = Vec::new();
         // Of two tools with the same name, the later one wins.
         all.push(fetch(&loaded.config));
         let search = search(loaded).unwrap_or_else(|why| {
-            troubles.push(format!("web search is disabled: {why}"));
+            warnings.push(format!("web search is disabled: {why}"));
             None
         });
         let searches = search.is_some() && loaded.config.tools.web.search.enabled != Some(false);
         all.extend(search);
-        troubles.extend(loaded.config.tool_name_warnings().into_iter().map(|(path, what)| format!("{path} {what}")));
+        warnings
+            .extend(loaded.config.tool_name_warnings().into_iter().map(|(path, problem)| format!("{path} {problem}")));
         all.extend(session_tools::all(session_tool_settings(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths, files.clone())));
         let recipients = recipients(self.sender.clone(), &loaded.config);
@@ -111,74 +112,74 @@ impl ToolDeps {
             all.push(Arc::new(GatewayTool::new(live.clone(), paths.clone())));
         }
         let (setups, left_out) = mcp_servers::setups(&loaded.config.mcp, &paths.state);
-        troubles.extend(left_out);
+        warnings.extend(left_out);
         // Tools of MCP servers and plugins never replace built-in tools.
         let (outside, down) = self.mcp.tools(setups);
-        troubles.extend(down);
+        warnings.extend(down);
         let (web, remembers) = (&loaded.config.tools.web, is_memory_enabled(&loaded.config));
-        let is_on = |name: &str| match name {
+        let is_enabled = |name: &str| match name {
             "web_fetch" => web.fetch.enabled != Some(false),
             "web_search" => searches,
             "memory_search" | "memory_get" => remembers,
             _ => true,
         };
-        (Toolbox::new(plugins.into_iter().chain(outside).chain(all)).only(is_on), troubles)
+        (Toolbox::new(plugins.into_iter().chain(outside).chain(all)).only(is_enabled), warnings)
     }
 
     /// Returns the settings for running commands.
     pub(super) fn exec(&self, config: &Config, paths: &Paths) -> ExecSettings {
-        let said = &config.tools.exec;
+        let exec = &config.tools.exec;
         // Most commands need HOME and PATH; our own keys and tokens are not passed on.
         let visible = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"].into_iter();
         let env: Vec<_> =
             visible.filter_map(|name| Some((name.to_owned(), paths::env(name)?.into_string().ok()?))).collect();
-        let usual = ExecSettings::from(env);
+        let defaults = ExecSettings::from(env);
         ExecSettings {
-            allow_env: said.allow_env.clone(),
+            allow_env: exec.allow_env.clone(),
             sandbox: policy(config, paths),
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
-            notify_on_exit: said.notify_on_exit.unwrap_or(true),
+            notify_on_exit: exec.notify_on_exit.unwrap_or(true),
             // Only a gateway runs commands in the background: a one-turn process ends and could not supervise them.
             background_after: self
                 .gateway
                 .as_ref()
-                .and(said.background_ms.map(Duration::from_millis).or(usual.background_after)),
-            timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
-            keep_finished: said.cleanup_ms.map_or(usual.keep_finished, Duration::from_millis),
+                .and(exec.background_ms.map(Duration::from_millis).or(defaults.background_after)),
+            timeout: exec.timeout_sec.map_or(defaults.timeout, Duration::from_secs),
+            keep_finished: exec.cleanup_ms.map_or(defaults.keep_finished, Duration::from_millis),
             approvals: Some(approvals::approval_policy(config)),
             audit: self.audit.clone(),
-            ..usual
+            ..defaults
         }
     }
 }
 
 /// Returns true if the memory tools are enabled.
 fn is_memory_enabled(config: &Config) -> bool {
-    let said = [&config.memory.search, &config.agents.defaults.memory_search];
-    said.into_iter().find_map(|said| said.enabled).unwrap_or(true)
+    let sections = [&config.memory.search, &config.agents.defaults.memory_search];
+    sections.into_iter().find_map(|sections| sections.enabled).unwrap_or(true)
 }
 
 /// Returns the settings of the memory index.
 fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
-    let (first, then) = (config.memory.search.query, config.agents.defaults.memory_search.query);
-    let usual = MemorySettings::default();
+    let (primary, fallback) = (config.memory.search.query, config.agents.defaults.memory_search.query);
+    let defaults = MemorySettings::default();
     let members = config.agents.members();
     MemorySettings {
         files,
         folder: Some(paths.state.join("memory")),
         workspaces: members.iter().map(|agent| (agent.id.clone(), factory::workspace(config, paths, agent))).collect(),
-        max_results: first.max_results.or(then.max_results).unwrap_or(usual.max_results),
-        min_score: first.min_score.or(then.min_score).unwrap_or(usual.min_score),
+        max_results: primary.max_results.or(fallback.max_results).unwrap_or(defaults.max_results),
+        min_score: primary.min_score.or(fallback.min_score).unwrap_or(defaults.min_score),
     }
 }
 
 /// Returns the sandbox policy for commands.
 pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
-    let said = &config.tools.exec.sandbox;
+    let section = &config.tools.exec.sandbox;
     let home = paths::home();
-    let places = |list: &[Text]| -> Vec<PathBuf> {
-        list.iter().map(|place| paths::expand(Path::new(place.as_str()), home.as_deref())).collect()
+    let expand_all = |list: &[Text]| -> Vec<PathBuf> {
+        list.iter().map(|text| paths::expand(Path::new(text.as_str()), home.as_deref())).collect()
     };
     let members = config.agents.members();
     let workspaces: Vec<PathBuf> = members.iter().map(|agent| factory::workspace(config, paths, agent)).collect();
@@ -190,19 +191,23 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
     let folders =
         roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
     sandbox::SandboxPolicy {
-        mode: match said.mode.map(|word| word.0) {
+        mode: match section.mode.map(|word| word.0) {
             None | Some(Mode::Workspace) => sandbox::AccessMode::Workspace,
             Some(Mode::ReadOnly) => sandbox::AccessMode::ReadOnly,
             Some(Mode::Guarded) => sandbox::AccessMode::Guarded,
             Some(Mode::Full) => sandbox::AccessMode::Full,
         },
-        network: said.network.unwrap_or(false),
+        network: section.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
         skills: folders.collect::<BTreeSet<_>>().into_iter().collect(),
         workspaces: workspaces.into_iter().chain(sandboxes).collect(),
-        extra_read: places(&said.extra_read),
-        extra_write: places(&said.extra_write),
-        masked: places(&said.masked).into_iter().chain([paths.config.clone()]).chain(config.files.clone()).collect(),
+        extra_read: expand_all(&section.extra_read),
+        extra_write: expand_all(&section.extra_write),
+        masked: expand_all(&section.masked)
+            .into_iter()
+            .chain([paths.config.clone()])
+            .chain(config.files.clone())
+            .collect(),
         home,
         search_path: paths::env("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
         limits: limits(config.tools.exec.limits),
@@ -210,16 +215,19 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
 }
 
 /// Returns the resource limits for commands; 0 means no limit.
-fn limits(said: Limits) -> sandbox::ResourceLimits {
-    let usual = sandbox::ResourceLimits::default();
-    let count = |said: Option<u64>, usual: Option<u64>| said.map_or(usual, |said| Some(said).filter(|said| *said > 0));
-    let bytes = |said: Option<u64>, usual| count(said.map(|mib| mib.saturating_mul(1024 * 1024)), usual);
+fn limits(configured: Limits) -> sandbox::ResourceLimits {
+    let defaults = sandbox::ResourceLimits::default();
+    let count = |configured: Option<u64>, defaults: Option<u64>| {
+        configured.map_or(defaults, |configured| Some(configured).filter(|configured| *configured > 0))
+    };
+    let bytes =
+        |configured: Option<u64>, defaults| count(configured.map(|mib| mib.saturating_mul(1024 * 1024)), defaults);
     sandbox::ResourceLimits {
-        memory: bytes(said.memory_mb, usual.memory),
-        processes: count(said.processes, usual.processes),
-        file: bytes(said.file_mb, usual.file),
-        temporary: bytes(said.tmp_mb, usual.temporary),
-        disk_free: bytes(said.disk_free_mb, usual.disk_free),
+        memory: bytes(configured.memory_mb, defaults.memory),
+        processes: count(configured.processes, defaults.processes),
+        file: bytes(configured.file_mb, defaults.file),
+        temporary: bytes(configured.tmp_mb, defaults.temporary),
+        disk_free: bytes(configured.disk_free_mb, defaults.disk_free),
     }
 }
 
@@ -231,21 +239,21 @@ pub(crate) fn tier() -> sandbox::Tier {
 
 /// Returns the settings of the session tools: visibility and spawning.
 fn session_tool_settings(config: &Config) -> SessionToolRules {
-    let (said, sub) = (&config.tools, &config.agents.defaults.subagents);
-    let usual = SpawnRules::default();
+    let (tools, sub) = (&config.tools, &config.agents.defaults.subagents);
+    let defaults = SpawnRules::default();
     let spawn = SpawnRules {
         allow_agents: sub.allow_agents.clone(),
-        max_depth: sub.max_spawn_depth.unwrap_or(usual.max_depth),
-        max_children: sub.max_children_per_agent.unwrap_or(usual.max_children),
+        max_depth: sub.max_spawn_depth.unwrap_or(defaults.max_depth),
+        max_children: sub.max_children_per_agent.unwrap_or(defaults.max_children),
         model: sub.model.as_ref().map(|model| model.as_str().to_owned()),
         thinking: sub.thinking.map(|level| level.0.as_str().to_owned()),
         timeout: sub.run_timeout_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
     };
     SessionToolRules {
-        visibility: said.sessions.visibility.map(|word| word.0).unwrap_or_default(),
+        visibility: tools.sessions.visibility.map(|word| word.0).unwrap_or_default(),
         agent_to_agent: session_tools::AgentToAgent {
-            is_enabled: said.agent_to_agent.enabled,
-            allow: said.agent_to_agent.allow.clone(),
+            is_enabled: tools.agent_to_agent.enabled,
+            allow: tools.agent_to_agent.allow.clone(),
         },
         spawn,
         spawn_by_agent: BTreeMap::new(),
@@ -253,45 +261,48 @@ fn session_tool_settings(config: &Config) -> SessionToolRules {
 }
 
 /// Returns the chats that agents may write to on their own initiative.
-fn recipients(courier: Option<Arc<dyn ChannelSender>>, config: &Config) -> Recipients {
-    let of_agents = config
+fn recipients(sender: Option<Arc<dyn ChannelSender>>, config: &Config) -> Recipients {
+    let agent_recipients = config
         .agents
         .members()
         .into_iter()
         .map(|agent| (agent.id.clone(), agent.config.tools.message.allow_to.clone()));
-    Recipients::new(courier, config.tools.message.allow_to.clone(), of_agents.collect())
+    Recipients::new(sender, config.tools.message.allow_to.clone(), agent_recipients.collect())
 }
 
 /// Returns which other chats a session may send messages to.
 fn message_rules(config: &Config) -> MessageRules {
-    let (said, usual) = (&config.tools.message, MessageRules::default());
+    let (section, defaults) = (&config.tools.message, MessageRules::default());
     MessageRules {
-        within_channel: said.cross_context.allow_within_provider.unwrap_or(usual.within_channel),
-        across_channels: said.cross_context.allow_across_providers.unwrap_or(usual.across_channels),
-        broadcast: said.broadcast.enabled.unwrap_or(usual.broadcast),
+        within_channel: section.cross_context.allow_within_provider.unwrap_or(defaults.within_channel),
+        across_channels: section.cross_context.allow_across_providers.unwrap_or(defaults.across_channels),
+        broadcast: section.broadcast.enabled.unwrap_or(defaults.broadcast),
     }
 }
 
 /// Builds the `web_fetch` tool.
 fn fetch(config: &Config) -> Arc<dyn Tool> {
-    let (said, usual) = (&config.tools.web.fetch, WebFetchSettings::default());
-    let settings = WebFetchSettings {
-        max_chars: said.max_chars.unwrap_or(usual.max_chars),
-        max_chars_cap: said.max_chars_cap.unwrap_or(usual.max_chars_cap),
-        cache: minutes(said.cache_ttl_minutes, usual.cache),
+    Arc::new(WebFetch::new(fetch_settings(config), Arc::new(SystemResolver), Ambient::system()))
+}
+
+fn fetch_settings(config: &Config) -> WebFetchSettings {
+    let (section, defaults) = (&config.tools.web.fetch, WebFetchSettings::default());
+    WebFetchSettings {
+        max_chars: section.max_chars.unwrap_or(defaults.max_chars),
+        max_chars_cap: section.max_chars_cap.unwrap_or(defaults.max_chars_cap),
+        cache: minutes(section.cache_ttl_minutes, defaults.cache),
         bounds: EgressLimits {
-            timeout: said.timeout_seconds.map_or(usual.bounds.timeout, Duration::from_secs),
-            redirects: said.max_redirects.unwrap_or(usual.bounds.redirects),
-            ..usual.bounds
+            timeout: section.timeout_seconds.map_or(defaults.bounds.timeout, Duration::from_secs),
+            redirects: section.max_redirects.unwrap_or(defaults.bounds.redirects),
+            ..defaults.bounds
         },
-    };
-    Arc::new(WebFetch::new(settings, Arc::new(SystemResolver), Ambient::system()))
+    }
 }
 
 /// Builds the `web_search` tool if a search provider is configured; an error says why it cannot be.
 fn search(loaded: &LoadedConfig<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
-    let (said, usual) = (&loaded.config.tools.web.search, WebSearchSettings::default());
-    if said.fault.is_some() {
+    let (section, defaults) = (&loaded.config.tools.web.search, WebSearchSettings::default());
+    if section.fault.is_some() {
         // The config names a key that cannot be resolved: using another key, or none, would contradict it. The config
         // check reports it with its place.
         return Ok(None);
@@ -300,12 +311,13 @@ fn search(loaded: &LoadedConfig<Config>) -> Result<Option<Arc<dyn Tool>>, String
         Some(value) => value.into_string().ok(),
         None => loaded.variables.get(name).cloned(),
     };
-    let text =
-        |said: &Option<Text>, name: &str| said.as_ref().map(|text| text.as_str().to_owned()).or_else(|| variable(name));
-    let key = text(&said.api_key, "BRAVE_API_KEY");
-    let place = text(&said.searxng.base_url, "SEARXNG_BASE_URL");
-    let provider: Arc<dyn SearchProvider> = match (said.provider.map(|word| word.0), key, place) {
-        (Some(SearchBackend::Searxng) | None, _, Some(place)) => Arc::new(Searxng::new(&place)?),
+    let text = |configured: &Option<Text>, name: &str| {
+        configured.as_ref().map(|text| text.as_str().to_owned()).or_else(|| variable(name))
+    };
+    let key = text(&section.api_key, "BRAVE_API_KEY");
+    let searxng_url = text(&section.searxng.base_url, "SEARXNG_BASE_URL");
+    let provider: Arc<dyn SearchProvider> = match (section.provider.map(|word| word.0), key, searxng_url) {
+        (Some(SearchBackend::Searxng) | None, _, Some(searxng_url)) => Arc::new(Searxng::new(&searxng_url)?),
         (Some(SearchBackend::Brave) | None, Some(key), _) => Arc::new(Brave::new(&key, None)?),
         (Some(SearchBackend::Searxng), _, None) => {
             return Err("tools.web.search.provider is searxng, but its URL is missing; set \
@@ -319,15 +331,15 @@ fn search(loaded: &LoadedConfig<Config>) -> Result<Option<Arc<dyn Tool>>, String
         (None, None, None) => return Ok(None),
     };
     let settings = WebSearchSettings {
-        max_results: said.max_results.unwrap_or(usual.max_results),
-        timeout: said.timeout_seconds.map_or(usual.timeout, Duration::from_secs),
-        cache: minutes(said.cache_ttl_minutes, usual.cache),
+        max_results: section.max_results.unwrap_or(defaults.max_results),
+        timeout: section.timeout_seconds.map_or(defaults.timeout, Duration::from_secs),
+        cache: minutes(section.cache_ttl_minutes, defaults.cache),
     };
     Ok(Some(Arc::new(WebSearch::new(settings, Some(provider), Arc::new(SystemResolver), Ambient::system()))))
 }
 
-fn minutes(said: Option<f64>, usual: Duration) -> Duration {
-    said.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()).unwrap_or(usual)
+fn minutes(configured: Option<f64>, default: Duration) -> Duration {
+    configured.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok()).unwrap_or(default)
 }
 
 /// Merges the tool lists for sandboxed sessions: the agent's own, else the global ones.
@@ -345,15 +357,15 @@ fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> ToolPolicy {
 /// Builds the tool policies of an agent. A disabled `web_fetch`, and `exec` and `process` if commands are denied, are
 /// added to its deny list.
 pub(super) fn rules(config: &Config, agent: &ConfiguredAgent<'_>) -> ToolRules {
-    let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, ToolPolicy> {
-        said.iter().map(|(name, policy)| (name.clone(), policy.to_policy())).collect()
+    let policies = |sections: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, ToolPolicy> {
+        sections.iter().map(|(name, policy)| (name.clone(), policy.to_policy())).collect()
     };
     let (all, own) = (&config.tools, &agent.config.tools);
     let mut rules = ToolRules {
         global: all.to_policy(),
-        by_provider: by(&all.by_provider),
+        by_provider: policies(&all.by_provider),
         agent: own.to_policy(),
-        agent_by_provider: by(&own.by_provider),
+        agent_by_provider: policies(&own.by_provider),
         non_owner_allow: own.non_owner_allow.clone(),
         sandbox: sandbox_policy(&all.sandbox.tools, &own.sandbox.tools),
         subagent: all.subagents.tools.to_policy(),
@@ -378,21 +390,53 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_run_commands_with_where_none_may_run() {
-        let both = vec!["exec".to_owned(), "process".to_owned()];
+    fn command_tools_are_denied_if_security_is_deny() {
+        let command_tools = vec!["exec".to_owned(), "process".to_owned()];
         assert_eq!(denied("{}"), Vec::<String>::new());
         assert_eq!(denied("{tools: {exec: {security: 'allowlist', ask: 'always'}}}"), Vec::<String>::new());
-        assert_eq!(denied("{tools: {exec: {security: 'deny', ask: 'always'}}}"), both);
-        let own = "{tools: {exec: {security: 'full'}}, agents: {list: [{id: 'a', tools: {exec: {security: 'deny'}}}]}}";
-        assert_eq!(denied(own), both);
+        assert_eq!(denied("{tools: {exec: {security: 'deny', ask: 'always'}}}"), command_tools);
+        let agent_deny =
+            "{tools: {exec: {security: 'full'}}, agents: {list: [{id: 'a', tools: {exec: {security: 'deny'}}}]}}";
+        assert_eq!(denied(agent_deny), command_tools);
+    }
+
+    #[test]
+    fn commands_have_the_times_of_the_config() {
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let exec = |text: &str| ToolDeps::default().exec(&Config::parse(text).unwrap(), &paths);
+        let configured = exec("{tools: {exec: {timeoutSec: 7, cleanupMs: 8, notifyOnExit: false}}}");
+        let durations = (configured.timeout, configured.keep_finished);
+        assert_eq!(durations, (Duration::from_secs(7), Duration::from_millis(8)));
+        assert!(!configured.notify_on_exit && exec("{}").notify_on_exit);
+    }
+
+    #[test]
+    fn web_fetch_has_the_limits_of_the_config() {
+        let text = "{tools: {web: {fetch: {cacheTtlMinutes: 0.5, maxRedirects: 2}}}}";
+        let (settings, defaults) = (fetch_settings(&Config::parse(text).unwrap()), WebFetchSettings::default());
+        let bounds = EgressLimits { redirects: 2, ..defaults.bounds };
+        assert_eq!(settings, WebFetchSettings { cache: Duration::from_secs(30), bounds, ..defaults });
+    }
+
+    #[test]
+    fn messages_to_other_chats_and_sub_agents_are_limited_by_the_config() {
+        let text = "{tools: {message: {crossContext: {allowWithinProvider: false, allowAcrossProviders: true}}},
+            agents: {defaults: {subagents: {maxChildrenPerAgent: 3}}}}";
+        let (config, none) = (Config::parse(text).unwrap(), Config::parse("{}").unwrap());
+        let rules = message_rules(&config);
+        let defaults = message_rules(&none);
+        assert_eq!((rules.within_channel, rules.across_channels), (false, true));
+        assert_eq!((defaults.within_channel, defaults.across_channels), (true, false));
+        assert_eq!(session_tool_settings(&config).spawn.max_children, 3);
+        assert_ne!(session_tool_settings(&none).spawn.max_children, 3);
     }
 
     #[test]
     fn m6_limits_of_commands_are_those_of_the_config() {
         let limits = |text: &str| limits(Config::parse(text).unwrap().tools.exec.limits);
-        let usual = sandbox::ResourceLimits::default();
-        assert_eq!(limits("{}"), usual);
-        let said = "{tools: {exec: {limits: {memoryMb: 2, processes: 3, fileMb: 0, tmpMb: 4, diskFreeMb: 0}}}}";
+        let defaults = sandbox::ResourceLimits::default();
+        assert_eq!(limits("{}"), defaults);
+        let configured = "{tools: {exec: {limits: {memoryMb: 2, processes: 3, fileMb: 0, tmpMb: 4, diskFreeMb: 0}}}}";
         let mib = 1024 * 1024;
         let expected = sandbox::ResourceLimits {
             memory: Some(2 * mib),
@@ -401,6 +445,6 @@ mod tests {
             temporary: Some(4 * mib),
             disk_free: None,
         };
-        assert_eq!(limits(said), expected);
+        assert_eq!(limits(configured), expected);
     }
 }

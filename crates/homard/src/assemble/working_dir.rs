@@ -18,16 +18,16 @@ pub(crate) enum Risk {
 
 impl Risk {
     pub(crate) fn of(directory: &Path, home: Option<&Path>, state: &Path) -> Option<Self> {
-        let real = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_missing| path.to_owned()) };
-        let directory = real(directory);
-        let home = home.map(real);
+        let canonical = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_missing| path.to_owned()) };
+        let directory = canonical(directory);
+        let home = home.map(canonical);
         if directory.parent().is_none() {
             Some(Self::Root)
         } else if home.as_ref() == Some(&directory) {
             Some(Self::Home)
         } else if home.is_some_and(|home| home.starts_with(&directory)) {
             Some(Self::ContainsHome)
-        } else if real(state).starts_with(&directory) {
+        } else if canonical(state).starts_with(&directory) {
             Some(Self::ContainsState)
         } else {
             None
@@ -46,10 +46,10 @@ impl Risk {
 
 /// Returns why runs never work in this directory, if so: it belongs to the state directory.
 pub(crate) fn refusal(directory: &Path, config: &Config, paths: &Paths) -> Option<String> {
-    let real = directory.canonicalize().unwrap_or_else(|_gone| directory.to_owned());
-    let shown = directory.display();
-    let refused = format!("{shown} belongs to Homard's state directory and cannot be used as a working directory");
-    policy(config, paths).refuses(&real).then_some(refused)
+    let canonical = directory.canonicalize().unwrap_or_else(|_gone| directory.to_owned());
+    let displayed = directory.display();
+    let message = format!("{displayed} belongs to Homard's state directory and cannot be used as a working directory");
+    policy(config, paths).refuses(&canonical).then_some(message)
 }
 
 /// Returns why a directory needs confirmation, if so.
@@ -60,21 +60,21 @@ pub(crate) fn risk(directory: &Path, paths: &Paths) -> Option<Risk> {
 /// Checks a directory named in a gateway request. Returns its real path, or why it is rejected: there is no terminal
 /// for a confirmation.
 pub(crate) fn check_requested(directory: &Path, config: &Config, paths: &Paths) -> Result<PathBuf, String> {
-    let shown = directory.display();
-    let real = directory.canonicalize().map_err(|error| format!("{shown} cannot be opened: {error}"))?;
-    if !real.is_dir() {
-        return Err(format!("{shown} is not a directory"));
+    let displayed = directory.display();
+    let canonical = directory.canonicalize().map_err(|error| format!("{displayed} cannot be opened: {error}"))?;
+    if !canonical.is_dir() {
+        return Err(format!("{displayed} is not a directory"));
     }
-    if let Some(refusal) = refusal(&real, config, paths) {
+    if let Some(refusal) = refusal(&canonical, config, paths) {
         return Err(refusal);
     }
-    match risk(&real, paths) {
+    match risk(&canonical, paths) {
         Some(risk) => Err(format!(
-            "{shown} is {}, and the gateway cannot ask for confirmation; choose another directory, or run the \
+            "{displayed} is {}, and the gateway cannot ask for confirmation; choose another directory, or run the \
              turn without the gateway: homard agent --local --work-here",
             risk.describe()
         )),
-        None => Ok(real),
+        None => Ok(canonical),
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_a_directory_outside_the_state() {
+    fn a_requested_directory_must_be_outside_the_state_directory() {
         let folder = tempfile::tempdir().unwrap();
         let (state, project) = (folder.path().join("state"), folder.path().join("project"));
         fs::create_dir_all(state.join("workspace")).unwrap();
@@ -111,14 +111,14 @@ mod tests {
         let paths = Paths { config: state.join("homard.json"), state: state.clone() };
         let judged = |path: &Path| check_requested(path, &Config::default(), &paths);
         assert_eq!(judged(&project), Ok(project.canonicalize().unwrap()));
-        for (path, why) in [
+        for (path, expected) in [
             (project.join("none"), "cannot be opened"),
             (project.join("file"), "is not a directory"),
             (state, "belongs to Homard's state directory"),
             (folder.path().to_owned(), "contains Homard's state directory"),
         ] {
-            let refused = judged(&path).unwrap_err();
-            assert!(refused.contains(why), "{refused}");
+            let error = judged(&path).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

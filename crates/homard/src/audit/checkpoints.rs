@@ -54,9 +54,9 @@ enum Sink {
 impl Sinks {
     /// Builds the destinations of a config.
     pub(crate) fn of(config: &Checkpoints) -> Result<Self> {
-        let places = config.sinks().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
-        let sink = |place| {
-            Ok(match place {
+        let targets = config.sinks().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
+        let sink = |target| {
+            Ok(match target {
                 CheckpointSink::File(path) => Sink::File(path),
                 CheckpointSink::Socket(path) => Sink::Socket(path),
                 CheckpointSink::Udp(server) => Sink::Udp(server),
@@ -73,7 +73,7 @@ impl Sinks {
                 }
             })
         };
-        let sinks = places.into_iter().map(sink).collect::<Result<_>>()?;
+        let sinks = targets.into_iter().map(sink).collect::<Result<_>>()?;
         Ok(Self { sinks, interval: config.every_seconds.map_or(DEFAULT_INTERVAL, Duration::from_secs) })
     }
 }
@@ -132,35 +132,35 @@ pub(crate) struct CheckpointTask {
 
 impl CheckpointTask {
     /// Starts the task, if there is a destination.
-    pub(crate) fn start(sinks: Sinks, ends: watch::Receiver<Option<ChainHead>>) -> Option<Self> {
+    pub(crate) fn start(sinks: Sinks, heads: watch::Receiver<Option<ChainHead>>) -> Option<Self> {
         if sinks.sinks.is_empty() {
             return None;
         }
         let stop = CancellationToken::new();
-        let told = stop.clone();
-        let every = sinks.interval;
-        let mut ship = CheckpointSender {
+        let stopped = stop.clone();
+        let interval = sinks.interval;
+        let mut sender = CheckpointSender {
             sent: sinks.sinks.into_iter().map(|sink| (sink, SinkState::default())).collect(),
-            heads: ends,
+            heads,
         };
         let task = task::spawn("audit checkpoints", async move {
             loop {
-                if !ship.is_behind() {
+                if !sender.is_behind() {
                     tokio::select! {
                         biased;
-                        () = told.cancelled() => break,
-                        changed = ship.heads.changed() => if changed.is_err() { break },
+                        () = stopped.cancelled() => break,
+                        changed = sender.heads.changed() => if changed.is_err() { break },
                     }
                 }
-                ship.send().await;
+                sender.send().await;
                 tokio::select! {
                     biased;
-                    () = told.cancelled() => break,
-                    () = tokio::time::sleep(every) => {}
+                    () = stopped.cancelled() => break,
+                    () = tokio::time::sleep(interval) => {}
                 }
             }
             // Shutdown must not take long.
-            timeout(FINAL_TIMEOUT, ship.send()).await.ok();
+            timeout(FINAL_TIMEOUT, sender.send()).await.ok();
         });
         Some(Self { stop, task })
     }
@@ -241,66 +241,66 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_checkpoints_reach_every_place_and_are_read_again() {
+    async fn h3_checkpoints_reach_every_sink_and_can_be_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let (file, socket) = (folder.path().join("checkpoints.jsonl"), folder.path().join("log"));
         let local = StdSocket::bind(&socket).unwrap();
         let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/checkpoints", http.local_addr().unwrap());
-        let (end, ends) = watch::channel(Some(head(3)));
+        let (end, heads) = watch::channel(Some(head(3)));
         let to = json!({"file": file, "syslog": socket, "url": url, "token": "for-checkpoints"});
-        let shipping = CheckpointTask::start(sinks(&to), ends).unwrap();
+        let task = CheckpointTask::start(sinks(&to), heads).unwrap();
         end.send_replace(Some(head(7)));
-        let (mut asked, _) = http.accept().await.unwrap();
+        let (mut http_stream, _) = http.accept().await.unwrap();
         let mut request = String::new();
         while !request.contains('}') {
             let mut bytes = [0; 4096];
-            let length = asked.read(&mut bytes).await.unwrap();
+            let length = http_stream.read(&mut bytes).await.unwrap();
             request.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
         }
-        asked.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        http_stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
         assert!(request.starts_with("POST /checkpoints ") && request.contains("Bearer for-checkpoints"), "{request}");
         let mut bytes = [0; 1024];
         let length = local.recv(&mut bytes).unwrap();
-        let told = std::str::from_utf8(&bytes[..length]).unwrap();
-        assert!(told.starts_with("<85>homard: audit checkpoint {"), "{told}");
-        shipping.stop().await;
+        let syslog_line = std::str::from_utf8(&bytes[..length]).unwrap();
+        assert!(syslog_line.starts_with("<85>homard: audit checkpoint {"), "{syslog_line}");
+        task.stop().await;
         let written = std::fs::read_to_string(&file).unwrap();
-        for text in [written.as_str(), told, request.as_str()] {
+        for text in [written.as_str(), syslog_line, request.as_str()] {
             assert_eq!(read(text).last(), Some(&head(7)), "{text}");
         }
     }
 
     #[tokio::test]
-    async fn h3_a_syslog_server_gets_them_over_udp_and_a_place_that_fails_stops_no_other() {
+    async fn h3_checkpoints_go_to_syslog_over_udp_and_a_failing_sink_blocks_no_other() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = json!({"file": "/nonexistent/checkpoints", "syslog": server.local_addr().unwrap().to_string()});
-        let (end, ends) = watch::channel(None);
-        let shipping = CheckpointTask::start(sinks(&to), ends).unwrap();
+        let (end, heads) = watch::channel(None);
+        let task = CheckpointTask::start(sinks(&to), heads).unwrap();
         end.send_replace(Some(head(1)));
         let mut bytes = [0; 1024];
         let length = server.recv(&mut bytes).await.unwrap();
         assert_eq!(read(std::str::from_utf8(&bytes[..length]).unwrap()), [head(1)]);
-        shipping.stop().await;
+        task.stop().await;
     }
 
     #[test]
-    fn h3_a_place_that_is_none_is_an_error_and_no_place_is_off() {
-        for (wrong, told) in [
+    fn h3_an_invalid_sink_is_an_error_and_no_sink_disables_checkpoints() {
+        for (section, expected) in [
             (json!({"file": "checkpoints"}), "audit.checkpoints.file must be an absolute path"),
             (json!({"syslog": "localhost"}), "audit.checkpoints.syslog must be host:port"),
             (json!({"url": "ftp://example.org"}), "audit.checkpoints.url must be an http or https address"),
         ] {
-            let text = json!({"audit": {"checkpoints": wrong}}).to_string();
+            let text = json!({"audit": {"checkpoints": section}}).to_string();
             let error = Config::parse(&text).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         assert!(CheckpointTask::start(sinks(&json!({})), watch::channel(None).1).is_none());
         assert!(Config::parse("{audit: {checkpoints: {everySeconds: 0}}}").is_err());
     }
 
     #[test]
-    fn lines_without_a_checkpoint_are_passed_over() {
+    fn lines_without_a_checkpoint_are_skipped() {
         let line = format!("Jan 1 host homard: audit checkpoint {{\"rows\":3,\"digest\":\"{}\"}}\r\n", head(3).digest);
         assert_eq!(read(&format!("nothing\n{{\"rows\":1}}\n{line}")), [head(3)]);
     }

@@ -136,25 +136,25 @@ pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
 pub(crate) fn edit<T>(path: &Path, change: impl FnOnce(&mut Fields) -> Result<T>) -> Result<T> {
     let failed = || format!("cannot write {}", path.display());
     // A symlink is resolved, so that its target is replaced and not the link.
-    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = real.parent().unwrap_or(Path::new("."));
+    let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = canonical.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(failed)?;
     // Locked until the end, against other processes.
-    let held = File::open(folder).with_context(failed)?;
-    held.lock().with_context(failed)?;
-    let before = read(&real)?;
+    let folder_lock = File::open(folder).with_context(failed)?;
+    folder_lock.lock().with_context(failed)?;
+    let previous = read(&canonical)?;
     let new = || Fields(vec![("version".to_owned(), "1".to_owned()), ("profiles".to_owned(), "{}".to_owned())]);
-    let mut fields = before.clone().unwrap_or_else(new);
+    let mut fields = previous.clone().unwrap_or_else(new);
     let changed = change(&mut fields)?;
-    if before.as_ref() == Some(&fields) {
+    if previous.as_ref() == Some(&fields) {
         return Ok(changed);
     }
     // Temporary files are created readable by the owner only, and the result stays so.
     let mut file = NamedTempFile::new_in(folder).with_context(failed)?;
     let text = format!("{}\n", fields.text(0));
     file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(failed)?;
-    file.persist(&real).map_err(|error| error.error).with_context(failed)?;
-    held.sync_all().with_context(failed)?;
+    file.persist(&canonical).map_err(|error| error.error).with_context(failed)?;
+    folder_lock.sync_all().with_context(failed)?;
     Ok(changed)
 }
 
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_stays_byte_for_byte() {
+    fn unchanged_parts_stay_byte_for_byte() {
         let (_folder, path) = folder();
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let text = "{\n  \"version\": 1,\n  \"profiles\": {\n    \"a:b\": {\"n\":1.50e3,   \"big\": 123456789012345678901234567890}\n  },\n  \
                     \"later\": [ 1.0, {} ]\n}\n";
         fs::write(&path, text).unwrap();
         edit(&path, add).unwrap();
-        let added = fs::read_to_string(&path).unwrap();
+        let changed = fs::read_to_string(&path).unwrap();
         edit(&path, |fields| {
             let mut profiles = fields.object("profiles", &path)?;
             assert!(profiles.remove("openai:default") && !profiles.remove("nobody"));
@@ -213,7 +213,7 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert_ne!(added, text);
+        assert_ne!(changed, text);
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_a_link() {
+    fn a_symlink_stays_a_symlink() {
         let (folder, path) = folder();
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let real = folder.path().join("real.json");
-        fs::write(&real, "{}").unwrap();
-        std::os::unix::fs::symlink(&real, &path).unwrap();
+        let target = folder.path().join("real.json");
+        fs::write(&target, "{}").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
         edit(&path, add).unwrap();
-        assert!(fs::symlink_metadata(&path).unwrap().is_symlink() && has_profiles(&real));
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink() && has_profiles(&target));
     }
 }

@@ -32,12 +32,12 @@ pub(crate) struct HealthWriterTask {
 }
 
 /// Creates the health state and its writer. Until the writer is started, the state is held in memory only.
-pub(super) fn health_with_writer(path: &Path, standing: ProfileHealth) -> (Arc<HealthTracker>, HealthWriter) {
-    let (tell, news) = watch::channel(standing.clone());
-    let book = HealthTracker::new(standing, move |standing| {
-        tell.send_replace(standing.clone());
+pub(super) fn health_with_writer(path: &Path, health: ProfileHealth) -> (Arc<HealthTracker>, HealthWriter) {
+    let (sender, receiver) = watch::channel(health.clone());
+    let tracker = HealthTracker::new(health, move |health| {
+        sender.send_replace(health.clone());
     });
-    (Arc::new(book), HealthWriter { path: path.to_owned(), changes: news })
+    (Arc::new(tracker), HealthWriter { path: path.to_owned(), changes: receiver })
 }
 
 impl HealthWriter {
@@ -59,50 +59,50 @@ impl HealthWriterTask {
     }
 }
 
-async fn write_loop(HealthWriter { path, changes: mut news }: HealthWriter, stop: CancellationToken) {
+async fn write_loop(HealthWriter { path, changes: mut receiver }: HealthWriter, stop: CancellationToken) {
     loop {
-        let is_over = tokio::select! {
+        let is_last = tokio::select! {
             biased;
             () = stop.cancelled() => true,
-            changed = news.changed() => changed.is_err(),
+            changed = receiver.changed() => changed.is_err(),
         };
-        if is_over && !news.has_changed().unwrap_or(true) {
+        if is_last && !receiver.has_changed().unwrap_or(true) {
             return;
         }
-        if !is_over {
+        if !is_last {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = sleep(WRITE_INTERVAL) => {}
             }
         }
-        let (standing, place) = (news.borrow_and_update().clone(), path.clone());
-        let written = tokio::task::spawn_blocking(move || write(&place, &standing)).await;
+        let (health, target) = (receiver.borrow_and_update().clone(), path.clone());
+        let written = tokio::task::spawn_blocking(move || write(&target, &health)).await;
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("failed to save the cooldowns: {error:#}"),
             Err(error) => tracing::warn!(%error, "failed to save the cooldowns"),
         }
-        if is_over {
+        if is_last {
             return;
         }
     }
 }
 
 /// Writes the health of credentials. Unchanged entries keep their exact bytes.
-fn write(path: &Path, standing: &ProfileHealth) -> Result<()> {
-    if standing.iter().next().is_none() {
+fn write(path: &Path, health: &ProfileHealth) -> Result<()> {
+    if health.iter().next().is_none() {
         return Ok(());
     }
     file::edit(path, |fields| {
-        let mut kept = fields.object("usageStats", path)?;
-        for (id, stats) in standing.iter() {
-            let before = kept.get(id).and_then(|text| serde_json::from_str::<HealthStats>(text).ok());
-            if before.as_ref() != Some(stats) {
-                kept.set(id, &serde_json::to_value(stats)?, 2);
+        let mut stored = fields.object("usageStats", path)?;
+        for (id, stats) in health.iter() {
+            let previous = stored.get(id).and_then(|text| serde_json::from_str::<HealthStats>(text).ok());
+            if previous.as_ref() != Some(stats) {
+                stored.set(id, &serde_json::to_value(stats)?, 2);
             }
         }
-        fields.put("usageStats", &kept, 1);
+        fields.put("usageStats", &stored, 1);
         Ok(())
     })
 }
@@ -122,12 +122,12 @@ mod tests {
     use super::*;
 
     /// Records a failure or a success of a credential, as a run does.
-    fn run(book: &Arc<HealthTracker>, error: Option<ErrorKind>, now: u64) {
+    fn run(tracker: &Arc<HealthTracker>, error: Option<ErrorKind>, now: u64) {
         let candidate =
             Candidate { model: Arc::new(Demo::default()), profile: "p".into(), credential: Credential::ApiKey };
         let rank = CandidateRank { candidates: vec![candidate], order: CredentialOrder::Configured };
-        let roster = Candidates::new(vec![rank], book.clone()).unwrap();
-        let mut failover = Failover::begin(roster, FailoverTerms::default(), now);
+        let candidates = Candidates::new(vec![rank], tracker.clone()).unwrap();
+        let mut failover = Failover::begin(candidates, FailoverTerms::default(), now);
         match error {
             Some(kind) => drop(failover.failed(&Error::new(kind, "no"), now)),
             None => failover.succeeded(now),
@@ -139,26 +139,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(file::NAME);
         fs::write(&path, "{\"profiles\": {}, \"usageStats\": {\"odd\": {\"errorCount\": \"x\"}}}").unwrap();
-        let (book, keeper) = health_with_writer(&path, ProfileHealth::default());
-        let keeping = keeper.start();
+        let (tracker, writer) = health_with_writer(&path, ProfileHealth::default());
+        let task = writer.start();
         for now in 1..=1000 {
-            run(&book, None, now);
+            run(&tracker, None, now);
         }
         assert!(!fs::read_to_string(&path).unwrap().contains("lastUsed"), "nothing waits for the disk");
-        run(&book, Some(ErrorKind::Billing), 2000);
-        keeping.stop().await;
-        let kept: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(kept["usageStats"]["odd"], json!({"errorCount": "x"}));
-        let stats = &kept["usageStats"]["p"];
+        run(&tracker, Some(ErrorKind::Billing), 2000);
+        task.stop().await;
+        let stored: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(stored["usageStats"]["odd"], json!({"errorCount": "x"}));
+        let stats = &stored["usageStats"]["p"];
         assert_eq!((&stats["disabledReason"], &stats["disabledUntil"]), (&json!("billing"), &json!(602_000)));
     }
 
     #[tokio::test]
-    async fn nothing_is_written_where_nothing_happened() {
+    async fn no_file_is_written_without_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(file::NAME);
-        let (_book, keeper) = health_with_writer(&path, ProfileHealth::default());
-        keeper.start().stop().await;
+        let (_tracker, writer) = health_with_writer(&path, ProfileHealth::default());
+        writer.start().stop().await;
         assert!(!path.exists());
     }
 }

@@ -67,8 +67,8 @@ impl SignIn {
     /// Returns why it cannot be used, if so.
     pub(crate) fn unusable_reason(&self) -> Option<String> {
         let token = self.token.try_lock().ok()?;
-        let is_over = token.expires.is_some_and(|expires| expires <= self.clock.now_ms());
-        (is_over && token.renewal.is_none()).then(|| "expired; sign in again, or add a key".to_owned())
+        let has_expired = token.expires.is_some_and(|expires| expires <= self.clock.now_ms());
+        (has_expired && token.renewal.is_none()).then(|| "expired; sign in again, or add a key".to_owned())
     }
 
     /// Returns a valid token, renewing it if needed.
@@ -98,13 +98,13 @@ impl SignIn {
             );
             Error { message, ..error }
         })?;
-        let lasts = new.lifetime.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let lifetime_ms = new.lifetime.map(|lifetime_ms| u64::try_from(lifetime_ms.as_millis()).unwrap_or(u64::MAX));
         let refresh = new.refresh.unwrap_or_else(|| refresh.clone());
         token.access = new.access;
-        token.expires = lasts.map(|lasts| now.saturating_add(lasts));
+        token.expires = lifetime_ms.map(|lifetime_ms| now.saturating_add(lifetime_ms));
         token.renewal = Some(Renewal { refresh: refresh.clone(), ..renewal.clone() });
-        let (id, file, kept) = (self.id.clone(), file.clone(), token.clone());
-        let written = tokio::task::spawn_blocking(move || store(&id, &file, &kept, &refresh)).await;
+        let (id, file, stored) = (self.id.clone(), file.clone(), token.clone());
+        let written = tokio::task::spawn_blocking(move || store(&id, &file, &stored, &refresh)).await;
         // The old refresh token may be invalid from here on, so this is logged; the new one works in the meantime.
         match written {
             Ok(Ok(())) => {}

@@ -62,8 +62,8 @@ impl ServerCertVerifier for PinnedVerifier {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let shown = Fingerprint::read(&homard_gateway::fingerprint(certificate));
-        if shown.is_ok_and(|shown| shown == self.pin) {
+        let presented = Fingerprint::read(&homard_gateway::fingerprint(certificate));
+        if presented.is_ok_and(|presented| presented == self.pin) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_read_as_people_write_it() {
+    fn a_fingerprint_is_parsed_with_and_without_separators() {
         let plain = "0f".repeat(32);
         let colons = vec!["0F"; 32].join(":");
         let read = |text: &str| Fingerprint::read(text).map_err(|error| error.to_string());
@@ -105,8 +105,8 @@ mod tests {
             assert_eq!(read(text), Ok(Fingerprint(plain.clone())), "{text}");
         }
         for text in ["", "0f", &plain[1..], &format!("{plain}0"), &"zz".repeat(32)] {
-            let why = "is not a SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons";
-            assert_eq!(read(text), Err(format!("{text} {why}")));
+            let expected = "is not a SHA-256 fingerprint of a certificate: 64 hex digits, with or without colons";
+            assert_eq!(read(text), Err(format!("{text} {expected}")));
         }
     }
 }

@@ -166,16 +166,16 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let timeout = args.timeout.unwrap_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default());
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
-    let shows = if args.json { RenderOptions::nothing() } else { RenderOptions::for_terminal(tools) };
+    let options = if args.json { RenderOptions::nothing() } else { RenderOptions::for_terminal(tools) };
     let reconnect = args.reconnect;
-    let (story, signals) = (RunRenderer::new(shows), Signals::listen()?);
-    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, renderer: story, signals };
-    let done = if args.local {
+    let (renderer, signals) = (RunRenderer::new(options), Signals::listen()?);
+    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, renderer, signals };
+    let outcome = if args.local {
         local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {
-        run_turn(&chosen, &paths, &mut turn, shows).await
+        run_turn(&chosen, &paths, &mut turn, options).await
     };
-    let answer = match done {
+    let answer = match outcome {
         Ok(answer) => answer,
         Err(error) => {
             turn.renderer.break_line()?;
@@ -245,16 +245,16 @@ impl TurnOutput {
 }
 
 /// Runs the turn in the gateway if one answers; in this process only if nothing at all was sent.
-async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: RenderOptions) -> Result<TurnOutput> {
-    let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
+async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, options: RenderOptions) -> Result<TurnOutput> {
+    let caps: &[&str] = if options.tools { &["tool-events"] } else { &[] };
     let link = GatewayLink { chosen, paths, caps, patience: turn.reconnect };
     let target = link.target()?;
-    let reached = tokio::select! {
+    let connection = tokio::select! {
         biased;
         signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent").into()),
-        reached = link.connect(&target) => reached?,
+        connection = link.connect(&target) => connection?,
     };
-    match reached {
+    match connection {
         ConnectResult::Gateway(client) => {
             if target.is_own {
                 turn.params.cwd = working_directory(chosen, paths, turn.work_here)?;
@@ -270,8 +270,8 @@ async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Render
             Err(CliError::new("connection", text).into())
         }
         ConnectResult::NotRunning if target.is_own => {
-            let way_out = format!("no gateway answers at {}; to use another port, set HOMARD_GATEWAY_PORT", target.url);
-            local::run(chosen, paths, turn, &way_out).await
+            let hint = format!("no gateway answers at {}; to use another port, set HOMARD_GATEWAY_PORT", target.url);
+            local::run(chosen, paths, turn, &hint).await
         }
         ConnectResult::NotRunning => {
             let text =
@@ -284,12 +284,12 @@ async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Render
 /// Returns the working directory of a turn in the gateway of this machine: the current directory. If that is risky, the
 /// agent's workspace is used, with a remark.
 fn working_directory(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
-    let here = env::current_dir().context("cannot determine the current directory")?;
-    let why = match assemble::working_dir::check_requested(&here, &chosen.loaded.config, paths) {
+    let cwd = env::current_dir().context("cannot determine the current directory")?;
+    let why = match assemble::working_dir::check_requested(&cwd, &chosen.loaded.config, paths) {
         // A path that is not UTF-8 cannot be sent.
-        Ok(_) => match here.to_str() {
-            Some(here) => return Ok(Some(here.to_owned())),
-            None => format!("{} is not UTF-8", here.display()),
+        Ok(_) => match cwd.to_str() {
+            Some(cwd) => return Ok(Some(cwd.to_owned())),
+            None => format!("{} is not UTF-8", cwd.display()),
         },
         Err(why) => why,
     };
@@ -306,8 +306,8 @@ fn interrupted(signal: Signal, state: &str) -> CliError {
 }
 
 fn is_demo(result: &Value) -> bool {
-    let word = |name: &str| result.pointer(&format!("/meta/agentMeta/{name}")).and_then(Value::as_str);
-    matches!((word("provider"), word("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
+    let meta = |name: &str| result.pointer(&format!("/meta/agentMeta/{name}")).and_then(Value::as_str);
+    matches!((meta("provider"), meta("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
 }
 
 /// Returns true for `/compact`: its reply is not a model's answer, although its result names the model that wrote the
@@ -372,13 +372,13 @@ impl Args {
 }
 
 fn read_file(path: &Path) -> Result<String, CliError> {
-    let wrong = |why: String| CliError::usage(format!("{} {why}", path.display()));
+    let usage_error = |why: String| CliError::usage(format!("{} {why}", path.display()));
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    read.map_err(|error| usage_error(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(wrong("is larger than 4 MiB".to_owned()));
+        return Err(usage_error("is larger than 4 MiB".to_owned()));
     }
-    let text = String::from_utf8(bytes).map_err(|error| wrong(format!("is not UTF-8: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| usage_error(format!("is not UTF-8: {error}")))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

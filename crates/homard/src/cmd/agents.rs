@@ -59,8 +59,8 @@ fn describe_binding(binding: &Binding) -> String {
         AccountFilter::Only(name) => format!("account {name}"),
         AccountFilter::Any => "any account".to_owned(),
     };
-    let place = |what: &str, id: &Option<String>| id.as_ref().map(|id| format!("{what} {id}"));
-    let parts = [Some(channel.clone()), Some(account), place("server", guild), place("team", team), peer];
+    let labelled = |label: &str, id: &Option<String>| id.as_ref().map(|id| format!("{label} {id}"));
+    let parts = [Some(channel.clone()), Some(account), labelled("server", guild), labelled("team", team), peer];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binding_is_told_in_words() {
+    fn a_binding_is_described_in_plain_text() {
         let mut binding = Binding {
             agent: AgentId::main(),
             channel: "discord".to_owned(),

@@ -49,7 +49,7 @@ enum Command {
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = CommandContext::load()?;
-    let (typed, decision) = match &args.command {
+    let (prefix, decision) = match &args.command {
         Command::List => {
             let answer = setup.require(Call::admin("exec.approval.list", json!({}))).await?;
             let pending = answer.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::Deny { id } => (id, "deny"),
     };
     // The gateway explains why an unknown id is not pending.
-    let id = find_pending(&setup, typed).await?.unwrap_or_else(|| typed.clone());
+    let id = find_pending(&setup, prefix).await?.unwrap_or_else(|| prefix.clone());
     let params = json!({"id": id, "decision": decision});
     let answer = setup.require(Call::admin("exec.approval.resolve", params)).await?;
     if args.json {
@@ -79,11 +79,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns the id of the pending approval that was typed: its id or a unique prefix.
-async fn find_pending(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+async fn find_pending(setup: &CommandContext, prefix: &str) -> Result<Option<String>> {
     let pending = setup.require(Call::admin("exec.approval.list", json!({}))).await?;
     let ids = pending.as_array().into_iter().flatten().filter_map(|approval| approval["id"].as_str());
     let all: Vec<_> = ids.map(|id| Candidate { id, name: None }).collect();
-    Ok(ids::resolve("approval", typed, &all)?.map(str::to_owned))
+    Ok(ids::resolve("approval", prefix, &all)?.map(str::to_owned))
 }
 
 /// Formats the pending approvals, each in full: a truncated command must not be approved.
@@ -91,21 +91,21 @@ fn pending_list(approvals: &[Value], now: u64) -> String {
     if approvals.is_empty() {
         return "no command waits for approval".to_owned();
     }
-    let one = |approval: &Value| {
+    let block = |approval: &Value| {
         let request = &approval["request"];
-        let left = approval["expiresAtMs"].as_u64().unwrap_or(0).saturating_sub(now) / 1000 * 1000;
-        let told = |name: &str| request.get(name).and_then(Value::as_str);
+        let remaining_ms = approval["expiresAtMs"].as_u64().unwrap_or(0).saturating_sub(now) / 1000 * 1000;
+        let field = |name: &str| request.get(name).and_then(Value::as_str);
         let always = request.get("alwaysAllows").and_then(Value::as_array).into_iter().flatten();
-        let rows = [("agent", told("agentId")), ("session", told("sessionKey")), ("in", told("cwd"))]
+        let rows = [("agent", field("agentId")), ("session", field("sessionKey")), ("in", field("cwd"))]
             .into_iter()
-            .chain([("sandbox", told("sandbox")), ("note", told("warningText")), ("runs", told("command"))])
+            .chain([("sandbox", field("sandbox")), ("note", field("warningText")), ("runs", field("command"))])
             .chain(always.map(|rule| ("always", rule.as_str())));
         let id = approval["id"].as_str().unwrap_or("-");
-        let mut lines = vec![render::strip_controls(&format!("{id} ({} left)", render::duration_ms(left)))];
+        let mut lines = vec![render::strip_controls(&format!("{id} ({} left)", render::duration_ms(remaining_ms)))];
         lines.extend(rows.filter_map(|(name, value)| Some(format!("  {name:<8} {}", render::strip_controls(value?)))));
         lines.join("\n")
     };
-    approvals.iter().map(one).collect::<Vec<_>>().join("\n\n")
+    approvals.iter().map(block).collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]
@@ -113,15 +113,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_waits_is_shown() {
+    fn pending_approvals_are_listed_completely() {
         let request = json!({
             "agentId": "main", "sessionKey": "agent:main:main", "cwd": "/w", "command": "git log\\u{a}", "host": null,
             "alwaysAllows": ["/usr/bin/git log …"],
         });
-        let told = pending_list(&[json!({"id": "a-1", "expiresAtMs": 65_000, "request": request})], 5_000);
+        let listing = pending_list(&[json!({"id": "a-1", "expiresAtMs": 65_000, "request": request})], 5_000);
         let expected = "a-1 (1m left)\n  agent    main\n  session  agent:main:main\n  in       /w\n  runs     git \
                         log\\u{a}\n  always   /usr/bin/git log …";
-        assert_eq!(told, expected);
+        assert_eq!(listing, expected);
         assert_eq!(pending_list(&[], 0), "no command waits for approval");
     }
 }

@@ -86,13 +86,14 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
     }
     let report = check(&setup.paths, &evidence)?;
     let folder = audit::location(&setup.paths).folder;
-    let kept = evidence.kept;
+    let anchor = evidence.kept;
     let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
     let is_whole = problems.is_empty();
-    let unkept = report.head.rows.saturating_sub(kept.map_or(0, |kept| kept.rows));
+    let unanchored = report.head.rows.saturating_sub(anchor.map_or(0, |anchor| anchor.rows));
     let document = json!({
-        "ok": is_whole, "rows": report.rows, "end": report.head.to_string(), "kept": kept.map(|kept| kept.to_string()),
-        "unkept": unkept, "folder": folder, "problems": problems,
+        "ok": is_whole, "rows": report.rows, "end": report.head.to_string(),
+        "kept": anchor.map(|anchor| anchor.to_string()),
+        "unkept": unanchored, "folder": folder, "problems": problems,
         "acknowledged": report.acknowledged.iter().map(acknowledgement).collect::<Vec<_>>(),
     });
     if wants_json {
@@ -106,11 +107,11 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
                 true => "all rows are unmodified, in order and complete",
                 false => "all other rows are unmodified, in order and complete",
             };
-            lines.push(match unkept {
+            lines.push(match unanchored {
                 0 => all.to_owned(),
                 _ => format!(
                     "{all}; the journal has not recorded the last {} yet, so the removal of later rows would not be detected",
-                    row_count(unkept)
+                    row_count(unanchored)
                 ),
             });
         }
@@ -131,15 +132,17 @@ pub(super) fn row_count(rows: u64) -> String {
     render::count(usize::try_from(rows).unwrap_or(usize::MAX), "row")
 }
 
-fn acknowledgement(seen: &Acknowledgement) -> Value {
-    let problems: Vec<_> = seen.problems.iter().map(ToString::to_string).collect();
-    json!({"row": seen.seq, "at": iso(seen.at_ms), "reason": seen.reason, "problems": problems})
+fn acknowledgement(acknowledged: &Acknowledgement) -> Value {
+    let problems: Vec<_> = acknowledged.problems.iter().map(ToString::to_string).collect();
+    json!({"row": acknowledged.seq, "at": iso(acknowledged.at_ms), "reason": acknowledged.reason, "problems": problems})
 }
 
-fn acknowledged_lines(seen: &Acknowledgement) -> Vec<String> {
-    let problems = seen.problems.iter().map(|problem| format!("  {problem}"));
-    let reason = render::strip_controls(&seen.reason);
-    problems.chain([format!("  acknowledged at {} with row {}: {reason}", iso(seen.at_ms), seen.seq)]).collect()
+fn acknowledged_lines(acknowledged: &Acknowledgement) -> Vec<String> {
+    let problems = acknowledged.problems.iter().map(|problem| format!("  {problem}"));
+    let reason = render::strip_controls(&acknowledged.reason);
+    problems
+        .chain([format!("  acknowledged at {} with row {}: {reason}", iso(acknowledged.at_ms), acknowledged.seq)])
+        .collect()
 }
 
 /// Returns what the log is verified against, from the gateway or else from the journal itself.
@@ -161,21 +164,21 @@ fn check(paths: &Paths, evidence: &Evidence) -> Result<VerifyReport> {
 async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
     let reason = audit::reason(reason).map_err(CliError::usage)?;
     let setup = CommandContext::load()?;
-    let before = check(&setup.paths, &evidence(&setup).await?)?.problems;
-    let told = if before.is_empty() {
+    let open_problems = check(&setup.paths, &evidence(&setup).await?)?.problems;
+    let summary = if open_problems.is_empty() {
         "the audit log is unmodified: there is nothing to acknowledge".to_owned()
     } else {
         if setup.administer("homard.audit.acknowledge", json!({"reason": reason})).await?.is_none() {
             acknowledge_here(&setup, reason).await?;
         }
-        format!("acknowledged {} of the audit log", render::count(before.len(), "problem"))
+        format!("acknowledged {} of the audit log", render::count(open_problems.len(), "problem"))
     };
-    let problems: Vec<_> = before.iter().map(ToString::to_string).collect();
+    let problems: Vec<_> = open_problems.iter().map(ToString::to_string).collect();
     if wants_json {
         return Ok(render::print_json(&json!({"ok": true, "acknowledged": problems}))?);
     }
     let lines = problems.iter().map(|problem| format!("  {problem}"));
-    Ok(render::print(&lines.chain([told]).collect::<Vec<_>>().join("\n"))?)
+    Ok(render::print(&lines.chain([summary]).collect::<Vec<_>>().join("\n"))?)
 }
 
 async fn acknowledge_here(setup: &CommandContext, reason: &str) -> Result<()> {
@@ -185,21 +188,21 @@ async fn acknowledge_here(setup: &CommandContext, reason: &str) -> Result<()> {
     let journal = Arc::new(Journal::open(&setup.paths.state, || Ambient::system().now_ms())?);
     let (log, _) = audit::open(&setup.paths, &journal);
     let reason = reason.to_owned();
-    let done = tokio::task::spawn_blocking(move || log.acknowledge(&reason, OWNER)).await?;
+    let result = tokio::task::spawn_blocking(move || log.acknowledge(&reason, OWNER)).await?;
     // Without a flush, this would count as a crash.
     journal.flush().await?;
-    done.context("the audit log cannot be written")
+    result.context("the audit log cannot be written")
 }
 
-fn list(paths: &Paths, (limit, what): (u32, Option<&str>), wants_json: bool) -> Result<()> {
+fn list(paths: &Paths, (limit, kind): (u32, Option<&str>), wants_json: bool) -> Result<()> {
     let folder = audit::location(paths).folder;
     let rows = rows(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     let is_wanted = |row: &&LogRow| {
         let name = row.content["what"].as_str().unwrap_or_default();
-        what.is_none_or(|what| name == what || name.strip_prefix(what).is_some_and(|rest| rest.starts_with('.')))
+        kind.is_none_or(|kind| name == kind || name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.')))
     };
-    let wanted: Vec<_> = rows.iter().filter(is_wanted).collect();
-    let shown = &wanted[wanted.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX))..];
+    let matching: Vec<_> = rows.iter().filter(is_wanted).collect();
+    let shown = &matching[matching.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX))..];
     if wants_json {
         let rows: Vec<_> = shown.iter().map(|row| &row.content).collect();
         return Ok(render::print_json(&json!({"count": rows.len(), "rows": rows}))?);
@@ -213,12 +216,12 @@ fn list(paths: &Paths, (limit, what): (u32, Option<&str>), wants_json: bool) -> 
 fn cells(row: &Value) -> Vec<String> {
     let text = |name: &str| render::strip_controls(row[name].as_str().unwrap_or_default());
     let at = row["at"].as_u64().map(iso).unwrap_or_default();
-    let more = row["more"].as_object().into_iter().flatten().map(|(name, value)| match value {
+    let details = row["more"].as_object().into_iter().flatten().map(|(name, value)| match value {
         Value::String(value) if value.len() == 64 => format!("{name}={}…", &value[..12]),
         Value::String(value) => format!("{name}={}", render::strip_controls(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             format!("{name}={value}")
         }
     });
-    vec![at, text("what"), text("outcome"), text("who"), more.collect::<Vec<_>>().join(" ")]
+    vec![at, text("what"), text("outcome"), text("who"), details.collect::<Vec<_>>().join(" ")]
 }

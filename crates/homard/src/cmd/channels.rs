@@ -108,8 +108,8 @@ pub(super) async fn call_if_running(setup: &CommandContext, method: &str, params
 /// Returns a usage error if the gateway does not know the channel, which is the only request that it rejects.
 fn not_set_up(error: Error) -> Error {
     match error.downcast_ref::<CliError>() {
-        Some(refused) if refused.kind == "INVALID_REQUEST" => {
-            CliError::usage(format!("{}; list channels with: homard channels", refused.message)).into()
+        Some(cli_error) if cli_error.kind == "INVALID_REQUEST" => {
+            CliError::usage(format!("{}; list channels with: homard channels", cli_error.message)).into()
         }
         Some(_) | None => error,
     }
@@ -117,11 +117,11 @@ fn not_set_up(error: Error) -> Error {
 
 /// Changes the config.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|refusal| {
-        match matches!(refusal, ConfigChangeError::Write(_)) {
+    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
+        match matches!(error, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.
-            true => refusal.into(),
-            false => CliError::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+            true => error.into(),
+            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
         }
     })
 }

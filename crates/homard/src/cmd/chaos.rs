@@ -66,15 +66,15 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let folder =
         tempfile::Builder::new().prefix("homard-chaos-").tempdir().context("cannot create a temporary directory")?;
     let mut signals = Signals::listen()?;
-    let played = tokio::select! {
+    let outcome = tokio::select! {
         biased;
         signal = signals.next() => {
             let failure = CliError::new("interrupted", format!("stopped by {signal}; nothing was checked"));
             return Err(CliError { exit: signal.exit_code(), ..failure }.into());
         }
-        played = run_scenario(&args, folder.path()) => played,
+        outcome = run_scenario(&args, folder.path()) => outcome,
     };
-    let report = match played {
+    let report = match outcome {
         Ok(report) => report,
         Err(error) => return Err(CliError::new("failed", format!("{error:#}\n{}", keep(folder))).into()),
     };
@@ -103,58 +103,58 @@ fn keep(folder: TempDir) -> String {
 }
 
 async fn run_scenario(args: &Args, folder: &Path) -> Result<ChaosReport<'static>> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let seed = args.seed.map_or_else(random, Ok)?;
     let token = format!("chaos-{:016x}", random()?);
-    let (stage, moments) = ChaosState::new(token.clone());
-    let stage = Arc::new(stage);
-    let model = ScriptedServer::start(stage.clone()).await?;
+    let (state, moments) = ChaosState::new(token.clone());
+    let state = Arc::new(state);
+    let model = ScriptedServer::start(state.clone()).await?;
     let sessions = usize::from(args.sessions);
     let victim = Victim::new(folder, &token, model.port, sessions.div_ceil(2))?;
     let senders: Vec<_> = (0..sessions)
-        .map(|number| AbortOnDropHandle::new(task::spawn("client", Sender::new(stage.clone(), number, seed).run())))
+        .map(|number| AbortOnDropHandle::new(task::spawn("client", Sender::new(state.clone(), number, seed).run())))
         .collect();
     let kills = args.kills as usize;
     let mut progress = KillProgress::new(kills);
-    let killed = killer::kill((&victim, kills), &stage, moments, SplitMix::new(seed), &mut progress).await?;
-    let killed = settle(&victim, &stage, senders, killed).await?;
-    let found = check::check(&stage.history(), &read(&victim)?);
-    let mut history = stage.history();
+    let killed = killer::kill((&victim, kills), &state, moments, SplitMix::new(seed), &mut progress).await?;
+    let killed = settle(&victim, &state, senders, killed).await?;
+    let found = check::check(&state.history(), &read(&victim)?);
+    let mut history = state.history();
     found.problems.iter().for_each(|problem| history.problem(problem.clone()));
     let (requests, problems) = (history.requests, history.some_problems());
-    Ok(ChaosReport { seed, killed, found, requests, problems, took: begun.elapsed(), kept: None })
+    Ok(ChaosReport { seed, killed, found, requests, problems, took: started_at.elapsed(), kept: None })
 }
 
 /// Waits for all runs, restarts once more, and requests every result again.
 async fn settle(
     victim: &Victim,
-    stage: &Arc<ChaosState>,
+    state: &Arc<ChaosState>,
     senders: Vec<AbortOnDropHandle<()>>,
     mut killed: KillStats,
 ) -> Result<KillStats> {
-    let living = victim.start().await?;
+    let gateway = victim.start().await?;
     killed.restarts += 1;
-    killed.ready.push(living.ready_after);
-    stage.port.send_replace(Some(living.port));
-    stage.closing.cancel();
+    killed.ready.push(gateway.ready_after);
+    state.port.send_replace(Some(gateway.port));
+    state.closing.cancel();
     if timeout(SETTLE_TIMEOUT, join_all(senders)).await.is_err() {
-        stage.history().problem(format!("not all runs ended within {SETTLE_TIMEOUT:?} after the last kill"));
+        state.history().problem(format!("not all runs ended within {SETTLE_TIMEOUT:?} after the last kill"));
     }
-    stop(living).await?;
-    let living = victim.start().await?;
-    let asked = timeout(VERIFY_TIMEOUT, async {
-        verify::ask_again(stage, living.port).await?;
-        verify::continue_sessions(stage, living.port).await
+    stop(gateway).await?;
+    let gateway = victim.start().await?;
+    let verified = timeout(VERIFY_TIMEOUT, async {
+        verify::repeat_requests(state, gateway.port).await?;
+        verify::continue_sessions(state, gateway.port).await
     });
-    asked
+    verified
         .await
         .with_context(|| format!("the gateway did not answer all verification requests within {VERIFY_TIMEOUT:?}"))??;
-    stop(living).await?;
+    stop(gateway).await?;
     Ok(killed)
 }
 
-async fn stop(living: victim::ChaosGateway) -> Result<()> {
-    let status = living.stop().await?;
+async fn stop(gateway: victim::ChaosGateway) -> Result<()> {
+    let status = gateway.stop().await?;
     ensure!(status.success(), "the gateway did not shut down cleanly ({status})");
     Ok(())
 }

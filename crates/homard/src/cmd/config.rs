@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn the_reference_is_up_to_date() {
         let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/data/config-keys.txt");
-        let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
-        assert_up_to_date(keys, &schema::key_list::<Config>(), again);
+        let command = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
+        assert_up_to_date(keys, &schema::key_list::<Config>(), command);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-        let written = fs::read_to_string(file).unwrap();
-        let mark = format!("<!-- Generated from here on; regenerate with: {again} -->\n\n");
-        let (by_hand, _) = written.split_once(&mark).expect("docs/configuration.md has lost its mark");
-        assert_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()), again);
+        let text = fs::read_to_string(file).unwrap();
+        let marker = format!("<!-- Generated from here on; regenerate with: {command} -->\n\n");
+        let (by_hand, _) = text.split_once(&marker).expect("docs/configuration.md has lost its mark");
+        assert_up_to_date(file, &format!("{by_hand}{marker}{}", schema::reference::<Config>()), command);
     }
 }

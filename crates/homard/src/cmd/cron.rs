@@ -131,7 +131,7 @@ struct Add {
 impl Add {
     /// Returns the job in the form that the gateway expects.
     fn job(&self, now: u64) -> Result<Value, CliError> {
-        let unclear =
+        let invalid_flag =
             |flag: &str, text: &str| CliError::usage(format!("--{flag} {text} is not a duration such as 30m or 1h"));
         let schedule = match (&self.at, &self.every, &self.cron) {
             (Some(at), ..) => {
@@ -139,7 +139,7 @@ impl Add {
                 json!({"kind": "at", "at": relative.map_or_else(|| at.clone(), |ms| iso(now.saturating_add(ms)))})
             }
             (None, Some(every), _) => {
-                let span = parse_duration(every).ok_or_else(|| unclear("every", every))?;
+                let span = parse_duration(every).ok_or_else(|| invalid_flag("every", every))?;
                 json!({"kind": "every", "everyMs": span.as_millis() as u64})
             }
             (None, None, cron) => json!({"kind": "cron", "expr": cron, "tz": self.tz}),
@@ -205,10 +205,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             "no jobs; create one with: homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"".to_owned()
         }
         Command::List { .. } => return Ok(render::print_table(&jobs(rows("jobs"), now))?),
-        Command::Add(_) => format!("created job {}", word(&answer, "id")),
+        Command::Add(_) => format!("created job {}", text_of(&answer, "id")),
         Command::Remove { .. } if answer["removed"] == false => return Err(no_job(&id).into()),
         Command::Remove { .. } => format!("removed job {id}"),
-        Command::Run { .. } if answer["ran"] == false => format!("job {id} was not run: {}", word(&answer, "reason")),
+        Command::Run { .. } if answer["ran"] == false => {
+            format!("job {id} was not run: {}", text_of(&answer, "reason"))
+        }
         Command::Run { .. } => format!("started job {id}; list its runs with: homard cron runs {id}"),
         Command::Runs { .. } if rows("entries").is_empty() => "no runs yet".to_owned(),
         Command::Runs { .. } => return Ok(render::print_table(&runs(rows("entries"), now))?),
@@ -217,7 +219,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns the id of the job that was typed: by its id, its name, or a unique prefix of its id.
-async fn find_job(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+async fn find_job(setup: &CommandContext, prefix: &str) -> Result<Option<String>> {
     let mut jobs = Vec::new();
     loop {
         let params = json!({"includeDisabled": true, "limit": PAGE, "offset": jobs.len()});
@@ -233,10 +235,10 @@ async fn find_job(setup: &CommandContext, typed: &str) -> Result<Option<String>>
         .iter()
         .filter_map(|job: &Value| Some(Candidate { id: job["id"].as_str()?, name: job["name"].as_str() }))
         .collect();
-    Ok(ids::resolve("job", typed, &all)?.map(str::to_owned))
+    Ok(ids::resolve("job", prefix, &all)?.map(str::to_owned))
 }
 
-fn word<'a>(row: &'a Value, name: &str) -> &'a str {
+fn text_of<'a>(row: &'a Value, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or("-")
 }
 
@@ -245,10 +247,11 @@ fn jobs(rows: &[Value], now: u64) -> Table {
     let titles = ["ID", "NAME", "WHEN", "NEXT", "LAST"].map(str::to_owned).to_vec();
     let line = |job: &Value| {
         let state = |name: &str| job["state"].get(name).and_then(Value::as_u64);
-        let next = state("nextRunAtMs").map_or_else(|| "-".to_owned(), |next| ahead(now, next));
+        let next = state("nextRunAtMs").map_or_else(|| "-".to_owned(), |next| time_until(now, next));
         let last = state("lastRunAtMs")
-            .map(|last| format!("{} {}", word(&job["state"], "lastStatus"), render::age(now, last)));
-        let cells = [word(job, "id").to_owned(), word(job, "name").to_owned(), when(&job["schedule"]), next];
+            .map(|last| format!("{} {}", text_of(&job["state"], "lastStatus"), render::age(now, last)));
+        let cells =
+            [text_of(job, "id").to_owned(), text_of(job, "name").to_owned(), schedule_text(&job["schedule"]), next];
         let cells = cells.into_iter().chain([last.unwrap_or_else(|| "-".to_owned())]);
         cells.map(|cell| render::strip_controls(&cell)).collect()
     };
@@ -256,13 +259,13 @@ fn jobs(rows: &[Value], now: u64) -> Table {
 }
 
 /// Formats a schedule.
-fn when(schedule: &Value) -> String {
-    match word(schedule, "kind") {
-        "at" => word(schedule, "at").to_owned(),
+fn schedule_text(schedule: &Value) -> String {
+    match text_of(schedule, "kind") {
+        "at" => text_of(schedule, "at").to_owned(),
         "every" => format!("every {}", render::duration_ms(schedule["everyMs"].as_u64().unwrap_or(0))),
         "cron" => match schedule["tz"].as_str() {
-            Some(tz) => format!("{} ({tz})", word(schedule, "expr")),
-            None => word(schedule, "expr").to_owned(),
+            Some(tz) => format!("{} ({tz})", text_of(schedule, "expr")),
+            None => text_of(schedule, "expr").to_owned(),
         },
         other => other.to_owned(),
     }
@@ -273,25 +276,25 @@ fn runs(rows: &[Value], now: u64) -> Table {
     let titles = ["WHEN", "HOW", "TOOK", "WHAT"].map(str::to_owned).to_vec();
     let line = |run: &Value| {
         let number = |name: &str| run.get(name).and_then(Value::as_u64);
-        let how = match word(run, "outcome") {
+        let outcome = match text_of(run, "outcome") {
             "missed" => "missed",
-            _ => word(run, "status"),
+            _ => text_of(run, "status"),
         };
-        let what = run.get("error").or_else(|| run.get("summary")).and_then(Value::as_str).unwrap_or("-");
-        let what: String = what.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
+        let details = run.get("error").or_else(|| run.get("summary")).and_then(Value::as_str).unwrap_or("-");
+        let details: String = details.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
         let cells = [
             number("runAtMs").map_or_else(|| "-".to_owned(), |at| render::age(now, at)),
-            how.to_owned(),
+            outcome.to_owned(),
             number("durationMs").map_or_else(|| "-".to_owned(), render::duration_ms),
-            what,
+            details,
         ];
         cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
     Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
-fn ahead(now: u64, then: u64) -> String {
-    format!("in {}", render::duration_ms(then.saturating_sub(now)))
+fn time_until(now: u64, at_ms: u64) -> String {
+    format!("in {}", render::duration_ms(at_ms.saturating_sub(now)))
 }
 
 #[cfg(test)]
@@ -306,10 +309,10 @@ mod tests {
         args: Args,
     }
 
-    fn job(typed: &[&str]) -> Result<Value, String> {
-        let typed = ["cron", "add", "--name", "n"].iter().chain(typed);
+    fn job(args: &[&str]) -> Result<Value, String> {
+        let args = ["cron", "add", "--name", "n"].iter().chain(args);
         let Command::Add(add) =
-            TestCommand::try_parse_from(typed).map_err(|error| error.kind().to_string())?.args.command
+            TestCommand::try_parse_from(args).map_err(|error| error.kind().to_string())?.args.command
         else {
             return Err("not add".to_owned());
         };
@@ -333,11 +336,11 @@ mod tests {
                 "wakeMode": "now", "agentId": "ops",
             })
         );
-        let typed = ["--every", "1h", "-m", "x", "--announce"];
-        assert_eq!(job(&typed).unwrap()["delivery"], json!({"mode": "announce", "channel": "last"}));
-        let there = ["--channel", "telegram", "--to", "7", "--account", "bot", "--best-effort-deliver"];
+        let args = ["--every", "1h", "-m", "x", "--announce"];
+        assert_eq!(job(&args).unwrap()["delivery"], json!({"mode": "announce", "channel": "last"}));
+        let target_args = ["--channel", "telegram", "--to", "7", "--account", "bot", "--best-effort-deliver"];
         assert_eq!(
-            job(&[&typed[..], &there].concat()).unwrap()["delivery"],
+            job(&[&args[..], &target_args].concat()).unwrap()["delivery"],
             json!({"mode": "announce", "channel": "telegram", "to": "7", "accountId": "bot", "bestEffort": true})
         );
         assert_eq!(
@@ -352,19 +355,19 @@ mod tests {
             job(&["--every", "often", "-m", "x"]).unwrap_err(),
             "--every often is not a duration such as 30m or 1h"
         );
-        for typed in [
+        for args in [
             &["-m", "x"][..],
             &["--every", "1h"],
             &["--every", "1h", "--at", "1h", "-m", "x"],
             &["--at", "1h", "-m", "x", "--event", "y"],
         ] {
-            assert!(job(typed).is_err(), "{typed:?}");
+            assert!(job(args).is_err(), "{args:?}");
         }
     }
 
     #[test]
-    fn jobs_and_runs_are_shown_in_few_words() {
-        let shown = jobs(
+    fn jobs_and_runs_are_listed_in_tables() {
+        let table = jobs(
             &[
                 json!({"id": "j1", "name": "Weather", "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "UTC"},
                        "state": {"nextRunAtMs": 7_200_000, "lastRunAtMs": 0, "lastStatus": "ok"}}),
@@ -373,12 +376,12 @@ mod tests {
             60_000,
         );
         assert_eq!(
-            shown.to_string(),
+            table.to_string(),
             "ID  NAME     WHEN             NEXT       LAST\n\
              j1  Weather  0 7 * * * (UTC)  in 1h 59m  ok 1m ago\n\
              j2  x[2J     every 1h 30m     -          -"
         );
-        let shown = runs(
+        let table = runs(
             &[
                 json!({"runAtMs": 0, "status": "ok", "outcome": "ran", "durationMs": 1500, "summary": "all\nquiet"}),
                 json!({"runAtMs": 0, "status": "skipped", "outcome": "missed", "error": "missed 5"}),
@@ -386,7 +389,7 @@ mod tests {
             60_000,
         );
         assert_eq!(
-            shown.to_string(),
+            table.to_string(),
             "WHEN    HOW     TOOK  WHAT\n1m ago  ok      1.5s  all quiet\n1m ago  missed  -     missed 5"
         );
     }

@@ -93,7 +93,7 @@ fn page(topic: &str) -> Result<&'static str, CliError> {
         return Ok(text);
     }
     let hint = nearest(&name, PAGES.iter().map(|(topic, _)| *topic));
-    let hint = hint.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    let hint = hint.map(|similar| format!("; did you mean {similar}?")).unwrap_or_default();
     Err(CliError::usage(format!("no documentation about \"{name}\"{hint}\nlist topics with: homard docs")))
 }
 
@@ -143,11 +143,11 @@ mod tests {
                     folders.push(entry);
                 } else if entry.extension().is_some_and(|end| end == "rs") {
                     let text = fs::read_to_string(&entry).unwrap();
-                    for rest in text.split("homard docs ").skip(1) {
-                        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(rest.len());
+                    for tail in text.split("homard docs ").skip(1) {
+                        let end = tail.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(tail.len());
                         // The help text of the command itself has explanations after its examples.
-                        if end > 0 && !rest.starts_with("takes ") {
-                            named.insert(rest[..end].to_owned());
+                        if end > 0 && !tail.starts_with("takes ") {
+                            named.insert(tail[..end].to_owned());
                         }
                     }
                 }

@@ -102,7 +102,7 @@ const CHECKS: [(&str, Check); 13] = [
 /// Runs all checks, applies safe fixes if requested, and prints the report.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let scene = CheckContext {
+    let context = CheckContext {
         loaded: Config::choose_as_client(&paths).ok().map(|chosen| chosen.loaded),
         holder: lock::holder(&paths.state),
         listing: StateListing::of(&paths.state),
@@ -112,8 +112,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let mut reports = Vec::new();
     for (name, check) in &CHECKS {
         let report = match check {
-            Check::Sync(look) => look(&scene),
-            Check::Async(ask) => ask(&scene).await,
+            Check::Sync(look) => look(&context),
+            Check::Async(ask) => ask(&context).await,
         };
         reports.push((*name, report));
     }
@@ -121,7 +121,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if args.fix {
         for finding in reports.iter_mut().flat_map(|(_, report)| &mut report.findings) {
             if let Some(fix) = &finding.fix {
-                finding.fixed = Some(fix::apply(fix, &scene.paths.state).await);
+                finding.fixed = Some(fix::apply(fix, &context.paths.state).await);
             }
         }
     }
@@ -131,12 +131,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 /// Removes the findings of the gateway check that another check reports too, at least as severely: the gateway reports
 /// the same outages, in the form `SUBJECT: REASON`.
 fn remove_repeated(reports: &mut [(&str, CheckReport)]) {
-    let others = reports.iter().filter(|(name, _)| *name != "gateway").flat_map(|(_, report)| &report.findings);
-    let others: Vec<_> = others.map(|finding| (finding.level, finding.message.clone())).collect();
+    let known = reports.iter().filter(|(name, _)| *name != "gateway").flat_map(|(_, report)| &report.findings);
+    let known: Vec<_> = known.map(|finding| (finding.level, finding.message.clone())).collect();
     let is_repeated = |finding: &DoctorFinding| {
         let reason = finding.message.split_once(": ").map_or("", |(_, reason)| reason.trim());
         let is_as_severe = |level: FindingSeverity| level == FindingSeverity::Problem || level == finding.level;
-        !reason.is_empty() && others.iter().any(|(level, message)| is_as_severe(*level) && message.contains(reason))
+        !reason.is_empty() && known.iter().any(|(level, message)| is_as_severe(*level) && message.contains(reason))
     };
     for (_, report) in reports.iter_mut().filter(|(name, _)| *name == "gateway") {
         report.findings.retain(|finding| !is_repeated(finding));
@@ -154,7 +154,7 @@ fn print_report(reports: &[(&str, CheckReport)], wants_json: bool) -> Result<()>
         let rows = reports.iter().flat_map(|(name, report)| report.rows(name)).collect();
         render::print_table(&Table::fields(rows))?;
     }
-    let things = match open {
+    let summary = match open {
         0 if wants_json => return Ok(()),
         0 => return Ok(render::print("\neverything looks good")?),
         _ => format!("{} found", render::count(open, "problem")),
@@ -164,7 +164,7 @@ fn print_report(reports: &[(&str, CheckReport)], wants_json: bool) -> Result<()>
         0 | 1 => String::new(),
         some => format!("; to fix {some} of the findings: homard doctor --fix"),
     };
-    Err(CliError::new("doctor", format!("{things}{help}")).into())
+    Err(CliError::new("doctor", format!("{summary}{help}")).into())
 }
 
 #[cfg(test)]
@@ -172,9 +172,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_two_checks_find_is_reported_once() {
-        let problem = |what: &str| DoctorFinding::problem(what, "correct it");
-        let note = |what: &str| DoctorFinding::note(what, "look at it");
+    fn a_finding_of_two_checks_is_reported_once() {
+        let problem = |text: &str| DoctorFinding::problem(text, "correct it");
+        let note = |text: &str| DoctorFinding::note(text, "look at it");
         let mut reports = [
             ("models", CheckReport::new("", vec![problem("agent main: p has no key"), note("agent main: q is slow")])),
             (
@@ -190,9 +190,9 @@ mod tests {
             ),
         ];
         remove_repeated(&mut reports);
-        let kept: Vec<_> = reports[1].1.findings.iter().map(|finding| finding.message.as_str()).collect();
+        let messages: Vec<_> = reports[1].1.findings.iter().map(|finding| finding.message.as_str()).collect();
         // A problem stays if the other check reports it as a note only.
-        assert_eq!(kept, ["model of agent main is down: q is slow", "the gateway reports that it is unhealthy"]);
+        assert_eq!(messages, ["model of agent main is down: q is slow", "the gateway reports that it is unhealthy"]);
         assert_eq!(reports[0].1.findings.len(), 2);
     }
 }

@@ -8,15 +8,15 @@ pub(super) fn inherit_examples(command: Command) -> Command {
     walk(command, &name, "")
 }
 
-fn walk(mut command: Command, path: &str, above: &str) -> Command {
-    let own = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    if own.is_empty() {
-        let lines: Vec<&str> = above.lines().filter(|line| is_example_of(line, path)).collect();
+fn walk(mut command: Command, path: &str, parent_help: &str) -> Command {
+    let own_help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if own_help.is_empty() {
+        let lines: Vec<&str> = parent_help.lines().filter(|line| is_example_of(line, path)).collect();
         if !lines.is_empty() {
             command = command.after_help(format!("Examples:\n{}", lines.join("\n")));
         }
     }
-    let known = format!("{own}\n{above}");
+    let known = format!("{own_help}\n{parent_help}");
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     for name in names {
         let path = format!("{path} {name}");
@@ -28,7 +28,7 @@ fn walk(mut command: Command, path: &str, above: &str) -> Command {
 /// Returns true if a line is an example of this command: it has all words of the command's path, in order.
 fn is_example_of(line: &str, path: &str) -> bool {
     let mut words = example(line).split(' ');
-    line.starts_with("  ") && path.split(' ').all(|wanted| words.any(|word| word == wanted))
+    line.starts_with("  ") && path.split(' ').all(|name| words.any(|word| word == name))
 }
 
 /// Removes the explanation, which follows after two or more spaces.
@@ -53,17 +53,17 @@ mod tests {
     use crate::cmd::Cli;
 
     /// Splits a line like a shell: single and double quotes, no variables.
-    fn words(line: &str) -> Vec<String> {
+    fn split_words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-        for letter in line.chars() {
-            match (quote, letter) {
-                (Some(open), _) if open == letter => quote = None,
+        for c in line.chars() {
+            match (quote, c) {
+                (Some(open), _) if open == c => quote = None,
                 (None, '"' | '\'') => {
-                    quote = Some(letter);
+                    quote = Some(c);
                     word.get_or_insert_default();
                 }
                 (None, ' ') => words.extend(word.take()),
-                (Some(_) | None, _) => word.get_or_insert_default().push(letter),
+                (Some(_) | None, _) => word.get_or_insert_default().push(c),
             }
         }
         words.extend(word);
@@ -88,25 +88,25 @@ mod tests {
             all.iter().filter(|(_, help)| of(help).is_empty()).map(|(path, _)| path.as_str()).collect();
         assert_eq!(bare, [""; 0], "commands without examples");
         let examples: Vec<String> = all.iter().flat_map(|(_, help)| of(help)).collect();
-        let mut wrong = Vec::new();
+        let mut failures = Vec::new();
         for example in &examples {
             // The part before a pipe is another program.
             let command = &example[example.find("homard").unwrap_or_default()..];
             let command = command.split(" > ").next().unwrap_or(command);
-            if let Err(error) = Cli::try_parse_from(words(command)) {
-                wrong.push(format!("{example}: {error}"));
+            if let Err(error) = Cli::try_parse_from(split_words(command)) {
+                failures.push(format!("{example}: {error}"));
             }
         }
-        assert_eq!(wrong, [""; 0]);
+        assert_eq!(failures, [""; 0]);
     }
 
     #[test]
-    fn a_command_below_shows_what_is_said_of_it_above() {
-        let above = "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a bc\n  homard a x b\n\nhomard a b is not one";
+    fn a_subcommand_inherits_the_examples_of_its_parent() {
+        let parent_help = "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a bc\n  homard a x b\n\nhomard a b is not one";
         let command =
-            Command::new("homard").subcommand(Command::new("a").after_help(above).subcommand(Command::new("b")));
-        let spread = inherit_examples(command);
-        let b = spread.find_subcommand("a").and_then(|a| a.find_subcommand("b")).unwrap();
+            Command::new("homard").subcommand(Command::new("a").after_help(parent_help).subcommand(Command::new("b")));
+        let inherited = inherit_examples(command);
+        let b = inherited.find_subcommand("a").and_then(|a| a.find_subcommand("b")).unwrap();
         let help = b.get_after_help().unwrap().to_string();
         assert_eq!(help, "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a x b");
         assert_eq!(of(&help), ["homard a b", "x | homard a b c --d", "homard a x b"]);

@@ -44,7 +44,7 @@ mod tests {
     use crate::render::duration;
 
     #[test]
-    fn what_is_printed_can_be_typed() {
+    fn a_printed_duration_can_be_parsed() {
         for span in [40, 1_240, 59_000, 120_000, 7_200_000, 172_800_000].map(Duration::from_millis) {
             assert_eq!(seconds(&duration(span)), Ok(span));
         }

@@ -14,13 +14,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = CommandContext::load()?;
     let health = setup.query("health").await?.ok_or_else(|| setup.not_running())?;
     let outages = outages(&health);
-    let is_well = outages.is_empty() && health.get("ok") != Some(&Value::Bool(false));
+    let is_healthy = outages.is_empty() && health.get("ok") != Some(&Value::Bool(false));
     if args.json {
         render::print_json(&health)?;
     } else {
-        render::print_table(&table(&setup, &health, is_well))?;
+        render::print_table(&table(&setup, &health, is_healthy))?;
     }
-    if is_well {
+    if is_healthy {
         return Ok(());
     }
     let text = match outages.len() {
@@ -30,17 +30,17 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     Err(CliError { is_reported: args.json, ..CliError::new("degraded", text) }.into())
 }
 
-fn table(setup: &CommandContext, health: &Value, is_well: bool) -> Table {
-    let took = health.get("durationMs").and_then(Value::as_u64).unwrap_or_default();
-    let word = if is_well { "healthy" } else { "unhealthy" };
+fn table(setup: &CommandContext, health: &Value, is_healthy: bool) -> Table {
+    let duration = health.get("durationMs").and_then(Value::as_u64).unwrap_or_default();
+    let status = if is_healthy { "healthy" } else { "unhealthy" };
     let mut rows =
-        vec![vec!["gateway".to_owned(), format!("{}  {word} ({})", setup.target.url, render::duration_ms(took))]];
+        vec![vec!["gateway".to_owned(), format!("{}  {status} ({})", setup.target.url, render::duration_ms(duration))]];
     rows.extend(outages(health).into_iter().map(|text| vec!["down".to_owned(), render::strip_controls(&text)]));
     for agent in health.get("agents").and_then(Value::as_array).into_iter().flatten() {
         let id = agent.get("agentId").and_then(Value::as_str).unwrap_or("?");
-        let mark = if agent.get("isDefault") == Some(&Value::Bool(true)) { " (default)" } else { "" };
+        let suffix = if agent.get("isDefault") == Some(&Value::Bool(true)) { " (default)" } else { "" };
         let count = agent.pointer("/sessions/count").and_then(Value::as_u64).unwrap_or_default();
-        rows.push(vec!["agent".to_owned(), render::strip_controls(&format!("{id}{mark}, sessions: {count}"))]);
+        rows.push(vec!["agent".to_owned(), render::strip_controls(&format!("{id}{suffix}, sessions: {count}"))]);
     }
     if let Some(notice) = health.get("notice").and_then(Value::as_str) {
         rows.push(vec!["warning".to_owned(), render::strip_controls(notice)]);

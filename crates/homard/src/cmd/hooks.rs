@@ -55,7 +55,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Returns true if the output is JSON, including failures. The result of `check` is a document even if it fails.
+    /// Returns true if a failure is printed as JSON. `check` prints its own document even if it fails.
     pub(super) fn wants_json(&self) -> bool {
         self.json && !matches!(self.command, Some(Command::Check))
     }
@@ -105,18 +105,18 @@ enum Command {
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let shown = || HookList::find(&chosen.loaded, &paths);
+    let list = || HookList::find(&chosen.loaded, &paths);
     match &args.command {
-        None => shown().list(false, false, args.json),
-        Some(Command::List { eligible, verbose }) => shown().list(*eligible, *verbose, args.json),
-        Some(Command::Info { name }) => shown().info(name, args.json),
+        None => list().list(false, false, args.json),
+        Some(Command::List { eligible, verbose }) => list().list(*eligible, *verbose, args.json),
+        Some(Command::Info { name }) => list().info(name, args.json),
         Some(Command::Check) => {
-            let shown = shown();
-            let trial = NodeTrial::of(&shown, &setup(&chosen.loaded, &paths)).await;
-            check::run(&shown, &chosen.loaded.config.hooks.internal, trial.as_ref(), args.json)
+            let list = list();
+            let trial = NodeTrial::of(&list, &setup(&chosen.loaded, &paths)).await;
+            check::run(&list, &chosen.loaded.config.hooks.internal, trial.as_ref(), args.json)
         }
-        Some(Command::Enable { name }) => enable::run(&shown(), &paths, (name, true), args.json),
-        Some(Command::Disable { name }) => enable::run(&shown(), &paths, (name, false), args.json),
+        Some(Command::Enable { name }) => enable::run(&list(), &paths, (name, true), args.json),
+        Some(Command::Disable { name }) => enable::run(&list(), &paths, (name, false), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
     }
@@ -137,8 +137,8 @@ impl HookList {
         let settings = settings(loaded, paths);
         let found = discover(&settings.roots);
         let judged = |hook: InternalHook| {
-            let verdict = decide(&hook, &settings.host, &settings.rules);
-            (hook, verdict)
+            let decision = decide(&hook, &settings.host, &settings.rules);
+            (hook, decision)
         };
         Self {
             hooks: found.hooks.into_iter().map(judged).collect(),
@@ -150,20 +150,20 @@ impl HookList {
     }
 
     /// Returns the hook with this name, key or unique prefix of its name.
-    fn hook(&self, typed: &str) -> Result<&(InternalHook, HookDecisionState)> {
+    fn hook(&self, name_or_prefix: &str) -> Result<&(InternalHook, HookDecisionState)> {
         let all = self.hooks.iter().map(|(hook, _)| Candidate { id: &hook.name, name: Some(&hook.key) });
-        let name = ids::resolve("hook", typed, &all.collect::<Vec<_>>())?;
+        let name = ids::resolve("hook", name_or_prefix, &all.collect::<Vec<_>>())?;
         self.hooks.iter().find(|(hook, _)| Some(hook.name.as_str()) == name).ok_or_else(|| {
-            CliError::usage(format!("there is no hook \"{typed}\"; list hooks with: homard hooks list")).into()
+            CliError::usage(format!("there is no hook \"{name_or_prefix}\"; list hooks with: homard hooks list")).into()
         })
     }
 
     fn list(mut self, only_eligible: bool, is_verbose: bool, wants_json: bool) -> Result<()> {
         let is_eligible =
-            |(hook, verdict): &(InternalHook, HookDecisionState)| report(hook, verdict)["eligible"] == true;
+            |(hook, decision): &(InternalHook, HookDecisionState)| report(hook, decision)["eligible"] == true;
         self.hooks.retain(|judged| !only_eligible || is_eligible(judged));
         if wants_json {
-            let hooks: Vec<Value> = self.hooks.iter().map(|(hook, verdict)| report(hook, verdict)).collect();
+            let hooks: Vec<Value> = self.hooks.iter().map(|(hook, decision)| report(hook, decision)).collect();
             let document = json!({"workspaceDir": self.workspace, "managedHooksDir": self.managed, "hooks": hooks});
             return Ok(render::print_json(&document)?);
         }
@@ -171,21 +171,21 @@ impl HookList {
     }
 
     fn info(&self, name: &str, wants_json: bool) -> Result<()> {
-        let (hook, verdict) = self.hook(name)?;
+        let (hook, decision) = self.hook(name)?;
         if wants_json {
-            return Ok(render::print_json(&report(hook, verdict))?);
+            return Ok(render::print_json(&report(hook, decision))?);
         }
-        Ok(render::print_table(&format::describe(hook, verdict))?)
+        Ok(render::print_table(&format::describe(hook, decision))?)
     }
 }
 
 /// Changes the config file.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|refusal| {
-        match matches!(refusal, ConfigChangeError::Write(_)) {
+    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
+        match matches!(error, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.
-            true => refusal.into(),
-            false => CliError::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+            true => error.into(),
+            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
         }
     })
 }

@@ -16,29 +16,29 @@ pub(super) struct Candidate<'a> {
 
 /// Returns the id of the candidate that was typed: its exact id, else its exact name, else a prefix of its id. Returns
 /// `None` if there is none, and a usage error if there are several.
-pub(super) fn resolve<'a>(what: &str, typed: &str, all: &[Candidate<'a>]) -> Result<Option<&'a str>, CliError> {
-    if let Some(exact) = all.iter().find(|candidate| candidate.id == typed) {
+pub(super) fn resolve<'a>(noun: &str, input: &str, all: &[Candidate<'a>]) -> Result<Option<&'a str>, CliError> {
+    if let Some(exact) = all.iter().find(|candidate| candidate.id == input) {
         return Ok(Some(exact.id));
     }
-    let named: Vec<_> = all.iter().filter(|candidate| candidate.name == Some(typed)).collect();
-    let is_prefix = |id: &str| typed.chars().count() >= MIN_PREFIX && id.starts_with(typed);
+    let named: Vec<_> = all.iter().filter(|candidate| candidate.name == Some(input)).collect();
+    let is_prefix = |id: &str| input.chars().count() >= MIN_PREFIX && id.starts_with(input);
     let found = match named.is_empty() {
         false => named,
         true => all.iter().filter(|candidate| is_prefix(candidate.id)).collect(),
     };
     match found.as_slice() {
         [] => Ok(None),
-        [one] => Ok(Some(one.id)),
-        several => Err(ambiguous(what, typed, several)),
+        [single] => Ok(Some(single.id)),
+        several => Err(ambiguous(noun, input, several)),
     }
 }
 
-fn ambiguous(what: &str, typed: &str, several: &[&Candidate<'_>]) -> CliError {
+fn ambiguous(noun: &str, input: &str, several: &[&Candidate<'_>]) -> CliError {
     let line = |candidate: &&Candidate<'_>| match candidate.name {
         Some(name) => format!("  {} ({name})", candidate.id),
         None => format!("  {}", candidate.id),
     };
-    let mut lines = vec![format!("{what} {typed} is ambiguous:")];
+    let mut lines = vec![format!("{noun} {input} is ambiguous:")];
     lines.extend(several.iter().take(MAX_LISTED).map(line));
     if several.len() > MAX_LISTED {
         lines.push(format!("  and {} more", several.len() - MAX_LISTED));
@@ -57,8 +57,8 @@ mod tests {
         Candidate { id: "77aa9b10", name: Some("Tea") },
     ];
 
-    fn found(typed: &str) -> Result<Option<&'static str>, String> {
-        resolve("job", typed, &JOBS).map_err(|error| error.message)
+    fn found(input: &str) -> Result<Option<&'static str>, String> {
+        resolve("job", input, &JOBS).map_err(|error| error.message)
     }
 
     #[test]

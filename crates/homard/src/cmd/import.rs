@@ -85,15 +85,15 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         let text = format!("{} is Homard's own state directory: there is nothing to import", source.root.display());
         return Err(CliError::usage(text).into());
     }
-    let wishes = ImportOptions { replace_existing: flags.force, write_defaults: flags.write_defaults };
+    let options = ImportOptions { replace_existing: flags.force, write_defaults: flags.write_defaults };
     let plan = if flags.dry_run {
-        plan::make(&source, &paths, &exported(&paths), wishes)?
+        plan::make(&source, &paths, &exported(&paths), options)?
     } else {
         let journal = Journal::open(&paths.state, || Ambient::system().now_ms())?;
-        let done = import_state(&journal, &source, &paths, wishes).await;
+        let imported = import_state(&journal, &source, &paths, options).await;
         // Also after a failure, so that this does not count as a crash.
         let closed = journal.flush().await;
-        let plan = done?;
+        let plan = imported?;
         closed.context("cannot write the session list")?;
         plan
     };
@@ -116,10 +116,10 @@ async fn import_state(
     journal: &Journal,
     source: &OpenclawState,
     paths: &Paths,
-    wishes: ImportOptions,
+    options: ImportOptions,
 ) -> Result<ImportPlan> {
     let known = journal.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect();
-    let plan = plan::make(source, paths, &known, wishes)?;
+    let plan = plan::make(source, paths, &known, options)?;
     let mut progress = CopyProgress::new(plan.copies.len());
     for copy in &plan.copies {
         copy.write().with_context(|| format!("cannot write {}", copy.to.display()))?;

@@ -93,12 +93,12 @@ async fn from_gateway(args: &Args, mut client: Box<GatewayClient>) -> Result<()>
 
 /// Reads from the log file.
 async fn from_file(args: &Args, path: &Path) -> Result<()> {
-    let (mut place, mut found) = (0, Vec::new());
+    let (mut offset, mut found) = (0, Vec::new());
     // Oldest rotated files first.
     for times in (0..10).rev() {
         let path = if times == 0 { path.to_owned() } else { rotated_path(path, times) };
         let text = read(&path, 0)?;
-        place = text.len();
+        offset = text.len();
         found.extend(text.lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)));
     }
     if found.is_empty() && !args.follow {
@@ -111,15 +111,15 @@ async fn from_file(args: &Args, path: &Path) -> Result<()> {
     loop {
         sleep(POLL_INTERVAL).await;
         let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
-        if size < place {
+        if size < offset {
             // The file was rotated.
-            place = 0;
+            offset = 0;
         }
-        let text = read(path, place)?;
-        let whole = text.rfind('\n').map_or(0, |at| at + 1);
-        place += whole;
+        let text = read(path, offset)?;
+        let complete = text.rfind('\n').map_or(0, |at| at + 1);
+        offset += complete;
         let lines: Vec<_> =
-            text[..whole].lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)).collect();
+            text[..complete].lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)).collect();
         show(args, &lines)?;
     }
 }
@@ -145,21 +145,21 @@ impl LogLine {
     /// Parses a line of the in-memory log or of the file.
     fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
-        let of = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         if value.get("fields").is_none() {
-            let message = if value.is_object() { of("message") } else { text.to_owned() };
-            return Self { time: of("time"), level: of("level"), subsystem: of("subsystem"), message };
+            let message = if value.is_object() { field("message") } else { text.to_owned() };
+            return Self { time: field("time"), level: field("level"), subsystem: field("subsystem"), message };
         }
         let fields = value["fields"].as_object().into_iter().flatten().filter(|(name, _)| *name != "message");
-        let more: String = fields.map(|(name, value)| format!(" {name}={value}")).collect();
-        let message = format!("{}{more}", value["fields"]["message"].as_str().unwrap_or_default());
-        Self { time: of("timestamp"), level: of("level").to_lowercase(), subsystem: of("target"), message }
+        let extra_fields: String = fields.map(|(name, value)| format!(" {name}={value}")).collect();
+        let message = format!("{}{extra_fields}", value["fields"]["message"].as_str().unwrap_or_default());
+        Self { time: field("timestamp"), level: field("level").to_lowercase(), subsystem: field("target"), message }
     }
 
     fn is_wanted(&self, level: &str) -> bool {
-        let place = |level: &str| LEVELS.iter().position(|known| *known == level);
+        let severity = |level: &str| LEVELS.iter().position(|known| *known == level);
         // Lines without a level are always shown.
-        place(&self.level).is_none_or(|own| place(level).is_none_or(|asked| own <= asked))
+        severity(&self.level).is_none_or(|line_level| severity(level).is_none_or(|max_level| line_level <= max_level))
     }
 
     fn document(&self) -> Value {
@@ -169,14 +169,14 @@ impl LogLine {
 
     fn text(&self, colours: bool) -> String {
         let Self { time, level, subsystem, message } = self;
-        let paint = match level.as_str() {
+        let colour = match level.as_str() {
             "error" => "31",
             "warn" => "33",
             "info" => "32",
             _ => "2",
         };
         let level = format!("{level:5}");
-        let level = if colours { format!("\u{1b}[{paint}m{level}\u{1b}[0m") } else { level };
+        let level = if colours { format!("\u{1b}[{colour}m{level}\u{1b}[0m") } else { level };
         format!(
             "{} {level} {} {}",
             render::strip_controls(time),
@@ -191,21 +191,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_the_same_from_the_book_and_from_the_file() {
-        let book = r#"{"0":"gone port=5","time":"T","level":"warn","subsystem":"homard","message":"gone port=5"}"#;
+    fn gateway_lines_and_file_lines_parse_alike() {
+        let rpc_line = r#"{"0":"gone port=5","time":"T","level":"warn","subsystem":"homard","message":"gone port=5"}"#;
         let file = r#"{"timestamp":"T","level":"WARN","fields":{"message":"gone","port":5},"target":"homard"}"#;
-        assert_eq!(LogLine::read(book), LogLine::read(file));
+        assert_eq!(LogLine::read(rpc_line), LogLine::read(file));
         assert_eq!(LogLine::read(file).text(false), "T warn  homard gone port=5");
         assert_eq!(LogLine::read("no json").message, "no json");
     }
 
     #[test]
-    fn only_what_is_loud_enough_is_shown() {
-        let wanted = |own: &str, asked: &str| {
-            LogLine { time: String::new(), level: own.to_owned(), subsystem: String::new(), message: String::new() }
-                .is_wanted(asked)
+    fn lines_below_the_level_are_hidden() {
+        let is_shown = |line_level: &str, max_level: &str| {
+            LogLine {
+                time: String::new(),
+                level: line_level.to_owned(),
+                subsystem: String::new(),
+                message: String::new(),
+            }
+            .is_wanted(max_level)
         };
-        assert_eq!(["error", "warn", "info"].map(|own| wanted(own, "warn")), [true, true, false]);
-        assert!(wanted("", "error"));
+        assert_eq!(["error", "warn", "info"].map(|line_level| is_shown(line_level, "warn")), [true, true, false]);
+        assert!(is_shown("", "error"));
     }
 }

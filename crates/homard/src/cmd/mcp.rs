@@ -48,8 +48,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::List => list(&servers, &paths, args.json),
         Command::Test { name } => {
             let known: Vec<_> = servers.iter().map(|(id, ..)| Candidate { id, name: None }).collect();
-            let meant = ids::resolve("server", name, &known)?;
-            let found = servers.into_iter().find(|(known, ..)| Some(*known) == meant);
+            let resolved = ids::resolve("server", name, &known)?;
+            let found = servers.into_iter().find(|(known, ..)| Some(*known) == resolved);
             let no_such =
                 || CliError::usage(format!("there is no server \"{name}\"; list servers with: homard mcp list"));
             let (name, server, setup) = found.ok_or_else(no_such)?;
@@ -63,13 +63,13 @@ type ServerEntry<'a> = (&'a str, &'a Server, Option<ServerSetup>);
 
 fn list(servers: &[ServerEntry<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
     if wants_json {
-        let one = |(name, server, setup): &ServerEntry<'_>| {
+        let row = |(name, server, setup): &ServerEntry<'_>| {
             json!({
                 "name": name, "enabled": server.enabled != Some(false), "used": setup.is_some(),
-                "state": state(server), "place": setup.as_ref().map(place),
+                "state": state(server), "place": setup.as_ref().map(display_address),
             })
         };
-        return Ok(render::print_json(&json!({"servers": servers.iter().map(one).collect::<Vec<_>>()}))?);
+        return Ok(render::print_json(&json!({"servers": servers.iter().map(row).collect::<Vec<_>>()}))?);
     }
     if servers.is_empty() {
         let file = paths.config.display();
@@ -77,7 +77,7 @@ fn list(servers: &[ServerEntry<'_>], paths: &Paths, wants_json: bool) -> Result<
     }
     let titles = ["SERVER", "STATE", "PLACE"].map(str::to_owned).to_vec();
     let line = |(name, server, setup): &ServerEntry<'_>| {
-        let cells = [(*name).to_owned(), state(server), setup.as_ref().map_or_else(|| "-".to_owned(), place)];
+        let cells = [(*name).to_owned(), state(server), setup.as_ref().map_or_else(|| "-".to_owned(), display_address)];
         cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
     Ok(render::print_table(&Table::list(std::iter::once(titles).chain(servers.iter().map(line)).collect()))?)
@@ -97,7 +97,7 @@ fn state(server: &Server) -> String {
 
 /// Returns the address of a server without its secrets: arguments, and parts of a URL other than host and path, are
 /// omitted.
-fn place(setup: &ServerSetup) -> String {
+fn display_address(setup: &ServerSetup) -> String {
     match &setup.transport {
         ServerTransport::Command { command, .. } => command.clone(),
         ServerTransport::Http { url, .. } => {
@@ -133,7 +133,7 @@ async fn test(setup: ServerSetup, wants_json: bool) -> Result<()> {
     if wants_json {
         return Ok(render::print_json(&document(&status, &names))?);
     }
-    Ok(render::print(&words(&status, &names))?)
+    Ok(render::print(&describe(&status, &names))?)
 }
 
 fn document(status: &ServerStatus, names: &[String]) -> Value {
@@ -141,13 +141,13 @@ fn document(status: &ServerStatus, names: &[String]) -> Value {
     json!({"ok": true, "name": status.name, "server": status.server, "tools": tools.collect::<Vec<_>>()})
 }
 
-fn words(status: &ServerStatus, names: &[String]) -> String {
-    let who = status.server.as_ref().map(|server| format!(" ({server})")).unwrap_or_default();
+fn describe(status: &ServerStatus, names: &[String]) -> String {
+    let server_name = status.server.as_ref().map(|server| format!(" ({server})")).unwrap_or_default();
     let count = match names.len() {
         0 => "no enabled tools".to_owned(),
         count => render::count(count, "tool"),
     };
-    let lines = std::iter::once(format!("{}{who} works: {count}", status.name));
+    let lines = std::iter::once(format!("{}{server_name} works: {count}", status.name));
     let lines: Vec<_> = lines.chain(names.iter().map(|name| format!("  {name}"))).collect();
     render::strip_controls(&lines.join("\n"))
 }
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_server_is_shown_without_its_secrets() {
-        let shown = |url: &str| {
-            let reach = ServerTransport::Http { url: url.to_owned(), headers: BTreeMap::new() };
-            place(&ServerSetup::new("x", reach))
+    fn a_server_address_is_shown_without_secrets() {
+        let address = |url: &str| {
+            let transport = ServerTransport::Http { url: url.to_owned(), headers: BTreeMap::new() };
+            display_address(&ServerSetup::new("x", transport))
         };
-        assert_eq!(shown("https://me:secret@x.example/mcp?key=secret#secret"), "https://x.example/mcp");
-        assert_eq!(shown("https://x.example"), "https://x.example");
-        assert_eq!(shown("https://me:secret@x.example?key=a/b"), "https://x.example");
-        assert_eq!(shown("what?"), "what");
+        assert_eq!(address("https://me:secret@x.example/mcp?key=secret#secret"), "https://x.example/mcp");
+        assert_eq!(address("https://x.example"), "https://x.example");
+        assert_eq!(address("https://me:secret@x.example?key=a/b"), "https://x.example");
+        assert_eq!(address("what?"), "what");
     }
 }

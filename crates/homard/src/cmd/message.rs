@@ -26,7 +26,7 @@ enum Command {
     /// Send a message
     Send {
         #[command(flatten)]
-        place: DestinationArgs,
+        destination: DestinationArgs,
         /// Message text
         #[arg(short, long, value_name = "TEXT")]
         message: Option<String>,
@@ -43,7 +43,7 @@ enum Command {
     /// Send a poll
     Poll {
         #[command(flatten)]
-        place: DestinationArgs,
+        destination: DestinationArgs,
         /// Question of the poll
         #[arg(long, value_name = "TEXT")]
         question: String,
@@ -77,39 +77,40 @@ struct DestinationArgs {
 }
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let (method, place, more) = match &args.command {
-        Command::Send { place, message, media, reply_to, silent } => {
+    let (method, destination, details) = match &args.command {
+        Command::Send { destination, message, media, reply_to, silent } => {
             if message.is_none() && media.is_empty() {
                 return Err(CliError::usage("nothing to send; add --message TEXT or --media URL").into());
             }
-            let more = json!({"message": message, "mediaUrls": media, "replyToId": reply_to, "silent": silent});
-            ("send", place, more)
+            let details = json!({"message": message, "mediaUrls": media, "replyToId": reply_to, "silent": silent});
+            ("send", destination, details)
         }
-        Command::Poll { place, question, options, multiple } => {
+        Command::Poll { destination, question, options, multiple } => {
             if options.len() < 2 {
                 return Err(CliError::usage("a poll needs at least two --option").into());
             }
-            let most = multiple.then_some(options.len());
-            ("poll", place, json!({"question": question, "options": options, "maxSelections": most}))
+            let max_selections = multiple.then_some(options.len());
+            ("poll", destination, json!({"question": question, "options": options, "maxSelections": max_selections}))
         }
     };
-    if place.to.trim().is_empty() {
+    if destination.to.trim().is_empty() {
         return Err(CliError::usage("--to is empty; pass the id of a person or group").into());
     }
-    let key = place.idempotency_key.clone().unwrap_or_else(|| Ambient::system().nonce());
+    let key = destination.idempotency_key.clone().unwrap_or_else(|| Ambient::system().nonce());
     let mut params = json!({
-        "to": place.to, "channel": place.channel, "accountId": place.account, "threadId": place.thread,
+        "to": destination.to, "channel": destination.channel,
+        "accountId": destination.account, "threadId": destination.thread,
         "idempotencyKey": key,
     });
-    if let (Some(params), Value::Object(more)) = (params.as_object_mut(), more) {
-        params.extend(more);
+    if let (Some(params), Value::Object(details)) = (params.as_object_mut(), details) {
+        params.extend(details);
         params.retain(|_, value| !value.is_null());
     }
     let answer = call(method, params).await.map_err(in_flags)?;
     if args.json {
         return Ok(render::print_json(&answer)?);
     }
-    let (channel, to) = (answer["channel"].as_str().unwrap_or_default(), &place.to);
+    let (channel, to) = (answer["channel"].as_str().unwrap_or_default(), &destination.to);
     let number = answer["messageId"].as_str().map(|id| format!(" as message {id}")).unwrap_or_default();
     Ok(render::print(&render::strip_controls(&format!("sent to {to} on {channel}{number}")))?)
 }
@@ -117,7 +118,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 /// Returns a usage error if the gateway asks for a channel, which it does in terms of its parameters.
 fn in_flags(error: Error) -> Error {
     let text = match error.downcast_ref::<CliError>() {
-        Some(refused) if refused.kind == "INVALID_REQUEST" => refused.message.clone(),
+        Some(cli_error) if cli_error.kind == "INVALID_REQUEST" => cli_error.message.clone(),
         Some(_) | None => return error,
     };
     match text.split_once("; name one with channel: ") {

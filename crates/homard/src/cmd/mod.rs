@@ -135,29 +135,30 @@ impl Cli {
     /// Parses the command line. Exits the process if it is invalid or asks for help.
     pub(crate) fn read() -> Self {
         // Examples are only needed for help and errors, so valid commands are parsed without them.
-        let (words, matches) = Self::parse_words(std::env::args_os().collect());
-        let matches = matches.unwrap_or_else(|error| match verbs::hint(&words) {
+        let (args, matches) = Self::parse_args(std::env::args_os().collect());
+        let matches = matches.unwrap_or_else(|error| match verbs::hint(&args) {
             Some(hint) if error.kind() == ErrorKind::InvalidSubcommand => {
-                let typed = words[1..].iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-                let told = format!("unknown command `{typed}`\n{hint}\n");
-                clap::Error::raw(ErrorKind::InvalidSubcommand, told).exit()
+                let typed = args[1..].iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
+                let message = format!("unknown command `{typed}`\n{hint}\n");
+                clap::Error::raw(ErrorKind::InvalidSubcommand, message).exit()
             }
-            Some(_) | None => examples::inherit_examples(Self::command()).get_matches_from(&words),
+            Some(_) | None => examples::inherit_examples(Self::command()).get_matches_from(&args),
         });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Parses words as typed, or else with the default subcommand. Returns the words that were parsed last.
-    fn parse_words(typed: Vec<OsString>) -> (Vec<OsString>, Result<ArgMatches, clap::Error>) {
-        let parsed = Self::command().try_get_matches_from(&typed);
+    /// Parses the arguments as typed or, if that fails, with the default subcommand inserted. Also returns the
+    /// arguments that were parsed last.
+    fn parse_args(args: Vec<OsString>) -> (Vec<OsString>, Result<ArgMatches, clap::Error>) {
+        let parsed = Self::command().try_get_matches_from(&args);
         if let Err(error) = &parsed
             && !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
-            && let Some(words) = verbs::with_default(&typed, &Self::command())
+            && let Some(expanded) = verbs::with_default(&args, &Self::command())
         {
-            let parsed = Self::command().try_get_matches_from(&words);
-            return (words, parsed);
+            let parsed = Self::command().try_get_matches_from(&expanded);
+            return (expanded, parsed);
         }
-        (typed, parsed)
+        (args, parsed)
     }
 
     /// Returns true if the output is JSON.
@@ -236,8 +237,8 @@ impl Cli {
         // Nor does an unusable config, with which no gateway starts.
         let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
         let logging = chosen.loaded.config.logging;
-        let place = logging::log_file(&logging, &paths);
-        (logging, Some(place))
+        let file = logging::log_file(&logging, &paths);
+        (logging, Some(file))
     }
 
     /// Runs the command. A gateway also serves this log to clients.
@@ -279,8 +280,8 @@ impl Cli {
 /// file.
 fn config_of(paths: &Paths) -> Result<Chosen> {
     let chosen = Config::choose_as_client(paths)?;
-    if let Some(complaint) = last_good_warning(&chosen, &paths.config) {
-        render::remark(&complaint);
+    if let Some(warning) = last_good_warning(&chosen, &paths.config) {
+        render::remark(&warning);
     }
     Ok(chosen)
 }

@@ -101,17 +101,17 @@ async fn execute(setup: &CommandContext, command: &Command, (method, params): (&
 }
 
 /// Returns the id of the approved sender that was typed: the id or a unique prefix; the text itself if there is none.
-fn find_approved(listed: &Value, typed: &str) -> Result<String, CliError> {
+fn find_approved(listed: &Value, input: &str) -> Result<String, CliError> {
     let channels = listed["channels"].as_array().into_iter().flatten();
     let ids = channels.flat_map(|row| {
-        let others = row["approvedByAccount"].as_object().into_iter().flatten().map(|(_, ids)| ids);
-        std::iter::once(&row["approved"]).chain(others).filter_map(Value::as_array).flatten()
+        let by_account = row["approvedByAccount"].as_object().into_iter().flatten().map(|(_, ids)| ids);
+        std::iter::once(&row["approved"]).chain(by_account).filter_map(Value::as_array).flatten()
     });
     let mut ids: Vec<_> = ids.filter_map(Value::as_str).collect();
     ids.sort_unstable();
     ids.dedup();
     let all: Vec<_> = ids.into_iter().map(|id| Candidate { id, name: None }).collect();
-    Ok(ids::resolve("sender", typed.trim(), &all)?.unwrap_or(typed).to_owned())
+    Ok(ids::resolve("sender", input.trim(), &all)?.unwrap_or(input).to_owned())
 }
 
 fn show(command: &Command, answer: &Value, is_json: bool) -> Result<()> {
@@ -124,23 +124,23 @@ fn show(command: &Command, answer: &Value, is_json: bool) -> Result<()> {
 /// Runs the command without a gateway.
 fn run_offline(command: &Command, setup: &CommandContext) -> Result<Value> {
     let now = Ambient::system().now_ms();
-    let book = PairingStore::new(setup.paths.state.join("credentials"));
+    let store = PairingStore::new(setup.paths.state.join("credentials"));
     let name = |channel: &str| channel.trim().to_lowercase();
     Ok(match command {
         Command::List { channel } => {
             let all = || CHANNEL_KINDS.iter().map(|(name, _)| (*name).to_owned()).collect();
             let names: Vec<String> = channel.as_deref().map_or_else(all, |channel| vec![name(channel)]);
-            pairing_document(&book, &names, &[], now)?
+            pairing_document(&store, &names, &[], now)?
         }
         Command::Approve { channel, code, guest, notify } => {
-            let approved = approve((&book, &setup.paths), (&name(channel), code), *guest, now)
+            let approved = approve((&store, &setup.paths), (&name(channel), code), *guest, now)
                 .map_err(|why| CliError::new("pairing", why))?;
             let why = notify.then_some("no gateway is running");
             let request = code.trim().to_ascii_uppercase();
             approval_document((&name(channel), &request), &approved, *notify, why)
         }
         Command::Revoke { channel, id } => {
-            json!({"ok": true, "channel": name(channel), "id": id, "revoked": book.revoke(&name(channel), id.trim())?})
+            json!({"ok": true, "channel": name(channel), "id": id, "revoked": store.revoke(&name(channel), id.trim())?})
         }
     })
 }
@@ -151,8 +151,8 @@ fn describe_result(command: &Command, answer: &Value) -> String {
         Command::List { .. } => list(answer),
         Command::Approve { channel, .. } => {
             let account = answer["accountId"].as_str().filter(|account| *account != DEFAULT_ACCOUNT);
-            let place = account.map(|account| format!(" ({account})")).unwrap_or_default();
-            let mut lines = vec![format!("approved {id} on {}{place}", label(&channel.trim().to_lowercase()))];
+            let account_suffix = account.map(|account| format!(" ({account})")).unwrap_or_default();
+            let mut lines = vec![format!("approved {id} on {}{account_suffix}", label(&channel.trim().to_lowercase()))];
             if answer["owner"] == true {
                 lines.push("the sender is the owner and can control the agent (commands.ownerAllowFrom)".to_owned());
             }
@@ -180,8 +180,8 @@ fn list(answer: &Value) -> String {
         for request in row["requests"].as_array().into_iter().flatten() {
             let meta = &request["meta"];
             let name = meta["username"].as_str().map_or_else(|| text(&meta["name"]), |name| format!("@{name}"));
-            let place = account_label(&channel, request["accountId"].as_str());
-            table.push(vec![place, text(&request["id"]), name, text(&request["code"])]);
+            let label = account_label(&channel, request["accountId"].as_str());
+            table.push(vec![label, text(&request["id"]), name, text(&request["code"])]);
         }
         for id in row["approved"].as_array().into_iter().flatten() {
             table.push(vec![channel.clone(), text(id), String::new(), "approved".to_owned()]);

@@ -104,16 +104,16 @@ pub(super) async fn examine(loaded: &LoadedConfig<Config>, paths: &Paths) -> doc
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let shown = || PluginList::find(&chosen.loaded, &paths);
+    let list = || PluginList::find(&chosen.loaded, &paths);
     match &args.command {
-        None => shown().list(false, args.json),
-        Some(Command::List { verbose }) => shown().list(*verbose, args.json),
-        Some(Command::Info { id }) => shown().info(id, args.json),
-        Some(Command::Enable { id }) => enable::enable(&shown(), &paths, id, args.json),
-        Some(Command::Disable { id }) => enable::disable(&shown(), &paths, id, args.json),
+        None => list().list(false, args.json),
+        Some(Command::List { verbose }) => list().list(*verbose, args.json),
+        Some(Command::Info { id }) => list().info(id, args.json),
+        Some(Command::Enable { id }) => enable::enable(&list(), &paths, id, args.json),
+        Some(Command::Disable { id }) => enable::disable(&list(), &paths, id, args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
-        Some(Command::Doctor) => doctor::run(&shown(), args.json).await,
+        Some(Command::Doctor) => doctor::run(&list(), args.json).await,
     }
 }
 
@@ -144,18 +144,18 @@ impl PluginList {
     }
 
     /// Returns the plugin with this id, title or unique prefix of its id.
-    fn plugin(&self, typed: &str) -> Result<&(DiscoveredPlugin, PluginStatus)> {
+    fn plugin(&self, input: &str) -> Result<&(DiscoveredPlugin, PluginStatus)> {
         let all = self.plugins.iter().map(|(_, status)| Candidate { id: &status.id, name: Some(&status.title) });
         let all: Vec<_> = all.collect();
-        let id = ids::resolve("plugin", typed, &all)?.ok_or_else(|| self.unknown_plugin(typed))?;
-        self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.unknown_plugin(typed).into())
+        let id = ids::resolve("plugin", input, &all)?.ok_or_else(|| self.unknown_plugin(input))?;
+        self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.unknown_plugin(input).into())
     }
 
     fn unknown_plugin(&self, id: &str) -> CliError {
-        let near = nearest(id, self.plugins.iter().map(|(_, status)| status.id.as_str()));
-        let help = near.map_or_else(
+        let similar = nearest(id, self.plugins.iter().map(|(_, status)| status.id.as_str()));
+        let help = similar.map_or_else(
             || "list plugins with: homard plugins list".to_owned(),
-            |near| format!("did you mean {near:?}? List plugins with: homard plugins list"),
+            |similar| format!("did you mean {similar:?}? List plugins with: homard plugins list"),
         );
         CliError::usage(render::strip_controls(&format!("there is no plugin {id:?}; {help}")))
     }
@@ -235,11 +235,11 @@ pub(super) fn host(setup: &PluginSetup) -> Arc<dyn Host> {
 
 /// Changes the config file.
 fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|refusal| {
-        match matches!(refusal, ConfigChangeError::Write(_)) {
+    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
+        match matches!(error, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.
-            true => refusal.into(),
-            false => CliError::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+            true => error.into(),
+            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
         }
     })
 }

@@ -11,7 +11,7 @@ use crate::cli_error::CliError;
 const MAX_INPUT: u64 = 64 * 1024;
 
 /// Reads a secret.
-pub(super) fn secret(what: &str) -> Result<String> {
+pub(super) fn secret(label: &str) -> Result<String> {
     let mut stdin = io::stdin().lock();
     if !stdin.is_terminal() {
         let mut text = String::new();
@@ -20,12 +20,12 @@ pub(super) fn secret(what: &str) -> Result<String> {
     }
     let mut stderr = io::stderr().lock();
     // First, because it discards earlier input: an answer to the prompt must not be among that.
-    let silent = EchoGuard::new().context("cannot disable the echo of the terminal; pipe the key in instead")?;
-    write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
-    let typed = read_line(&mut stdin);
-    drop(silent);
+    let echo_guard = EchoGuard::new().context("cannot disable the echo of the terminal; pipe the key in instead")?;
+    write!(stderr, "{label} (not shown): ").and_then(|()| stderr.flush())?;
+    let line = read_line(&mut stdin);
+    drop(echo_guard);
     writeln!(stderr)?;
-    typed
+    line
 }
 
 /// Asks a yes/no question; `None` without a terminal.
@@ -34,13 +34,13 @@ pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return Ok(None);
     }
-    let silent = EchoGuard::new().context("cannot read from the terminal")?;
+    let echo_guard = EchoGuard::new().context("cannot read from the terminal")?;
     write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush())?;
-    let typed = read_line(&mut stdin);
-    drop(silent);
-    let typed = typed?;
-    writeln!(stderr, "{}", crate::render::strip_controls(&typed))?;
-    Ok(Some(matches!(typed.trim().to_lowercase().as_str(), "y" | "yes")))
+    let line = read_line(&mut stdin);
+    drop(echo_guard);
+    let line = line?;
+    writeln!(stderr, "{}", crate::render::strip_controls(&line))?;
+    Ok(Some(matches!(line.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
 /// Reads a line key by key, because the terminal is not in line mode.
@@ -67,11 +67,11 @@ struct EchoGuard(Termios);
 
 impl EchoGuard {
     fn new() -> rustix::io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut silent = before.clone();
+        let original = tcgetattr(io::stdin())?;
+        let mut silent = original.clone();
         silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
         tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
-        Ok(Self(before))
+        Ok(Self(original))
     }
 }
 

@@ -77,10 +77,10 @@ impl CommandContext {
     pub(super) fn load() -> Result<Self> {
         let paths = Paths::find()?;
         let chosen = Config::choose_as_client(&paths)?;
-        let complaint = config::last_good_warning(&chosen, &paths.config);
+        let config_warning = config::last_good_warning(&chosen, &paths.config);
         let loaded = chosen.loaded;
         let target = GatewayTarget::find(None, None, &loaded, &paths)?;
-        Ok(Self { paths, loaded, config_warning: complaint, target })
+        Ok(Self { paths, loaded, config_warning, target })
     }
 
     /// Same as `find`, also without a valid config: then [`CommandContext::loaded`] is the readable part of the file, good only
@@ -111,8 +111,8 @@ impl CommandContext {
         let ConnectResult::Gateway(mut client) = GatewayClient::connect(&self.target, call.scopes, &[]).await? else {
             return Ok(None);
         };
-        let slow = |_| CliError::new("connection", format!("the gateway at {} does not answer", self.target.url));
-        let answer = timeout(call.timeout, client.call(call.method, call.params)).await.map_err(slow)?;
+        let timed_out = |_| CliError::new("connection", format!("the gateway at {} does not answer", self.target.url));
+        let answer = timeout(call.timeout, client.call(call.method, call.params)).await.map_err(timed_out)?;
         Ok(Some(answer.map_err(|error| match error.downcast::<CliError>() {
             Ok(error) => usage_error(error, call.flags).into(),
             Err(error) => error,
@@ -137,8 +137,8 @@ impl CommandContext {
     /// Returns the failure of a command that needs the gateway.
     pub(super) fn not_running(&self) -> CliError {
         let url = &self.target.url;
-        let way_out = if self.target.is_own { "start one with: homard gateway" } else { "check gateway.remote.url" };
-        CliError::new("connection", format!("no gateway answers at {url}\n{way_out}"))
+        let hint = if self.target.is_own { "start one with: homard gateway" } else { "check gateway.remote.url" };
+        CliError::new("connection", format!("no gateway answers at {url}\n{hint}"))
     }
 
     /// Reads the state directory; `None` if there is none. Fails for a remote gateway, whose state is not on this
@@ -176,21 +176,21 @@ mod tests {
     #[test]
     fn a_rejected_parameter_is_a_usage_error() {
         let flags = [("schedule.at", "--at")];
-        let said = |code: &str, message: &str| {
+        let converted = |code: &str, message: &str| {
             let error = CliError { origin: Some("gateway"), ..CliError::new(code, message) };
             let error = usage_error(error, &flags);
             assert_eq!(error.origin, Some("gateway"));
             (error.kind, error.message, error.exit)
         };
         let usage = |message: &str| ("usage".to_owned(), message.to_owned(), 2);
-        let wrong = "invalid cron.add params: schedule.at \"never\" is not a time";
-        assert_eq!(said("INVALID_REQUEST", wrong), usage("--at \"never\" is not a time"));
+        let rejection = "invalid cron.add params: schedule.at \"never\" is not a time";
+        assert_eq!(converted("INVALID_REQUEST", rejection), usage("--at \"never\" is not a time"));
         assert_eq!(
-            said("INVALID_REQUEST", "invalid agent params: unknown agent id \"ghost\""),
+            converted("INVALID_REQUEST", "invalid agent params: unknown agent id \"ghost\""),
             usage("unknown agent \"ghost\"; list agents with: homard agents")
         );
         for (code, message) in [("INVALID_REQUEST", "unknown method: x"), ("UNAVAILABLE", "invalid x params: y")] {
-            assert_eq!(said(code, message), (code.to_owned(), message.to_owned(), 1));
+            assert_eq!(converted(code, message), (code.to_owned(), message.to_owned(), 1));
         }
     }
 }

@@ -26,8 +26,8 @@ fn section(command: &Command, path: &str, text: &mut String) {
         writeln!(text, "Also: {}.\n", aliases.join(", ")).unwrap();
     }
     let subs: Vec<&Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
-    let is_own = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
-    let args: Vec<&Arg> = command.get_arguments().filter(is_own).collect();
+    let is_listed = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let args: Vec<&Arg> = command.get_arguments().filter(is_listed).collect();
     // Global arguments are listed at the subcommands.
     if !args.is_empty() && (subs.is_empty() || args.iter().any(|arg| !arg.is_global_set())) {
         text.push_str("| Argument | Meaning |\n|---|---|\n");
@@ -61,22 +61,22 @@ fn syntax(arg: &Arg) -> String {
 
 /// Asserts that a file has the expected content. With `UPDATE_DOCS` set, it writes the file first.
 #[cfg(test)]
-pub(super) fn assert_up_to_date(file: &str, wanted: &str, again: &str) {
+pub(super) fn assert_up_to_date(file: &str, expected: &str, command: &str) {
     if crate::paths::env("UPDATE_DOCS").is_some() {
-        std::fs::write(file, wanted).unwrap();
+        std::fs::write(file, expected).unwrap();
     }
-    let written = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(written == wanted, "{file} is out of date; regenerate it with: {again}");
+    let actual = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(actual == expected, "{file} is out of date; regenerate it with: {command}");
 }
 
 #[test]
 fn the_reference_of_commands_is_up_to_date() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
-    let written = std::fs::read_to_string(file).unwrap();
-    let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_of_commands_is_up_to_date";
-    let mark = format!("<!-- Generated from here on; regenerate with: {again} -->\n\n");
-    let (by_hand, _) = written.split_once(&mark).expect("docs/cli.md has lost its mark");
-    assert_up_to_date(file, &format!("{by_hand}{mark}{}", reference()), again);
+    let text = std::fs::read_to_string(file).unwrap();
+    let command = "UPDATE_DOCS=1 cargo test -p homard the_reference_of_commands_is_up_to_date";
+    let marker = format!("<!-- Generated from here on; regenerate with: {command} -->\n\n");
+    let (by_hand, _) = text.split_once(&marker).expect("docs/cli.md has lost its mark");
+    assert_up_to_date(file, &format!("{by_hand}{marker}{}", reference()), command);
 }
 
 /// Calls `check` with every command and its path.
@@ -111,7 +111,7 @@ fn a_flag_is_the_same_everywhere() {
 }
 
 #[test]
-fn commands_that_remove_are_called_remove_and_rm() {
+fn removing_commands_are_named_remove_with_alias_rm() {
     let mut root = Cli::command();
     root.build();
     visit(&root, "homard", &mut |command, path| {

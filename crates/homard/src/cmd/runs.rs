@@ -77,27 +77,27 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         None => trace::list(&setup, 20, args.json).await,
         Some(Command::List { limit }) => trace::list(&setup, *limit, args.json).await,
-        Some(Command::Held) => show(&held(&setup).await?, args.json),
-        Some(Command::Release(which)) => decide(&setup, which, Decision::Release, args.json).await,
-        Some(Command::Drop(which)) => decide(&setup, which, Decision::Drop, args.json).await,
+        Some(Command::Held) => show(&held_runs(&setup).await?, args.json),
+        Some(Command::Release(selection)) => decide(&setup, selection, Decision::Release, args.json).await,
+        Some(Command::Drop(selection)) => decide(&setup, selection, Decision::Drop, args.json).await,
     }
 }
 
 /// Returns the held runs: from the gateway, or from the state directory if none is running.
-async fn held(setup: &CommandContext) -> Result<Value> {
-    if let Some(held) = setup.query("runs.held").await? {
-        return Ok(held);
+async fn held_runs(setup: &CommandContext) -> Result<Value> {
+    if let Some(document) = setup.query("runs.held").await? {
+        return Ok(document);
     }
     let found = setup.read_state(async |journal| Ok(journal.recover().await?)).await?.unwrap_or_default();
-    let held = found.iter().filter_map(hub::HeldRun::of);
-    Ok(json!({"runs": held.map(|held| run_trace::held_run(&held)).collect::<Vec<_>>()}))
+    let runs = found.iter().filter_map(hub::HeldRun::of);
+    Ok(json!({"runs": runs.map(|run| run_trace::held_run(&run)).collect::<Vec<_>>()}))
 }
 
-fn show(held: &Value, is_json: bool) -> Result<()> {
+fn show(document: &Value, is_json: bool) -> Result<()> {
     if is_json {
-        return Ok(render::print_json(held)?);
+        return Ok(render::print_json(document)?);
     }
-    let runs = held["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let runs = document["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
     if runs.is_empty() {
         return Ok(render::print("no run is held")?);
     }
@@ -106,9 +106,9 @@ fn show(held: &Value, is_json: bool) -> Result<()> {
     rows.extend(runs.iter().map(|run| {
         let text = |name: &str| render::strip_controls(run[name].as_str().unwrap_or_default());
         let message = text("message").split_whitespace().collect::<Vec<_>>().join(" ");
-        let since = render::age(now, run["heldAt"].as_u64().unwrap_or_default());
+        let age = render::age(now, run["heldAt"].as_u64().unwrap_or_default());
         let starts = run["attempts"].as_u64().unwrap_or_default().to_string();
-        vec![text("runId"), since, starts, text("sessionKey"), message]
+        vec![text("runId"), age, starts, text("sessionKey"), message]
     }));
     render::print_table(&Table::list(rows))?;
     render::remark("continue one with: homard runs release RUN; end it with: homard runs drop RUN");
@@ -116,18 +116,19 @@ fn show(held: &Value, is_json: bool) -> Result<()> {
 }
 
 /// Releases or drops runs: through the gateway, or in the state directory if none is running.
-async fn decide(setup: &CommandContext, which: &Which, decision: Decision, is_json: bool) -> Result<()> {
-    let held = held(setup).await?;
-    let ids: Vec<_> = held["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str()).collect();
-    let runs: Vec<RunId> = if which.all {
+async fn decide(setup: &CommandContext, selection: &Which, decision: Decision, is_json: bool) -> Result<()> {
+    let document = held_runs(setup).await?;
+    let ids: Vec<_> =
+        document["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str()).collect();
+    let runs: Vec<RunId> = if selection.all {
         ids.into_iter().filter_map(|id| RunId::parse(id).ok()).collect()
     } else {
         let all: Vec<_> = ids.into_iter().map(|id| Candidate { id, name: None }).collect();
-        let parse = |typed: &String| {
-            let id = ids::resolve("run", typed, &all)?.unwrap_or(typed);
+        let parse = |input: &String| {
+            let id = ids::resolve("run", input, &all)?.unwrap_or(input);
             RunId::parse(id).map_err(|error| CliError::usage(format!("{id}: {error}")))
         };
-        which.runs.iter().map(parse).collect::<Result<_, CliError>>()?
+        selection.runs.iter().map(parse).collect::<Result<_, CliError>>()?
     };
     let mut decided = Vec::new();
     for run in &runs {
@@ -166,14 +167,14 @@ async fn decide_offline(setup: &CommandContext, run: &RunId, decision: Decision)
     let (run, ambient) = (run.clone(), Ambient::system());
     let decided = setup.read_state(async move |journal: &Journal| {
         let found = journal.recover().await?.into_iter().find(|found| found.row.run == run);
-        let held = found.filter(|found| found.row.state == RunState::Held);
-        let held = held.ok_or_else(|| hub::HeldError::NotHeld(run.clone()))?;
+        let held_run = found.filter(|found| found.row.state == RunState::Held);
+        let held_run = held_run.ok_or_else(|| hub::HeldError::NotHeld(run.clone()))?;
         let (records, answer) = match decision {
             Decision::Release => {
                 let record = Rec::Release { run: run.clone(), at: ambient.now_ms() };
                 (vec![record], json!({"runId": run, "status": "queued"}))
             }
-            Decision::Drop => (hub::drop_records(&ambient, &held), json!({"runId": run, "status": "dropped"})),
+            Decision::Drop => (hub::drop_records(&ambient, &held_run), json!({"runId": run, "status": "dropped"})),
         };
         journal.commit(&journal.fence(), records).await?;
         Ok(answer)

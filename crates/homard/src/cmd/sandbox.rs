@@ -45,18 +45,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let no_such = || CliError::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
     let (workspace, policy, tier) = (workspace(config, &paths, &member), tools::policy(config, &paths), tools::tier());
-    let said = if workspace.exists() {
+    let explanation = if workspace.exists() {
         explain(&policy, &tier, &workspace)
     } else {
         // The workspace is created when the agent first works. Explaining must create nothing that stays.
-        let stand_in = tempfile::tempdir()?;
+        let temp_workspace = tempfile::tempdir()?;
         let name = |path: &Path| path.display().to_string();
-        let real = name(&stand_in.path().canonicalize()?);
-        let lines = explain(&policy, &tier, stand_in.path());
-        lines.into_iter().map(|line| line.replace(&real, &name(&workspace))).collect()
+        let temp_name = name(&temp_workspace.path().canonicalize()?);
+        let lines = explain(&policy, &tier, temp_workspace.path());
+        lines.into_iter().map(|line| line.replace(&temp_name, &name(&workspace))).collect()
     };
     if !args.json {
-        return Ok(render::print(&render::strip_controls(&said.join("\n")))?);
+        return Ok(render::print(&render::strip_controls(&explanation.join("\n")))?);
     }
     let mode = match policy.mode {
         AccessMode::ReadOnly => "read-only",
@@ -64,14 +64,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
         AccessMode::Guarded => "guarded",
         AccessMode::Full => "full",
     };
-    let (letter, why) = match &tier {
+    let (tier_name, why) = match &tier {
         Tier::A { .. } => ("A", None),
         Tier::B { why } => ("B", Some(why)),
         Tier::C { why } => ("C", Some(why)),
     };
     let document = json!({
-        "agent": member.id, "workspace": workspace, "mode": mode, "network": policy.network, "tier": letter, "why": why,
-        "explanation": said,
+        "agent": member.id, "workspace": workspace, "mode": mode, "network": policy.network,
+        "tier": tier_name, "why": why,
+        "explanation": explanation,
     });
     Ok(render::print_json(&document)?)
 }

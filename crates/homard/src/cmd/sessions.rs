@@ -75,8 +75,8 @@ async fn list_offline(setup: &CommandContext, limit: Limit, now: u64) -> Result<
     let mut sessions = setup.sessions().await?;
     let is_archived = |record: &Record| record.extra.get("archived") == Some(&Value::Bool(true));
     sessions.retain(|(key, record)| !["global", "unknown"].contains(&key.kind()) && !is_archived(record));
-    let shown = limit.get().map_or(sessions.len(), |limit| sessions.len().min(limit.into()));
-    let rows: Vec<_> = sessions[..shown]
+    let shown_count = limit.get().map_or(sessions.len(), |limit| sessions.len().min(limit.into()));
+    let rows: Vec<_> = sessions[..shown_count]
         .iter()
         .map(|(key, record)| {
             let mut row = session_row(key, record, Generation::Four);
@@ -86,11 +86,12 @@ async fn list_offline(setup: &CommandContext, limit: Limit, now: u64) -> Result<
             row
         })
         .collect();
-    let has_more = shown < sessions.len();
+    let has_more = shown_count < sessions.len();
     Ok(json!({
-        "ts": now, "path": sessions_path(setup, &default_agent(setup)), "count": shown, "defaults": defaults(setup),
+        "ts": now, "path": sessions_path(setup, &default_agent(setup)),
+        "count": shown_count, "defaults": defaults(setup),
         "totalCount": sessions.len(), "limitApplied": limit.get(), "hasMore": has_more,
-        "nextOffset": has_more.then_some(shown), "sessions": rows,
+        "nextOffset": has_more.then_some(shown_count), "sessions": rows,
     }))
 }
 
@@ -118,19 +119,19 @@ pub(super) fn defaults(setup: &CommandContext) -> Value {
 pub(super) fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["SESSION", "UPDATED", "MODEL", "TOKENS"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
-        let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
+        let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
         let number = |name: &str| row.get(name).and_then(Value::as_u64);
-        let model = match word("modelProvider") {
-            "-" => word("model").to_owned(),
-            provider => format!("{provider}/{}", word("model")),
+        let model = match text("modelProvider") {
+            "-" => text("model").to_owned(),
+            provider => format!("{provider}/{}", text("model")),
         };
         let tokens = match (number("totalTokens"), number("contextTokens")) {
             (Some(total), Some(window)) => format!("{total} of {window}"),
             (Some(total), None) => total.to_string(),
             (None, _) => "-".to_owned(),
         };
-        let updated = number("updatedAt").map_or_else(|| "-".to_owned(), |then| render::age(now, then));
-        [word("key").to_owned(), updated, model, tokens].map(|cell| render::strip_controls(&cell)).to_vec()
+        let updated = number("updatedAt").map_or_else(|| "-".to_owned(), |at_ms| render::age(now, at_ms));
+        [text("key").to_owned(), updated, model, tokens].map(|cell| render::strip_controls(&cell)).to_vec()
     };
     Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }

@@ -60,19 +60,19 @@ enum Command {
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let shown = SkillList::find(&chosen.loaded, &paths, args.agent.as_deref())?;
+    let list = SkillList::find(&chosen.loaded, &paths, args.agent.as_deref())?;
     match &args.command {
-        None => shown.list(false, args.json),
-        Some(Command::List { eligible }) => shown.list(*eligible, args.json),
-        Some(Command::Info { name }) => shown.info(name, args.json),
-        Some(Command::Check) => check::run(&shown, args.json),
+        None => list.list(false, args.json),
+        Some(Command::List { eligible }) => list.list(*eligible, args.json),
+        Some(Command::Info { name }) => list.info(name, args.json),
+        Some(Command::Check) => check::run(&list, args.json),
     }
 }
 
 /// The skills of an agent: with their eligibility, and as JSON, in the same order.
 struct SkillList {
     agent: String,
-    book: SkillSet,
+    set: SkillSet,
     report: Value,
 }
 
@@ -82,18 +82,18 @@ impl SkillList {
         let agent = loaded.config.agents.member(agent).ok_or_else(no_such)?;
         let workspace = workspace(&loaded.config, paths, &agent);
         let library = SkillLibrary::of(loaded, paths, &agent, &workspace);
-        let book = library.discover();
-        let report = report(&book, &workspace, &library.roots.managed);
-        Ok(Self { agent: agent.id.to_string(), book, report })
+        let skills = library.discover();
+        let report = report(&skills, &workspace, &library.roots.managed);
+        Ok(Self { agent: agent.id.to_string(), set: skills, report })
     }
 
     fn each(&self) -> impl Iterator<Item = (&JudgedSkill, &Value)> {
-        self.book.skills.iter().zip(self.report["skills"].as_array().into_iter().flatten())
+        self.set.skills.iter().zip(self.report["skills"].as_array().into_iter().flatten())
     }
 
     fn list(mut self, only_eligible: bool, wants_json: bool) -> Result<()> {
         if only_eligible {
-            self.book.skills.retain(|judged| judged.verdict.is_eligible);
+            self.set.skills.retain(|judged| judged.verdict.is_eligible);
             if let Some(skills) = self.report["skills"].as_array_mut() {
                 skills.retain(|skill| skill["eligible"] == true);
             }
@@ -101,22 +101,22 @@ impl SkillList {
         if wants_json {
             return Ok(render::print_json(&self.report)?);
         }
-        if self.book.skills.is_empty() {
+        if self.set.skills.is_empty() {
             let folder = self.report["workspaceDir"].as_str().unwrap_or_default();
-            let which = if only_eligible { "ready " } else { "" };
+            let kind = if only_eligible { "ready " } else { "" };
             return Ok(render::print(&format!(
-                "no {which}skills; put a directory with a SKILL.md into {folder}/skills, then run: homard skills check"
+                "no {kind}skills; put a directory with a SKILL.md into {folder}/skills, then run: homard skills check"
             ))?);
         }
-        Ok(render::print_table(&table(&self.book.skills))?)
+        Ok(render::print_table(&table(&self.set.skills))?)
     }
 
     fn info(&self, name: &str, wants_json: bool) -> Result<()> {
-        let all = self.book.skills.iter().map(|judged| &judged.skill);
+        let all = self.set.skills.iter().map(|judged| &judged.skill);
         let all: Vec<_> = all.map(|skill| Candidate { id: &skill.name, name: Some(&skill.key) }).collect();
-        let meant = ids::resolve("skill", name, &all)?;
-        let is_meant = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == meant;
-        let Some((judged, state)) = self.each().find(|(judged, _)| is_meant(judged)) else {
+        let resolved = ids::resolve("skill", name, &all)?;
+        let is_match = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == resolved;
+        let Some((judged, state)) = self.each().find(|(judged, _)| is_match(judged)) else {
             let text = format!("there is no skill \"{name}\"; list skills with: homard skills list");
             return Err(CliError::usage(text).into());
         };

@@ -43,15 +43,15 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         // A gateway reports on its own config; without one, the file is checked here.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
         let outages = config::outages(&setup.loaded);
-        let told: Vec<_> = setup.config_warning.iter().cloned().chain(outages).chain(warnings).collect();
-        if !told.is_empty() {
-            status["notice"] = told.join("; ").into();
+        let notices: Vec<_> = setup.config_warning.iter().cloned().chain(outages).chain(warnings).collect();
+        if !notices.is_empty() {
+            status["notice"] = notices.join("; ").into();
         }
     }
-    let standing = models::model_status(&setup.loaded, paths, None);
-    let (model, prompt) = match (&unusable, standing) {
+    let model_status = models::model_status(&setup.loaded, paths, None);
+    let (model, prompt) = match (&unusable, model_status) {
         (Some(_), _) => ("none: the config file is not valid".to_owned(), None),
-        (None, Ok(standing)) => (standing.primary.clone(), shortened(&standing)),
+        (None, Ok(model_status)) => (model_status.primary.clone(), shortened(&model_status)),
         (None, Err(error)) => (format!("none available: config file {}: {error:#}", paths.config.display()), None),
     };
     status["model"] = model.as_str().into();
@@ -74,8 +74,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if let Some(prompt) = prompt {
         rows.insert(4, ["prompt".to_owned(), render::strip_controls(&prompt)]);
     }
-    if let Some(work) = status.get("work").filter(|work| !work.is_null()) {
-        rows.push(["runs".to_owned(), describe_runs(work)]);
+    if let Some(runs) = status.get("work").filter(|runs| !runs.is_null()) {
+        rows.push(["runs".to_owned(), describe_runs(runs)]);
     }
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["warning".to_owned(), render::strip_controls(notice)]);
@@ -97,8 +97,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 async fn offline(setup: &CommandContext) -> Result<Value> {
     let (sessions, now) = (setup.sessions().await?, Ambient::system().now_ms());
     let recent = |agent: Option<&AgentId>| -> Vec<Value> {
-        let own = sessions.iter().filter(|(key, _)| agent.is_none() || key.agent() == agent);
-        own.take(MAX_RECENT).map(|(key, record)| status_row(key, record, now)).collect()
+        let agent_sessions = sessions.iter().filter(|(key, _)| agent.is_none() || key.agent() == agent);
+        agent_sessions.take(MAX_RECENT).map(|(key, record)| status_row(key, record, now)).collect()
     };
     let ids: Vec<AgentId> = setup.loaded.config.agents.members().into_iter().map(|agent| agent.id).collect();
     let ids = if ids.is_empty() { vec![AgentId::main()] } else { ids };
@@ -122,22 +122,22 @@ async fn offline(setup: &CommandContext) -> Result<Value> {
 }
 
 /// Describes how the prompt for the primary model is shortened, why, and which setting changes that.
-fn shortened(standing: &ModelStatus) -> Option<String> {
-    let (model, shortened) = standing.shortened.iter().find(|(model, _)| *model == standing.primary)?;
+fn shortened(status: &ModelStatus) -> Option<String> {
+    let (model, shortened) = status.shortened.iter().find(|(model, _)| *model == status.primary)?;
     Some(format!("{}; {}", shortening::explain(shortened, model), shortening::remedy(shortened, model)))
 }
 
 /// Describes the number of runs by state, and names the slow ones.
-fn describe_runs(work: &Value) -> String {
-    let count = |name: &str| work.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let slow = ["longRunning", "stalled", "stuck"].map(count).iter().sum::<u64>();
-    let mut words = format!("{} active, {} queued", count("running") + slow, count("queued"));
-    for row in work.get("slow").and_then(Value::as_array).into_iter().flatten() {
+fn describe_runs(runs: &Value) -> String {
+    let count = |name: &str| runs.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let slow_count = ["longRunning", "stalled", "stuck"].map(count).iter().sum::<u64>();
+    let mut line = format!("{} active, {} queued", count("running") + slow_count, count("queued"));
+    for row in runs.get("slow").and_then(Value::as_array).into_iter().flatten() {
         let text = |name: &str| render::strip_controls(row.get(name).and_then(Value::as_str).unwrap_or_default());
         let idle = render::duration_ms(row.get("quietMs").and_then(Value::as_u64).unwrap_or_default());
-        words.push_str(&format!("; {} in {} has been {} for {idle}", text("runId"), text("sessionKey"), text("pace")));
+        line.push_str(&format!("; {} in {} has been {} for {idle}", text("runId"), text("sessionKey"), text("pace")));
     }
-    words
+    line
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_at_work_is_counted_and_what_does_not_get_on_is_named() {
+    fn active_runs_are_counted_and_slow_ones_are_named() {
         let quiet = json!({"running": 2, "queued": 1, "longRunning": 0, "stalled": 0, "stuck": 0, "slow": []});
         assert_eq!(describe_runs(&quiet), "2 active, 1 queued");
         let row = json!({"runId": "r", "sessionKey": "agent:main:main", "pace": "stalled", "quietMs": 420_000});

@@ -54,26 +54,26 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if args.id == "list" {
         return list(&setup, args.limit, args.json).await;
     }
-    let (mut id, mut shown) = (args.id.clone(), String::new());
+    let (mut id, mut last_line) = (args.id.clone(), String::new());
     loop {
-        let (life, is_live) = match find(&setup, &id).await? {
+        let (trace, is_live) = match find(&setup, &id).await? {
             Some(found) => found,
             None => {
                 id = find_by_prefix(&setup, &id).await?.ok_or_else(|| not_found(&id))?;
                 find(&setup, &id).await?.ok_or_else(|| not_found(&id))?
             }
         };
-        let is_over = !matches!(life["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed" | "held"));
-        if !args.follow || is_over || !is_live {
+        let has_ended = !matches!(trace["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed" | "held"));
+        if !args.follow || has_ended || !is_live {
             return match args.json {
-                true => Ok(render::print_json(&life)?),
-                false => Ok(render::print(&format::timeline(&life, render::is_terminal()))?),
+                true => Ok(render::print_json(&trace)?),
+                false => Ok(render::print(&format::timeline(&trace, render::is_terminal()))?),
             };
         }
-        let line = format::current_step(&life);
-        if line != shown && !args.json {
+        let line = format::current_step(&trace);
+        if line != last_line && !args.json {
             render::remark(&line);
-            shown = line;
+            last_line = line;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -82,33 +82,33 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 /// Returns the timeline of a run, and whether it came from a gateway; `None` if the run is unknown.
 async fn find(setup: &CommandContext, id: &str) -> Result<Option<(Value, bool)>> {
     match setup.query_with("runs.trace", json!({"id": id})).await {
-        Ok(Some(life)) => return Ok(Some((life, true))),
+        Ok(Some(trace)) => return Ok(Some((trace, true))),
         Ok(None) => {}
         Err(error) => match error.downcast_ref::<CliError>() {
             // The id is the only parameter that can be wrong.
-            Some(refused) if refused.kind == "INVALID_REQUEST" || refused.kind == "usage" => return Ok(None),
+            Some(cli_error) if cli_error.kind == "INVALID_REQUEST" || cli_error.kind == "usage" => return Ok(None),
             Some(_) | None => return Err(error),
         },
     }
     let name = id.to_owned();
     let found = setup.read_state(async move |journal| Ok(RunTrace::read(journal, &name).await?)).await?.flatten();
     let Some(found) = found else { return Ok(None) };
-    let mut life = run_trace::run_trace(&found);
-    life["run"] = run_trace::offline_run_row(&found.row);
-    Ok(Some((life, false)))
+    let mut trace = run_trace::run_trace(&found);
+    trace["run"] = run_trace::offline_run_row(&found.row);
+    Ok(Some((trace, false)))
 }
 
 /// Returns the id of the run with this prefix, among the newest runs.
-async fn find_by_prefix(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+async fn find_by_prefix(setup: &CommandContext, input: &str) -> Result<Option<String>> {
     let listed = newest(setup, MAX_SEARCHED).await?;
     let ids = listed["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str());
     let all: Vec<_> = ids.map(|id| Candidate { id, name: None }).collect();
-    Ok(ids::resolve("run", typed, &all)?.map(str::to_owned))
+    Ok(ids::resolve("run", input, &all)?.map(str::to_owned))
 }
 
 fn not_found(id: &str) -> CliError {
-    let what = if id == "last" { "no runs yet".to_owned() } else { format!("no run found: {id}") };
-    CliError::not_found(format!("{what}\nlist runs with: homard trace list"))
+    let message = if id == "last" { "no runs yet".to_owned() } else { format!("no run found: {id}") };
+    CliError::not_found(format!("{message}\nlist runs with: homard trace list"))
 }
 
 /// Returns the newest runs, from the gateway or the state directory.
@@ -117,8 +117,8 @@ async fn newest(setup: &CommandContext, limit: u16) -> Result<Value> {
     if let Some(listed) = setup.query_with("runs.list", json!({"limit": limit})).await? {
         return Ok(listed);
     }
-    let look = homard_store::RunQuery { limit, ..homard_store::RunQuery::default() };
-    let rows = setup.read_state(async move |journal| Ok(journal.runs(&look).await?)).await?.unwrap_or_default();
+    let query = homard_store::RunQuery { limit, ..homard_store::RunQuery::default() };
+    let rows = setup.read_state(async move |journal| Ok(journal.runs(&query).await?)).await?.unwrap_or_default();
     let now = Ambient::system().now_ms();
     Ok(json!({"ts": now, "runs": rows.iter().map(run_trace::offline_run_row).collect::<Vec<_>>()}))
 }

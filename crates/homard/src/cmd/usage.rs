@@ -33,8 +33,8 @@ pub(super) struct Args {
 /// Shows the usage: from the gateway, or from the state directory if none answers.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = CommandContext::load()?;
-    let mut told = match setup.query_with("usage.cost", json!({"days": args.days})).await? {
-        Some(told) => told,
+    let mut usage = match setup.query_with("usage.cost", json!({"days": args.days})).await? {
+        Some(usage) => usage,
         None => {
             let now = Ambient::system().now_ms();
             let period = UsageQuery::Days((day_of(now) + 1).saturating_sub(args.days), day_of(now));
@@ -46,19 +46,19 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let budgets = &setup.loaded.config.budgets;
     let limits =
         [("run", &budgets.run), ("session", &budgets.session), ("agent", &budgets.agent), ("day", &budgets.day)];
-    told["budgets"] = limits
+    usage["budgets"] = limits
         .iter()
         .map(|(name, limit)| ((*name).to_owned(), json!({"cost": limit.cost, "tokens": limit.tokens})))
         .collect::<serde_json::Map<_, _>>()
         .into();
     if args.json {
-        return Ok(render::print_json(&told)?);
+        return Ok(render::print_json(&usage)?);
     }
-    Ok(render::print(&format_usage(&told, &limits))?)
+    Ok(render::print(&format_usage(&usage, &limits))?)
 }
 
-fn format_usage(told: &Value, limits: &[(&str, &Limit)]) -> String {
-    let days = told["daily"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn format_usage(usage: &Value, limits: &[(&str, &Limit)]) -> String {
+    let days = usage["daily"].as_array().map(Vec::as_slice).unwrap_or_default();
     let row = |name: &str, sum: &Value| {
         let count = |name: &str| sum[name].as_u64().unwrap_or_default().to_string();
         let cost = money(sum["totalCost"].as_f64().unwrap_or_default());
@@ -67,7 +67,7 @@ fn format_usage(told: &Value, limits: &[(&str, &Limit)]) -> String {
     let mut rows =
         vec![["DAY (UTC)", "INPUT", "CACHE READ", "CACHE WRITE", "OUTPUT", "COST"].map(str::to_owned).to_vec()];
     rows.extend(days.iter().map(|day| row(day["date"].as_str().unwrap_or_default(), day)));
-    rows.push(row("total", &told["totals"]));
+    rows.push(row("total", &usage["totals"]));
     let mut text = Table::list(rows).fit(render::width());
     for (name, limit) in limits {
         let cost = limit.cost.map(|cost| format!("${cost}"));

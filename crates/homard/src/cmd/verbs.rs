@@ -91,30 +91,30 @@ const HINTS: [(&[&str], &str); 46] = [
 
 /// Inserts the default subcommand of a command that is typed without one; flags of that subcommand may follow. Returns
 /// `None` if there is nothing to insert.
-pub(super) fn with_default(words: &[OsString], root: &Command) -> Option<Vec<OsString>> {
-    let typed = words.get(1..)?;
-    let found = DEFAULTS.iter().filter(|(path, _)| starts_with(typed, path));
+pub(super) fn with_default(args: &[OsString], root: &Command) -> Option<Vec<OsString>> {
+    let typed_args = args.get(1..)?;
+    let found = DEFAULTS.iter().filter(|(path, _)| starts_with(typed_args, path));
     let (path, subcommand) = found.max_by_key(|(path, _)| path.len())?;
-    let rest = &typed[path.len()..];
-    let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-") && word != "-h" && word != "--help";
-    let noun = path.iter().try_fold(root, |command, name| command.find_subcommand(name))?;
-    let has_subcommand = rest.iter().any(|word| noun.find_subcommand(word).is_some());
-    if !rest.first().is_none_or(is_flag) || has_subcommand {
+    let remaining = &typed_args[path.len()..];
+    let is_flag = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-") && arg != "-h" && arg != "--help";
+    let command_group = path.iter().try_fold(root, |command, name| command.find_subcommand(name))?;
+    let has_subcommand = remaining.iter().any(|arg| command_group.find_subcommand(arg).is_some());
+    if !remaining.first().is_none_or(is_flag) || has_subcommand {
         return None;
     }
-    let mut words = words.to_vec();
-    words.insert(1 + path.len(), (*subcommand).into());
-    Some(words)
+    let mut args = args.to_vec();
+    args.insert(1 + path.len(), (*subcommand).into());
+    Some(args)
 }
 
-fn starts_with(typed: &[OsString], path: &[&str]) -> bool {
-    path.len() <= typed.len() && path.iter().zip(typed).all(|(a, b)| b == a)
+fn starts_with(args: &[OsString], path: &[&str]) -> bool {
+    path.len() <= args.len() && path.iter().zip(args).all(|(a, b)| b == a)
 }
 
 /// What to type instead of an unknown command.
-pub(super) fn hint(words: &[OsString]) -> Option<&'static str> {
-    let typed = words.get(1..)?;
-    HINTS.iter().find(|(command, _)| starts_with(typed, command)).map(|(_, hint)| *hint)
+pub(super) fn hint(args: &[OsString]) -> Option<&'static str> {
+    let typed_args = args.get(1..)?;
+    HINTS.iter().find(|(command, _)| starts_with(typed_args, command)).map(|(_, hint)| *hint)
 }
 
 #[cfg(test)]
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
     use crate::cmd::Cli;
 
-    fn words(typed: &str) -> Vec<OsString> {
-        typed.split_whitespace().map(OsString::from).collect()
+    fn split_args(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
     }
 
     #[test]
     fn a_command_without_a_subcommand_has_a_default() {
-        for (typed, expected) in [
+        for (line, expected) in [
             ("homard cron", "homard cron list"),
             ("homard cron --all --json", "homard cron list --all --json"),
             ("homard models", "homard models status"),
@@ -140,18 +140,18 @@ mod tests {
             ("homard cron rm ID", "homard cron rm ID"),
             ("homard agent -m cron", "homard agent -m cron"),
         ] {
-            let (parsed, matches) = Cli::parse_words(words(typed));
-            assert_eq!(parsed, words(expected), "{typed}");
-            assert!(matches.is_ok(), "{typed}: {}", matches.unwrap_err());
+            let (parsed, matches) = Cli::parse_args(split_args(line));
+            assert_eq!(parsed, split_args(expected), "{line}");
+            assert!(matches.is_ok(), "{line}: {}", matches.unwrap_err());
         }
-        for typed in ["homard cron --help", "homard cron --json rm", "homard"] {
-            let (parsed, matches) = Cli::parse_words(words(typed));
-            assert_eq!((parsed, matches.is_err()), (words(typed), true), "{typed}");
+        for line in ["homard cron --help", "homard cron --json rm", "homard"] {
+            let (parsed, matches) = Cli::parse_args(split_args(line));
+            assert_eq!((parsed, matches.is_err()), (split_args(line), true), "{line}");
         }
     }
 
     #[test]
-    fn every_noun_with_a_list_lists_when_bare() {
+    fn every_command_group_with_a_list_lists_by_default() {
         fn walk(command: &Command, path: &[&str]) {
             if !path.is_empty() && command.find_subcommand("list").is_some() {
                 assert!(DEFAULTS.iter().any(|(known, _)| *known == path), "{path:?}");
@@ -166,19 +166,19 @@ mod tests {
     #[test]
     fn defaults_exist_and_commands_with_a_hint_do_not() {
         for (path, subcommand) in DEFAULTS {
-            let typed = [&["homard"], path, &[subcommand]].concat();
-            assert!(Cli::command().try_get_matches_from(&typed).is_ok(), "{typed:?}");
+            let args = [&["homard"], path, &[subcommand]].concat();
+            assert!(Cli::command().try_get_matches_from(&args).is_ok(), "{args:?}");
         }
         for (command, hint) in HINTS {
-            let typed: Vec<OsString> = ["homard"].iter().chain(command).map(OsString::from).collect();
-            let error = Cli::command().try_get_matches_from(&typed).unwrap_err();
+            let args: Vec<OsString> = ["homard"].iter().chain(command).map(OsString::from).collect();
+            let error = Cli::command().try_get_matches_from(&args).unwrap_err();
             assert_eq!(error.kind(), clap::error::ErrorKind::InvalidSubcommand, "{command:?}");
-            assert_eq!(super::hint(&typed), Some(hint));
-            for typed in hint.lines().filter_map(|line| line.split_once(": homard ")) {
-                let typed = format!("homard {}", typed.1);
-                assert!(Cli::command().try_get_matches_from(typed.split(' ')).is_ok(), "{typed}");
+            assert_eq!(super::hint(&args), Some(hint));
+            for hint_command in hint.lines().filter_map(|line| line.split_once(": homard ")) {
+                let hint_command = format!("homard {}", hint_command.1);
+                assert!(Cli::command().try_get_matches_from(hint_command.split(' ')).is_ok(), "{hint_command}");
             }
         }
-        assert_eq!(hint(&words("homard agents")), None);
+        assert_eq!(hint(&split_args("homard agents")), None);
     }
 }

@@ -106,38 +106,38 @@ impl From<EditError> for ConfigChangeError {
 /// Edits the file's text and writes the result if it is valid.
 pub(crate) fn change(
     paths: &Paths,
-    by: ChangeAuthor<'_>,
+    author: ChangeAuthor<'_>,
     edit: impl Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<ConfigChange, ConfigChangeError> {
     for _ in 0..MAX_ATTEMPTS {
-        match (try_change(&paths.config, by, &edit), by) {
-            (Ok(done), ChangeAuthor::User | ChangeAuthor::Client(_)) => {
-                record_change(paths, by, &done);
-                return Ok(done);
+        match (try_change(&paths.config, author, &edit), author) {
+            (Ok(outcome), ChangeAuthor::User | ChangeAuthor::Client(_)) => {
+                record_change(paths, author, &outcome);
+                return Ok(outcome);
             }
             (Err(ConfigChangeError::Write(WriteError::Conflict)), ChangeAuthor::User) => {}
             (Err(ConfigChangeError::Write(WriteError::Conflict)), ChangeAuthor::Client(_)) => {
                 return Err(ConfigChangeError::Stale);
             }
-            (done, ChangeAuthor::User | ChangeAuthor::Client(_)) => return done,
+            (outcome, ChangeAuthor::User | ChangeAuthor::Client(_)) => return outcome,
         }
     }
     Err(ConfigChangeError::Write(WriteError::Conflict))
 }
 
 /// Records in the audit log which keys changed, without their values.
-fn record_change(paths: &Paths, by: ChangeAuthor<'_>, done: &ConfigChange) {
-    let who = match by {
+fn record_change(paths: &Paths, author: ChangeAuthor<'_>, change: &ConfigChange) {
+    let actor = match author {
         ChangeAuthor::User => "command line",
         ChangeAuthor::Client(_) => "client",
     };
-    let fact = AuditRecord::new(AuditKind::ConfigWritten).actor(who).with("keys", &done.changed.join(" "));
-    audit::note(paths, fact.with("now", &done.after.hash));
+    let record = AuditRecord::new(AuditKind::ConfigWritten).actor(actor).with("keys", &change.changed.join(" "));
+    audit::note(paths, record.with("now", &change.after.hash));
 }
 
 fn try_change(
     file: &std::path::Path,
-    by: ChangeAuthor<'_>,
+    author: ChangeAuthor<'_>,
     edit: &dyn Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<ConfigChange, ConfigChangeError> {
     let before = Config::read_file(file);
@@ -146,7 +146,7 @@ fn try_change(
         (None, None) => "",
         (None, Some(problem)) => return Err(ConfigChangeError::Unreadable(problem.to_string())),
     };
-    if let ChangeAuthor::Client(base) = by
+    if let ChangeAuthor::Client(base) = author
         && before.text.is_some()
         && !base.is_some_and(|base| base.trim().eq_ignore_ascii_case(&before.hash))
     {
@@ -154,20 +154,21 @@ fn try_change(
     }
     let new = with_secrets(edit(text)?, text)?;
     let after = Config::read(file, &new);
-    let was_there = |told: &[ConfigProblem], one: &ConfigProblem| {
-        told.iter().any(|old| (&old.path, &old.message) == (&one.path, &one.message))
+    let is_known = |list: &[ConfigProblem], candidate: &ConfigProblem| {
+        list.iter().any(|old| (&old.path, &old.message) == (&candidate.path, &candidate.message))
     };
-    let may_stay = |problem: &&ConfigProblem| matches!(by, ChangeAuthor::User) && was_there(&before.problems, problem);
-    let problems = after.problems.iter().filter(|problem| !may_stay(problem));
+    let is_tolerated =
+        |problem: &&ConfigProblem| matches!(author, ChangeAuthor::User) && is_known(&before.problems, problem);
+    let problems = after.problems.iter().filter(|problem| !is_tolerated(problem));
     let known = before.all_problems();
-    let faults = after.faults.iter().map(|fault| &fault.problem).filter(|fault| !was_there(&known, fault));
-    let wrong: Vec<_> = problems.chain(faults).cloned().collect();
-    if !wrong.is_empty() {
-        return Err(ConfigChangeError::Invalid(wrong));
+    let faults = after.faults.iter().map(|fault| &fault.problem).filter(|fault| !is_known(&known, fault));
+    let new_problems: Vec<_> = problems.chain(faults).cloned().collect();
+    if !new_problems.is_empty() {
+        return Err(ConfigChangeError::Invalid(new_problems));
     }
     let written = write(file, Some(&before.hash), &new, |_| Ok(())).map_err(ConfigChangeError::Write)?;
     let changed = diff::changed(&before.source, &after.source).iter().map(ToString::to_string).collect();
-    let warnings = after.warnings.iter().filter(|warning| !was_there(&before.warnings, warning)).cloned().collect();
+    let warnings = after.warnings.iter().filter(|warning| !is_known(&before.warnings, warning)).cloned().collect();
     Ok(ConfigChange { changed, backup: written.backup, after, warnings })
 }
 
@@ -186,10 +187,10 @@ fn with_secrets(new: String, old: &str) -> Result<String, ConfigChangeError> {
 pub(crate) fn issue(problem: &ConfigProblem) -> Value {
     let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
     let mut issue = json!({"path": problem.path, "message": format!("{}{help}", problem.message)});
-    if let Some(place) = &problem.place {
-        issue["line"] = place.line.into();
-        issue["column"] = place.column.into();
-        if let Some(file) = &place.file {
+    if let Some(position) = &problem.place {
+        issue["line"] = position.line.into();
+        issue["column"] = position.column.into();
+        if let Some(file) = &position.file {
             issue["file"] = json!(file);
         }
     }
@@ -203,33 +204,41 @@ mod tests {
     use super::*;
 
     /// Changes a file; returns the result and the text afterwards.
-    fn changed(text: &str, by: ChangeAuthor<'_>, path: &str, value: &Value) -> (Result<Vec<String>, String>, String) {
+    fn changed(
+        text: &str,
+        author: ChangeAuthor<'_>,
+        path: &str,
+        value: &Value,
+    ) -> (Result<Vec<String>, String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("homard.json");
         fs::write(&file, text).unwrap();
         let path: Path = path.parse().unwrap();
         let paths = Paths { state: folder.path().to_owned(), config: file.clone() };
-        let done = change(&paths, by, |text| Ok(edit::set(text, &path, value)?));
-        (done.map(|change| change.changed).map_err(|refusal| refusal.to_string()), fs::read_to_string(file).unwrap())
+        let outcome = change(&paths, author, |text| Ok(edit::set(text, &path, value)?));
+        (outcome.map(|change| change.changed).map_err(|error| error.to_string()), fs::read_to_string(file).unwrap())
     }
 
     #[test]
-    fn a_person_may_leave_what_was_wrong_and_a_client_may_not() {
+    fn a_user_may_leave_existing_problems_and_a_client_may_not() {
         let text = "{gateway: {prot: 1}}";
-        let (done, after) = changed(text, ChangeAuthor::User, "gateway.port", &json!(2));
-        assert_eq!((done, after.as_str()), (Ok(vec!["gateway.port".to_owned()]), "{gateway: {prot: 1, \"port\": 2}}"));
-        let (done, after) = changed(text, ChangeAuthor::User, "gateway.bnid", &json!("x"));
-        let wrong = "nothing was changed, because the config would not be valid:\n  \
+        let (outcome, after) = changed(text, ChangeAuthor::User, "gateway.port", &json!(2));
+        assert_eq!(
+            (outcome, after.as_str()),
+            (Ok(vec!["gateway.port".to_owned()]), "{gateway: {prot: 1, \"port\": 2}}")
+        );
+        let (outcome, after) = changed(text, ChangeAuthor::User, "gateway.bnid", &json!("x"));
+        let expected = "nothing was changed, because the config would not be valid:\n  \
                      line 1, column 21: gateway.bnid is not a known key; did you mean \"bind\"?";
-        assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
+        assert_eq!((outcome, after.as_str()), (Err(expected.to_owned()), text));
         let hash = homard_config::write::hash(text.as_bytes());
-        let (done, after) = changed(text, ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
-        assert!(done.unwrap_err().contains("gateway.prot is not a known key"));
+        let (outcome, after) = changed(text, ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
+        assert!(outcome.unwrap_err().contains("gateway.prot is not a known key"));
         assert_eq!(after, text);
     }
 
     #[test]
-    fn a_client_says_what_it_read() {
+    fn a_client_must_send_the_hash_it_read() {
         let stale = Err("config base hash required; re-run config.get and retry".to_owned());
         for base in [None, Some(""), Some("abc")] {
             assert_eq!(
@@ -238,19 +247,19 @@ mod tests {
             );
         }
         let hash = homard_config::write::hash(b"{}");
-        let (done, _) = changed("{}", ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
-        assert_eq!(done, Ok(vec!["gateway.port".to_owned()]));
+        let (outcome, _) = changed("{}", ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
+        assert_eq!(outcome, Ok(vec!["gateway.port".to_owned()]));
     }
 
     #[test]
-    fn what_stands_for_a_secret_is_that_secret() {
+    fn a_redacted_value_keeps_the_secret() {
         let text = "{gateway: {auth: {token: 'hush'}, /* mine */ port: 1}}";
-        let shown = json!({"auth": {"token": redact::REDACTED}, "port": 2});
-        let (done, after) = changed(text, ChangeAuthor::User, "gateway", &shown);
-        assert_eq!((done, after), (Ok(vec!["gateway.port".to_owned()]), text.replace('1', "2")));
-        let (done, after) = changed(text, ChangeAuthor::User, "gateway.auth.password", &json!(redact::REDACTED));
-        let wrong =
+        let redacted = json!({"auth": {"token": redact::REDACTED}, "port": 2});
+        let (outcome, after) = changed(text, ChangeAuthor::User, "gateway", &redacted);
+        assert_eq!((outcome, after), (Ok(vec!["gateway.port".to_owned()]), text.replace('1', "2")));
+        let (outcome, after) = changed(text, ChangeAuthor::User, "gateway.auth.password", &json!(redact::REDACTED));
+        let expected =
             "__OPENCLAW_REDACTED__ is the placeholder of a redacted secret, but gateway.auth.password has no secret";
-        assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
+        assert_eq!((outcome, after.as_str()), (Err(expected.to_owned()), text));
     }
 }

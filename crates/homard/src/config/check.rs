@@ -53,10 +53,10 @@ impl Sections for Config {
         let Ok(paths) = Paths::find() else { return Vec::new() };
         let members = self.agents.members();
         let workspaces = members.iter().map(|agent| workspace(self, &paths, agent));
-        let written = self.tools.exec.sandbox.extra_write.iter();
-        let written = written.map(|place| paths::expand(place.as_str().as_ref(), paths::home().as_deref()));
-        let boxes = members.iter().map(|agent| sandboxing(self, &paths, agent).root);
-        workspaces.chain(boxes).chain(written).chain([paths.state.join("workspace")]).collect()
+        let extra_write = self.tools.exec.sandbox.extra_write.iter();
+        let extra_write = extra_write.map(|path| paths::expand(path.as_str().as_ref(), paths::home().as_deref()));
+        let sandbox_roots = members.iter().map(|agent| sandboxing(self, &paths, agent).root);
+        workspaces.chain(sandbox_roots).chain(extra_write).chain([paths.state.join("workspace")]).collect()
     }
 
     fn cross_check(&self) -> Findings {
@@ -100,8 +100,8 @@ impl Config {
         let (list, entries) = (key("agents").key("list"), key("agents").key("entries"));
         let listed = self.agents.list.iter().enumerate();
         let listed = listed.map(move |(at, agent)| (list.index(at), agent.id.as_ref().map(Text::as_str), agent));
-        let entered = self.agents.entries.iter();
-        listed.chain(entered.map(move |(id, agent)| (entries.key(id), Some(id.as_str()), agent)))
+        let from_entries = self.agents.entries.iter();
+        listed.chain(from_entries.map(move |(id, agent)| (entries.key(id), Some(id.as_str()), agent)))
     }
 
     /// Checks that every agent has a unique id.
@@ -128,8 +128,9 @@ impl Config {
         let state = Paths::find().map(|paths| paths.state).unwrap_or_default();
         let mut owners: BTreeMap<PathBuf, Path> = BTreeMap::new();
         // If a chosen directory conflicts with a default one, the chosen one is reported.
-        let (chosen, given): (Vec<_>, Vec<_>) = self.all_agents().partition(|(_, _, agent)| agent.agent_dir.is_some());
-        for (path, id, agent) in given.into_iter().chain(chosen) {
+        let (chosen, with_default): (Vec<_>, Vec<_>) =
+            self.all_agents().partition(|(_, _, agent)| agent.agent_dir.is_some());
+        for (path, id, agent) in with_default.into_iter().chain(chosen) {
             let folder = match &agent.agent_dir {
                 Some(text) => paths::expand(File::new(text.as_str()), paths::home().as_deref()),
                 None => state.join("agents").join(AgentId::normalize(id.unwrap_or_default()).as_str()).join("agent"),
@@ -138,8 +139,8 @@ impl Config {
             let folder: PathBuf = state.join(folder).components().collect();
             match owners.get(&folder) {
                 Some(owner) if agent.agent_dir.is_some() => {
-                    let what = format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
-                    found.push((path.key("agentDir"), what));
+                    let message = format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+                    found.push((path.key("agentDir"), message));
                 }
                 Some(_) => {}
                 None => drop(owners.insert(folder, path)),
@@ -156,8 +157,8 @@ impl Config {
             if id.is_empty() {
                 found.push((path, "must name an agent with agentId".to_owned()));
             } else if !members.iter().any(|member| member.id == AgentId::normalize(id)) {
-                let near = nearest(id, members.iter().map(|member| member.id.as_str()));
-                let help = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                let similar = nearest(id, members.iter().map(|member| member.id.as_str()));
+                let help = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
                 found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
             }
         }
@@ -166,11 +167,11 @@ impl Config {
     /// Checks times of day and time zones.
     fn check_hours(&self, found: &mut FoundProblems) {
         let defaults = &self.agents.defaults;
-        let own = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
-        let all: Vec<(Path, &Heartbeat)> = own.collect();
+        let agent_heartbeats = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
+        let all: Vec<(Path, &Heartbeat)> = agent_heartbeats.collect();
         let shared = (key("agents").key("defaults"), &defaults.heartbeat);
         for (path, heartbeat) in std::iter::once(shared).chain(all) {
-            if let Some((name, why)) = heartbeat.wrong_hours() {
+            if let Some((name, why)) = heartbeat.invalid_hours() {
                 found.push((path.key("heartbeat").key("activeHours").key(name), why.to_owned()));
             }
         }
@@ -194,8 +195,8 @@ impl Config {
 
     /// Checks that a scope has `allow` or `alsoAllow`, not both.
     fn check_tool_lists(&self, found: &mut FoundProblems) {
-        let own = self.all_agents().map(|(path, _, agent)| (path.key("tools"), agent.tools.to_policy()));
-        let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.to_policy())).chain(own).collect();
+        let agent_policies = self.all_agents().map(|(path, _, agent)| (path.key("tools"), agent.tools.to_policy()));
+        let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.to_policy())).chain(agent_policies).collect();
         for (path, policy) in scopes {
             if let Some(problem) = policy.check("") {
                 found.push((path.key("alsoAllow"), problem.what));
@@ -208,16 +209,20 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn messages(text: &str) -> Vec<String> {
         let loaded = Config::read(File::new("homard.json"), text);
         let [problems, warnings] = [loaded.problems, loaded.warnings];
-        problems.iter().chain(&warnings).map(|told| told.to_string().split_once(": ").unwrap().1.to_owned()).collect()
+        problems
+            .iter()
+            .chain(&warnings)
+            .map(|problem| problem.to_string().split_once(": ").unwrap().1.to_owned())
+            .collect()
     }
 
     #[test]
     fn every_agent_has_an_id_of_its_own() {
         assert_eq!(
-            told("{agents: {list: [{id: 'a'}, {name: 'x'}, {id: ' '}, {id: 'A'}], entries: {a: {}, b: {}}}}"),
+            messages("{agents: {list: [{id: 'a'}, {name: 'x'}, {id: ' '}, {id: 'A'}], entries: {a: {}, b: {}}}}"),
             [
                 "agents.list[1] must have an id",
                 "agents.list[2].id must not be empty",
@@ -225,7 +230,7 @@ mod tests {
                 "agents.entries.a is also the id of agents.list[0]; agent ids must be unique",
             ]
         );
-        assert_eq!(told("{agents: {list: [{id: 'a', default: true}, {id: 'b'}]}}"), [""; 0]);
+        assert_eq!(messages("{agents: {list: [{id: 'a', default: true}, {id: 'b'}]}}"), [""; 0]);
     }
 
     #[test]
@@ -233,18 +238,19 @@ mod tests {
         let account =
             "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
         let text = format!("{{channels: {{webhook: {{accounts: {{Door: {account}, door: {account}}}}}}}}}");
-        let same = "channels.webhook.accounts.door is the same account as \"Door\": account names are case-insensitive";
-        assert_eq!(told(&text), [same]);
+        let expected =
+            "channels.webhook.accounts.door is the same account as \"Door\": account names are case-insensitive";
+        assert_eq!(messages(&text), [expected]);
     }
 
     #[test]
-    fn keys_of_a_value_that_may_be_a_word_are_known_too() {
-        let told = |member: &str| told(&format!("{{channels: {{telegram: {{streaming: {{{member}}}}}}}}}"));
-        let place = "channels.telegram.streaming";
-        assert_eq!(told("mode: 'partial'"), [""; 0]);
-        assert_eq!(told("mod: 'partial'"), [format!("{place}.mod is not a known key; did you mean \"mode\"?")]);
-        let theirs = format!("{place}.chunkMode is an OpenClaw key that has no effect in Homard yet");
-        assert_eq!(told("chunkMode: 'length'"), [theirs]);
+    fn keys_of_a_string_or_object_value_are_checked() {
+        let warnings = |member: &str| messages(&format!("{{channels: {{telegram: {{streaming: {{{member}}}}}}}}}"));
+        let prefix = "channels.telegram.streaming";
+        assert_eq!(warnings("mode: 'partial'"), [""; 0]);
+        assert_eq!(warnings("mod: 'partial'"), [format!("{prefix}.mod is not a known key; did you mean \"mode\"?")]);
+        let unsupported = format!("{prefix}.chunkMode is an OpenClaw key that has no effect in Homard yet");
+        assert_eq!(warnings("chunkMode: 'length'"), [unsupported]);
     }
 
     #[test]
@@ -255,39 +261,40 @@ mod tests {
              {{id: 'd', agentDir: '{}/agents/c/agent'}}, {{id: 'e', agentDir: '/z'}}]}}}}",
             state.display()
         );
-        let what = |owner: &str| format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+        let message =
+            |owner: &str| format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
         assert_eq!(
-            told(&text),
+            messages(&text),
             [
-                format!("agents.list[1].agentDir {}", what("agents.list[0]")),
-                format!("agents.list[3].agentDir {}", what("agents.list[2]")),
+                format!("agents.list[1].agentDir {}", message("agents.list[0]")),
+                format!("agents.list[3].agentDir {}", message("agents.list[2]")),
             ]
         );
     }
 
     #[test]
-    fn bindings_lead_to_agents() {
+    fn bindings_must_name_known_agents() {
         let text = "{agents: {list: [{id: 'home'}, {id: 'work'}]}, bindings: [
             {agentId: 'Work', match: {channel: 'a'}}, {agentId: 'wrok', match: {channel: 'a'}},
             {agentId: 'x', match: {channel: 'a'}}, {match: {channel: 'a'}}]}";
         assert_eq!(
-            told(text),
+            messages(text),
             [
                 "bindings[1].agentId names an agent that is not in agents.list; did you mean \"work\"?",
                 "bindings[2].agentId names an agent that is not in agents.list",
                 "bindings[3] must name an agent with agentId",
             ]
         );
-        assert_eq!(told("{bindings: [{agentId: 'main', match: {channel: 'a'}}]}"), [""; 0]);
+        assert_eq!(messages("{bindings: [{agentId: 'main', match: {channel: 'a'}}]}"), [""; 0]);
     }
 
     #[test]
-    fn times_of_the_day_and_time_zones_are_such() {
+    fn times_of_day_and_time_zones_are_validated() {
         let text = "{agents: {defaults: {heartbeat: {activeHours: {start: '8:00'}}, userTimezone: 'Mars/Base'},
             list: [{id: 'a', heartbeat: {activeHours: {start: '08:00', end: '25:00'}}},
                    {id: 'b', heartbeat: {activeHours: {timezone: 'Europe/Berlin', start: '22:00', end: '24:00'}}}]}}";
         assert_eq!(
-            told(text),
+            messages(text),
             [
                 "agents.defaults.heartbeat.activeHours.start must be a time of the day, written HH:MM",
                 "agents.defaults.userTimezone is not a time zone; use a name such as Europe/Berlin",
@@ -298,24 +305,24 @@ mod tests {
 
     #[test]
     fn a_scope_has_one_way_to_allow_tools() {
-        let what = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
+        let message = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
         assert_eq!(
-            told(
+            messages(
                 "{tools: {allow: ['read'], alsoAllow: ['exec']},
                   agents: {list: [{id: 'a', tools: {allow: ['read'], alsoAllow: ['exec']}},
                                   {id: 'b', tools: {allow: [], alsoAllow: ['exec']}}]}}"
             ),
-            [format!("tools.alsoAllow {what}"), format!("agents.list[0].tools.alsoAllow {what}")]
+            [format!("tools.alsoAllow {message}"), format!("agents.list[0].tools.alsoAllow {message}")]
         );
     }
 
     #[test]
-    fn a_server_that_cannot_be_used_is_worth_a_word() {
+    fn an_unusable_mcp_server_is_a_warning() {
         let text = "{mcp: {servers: {a: {command: 'x'}, b: {}, c: {url: 'u', sslVerify: false, transport: 'sse'},
                      d: {enabled: false, transport: 'sse'}}}}";
         assert!(Config::read(File::new("homard.json"), text).is_valid());
         assert_eq!(
-            told(text),
+            messages(text),
             [
                 "mcp.servers.b.command is missing, and so is url; set one of them; the server is disabled",
                 "mcp.servers.c.sslVerify has no effect: certificates are always checked",
@@ -326,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_answers_that_contradict_one_another_are_worth_a_word() {
+    fn contradictory_reply_bounds_are_a_warning() {
         let text = "{agents: {defaults: {
             blockStreamingChunk: {minChars: 1300}, blockStreamingCoalesce: {minChars: 9, maxChars: 5},
             humanDelay: {maxMs: 90}}}}";
         assert!(Config::read(File::new("homard.json"), text).is_valid());
         assert_eq!(
-            told(text),
+            messages(text),
             [
                 "agents.defaults.blockStreamingChunk.minChars is greater than maxChars; 1200 is used instead",
                 "agents.defaults.blockStreamingCoalesce.minChars is greater than maxChars; 5 is used instead",
@@ -340,7 +347,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(
+            messages(
                 "{agents: {defaults: {blockStreamingChunk: {minChars: 1300, maxChars: 1300}, humanDelay: {minMs: 90}},
                   list: [{id: 'a', humanDelay: {mode: 'custom', maxMs: 80}}, {id: 'b', humanDelay: {mode: 'off'}},
                          {id: 'c', humanDelay: {minMs: 7}}]}}"
@@ -353,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn another_name_for_the_main_conversation_is_worth_a_word() {
+    fn a_custom_main_key_is_a_warning() {
         let loaded = Config::read(File::new("homard.json"), "{session: {mainKey: 'work'}}");
         assert!(loaded.is_valid());
         assert_eq!(
-            told("{session: {mainKey: 'work'}}"),
+            messages("{session: {mainKey: 'work'}}"),
             ["session.mainKey has no effect: the main session is always called main"]
         );
-        assert_eq!(told("{session: {mainKey: 'main'}}"), [""; 0]);
+        assert_eq!(messages("{session: {mainKey: 'main'}}"), [""; 0]);
     }
 }

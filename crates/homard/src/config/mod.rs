@@ -47,8 +47,8 @@ impl Config {
     /// lack.
     pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, CliError> {
         Self::inspect(paths).map_err(|loaded| {
-            let what = unusable(&loaded, &paths.config);
-            CliError::config(format!("{what}\nnothing was started; {REMEDY}"))
+            let message = unusable(&loaded, &paths.config);
+            CliError::config(format!("{message}\nnothing was started; {REMEDY}"))
         })
     }
 
@@ -86,7 +86,7 @@ pub(crate) fn last_good_warning(chosen: &Chosen, file: &Path) -> Option<String> 
     let ConfigSource::LastGood(SavedCopy { path, saved_at }) = &chosen.used else { return None };
     let saved = saved_at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     let saved =
-        saved.and_then(|since| u64::try_from(since.as_millis()).ok()).map(|ms| format!(", saved at {}", iso(ms)));
+        saved.and_then(|modified| u64::try_from(modified.as_millis()).ok()).map(|ms| format!(", saved at {}", iso(ms)));
     Some(format!(
         "{}; the last valid config is used instead ({}{}); {REMEDY}",
         unusable(&chosen.loaded, file),
@@ -98,8 +98,8 @@ pub(crate) fn last_good_warning(chosen: &Chosen, file: &Path) -> Option<String> 
 /// Fails if a required variable is not set.
 pub(crate) fn require_variables(loaded: &LoadedConfig<Config>, file: &Path) -> Result<(), CliError> {
     let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
-    let way_out = "set it in Homard's environment, or write the value into the config";
-    Err(CliError::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
+    let remedy = "set it in Homard's environment, or write the value into the config";
+    Err(CliError::config(format!("config file {}, {fault}\nnothing was started; {remedy}", file.display())))
 }
 
 /// Returns the parts of a config that are disabled because of a fault, each with the reason.
@@ -113,7 +113,7 @@ pub(crate) fn outages(loaded: &LoadedConfig<Config>) -> Vec<String> {
 
 /// Returns the channels of a config that this version does not support, each as a sentence.
 pub(crate) fn unsupported_channels(config: &Config) -> Vec<String> {
-    config.unsupported_channels().iter().map(|(path, what)| format!("{path} {what}")).collect()
+    config.unsupported_channels().iter().map(|(path, message)| format!("{path} {message}")).collect()
 }
 
 /// Returns why a config file cannot be used.
@@ -130,9 +130,9 @@ fn first_of(problems: &[ConfigProblem]) -> String {
     }
 }
 
-fn with_env<T>(then: impl FnOnce(&ReadEnvironment<'_>) -> T) -> T {
+fn with_env<T>(with: impl FnOnce(&ReadEnvironment<'_>) -> T) -> T {
     let roots: Vec<PathBuf> =
         paths::setting("INCLUDE_ROOTS").map(|roots| std::env::split_paths(&roots).collect()).unwrap_or_default();
     let variable = |name: &str| paths::env(name).and_then(|value| value.into_string().ok());
-    then(&ReadEnvironment { variable: &variable, include_roots: &roots })
+    with(&ReadEnvironment { variable: &variable, include_roots: &roots })
 }

@@ -66,10 +66,10 @@ impl ModelNames {
         // Local providers work without an entry in the config.
         let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == CatalogMode::Merge);
         for known in local {
-            if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
-                let mut own = CatalogProvider { id: known.id.to_owned(), ..CatalogProvider::default() };
-                fill_defaults(&mut own);
-                configured.push(own);
+            if !configured.iter().any(|configured_provider| quirks::provider(&configured_provider.id) == Some(known)) {
+                let mut configured_provider = CatalogProvider { id: known.id.to_owned(), ..CatalogProvider::default() };
+                fill_defaults(&mut configured_provider);
+                configured.push(configured_provider);
             }
         }
         let alias = |(name, listed): (&String, &super::agents::SelectableModel)| {
@@ -94,36 +94,36 @@ impl ModelNames {
     /// Returns a model by its name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<NamedModel> {
         let name = name.trim();
-        let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
-        if meant == DEMO {
+        let target = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
+        if target == DEMO {
             return Ok(NamedModel::Demo);
         }
-        let (provider, model) = match meant.split_once('/') {
+        let (provider, model) = match target.split_once('/') {
             Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
-            None if catalog::find(DEFAULT_PROVIDER, meant).is_some() => (DEFAULT_PROVIDER, meant),
+            None if catalog::find(DEFAULT_PROVIDER, target).is_some() => (DEFAULT_PROVIDER, target),
             Some(_) | None => bail!("a model name has the form provider/model, such as {DEMO}"),
         };
         // A session stores the provider and then what was typed, which may be an alias.
-        if let Some(meant) = self.aliases.get(&model.to_lowercase())
-            && !meant.eq_ignore_ascii_case(name)
+        if let Some(target) = self.aliases.get(&model.to_lowercase())
+            && !target.eq_ignore_ascii_case(name)
             && catalog::find(provider, model).is_none()
         {
-            return self.entry(meant);
+            return self.entry(target);
         }
         if let Some(fault) = self.faults.get(&provider_name(provider)) {
             bail!("{fault}");
         }
         let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
             let listed: Vec<&str> = catalog::providers().filter(|_| self.mode == CatalogMode::Merge).collect();
-            let known = self.configured.iter().map(|own| own.id.as_str()).chain(listed);
+            let known = self.configured.iter().map(|configured| configured.id.as_str()).chain(listed);
             let help = match nearest(provider, known) {
-                Some(near) => format!("did you mean {near:?}?"),
+                Some(similar) => format!("did you mean {similar:?}?"),
                 None => "see: homard docs models".to_owned(),
             };
             bail!("there is no provider \"{provider}\" in models.providers or the catalogue; {help}");
         };
-        if let Some(what) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(api_error) {
-            bail!("the api of models.providers.{provider} {what}");
+        if let Some(problem) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(api_error) {
+            bail!("the api of models.providers.{provider} {problem}");
         }
         if entry.base_url.is_empty() {
             bail!(
@@ -132,9 +132,9 @@ impl ModelNames {
         }
         let timeout = catalog::idle_timeout(&self.configured, provider, model.trim());
         entry.spec.idle_timeout = timeout.unwrap_or_else(|| idle_timeout(&entry.base_url));
-        if let Some(most) = self.max_context {
+        if let Some(max_context) = self.max_context {
             entry.spec.context_window =
-                if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
+                if entry.spec.context_window == 0 { max_context } else { entry.spec.context_window.min(max_context) };
         }
         Ok(NamedModel::Entry(Box::new(entry)))
     }
@@ -150,12 +150,12 @@ pub(super) fn api_error(api: &str) -> Option<String> {
         return None;
     }
     let supported = Wire::ALL.map(Wire::api);
-    let what = if UNSUPPORTED.contains(&api) { "not supported" } else { "not a known API" };
+    let problem = if UNSUPPORTED.contains(&api) { "not supported" } else { "not a known API" };
     let help = match nearest(api, supported.into_iter()).filter(|_| !UNSUPPORTED.contains(&api)) {
-        Some(near) => format!("did you mean {near:?}?"),
+        Some(similar) => format!("did you mean {similar:?}?"),
         None => format!("supported: {}", supported.join(", ")),
     };
-    Some(format!("is {api:?}, which is {what}; {help}"))
+    Some(format!("is {api:?}, which is {problem}; {help}"))
 }
 
 /// Returns true if the base URL of a provider is known by its name.
@@ -164,10 +164,10 @@ pub(super) fn has_known_address(id: &str) -> bool {
 }
 
 /// Fills in the base URL and the API of a known provider that is not in the catalogue.
-fn fill_defaults(own: &mut CatalogProvider) {
-    let is_known = catalog::provider(&own.id).next().is_some();
-    if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {
-        own.base_url.get_or_insert_with(|| known.base_url.to_owned());
-        own.api.get_or_insert_with(|| known.api.to_owned());
+fn fill_defaults(provider: &mut CatalogProvider) {
+    let is_known = catalog::provider(&provider.id).next().is_some();
+    if let Some(known) = quirks::provider(&provider.id).filter(|_| !is_known) {
+        provider.base_url.get_or_insert_with(|| known.base_url.to_owned());
+        provider.api.get_or_insert_with(|| known.api.to_owned());
     }
 }

@@ -30,10 +30,10 @@ const PARTS: [&[&str]; 13] = [
 /// Returns the part that a value belongs to, if everything else can run without it.
 pub(super) fn part_of(path: &Path) -> Option<Path> {
     let names: Vec<_> = path.steps().iter().map_while(name).collect();
-    let fits = |part: &&&[&str]| {
-        part.len() <= names.len() && part.iter().zip(&names).all(|(wanted, name)| *wanted == "*" || wanted == name)
+    let is_prefix = |part: &&&[&str]| {
+        part.len() <= names.len() && part.iter().zip(&names).all(|(pattern, name)| *pattern == "*" || pattern == name)
     };
-    if let Some(part) = PARTS.iter().find(fits) {
+    if let Some(part) = PARTS.iter().find(is_prefix) {
         return Some(path.first(part.len()));
     }
     // All webhooks are one part; each internal hook is a part of its own.
@@ -52,48 +52,48 @@ impl Config {
     pub(super) fn disable_part(&mut self, part: &Path, why: &ConfigProblem) {
         let names: Vec<_> = part.steps().iter().filter_map(name).collect();
         let text = format!("{} {}", why.path, why.message);
-        let note = |fault: &mut Option<String>| *fault = fault.take().or_else(|| Some(text.clone()));
+        let set_fault = |fault: &mut Option<String>| *fault = fault.take().or_else(|| Some(text.clone()));
         match names.as_slice() {
             ["models", "providers", id] => {
                 let Some(provider) = self.models.providers.get_mut(*id) else { return };
                 let is_key = why.path == part.key("apiKey").to_string();
-                note(if is_key { &mut provider.key_fault } else { &mut provider.fault });
+                set_fault(if is_key { &mut provider.key_fault } else { &mut provider.fault });
             }
             ["channels", channel, "accounts", account] => {
                 let channel = self.channels.get_mut(*channel);
                 if let Some(account) = channel.and_then(|channel| channel.accounts.get_mut(*account)) {
-                    note(&mut account.fault);
+                    set_fault(&mut account.fault);
                 }
             }
             ["channels", channel] => {
                 if let Some(channel) = self.channels.get_mut(*channel) {
-                    let inside = why.path.strip_prefix(&part.to_string()).unwrap_or_default();
-                    let key = inside.trim_start_matches('.').split(['.', '[']).next().unwrap_or_default();
+                    let relative = why.path.strip_prefix(&part.to_string()).unwrap_or_default();
+                    let key = relative.trim_start_matches('.').split(['.', '[']).next().unwrap_or_default();
                     channel.faults.push((key.to_owned(), text));
                 }
             }
             ["mcp", "servers", server] => {
                 if let Some(server) = self.mcp.servers.get_mut(*server) {
-                    note(&mut server.fault);
+                    set_fault(&mut server.fault);
                 }
             }
             ["plugins", "entries", id] => {
                 if let Some(entry) = self.plugins.entries.get_mut(*id) {
-                    note(&mut entry.fault);
+                    set_fault(&mut entry.fault);
                 }
             }
             ["skills", "entries", key] => {
                 if let Some(entry) = self.skills.entries.get_mut(*key) {
-                    note(&mut entry.fault);
+                    set_fault(&mut entry.fault);
                 }
             }
             ["hooks", "internal", "entries", key] => {
                 if let Some(entry) = self.hooks.internal.entries.get_mut(*key) {
-                    note(&mut entry.fault);
+                    set_fault(&mut entry.fault);
                 }
             }
-            ["hooks"] => note(&mut self.hooks.fault),
-            ["tools", "web", "search"] => note(&mut self.tools.web.search.fault),
+            ["hooks"] => set_fault(&mut self.hooks.fault),
+            ["tools", "web", "search"] => set_fault(&mut self.tools.web.search.fault),
             // For `gateway.remote` the client checks the faults itself; nothing else depends on the remaining parts.
             _ => {}
         }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_belongs_to_its_part_or_to_all() {
+    fn every_value_belongs_to_a_part_or_to_the_whole_config() {
         for (path, part) in [
             ("models.providers.x.apiKey", Some("models.providers.x")),
             ("models.providers.x.models[0].id", Some("models.providers.x")),

@@ -45,17 +45,17 @@ impl LogFile {
             if is_new {
                 // The state directory may be among the created directories, and its opener would not know that it is
                 // new and needs a sync.
-                folder.ancestors().skip(1).take(2).filter_map(|above| File::open(above).ok()).for_each(|above| {
-                    above.sync_all().ok();
+                folder.ancestors().skip(1).take(2).filter_map(|parent| File::open(parent).ok()).for_each(|parent| {
+                    parent.sync_all().ok();
                 });
             }
         }
         let file = open_append(path)?;
         let found = file.metadata()?;
-        let since = found.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let modified = found.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let day = match found.len() {
             0 => now_ms() / DAY,
-            _ => u64::try_from(since.as_millis()).unwrap_or_default() / DAY,
+            _ => u64::try_from(modified.as_millis()).unwrap_or_default() / DAY,
         };
         let log = Self { path: path.to_owned(), bounds, now_ms, file, size: found.len(), day };
         log.prune();
@@ -81,11 +81,11 @@ impl LogFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         for times in (1..self.bounds.files).rev() {
-            missing_is_fine(fs::rename(rotated_path(&self.path, times), rotated_path(&self.path, times + 1)))?;
+            ignore_missing(fs::rename(rotated_path(&self.path, times), rotated_path(&self.path, times + 1)))?;
         }
         match self.bounds.files {
-            0 => missing_is_fine(fs::remove_file(&self.path))?,
-            _ => missing_is_fine(fs::rename(&self.path, rotated_path(&self.path, 1)))?,
+            0 => ignore_missing(fs::remove_file(&self.path))?,
+            _ => ignore_missing(fs::rename(&self.path, rotated_path(&self.path, 1)))?,
         }
         (self.file, self.size) = (open_append(&self.path)?, 0);
         self.prune();
@@ -98,8 +98,8 @@ impl LogFile {
         for times in 1..1000 {
             let path = rotated_path(&self.path, times);
             let Ok(found) = fs::metadata(&path) else { break };
-            let since = found.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-            let is_old = since.is_some_and(|since| now.saturating_sub(since) > self.bounds.age);
+            let modified = found.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+            let is_old = modified.is_some_and(|modified| now.saturating_sub(modified) > self.bounds.age);
             if is_old || times > self.bounds.files {
                 // Retried at the next rotation.
                 fs::remove_file(&path).ok();
@@ -113,10 +113,10 @@ fn open_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-fn missing_is_fine(done: io::Result<()>) -> io::Result<()> {
-    match done {
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
@@ -136,13 +136,13 @@ mod tests {
 
     const BOUNDS: RotationLimits = RotationLimits { bytes: 20, files: 2, age: Duration::from_secs(10 * 24 * 60 * 60) };
 
-    fn kept(path: &Path) -> Vec<String> {
+    fn kept_texts(path: &Path) -> Vec<String> {
         let all = std::iter::once(path.to_owned()).chain((1..5).map(|times| rotated_path(path, times)));
         all.filter_map(|path| fs::read_to_string(path).ok()).collect()
     }
 
     #[test]
-    fn a_full_file_makes_room_and_only_so_many_are_kept() {
+    fn a_full_file_is_rotated_and_old_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/homard.log");
         NOW.set(1000 * DAY);
@@ -150,13 +150,13 @@ mod tests {
         for n in 0..9 {
             log.add(&format!("line {n}..")).unwrap();
         }
-        assert_eq!(kept(&path), ["line 8..\n", "line 6..\nline 7..\n", "line 4..\nline 5..\n"]);
+        assert_eq!(kept_texts(&path), ["line 8..\n", "line 6..\nline 7..\n", "line 4..\nline 5..\n"]);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(path.parent().unwrap()), mode(&path), mode(&rotated_path(&path, 1))), (0o700, 0o600, 0o600));
     }
 
     #[test]
-    fn a_day_has_its_own_file_and_a_line_that_is_too_long_too() {
+    fn a_new_day_and_an_oversized_line_start_a_new_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("homard.log");
         NOW.set(1000 * DAY);
@@ -165,18 +165,18 @@ mod tests {
         NOW.set(1001 * DAY);
         log.add("two").unwrap();
         log.add(&"x".repeat(40)).unwrap();
-        assert_eq!(kept(&path), [&format!("{}\n", "x".repeat(40)), "two\n", "one\n"]);
+        assert_eq!(kept_texts(&path), [&format!("{}\n", "x".repeat(40)), "two\n", "one\n"]);
     }
 
     #[test]
-    fn what_is_old_is_let_go_at_the_next_start() {
+    fn old_files_are_removed_at_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("homard.log");
         fs::write(rotated_path(&path, 1), "old\n").unwrap();
-        let ages = fs::metadata(rotated_path(&path, 1)).unwrap().modified().unwrap();
-        let since = ages.duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        NOW.set(u64::try_from(since.as_millis()).unwrap() + 11 * DAY);
+        let modified = fs::metadata(rotated_path(&path, 1)).unwrap().modified().unwrap();
+        let modified_at = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        NOW.set(u64::try_from(modified_at.as_millis()).unwrap() + 11 * DAY);
         LogFile::open(&path, BOUNDS, now).unwrap().add("new").unwrap();
-        assert_eq!(kept(&path), ["new\n"]);
+        assert_eq!(kept_texts(&path), ["new\n"]);
     }
 }

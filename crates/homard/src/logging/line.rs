@@ -89,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn r74_whatever_is_written_becomes_one_line_of_json_with_short_texts_and_no_controls() {
+    fn r74_every_log_line_is_json_with_short_texts_and_no_control_characters() {
         for text in hostile() {
             let event =
                 json!({"level": "WARN", "fields": {"message": text, "origin": text}, "spans": [{"name": text}]});
             for line in [event.to_string(), text.clone()] {
                 let clean = clean(&line, &Masks::default());
-                let acts =
+                let is_dangerous =
                     |char: char| char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}');
-                assert!(!clean.contains(acts), "{clean:?}");
+                assert!(!clean.contains(is_dangerous), "{clean:?}");
                 let value: Value = serde_json::from_str(&clean).unwrap();
                 let message = value["fields"]["message"].as_str().unwrap();
                 assert!(message.len() <= MAX_TEXT_BYTES, "{}", message.len());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_secret_is_hidden_also_where_a_text_is_cut() {
+    fn a_known_secret_is_masked_even_where_a_text_is_truncated() {
         let masks = Masks::default();
         masks.hide_all(vec![Secrets::new(["sk-canary-0123456789".to_owned()])]);
         let text = format!("{}sk-canary-0123456789", "x".repeat(MAX_TEXT_BYTES - 10));

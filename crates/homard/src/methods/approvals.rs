@@ -16,37 +16,37 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 /// Returns the methods for approvals.
-pub(super) fn methods(desk: &ExecApprovals) -> Vec<Method> {
+pub(super) fn methods(approvals: &ExecApprovals) -> Vec<Method> {
     vec![
-        method("exec.approval.request", Scope::Approvals, desk, request),
-        method("exec.approval.waitDecision", Scope::Approvals, desk, wait),
-        method("exec.approval.resolve", Scope::Approvals, desk, resolve),
-        method("exec.approval.get", Scope::Approvals, desk, get),
-        method("exec.approval.list", Scope::Approvals, desk, list),
-        method("approval.history", Scope::Approvals, desk, history),
-        method("exec.approvals.get", Scope::Admin, desk, rules),
-        method("exec.approvals.set", Scope::Admin, desk, set_rules),
+        method("exec.approval.request", Scope::Approvals, approvals, request),
+        method("exec.approval.waitDecision", Scope::Approvals, approvals, wait),
+        method("exec.approval.resolve", Scope::Approvals, approvals, resolve),
+        method("exec.approval.get", Scope::Approvals, approvals, get),
+        method("exec.approval.list", Scope::Approvals, approvals, list),
+        method("approval.history", Scope::Approvals, approvals, history),
+        method("exec.approvals.get", Scope::Admin, approvals, rules),
+        method("exec.approvals.set", Scope::Admin, approvals, set_rules),
     ]
 }
 
 fn method<A>(
     name: &'static str,
     scope: Scope,
-    desk: &ExecApprovals,
+    approvals: &ExecApprovals,
     answer: fn(MethodRequest, ExecApprovals) -> A,
 ) -> Method
 where
     A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
 {
-    let desk = desk.clone();
-    Method::new(name, scope, move |asked| answer(asked, desk.clone()))
+    let approvals = approvals.clone();
+    Method::new(name, scope, move |request| answer(request, approvals.clone()))
 }
 
 /// Requests approval for a command that the client runs itself. Responds with the decision, or immediately if the
 /// client waits separately.
-async fn request(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let RequestParams { id, command, timeout_ms, two_phase, more } = asked.params()?;
-    let generation = asked.generation();
+async fn request(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let RequestParams { id, command, timeout_ms, two_phase, more } = request.params()?;
+    let generation = request.generation();
     let command = command.filter(|command| !command.trim().is_empty());
     let missing = || ErrorShape::invalid("invalid exec.approval.request params: command is missing");
     let agent = more.get("agentId").and_then(Value::as_str);
@@ -60,55 +60,55 @@ async fn request(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value,
         call: Value::Null,
         expires: timeout_ms.map_or(APPROVAL_TIMEOUT, Duration::from_millis),
     };
-    let entry = desk.request(ticket).await.map_err(|error| refusal(&error, generation))?;
+    let entry = approvals.request(ticket).await.map_err(|error| error_shape(&error, generation))?;
     if two_phase {
         return Ok(json!({
             "status": "accepted", "id": entry.id, "createdAtMs": entry.created_at_ms, "expiresAtMs": entry.expires_at_ms,
         }));
     }
-    decision(&desk, &entry.id, generation).await
+    decision(&approvals, &entry.id, generation).await
 }
 
 /// Waits for the decision; null if there is none in time.
-async fn wait(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let WaitParams { id } = asked.params()?;
-    decision(&desk, &id, asked.generation()).await
+async fn wait(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let WaitParams { id } = request.params()?;
+    decision(&approvals, &id, request.generation()).await
 }
 
-async fn decision(desk: &ExecApprovals, id: &str, generation: Generation) -> Result<Value, ErrorShape> {
-    let settled = desk.wait(id).await;
-    let unknown = || refusal(&Error::Unknown(id.to_owned()), generation);
-    settled.as_ref().map(Approval::decision).ok_or_else(unknown)
+async fn decision(approvals: &ExecApprovals, id: &str, generation: Generation) -> Result<Value, ErrorShape> {
+    let approval = approvals.wait(id).await;
+    let unknown = || error_shape(&Error::Unknown(id.to_owned()), generation);
+    approval.as_ref().map(Approval::decision).ok_or_else(unknown)
 }
 
-async fn resolve(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let ResolveParams { id, decision } = asked.params()?;
-    let unclear = || ErrorShape::invalid("invalid decision: allow-once, allow-always or deny");
-    let verdict = ApprovalDecision::parse(&decision).ok_or_else(unclear)?;
-    let decided = desk.decide(&id, verdict, asked.principal()).await;
-    decided.map_err(|error| refusal(&error, asked.generation()))?;
+async fn resolve(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let ResolveParams { id, decision } = request.params()?;
+    let invalid_decision = || ErrorShape::invalid("invalid decision: allow-once, allow-always or deny");
+    let parsed = ApprovalDecision::parse(&decision).ok_or_else(invalid_decision)?;
+    let decided = approvals.decide(&id, parsed, request.principal()).await;
+    decided.map_err(|error| error_shape(&error, request.generation()))?;
     Ok(json!({"ok": true}))
 }
 
-async fn get(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let GetParams { id } = asked.params()?;
-    let pending = desk.pending().into_iter().find(|entry| entry.id == id);
-    pending.map(|entry| entry.view()).ok_or_else(|| refusal(&Error::Unknown(id), asked.generation()))
+async fn get(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let GetParams { id } = request.params()?;
+    let pending = approvals.pending().into_iter().find(|entry| entry.id == id);
+    pending.map(|entry| entry.view()).ok_or_else(|| error_shape(&Error::Unknown(id), request.generation()))
 }
 
-async fn list(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let ListParams {} = asked.params()?;
-    Ok(desk.pending().iter().map(Approval::requested).collect())
+async fn list(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let ListParams {} = request.params()?;
+    Ok(approvals.pending().iter().map(Approval::requested).collect())
 }
 
 /// Default number of entries in the history.
 const HISTORY: usize = 50;
 
 /// Returns past decisions, newest first, as far as they are stored.
-async fn history(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let HistoryParams { limit, kind } = asked.params()?;
-    let is_meant = kind.is_none_or(|kind| kind == "exec");
-    let settled = desk.settled().into_iter().filter(|_| is_meant).take(limit.unwrap_or(HISTORY));
+async fn history(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let HistoryParams { limit, kind } = request.params()?;
+    let is_exec = kind.is_none_or(|kind| kind == "exec");
+    let settled = approvals.settled().into_iter().filter(|_| is_exec).take(limit.unwrap_or(HISTORY));
     Ok(json!({"items": settled.filter_map(|entry| history_entry(&entry)).collect::<Vec<_>>()}))
 }
 
@@ -121,7 +121,7 @@ fn history_entry(entry: &Approval) -> Option<Value> {
         ApprovalState::Denied => ("denied", Some("deny"), "user"),
         ApprovalState::Expired => ("expired", None, "timeout"),
     };
-    let mut past = json!({
+    let mut document = json!({
         "id": entry.id, "urlPath": "/settings/approvals", "createdAtMs": entry.created_at_ms,
         "expiresAtMs": entry.expires_at_ms, "resolvedAtMs": entry.decided_at_ms.unwrap_or(entry.expires_at_ms),
         "presentation": {
@@ -131,31 +131,31 @@ fn history_entry(entry: &Approval) -> Option<Value> {
         "source": {"agentId": entry.agent}, "status": status, "reason": reason,
     });
     if let Some(decision) = decision {
-        past["decision"] = decision.into();
+        document["decision"] = decision.into();
     }
-    Some(past)
+    Some(document)
 }
 
-async fn rules(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let PolicyParams {} = asked.params()?;
-    let rules = desk.rules().await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
-    Ok(snapshot(&desk, &rules))
+async fn rules(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let PolicyParams {} = request.params()?;
+    let rules = approvals.rules().await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+    Ok(snapshot(&approvals, &rules))
 }
 
-async fn set_rules(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
-    let SetPolicyParams { file, base_hash } = asked.params()?;
-    let wrong = |why: String| ErrorShape::invalid(format!("invalid exec.approvals.set params: {why}"));
-    let policy = ApprovalPolicy::new(file).map_err(wrong)?;
-    let rules = desk.set_rules(policy, base_hash.as_deref()).await;
-    Ok(snapshot(&desk, &rules.map_err(|error| refusal(&error, asked.generation()))?))
+async fn set_rules(mut request: MethodRequest, approvals: ExecApprovals) -> Result<Value, ErrorShape> {
+    let SetPolicyParams { file, base_hash } = request.params()?;
+    let invalid_params = |why: String| ErrorShape::invalid(format!("invalid exec.approvals.set params: {why}"));
+    let policy = ApprovalPolicy::new(file).map_err(invalid_params)?;
+    let rules = approvals.set_rules(policy, base_hash.as_deref()).await;
+    Ok(snapshot(&approvals, &rules.map_err(|error| error_shape(&error, request.generation()))?))
 }
 
-fn snapshot(desk: &ExecApprovals, rules: &ApprovalRules) -> Value {
-    json!({"path": desk.location(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.redacted()})
+fn snapshot(approvals: &ExecApprovals, rules: &ApprovalRules) -> Value {
+    json!({"path": approvals.location(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.redacted()})
 }
 
 /// Maps an approval error to a response.
-fn refusal(error: &Error, generation: Generation) -> ErrorShape {
+fn error_shape(error: &Error, generation: Generation) -> ErrorShape {
     let text = error.to_string();
     match error {
         Error::Unknown(_) | Error::Settled(..) | Error::Invalidated { .. } => match generation {

@@ -22,15 +22,15 @@ pub(crate) fn methods(journal: &Arc<Journal>, log: &Audit) -> [Method; 2] {
         }
     });
     let log = log.clone();
-    let acknowledge = Method::new("homard.audit.acknowledge", Scope::Admin, move |mut asked| {
+    let acknowledge = Method::new("homard.audit.acknowledge", Scope::Admin, move |mut request| {
         let log = log.clone();
         async move {
-            let AcknowledgeParams { reason } = asked.params()?;
+            let AcknowledgeParams { reason } = request.params()?;
             let reason = audit::reason(&reason).map_err(ErrorShape::invalid)?.to_owned();
-            let who = asked.principal().to_owned();
-            let done = tokio::task::spawn_blocking(move || log.acknowledge(&reason, &who)).await;
-            let done = done.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            done.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            let principal = request.principal().to_owned();
+            let result = tokio::task::spawn_blocking(move || log.acknowledge(&reason, &principal)).await;
+            let result = result.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            result.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
             Ok(json!({"ok": true}))
         }
     });

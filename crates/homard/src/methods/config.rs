@@ -29,16 +29,17 @@ use crate::{
 
 /// Returns the methods for the config.
 pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> Vec<Method> {
-    let look = MethodScopes { v3: Scope::Admin, v4: Scope::Read };
-    let method =
-        |name, needs: MethodScopes, answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>| {
-            let place = (live.clone(), paths.clone());
-            Method::new(name, needs, move |asked| on_blocking_thread(asked, place.clone(), answer))
-        };
+    let read_scopes = MethodScopes { v3: Scope::Admin, v4: Scope::Read };
+    let method = |name,
+                  scopes: MethodScopes,
+                  answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>| {
+        let deps = (live.clone(), paths.clone());
+        Method::new(name, scopes, move |request| on_blocking_thread(request, deps.clone(), answer))
+    };
     vec![
-        method("config.get", look, get),
-        method("config.schema", look, describe),
-        method("config.schema.lookup", look, look_up),
+        method("config.get", read_scopes, get),
+        method("config.schema", read_scopes, describe),
+        method("config.schema.lookup", read_scopes, look_up),
         method("config.set", Scope::Admin.into(), set),
         method("config.apply", Scope::Admin.into(), apply),
         method("config.patch", Scope::Admin.into(), patch),
@@ -46,15 +47,16 @@ pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> Vec<Method> {
 }
 
 /// Returns the current file, and the config that is used instead if it is invalid.
-fn get(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let GetParams {} = asked.params()?;
+fn get(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let GetParams {} = request.params()?;
     let file = Config::read_file(&paths.config);
     let loaded = Config::inspect(paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
     let text = file.text.as_deref();
     let parsed = text.and_then(|text| edit::value(text).ok());
     // A file that cannot be parsed is not returned: its secrets cannot be found. `null` and not an empty text, which
     // would look like the whole file.
-    let raw = text.zip(parsed.as_ref()).map(|(text, parsed)| visible_text(text, parsed, asked.has_scope(Scope::Admin)));
+    let raw =
+        text.zip(parsed.as_ref()).map(|(text, parsed)| visible_text(text, parsed, request.has_scope(Scope::Admin)));
     let parsed = parsed.unwrap_or_else(|| json!({}));
     let mut answer = json!({
         "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
@@ -62,7 +64,7 @@ fn get(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result
         "hash": file.hash, "issues": file.all_problems().iter().map(issue).collect::<Vec<_>>(),
         "warnings": file.warnings.iter().map(issue).collect::<Vec<_>>(), "legacyIssues": [],
     });
-    if asked.generation() == Generation::Four {
+    if request.generation() == Generation::Four {
         answer["sourceConfig"] = redact::redact(&file.source);
         answer["runtimeConfig"] = redact::redact(&live.current().source);
         answer["includedPaths"] = json!(file.files.iter().skip(1).collect::<Vec<_>>());
@@ -79,8 +81,8 @@ fn visible_text(text: &str, parsed: &Value, with_comments: bool) -> String {
 }
 
 /// Returns the schema and the UI hints.
-fn describe(mut asked: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
-    let SchemaParams {} = asked.params()?;
+fn describe(mut request: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
+    let SchemaParams {} = request.params()?;
     Ok(json!({
         "schema": schema::schema_inlined::<Config>(), "uiHints": schema::hints::<Config>(),
         "version": env!("CARGO_PKG_VERSION"), "generatedAt": iso(Ambient::system().now_ms()),
@@ -88,38 +90,39 @@ fn describe(mut asked: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<V
 }
 
 /// Returns one key of the schema and its children. The root is `.`; a list item may be written `[]`.
-fn look_up(mut asked: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
-    let LookupParams { path } = asked.params()?;
-    let place = match path.trim() {
+fn look_up(mut request: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
+    let LookupParams { path } = request.params()?;
+    let key_path = match path.trim() {
         "." => Path::root(),
         path => path
             .replace("[]", "[0]")
             .parse()
             .map_err(|error: homard_config::path::Error| ErrorShape::invalid(error.to_string()))?,
     };
-    schema::describe_key::<Config>(&place)
+    schema::describe_key::<Config>(&key_path)
         .ok_or_else(|| ErrorShape::invalid(format!("config schema path not found: {path}")))
 }
 
-fn set(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let SetParams { raw, base_hash } = asked.params()?;
+fn set(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let SetParams { raw, base_hash } = request.params()?;
     let value = object("config.set", &raw)?;
     apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
 /// Same as `set`: changes are always applied immediately, without waiting for active runs.
-fn apply(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let ApplyParams { raw, base_hash } = asked.params()?;
+fn apply(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let ApplyParams { raw, base_hash } = request.params()?;
     let value = object("config.apply", &raw)?;
     apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
-fn patch(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let PatchParams { raw, base_hash, replace_paths } = asked.params()?;
+fn patch(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let PatchParams { raw, base_hash, replace_paths } = request.params()?;
     let patch = object("config.patch", &raw)?;
     let replaced = replace_paths.iter().map(|path| {
-        let wrong = |why| ErrorShape::invalid(format!("invalid config.patch params: replacePaths: {path:?}: {why}"));
-        path.parse().map_err(wrong)
+        let invalid_path =
+            |why| ErrorShape::invalid(format!("invalid config.patch params: replacePaths: {path:?}: {why}"));
+        path.parse().map_err(invalid_path)
     });
     let replaced: Vec<Path> = replaced.collect::<Result<_, _>>()?;
     apply_change((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
@@ -136,12 +139,14 @@ pub(crate) fn patched(patch: &Value, replaced: &[Path], text: &str) -> Result<St
 
 /// Parses a client's text as an object.
 pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
-    let wrong = |why: &str| ErrorShape::invalid(format!("invalid {method} params: raw {why}"));
+    let invalid_params = |why: &str| ErrorShape::invalid(format!("invalid {method} params: raw {why}"));
     match edit::value(&raw.0) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(wrong("must be an object")),
-        Err(EditError::Syntax { place, what }) => Err(wrong(&format!("cannot be read: {place}: {what}"))),
-        Err(error) => Err(wrong(&format!("cannot be read: {error}"))),
+        Ok(_) => Err(invalid_params("must be an object")),
+        Err(EditError::Syntax { place, what: problem }) => {
+            Err(invalid_params(&format!("cannot be read: {place}: {problem}")))
+        }
+        Err(error) => Err(invalid_params(&format!("cannot be read: {error}"))),
     }
 }
 
@@ -156,10 +161,10 @@ pub(crate) fn submitted_text(raw: &Raw, value: &Value, text: &str) -> Result<Str
     let is_plain = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
     if is_plain(&raw.0)
         && !is_plain(text)
-        && let Ok(kept) = edit::replace(text, &value)
+        && let Ok(replaced) = edit::replace(text, &value)
         && !text.trim().is_empty()
     {
-        return Ok(kept);
+        return Ok(replaced);
     }
     Ok(edit::replace(&raw.0, &value)?)
 }
@@ -170,9 +175,9 @@ pub(crate) fn apply_change(
     base: Option<&str>,
     edit: impl Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<Value, ErrorShape> {
-    let done = change(paths, ChangeAuthor::Client(base), edit).map_err(|refusal| change_error(&refusal))?;
-    let came = live.reload();
-    let ConfigChange { changed, after, .. } = done;
+    let outcome = change(paths, ChangeAuthor::Client(base), edit).map_err(|error| change_error(&error))?;
+    let reload = live.reload();
+    let ConfigChange { changed, after, .. } = outcome;
     let restart: Vec<_> = changed.iter().filter(|path| Effect::of(path) == Effect::Restart).collect();
     let mut answer = json!({
         "ok": true, "path": paths.config, "hash": after.hash, "config": redact::redact(&after.source),
@@ -181,7 +186,7 @@ pub(crate) fn apply_change(
     if changed.is_empty() {
         answer["noop"] = true.into();
     }
-    match came {
+    match reload {
         ReloadResult::Rejected(why) => answer["notice"] = why.into(),
         // The file watcher may have applied it first.
         ReloadResult::Unchanged | ReloadResult::Applied { .. } => {}
@@ -190,25 +195,25 @@ pub(crate) fn apply_change(
 }
 
 /// Maps a rejected change to a response.
-pub(super) fn change_error(refusal: &ConfigChangeError) -> ErrorShape {
+pub(super) fn change_error(rejection: &ConfigChangeError) -> ErrorShape {
     let with_issues = |message: String, issues: Vec<Value>| ErrorShape {
         details: Some(json!({"issues": issues})),
         ..ErrorShape::invalid(message)
     };
-    match refusal {
+    match rejection {
         ConfigChangeError::Invalid(problems) => {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
             with_issues(format!("invalid config: {first}"), problems.iter().map(issue).collect())
         }
         ConfigChangeError::Hidden(paths) => {
-            let what = format!("must not be {}: there is no secret to keep", redact::REDACTED);
-            let issues = paths.iter().map(|path| json!({"path": path.to_string(), "message": what})).collect();
-            with_issues(refusal.to_string(), issues)
+            let hint = format!("must not be {}: there is no secret to keep", redact::REDACTED);
+            let issues = paths.iter().map(|path| json!({"path": path.to_string(), "message": hint})).collect();
+            with_issues(rejection.to_string(), issues)
         }
         ConfigChangeError::Stale
         | ConfigChangeError::Unreadable(_)
         | ConfigChangeError::Edit(_)
-        | ConfigChangeError::Missing => ErrorShape::invalid(refusal.to_string()),
+        | ConfigChangeError::Missing => ErrorShape::invalid(rejection.to_string()),
         ConfigChangeError::Write(error) => {
             let why = std::error::Error::source(error).map(|why| format!(": {why}")).unwrap_or_default();
             ErrorShape::unavailable(format!("{error}{why}"))
@@ -223,15 +228,15 @@ mod tests {
     fn set_to(raw: &str, text: &str) -> Result<String, String> {
         let raw = Raw(raw.to_owned());
         let value = object("config.set", &raw).map_err(|error| error.message)?;
-        submitted_text(&raw, &value, text).map_err(|refusal| refusal.to_string())
+        submitted_text(&raw, &value, text).map_err(|rejection| rejection.to_string())
     }
 
     #[test]
-    fn a_text_is_taken_as_it_is_with_the_secrets_that_were_not_shown() {
+    fn a_submitted_text_is_stored_verbatim_with_redacted_secrets_restored() {
         let text = "{gateway: {auth: {token: 'hush'}, port: 1}} // mine";
-        let shown = redact::redact_text(text);
-        assert_eq!(set_to(&shown, text).unwrap(), text);
-        let edited = shown.replace("port: 1", "port: 2, /* two */").replace("// mine", "// ours");
+        let redacted = redact::redact_text(text);
+        assert_eq!(set_to(&redacted, text).unwrap(), text);
+        let edited = redacted.replace("port: 1", "port: 2, /* two */").replace("// mine", "// ours");
         assert_eq!(set_to(&edited, text).unwrap(), edited.replace("'__OPENCLAW_REDACTED__'", "\"hush\""));
         assert_eq!(
             set_to("{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}", text).unwrap_err(),
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_json_leaves_the_comments_of_the_file() {
+    fn plain_json_keeps_the_comments_of_the_file() {
         let text = "{gateway: {auth: {token: 'hush'}, port: 1}} // mine";
         let form = r#"{"gateway": {"auth": {"token": "__OPENCLAW_REDACTED__"}, "port": 2}}"#;
         assert_eq!(set_to(form, text).unwrap(), text.replace('1', "2"));
@@ -251,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_config_says_why() {
-        let told = |raw: &str| set_to(raw, "{}").unwrap_err();
-        assert_eq!(told("[]"), "invalid config.set params: raw must be an object");
+    fn an_invalid_config_is_rejected_with_a_reason() {
+        let error = |raw: &str| set_to(raw, "{}").unwrap_err();
+        assert_eq!(error("[]"), "invalid config.set params: raw must be an object");
         assert_eq!(
-            told("{a: 1\n b: 2}"),
+            error("{a: 1\n b: 2}"),
             "invalid config.set params: raw cannot be read: line 1, column 6: expected comma"
         );
     }

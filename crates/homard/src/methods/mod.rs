@@ -15,17 +15,21 @@ use serde_json::Value;
 use crate::{assemble::channels::Channels, paths::Paths, reload::ConfigReloader};
 
 /// Returns all methods for the config, skills, approvals and channels.
-pub(crate) fn all(live: &ConfigReloader, paths: &Paths, (desk, chats): (&ExecApprovals, &Channels)) -> Vec<Method> {
+pub(crate) fn all(
+    live: &ConfigReloader,
+    paths: &Paths,
+    (approvals, chats): (&ExecApprovals, &Channels),
+) -> Vec<Method> {
     let files = config::methods(live, paths).into_iter().chain(skills::methods(live, paths));
-    files.chain(approvals::methods(desk)).chain(channels::methods(chats, live, paths)).collect()
+    files.chain(approvals::methods(approvals)).chain(channels::methods(chats, live, paths)).collect()
 }
 
 /// Runs a method that may block on the disk. It completes even if the client disconnects.
 async fn on_blocking_thread(
-    asked: MethodRequest,
+    request: MethodRequest,
     (live, paths): (ConfigReloader, Paths),
     answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>,
 ) -> Result<Value, ErrorShape> {
-    let answering = tokio::task::spawn_blocking(move || answer(asked, &live, &paths)).await;
-    answering.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("the request failed: {error}"))))
+    let result = tokio::task::spawn_blocking(move || answer(request, &live, &paths)).await;
+    result.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("the request failed: {error}"))))
 }

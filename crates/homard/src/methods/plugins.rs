@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::assemble::plugins::PluginSet;
 
 /// Returns the method.
-pub(crate) fn method(guests: &PluginSet) -> Method {
-    let guests = guests.clone();
-    Method::new("plugins.list", Scope::Read, move |asked| list(asked, guests.clone()))
+pub(crate) fn method(plugins: &PluginSet) -> Method {
+    let plugins = plugins.clone();
+    Method::new("plugins.list", Scope::Read, move |request| list(request, plugins.clone()))
 }
 
-async fn list(mut asked: MethodRequest, guests: PluginSet) -> Result<Value, ErrorShape> {
-    let NothingParams {} = asked.params()?;
-    let plugins: Vec<Value> = guests.status().iter().map(row).collect();
+async fn list(mut request: MethodRequest, plugin_set: PluginSet) -> Result<Value, ErrorShape> {
+    let NothingParams {} = request.params()?;
+    let plugins: Vec<Value> = plugin_set.status().iter().map(row).collect();
     // Plugins are enabled in the config and installed with `homard plugins`.
     Ok(json!({"plugins": plugins, "diagnostics": [], "mutationAllowed": false}))
 }
@@ -35,8 +35,8 @@ fn row(status: &PluginStatus) -> Value {
         "id": status.id, "name": status.title, "origin": origin, "installed": true, "enabled": status.verdict.is_enabled,
         "state": state, "removable": false,
     });
-    let more = [("version", &status.version), ("description", &status.description), ("error", &status.error)];
-    for (name, value) in more {
+    let optional = [("version", &status.version), ("description", &status.description), ("error", &status.error)];
+    for (name, value) in optional {
         if let Some(value) = value {
             row[name] = value.as_str().into();
         }

@@ -25,46 +25,46 @@ use crate::{
 pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> [Method; 2] {
     let (looking, writing) = ((live.clone(), paths.clone()), (live.clone(), paths.clone()));
     [
-        Method::new("skills.status", Scope::Read, move |asked| on_blocking_thread(asked, looking.clone(), status)),
-        Method::new("skills.update", Scope::Admin, move |asked| on_blocking_thread(asked, writing.clone(), update)),
+        Method::new("skills.status", Scope::Read, move |request| on_blocking_thread(request, looking.clone(), status)),
+        Method::new("skills.update", Scope::Admin, move |request| on_blocking_thread(request, writing.clone(), update)),
     ]
 }
 
 /// Returns the skills of an agent as they are on disk.
-fn status(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let StatusParams { agent_id } = asked.params()?;
-    let used = live.current();
+fn status(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let StatusParams { agent_id } = request.params()?;
+    let current = live.current();
     let unknown = || ErrorShape::invalid(format!("unknown agent id \"{}\"", agent_id.as_deref().unwrap_or_default()));
-    let agent = used.config.agents.member(agent_id.as_deref()).ok_or_else(unknown)?;
-    let workspace = workspace(&used.config, paths, &agent);
-    let library = SkillLibrary::of(&used, paths, &agent, &workspace);
+    let agent = current.config.agents.member(agent_id.as_deref()).ok_or_else(unknown)?;
+    let workspace = workspace(&current.config, paths, &agent);
+    let library = SkillLibrary::of(&current, paths, &agent, &workspace);
     Ok(report(&library.discover(), &workspace, &library.roots.managed))
 }
 
 /// Changes the settings of a skill and applies them.
-fn update(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
-    let params: UpdateParams = asked.params()?;
+fn update(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
+    let params: UpdateParams = request.params()?;
     let key = params.skill_key.trim().to_owned();
     if key.is_empty() {
         return Err(ErrorShape::invalid("invalid skills.update params: skillKey must not be blank"));
     }
-    let place = Path::root().key("skills").key("entries").key(&key);
+    let entry_path = Path::root().key("skills").key("entries").key(&key);
     // Without a base hash the change applies to the current file.
-    let done = change(paths, ChangeAuthor::User, |text| Ok(edited(text, &place, &params)?));
-    let after = done.map_err(|refusal| change_error(&refusal))?.after;
+    let outcome = change(paths, ChangeAuthor::User, |text| Ok(edited(text, &entry_path, &params)?));
+    let after = outcome.map_err(|error| change_error(&error))?.after;
     live.reload();
-    let entry = get(&after.source, &place).map_or_else(|| json!({}), redact::redact);
+    let entry = get(&after.source, &entry_path).map_or_else(|| json!({}), redact::redact);
     Ok(json!({"ok": true, "skillKey": key, "config": entry}))
 }
 
 /// Returns the text with the requested changes. An empty value removes a key.
-fn edited(text: &str, place: &Path, params: &UpdateParams) -> Result<String, edit::EditError> {
+fn edited(text: &str, entry_path: &Path, params: &UpdateParams) -> Result<String, edit::EditError> {
     let UpdateParams { skill_key: _, enabled, api_key, env } = params;
     let named = env.iter().map(|(name, value)| (name.trim(), value)).filter(|(name, _)| !name.is_empty());
-    let values = named.map(|(name, value)| (place.key("env").key(name), value));
-    let values = api_key.iter().map(|value| (place.key("apiKey"), value)).chain(values);
+    let values = named.map(|(name, value)| (entry_path.key("env").key(name), value));
+    let values = api_key.iter().map(|value| (entry_path.key("apiKey"), value)).chain(values);
     let mut text = match enabled {
-        Some(enabled) => edit::set(text, &place.key("enabled"), &json!(enabled))?,
+        Some(enabled) => edit::set(text, &entry_path.key("enabled"), &json!(enabled))?,
         None => text.to_owned(),
     };
     for (path, value) in values {
@@ -85,21 +85,21 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_changed_in_its_place_and_all_else_stays() {
+    fn an_entry_is_edited_and_everything_else_is_unchanged() {
         let text = "{\n  // mine\n  skills: {entries: {maps: {apiKey: 'old', env: {A: '1', B: '2'}}}}, // ours\n}\n";
-        let place = Path::root().key("skills").key("entries").key("maps");
-        let changed = |params: Value| edited(text, &place, &update_of(params)).unwrap();
+        let entry_path = Path::root().key("skills").key("entries").key("maps");
+        let changed = |params: Value| edited(text, &entry_path, &update_of(params)).unwrap();
         let params = json!({"skillKey": "maps", "apiKey": " new ", "env": {"A": "", "B": "3"}});
         assert_eq!(changed(params), text.replace("'old'", "\"new\"").replace("{A: '1', B: '2'}", "{B: \"3\"}"));
         assert_eq!(changed(json!({"skillKey": "maps", "apiKey": ""})), text.replace("{apiKey: 'old', env", "{env"));
     }
 
     #[test]
-    fn an_entry_is_made_where_there_is_none() {
-        let place = Path::root().key("skills").key("entries").key("a b");
+    fn a_missing_entry_is_created() {
+        let entry_path = Path::root().key("skills").key("entries").key("a b");
         let params = update_of(json!({"skillKey": "a b", "enabled": false}));
         assert_eq!(
-            edited("{skills: {}}", &place, &params),
+            edited("{skills: {}}", &entry_path, &params),
             Ok("{skills: {\"entries\": {\"a b\": {\"enabled\": false}}}}".to_owned())
         );
     }

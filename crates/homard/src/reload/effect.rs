@@ -42,21 +42,21 @@ impl Effect {
     /// Returns the requirement for a key, by its path.
     pub(crate) fn of(path: &str) -> Self {
         let path = without_indexes(path);
-        let is_at = |prefix: &str| {
+        let is_below = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        TABLE.iter().find(|(prefix, _)| is_at(prefix)).map_or(Self::None, |(_, effect)| *effect)
+        TABLE.iter().find(|(prefix, _)| is_below(prefix)).map_or(Self::None, |(_, effect)| *effect)
     }
 }
 
 /// Replaces `list[0]` by `list[]`, as the table names lists.
 fn without_indexes(path: &str) -> String {
     let mut is_index = false;
-    let keep = |letter: &char| {
-        is_index = *letter == '[' || (is_index && letter.is_ascii_digit());
-        !letter.is_ascii_digit() || !is_index
+    let is_kept = |c: &char| {
+        is_index = *c == '[' || (is_index && c.is_ascii_digit());
+        !c.is_ascii_digit() || !is_index
     };
-    path.chars().filter(keep).collect()
+    path.chars().filter(is_kept).collect()
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_the_effect_of_the_first_row_that_fits() {
+    fn a_key_has_the_effect_of_the_first_matching_row() {
         for (path, effect) in [
             ("gateway.port", Effect::Restart),
             ("gateway.remote.url", Effect::None),

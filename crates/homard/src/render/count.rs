@@ -1,13 +1,13 @@
 //! Counts with their noun: `1 run`, `2 runs`.
 
 /// Formats a count with a noun whose plural ends in `s`.
-pub(crate) fn count(number: usize, one: &str) -> String {
-    count_of(number, one, &format!("{one}s"))
+pub(crate) fn count(number: usize, singular: &str) -> String {
+    count_of(number, singular, &format!("{singular}s"))
 }
 
 /// Formats a count with a noun that has an irregular plural.
-pub(crate) fn count_of(number: usize, one: &str, many: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+pub(crate) fn count_of(number: usize, singular: &str, plural: &str) -> String {
+    if number == 1 { format!("1 {singular}") } else { format!("{number} {plural}") }
 }
 
 #[cfg(test)]

@@ -61,9 +61,9 @@ pub(crate) fn strip_controls(text: &str) -> String {
     text.chars().filter(|&c| !c.is_control() || c == '\n' || c == '\t').collect()
 }
 
-fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
-    match written {
+fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        result => result,
     }
 }

@@ -65,21 +65,21 @@ impl fmt::Debug for RunRenderer {
 
 impl RunRenderer {
     /// Writes to this process's stdout and stderr.
-    pub(crate) fn new(shows: RenderOptions) -> Self {
-        Self::to(shows, Box::new(io::stdout()), Box::new(io::stderr()))
+    pub(crate) fn new(options: RenderOptions) -> Self {
+        Self::to(options, Box::new(io::stdout()), Box::new(io::stderr()))
     }
 
-    fn to(shows: RenderOptions, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
+    fn to(options: RenderOptions, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
         let (shown, earlier) = (String::new(), Vec::new());
-        Self { options: shows, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
+        Self { options, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
     }
 
     /// Renders the next event of the run.
     pub(crate) fn render_event(&mut self, event: &AgentEvent) -> io::Result<()> {
         match event.stream {
             Stream::Assistant if self.options.text => {
-                let word = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
-                ignore_broken_pipe(self.stream_text(word("text"), word("delta")))
+                let field = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+                ignore_broken_pipe(self.stream_text(field("text"), field("delta")))
             }
             Stream::Tool if self.options.tools => self.tool(&event.data),
             Stream::Lifecycle => self.model_failure(&event.data),
@@ -104,8 +104,8 @@ impl RunRenderer {
         )
     }
 
-    /// Prints the run's payloads, as far as they were not streamed. That there is no reply is said on stderr, so that
-    /// no program takes it for one.
+    /// Prints the payloads that were not streamed. An empty reply is reported on stderr, so that programs do not take
+    /// the report for the reply.
     pub(crate) fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
         if payloads.is_empty() && self.shown.is_empty() {
             self.remark(NO_REPLY_REMARK)?;
@@ -140,32 +140,32 @@ impl RunRenderer {
     }
 
     fn tool(&mut self, data: &Value) -> io::Result<()> {
-        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (mark, about) = match word("phase") {
+        let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (mark, details) = match field("phase") {
             "start" => ("·", data.get("args").map(arguments).unwrap_or_default()),
             "result" if data["isError"] == Value::Bool(true) => ("✗", "failed".to_owned()),
             _ => return Ok(()),
         };
-        self.remark(&format!("{mark} {} {about}", word("name")))
+        self.remark(&format!("{mark} {} {details}", field("name")))
     }
 
     /// Shows retries and failovers, even if nothing else is shown: they explain a long wait.
     fn model_failure(&mut self, data: &Value) -> io::Result<()> {
-        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
-        match word("phase") {
+        let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        match field("phase") {
             "retry" => {
                 let number = |name: &str| data.get(name).and_then(Value::as_u64).unwrap_or_default();
                 let wait = duration_ms(number("afterMs").div_ceil(1000) * 1000);
-                let failure = failure_of(word("model"), word("error"));
+                let failure = failure_of(field("model"), field("error"));
                 let attempts = match (number("attempt"), number("maxAttempts")) {
                     (0, _) | (_, 0) => String::new(),
-                    (attempt, most) => format!(" (attempt {attempt} of at most {most})"),
+                    (attempt, max_attempts) => format!(" (attempt {attempt} of at most {max_attempts})"),
                 };
                 self.line(&format!("✗ model {failure}; retrying in {wait}{attempts}"), MAX_LINE)
             }
             "fallback_step" => {
-                let failure = failure_of(word("model"), word("error"));
-                self.line(&format!("✗ model {failure} ({}); trying the next model", word("reason")), MAX_LINE)
+                let failure = failure_of(field("model"), field("error"));
+                self.line(&format!("✗ model {failure} ({}); trying the next model", field("reason")), MAX_LINE)
             }
             _ => Ok(()),
         }
@@ -176,9 +176,9 @@ impl RunRenderer {
     }
 
     /// Writes a line to stderr, with a maximum length.
-    fn line(&mut self, text: &str, most: usize) -> io::Result<()> {
+    fn line(&mut self, text: &str, max_chars: usize) -> io::Result<()> {
         self.break_line()?;
-        let line: String = text.chars().take(most).collect();
+        let line: String = text.chars().take(max_chars).collect();
         let line = strip_controls(&line.replace(['\n', '\t'], " "));
         let (dim, plain) = if self.options.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
         // Remarks are optional: a closed stderr must not end the run.
@@ -206,9 +206,9 @@ impl RunRenderer {
                     writeln!(self.answer, "{text}")?;
                 }
             }
-            let one = payload.get("mediaUrl").and_then(Value::as_str);
-            let many = payload.get("mediaUrls").and_then(Value::as_array).into_iter().flatten();
-            for url in many.clone().filter_map(Value::as_str).chain(one.filter(|_| many.count() == 0)) {
+            let single = payload.get("mediaUrl").and_then(Value::as_str);
+            let several = payload.get("mediaUrls").and_then(Value::as_array).into_iter().flatten();
+            for url in several.clone().filter_map(Value::as_str).chain(single.filter(|_| several.count() == 0)) {
                 self.break_line()?;
                 writeln!(self.answer, "MEDIA:{url}")?;
             }
@@ -220,8 +220,8 @@ impl RunRenderer {
 
 /// Summarizes the arguments of a tool call.
 fn arguments(args: &Value) -> String {
-    let telling = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
-    telling.map_or_else(|| args.to_string(), str::to_owned)
+    let main_argument = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
+    main_argument.map_or_else(|| args.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -252,9 +252,9 @@ mod tests {
         }
     }
 
-    fn told(shows: RenderOptions, steps: &[(Stream, Value)], payloads: &[Value]) -> (String, String) {
+    fn rendered(options: RenderOptions, steps: &[(Stream, Value)], payloads: &[Value]) -> (String, String) {
         let (answer, remarks) = (Page::default(), Page::default());
-        let mut story = RunRenderer::to(shows, Box::new(answer.clone()), Box::new(remarks.clone()));
+        let mut renderer = RunRenderer::to(options, Box::new(answer.clone()), Box::new(remarks.clone()));
         for (stream, data) in steps {
             let event = AgentEvent {
                 run_id: "r".to_owned(),
@@ -267,9 +267,9 @@ mod tests {
                 ts: 0,
                 extra: Extra::new(),
             };
-            story.render_event(&event).unwrap();
+            renderer.render_event(&event).unwrap();
         }
-        story.finish(payloads).unwrap();
+        renderer.finish(payloads).unwrap();
         (answer.text(), remarks.text())
     }
 
@@ -289,44 +289,44 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_sees_words_as_they_come_and_none_twice() {
-        let shows = RenderOptions { text: true, tools: true, colours: true };
-        let (answer, remarks) = told(shows, &steps(), &payload());
+    fn a_terminal_shows_streamed_text_once() {
+        let options = RenderOptions { text: true, tools: true, colours: true };
+        let (answer, remarks) = rendered(options, &steps(), &payload());
         assert_eq!(answer, "I look[2J\nI lookéd\nMEDIA:file:///a.png\n");
         assert_eq!(remarks, "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec failed\u{1b}[0m\n");
     }
 
     #[test]
-    fn messages_that_were_shown_are_not_repeated_and_a_cut_one_is_completed() {
-        let shows = RenderOptions { text: true, tools: false, colours: false };
-        let says = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
-        let steps = [says("Looking.", "Looking."), says("Two fi", "Two fi")];
+    fn shown_messages_are_not_repeated_and_a_truncated_one_is_completed() {
+        let options = RenderOptions { text: true, tools: false, colours: false };
+        let assistant = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
+        let steps = [assistant("Looking.", "Looking."), assistant("Two fi", "Two fi")];
         let payloads = [json!({"text": "Looking."}), json!({"text": "Two files."})];
-        assert_eq!(told(shows, &steps, &payloads).0, "Looking.\nTwo files.\n");
+        assert_eq!(rendered(options, &steps, &payloads).0, "Looking.\nTwo files.\n");
     }
 
     #[test]
     fn a_pipe_gets_the_payloads_at_the_end() {
-        let (answer, remarks) = told(RenderOptions::nothing(), &steps(), &payload());
+        let (answer, remarks) = rendered(RenderOptions::nothing(), &steps(), &payload());
         assert_eq!((answer.as_str(), remarks.as_str()), ("I lookéd\nMEDIA:file:///a.png\n", ""));
     }
 
     #[test]
-    fn a_footer_is_shown_under_words_that_were_shown_before() {
-        let shows = RenderOptions { text: true, tools: false, colours: false };
+    fn a_footer_is_shown_below_streamed_text() {
+        let options = RenderOptions { text: true, tools: false, colours: false };
         let streamed = [(Stream::Assistant, json!({"text": "Hello.", "delta": "Hello."}))];
         let payload = json!({"text": "Hello.\n\nUsage: 3 in / 1 out"});
-        assert_eq!(told(shows, &streamed, std::slice::from_ref(&payload)).0, "Hello.\n\nUsage: 3 in / 1 out\n");
+        assert_eq!(rendered(options, &streamed, std::slice::from_ref(&payload)).0, "Hello.\n\nUsage: 3 in / 1 out\n");
         let ends_its_line = [(Stream::Assistant, json!({"text": "Hello.\n", "delta": "Hello.\n"}))];
-        assert_eq!(told(shows, &ends_its_line, &[payload]).0, "Hello.\n\nUsage: 3 in / 1 out\n");
+        assert_eq!(rendered(options, &ends_its_line, &[payload]).0, "Hello.\n\nUsage: 3 in / 1 out\n");
     }
 
     #[test]
-    fn a_message_that_did_not_fit_is_told_once_on_stderr() {
+    fn a_truncated_message_is_reported_once_on_stderr() {
         let input = json!({"originalTokens": 900, "keptTokens": 300, "originalChars": 4_000, "keptChars": 1_200});
         let event = json!({"phase": "end", "completed": true, "inputTruncated": input});
         let steps = [(Stream::Compaction, event.clone()), (Stream::Compaction, event)];
-        let (answer, remarks) = told(RenderOptions::nothing(), &steps, &payload());
+        let (answer, remarks) = rendered(RenderOptions::nothing(), &steps, &payload());
         assert_eq!(answer, "I lookéd\nMEDIA:file:///a.png\n");
         let line = "the message does not fit into the context window: of about 900 tokens the model receives about 300, the \
                     beginning and the end; --strict rejects the message instead\n";
@@ -334,21 +334,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_learns_of_retries_and_fallbacks_too() {
+    fn retries_and_fallbacks_are_reported_without_a_terminal() {
         let why = "p (models.example.com): HTTP 503: busy";
         let retry =
             json!({"phase": "retry", "model": "p/m", "attempt": 2, "maxAttempts": 5, "afterMs": 3_400, "error": why});
         let next = json!({"phase": "fallback_step", "model": "p/m", "reason": "overloaded", "error": why});
         let (_, remarks) =
-            told(RenderOptions::nothing(), &[(Stream::Lifecycle, retry), (Stream::Lifecycle, next)], &payload());
+            rendered(RenderOptions::nothing(), &[(Stream::Lifecycle, retry), (Stream::Lifecycle, next)], &payload());
         let expected = "✗ model p/m (models.example.com): HTTP 503: busy; retrying in 4s (attempt 2 of at most 5)\n\
                         ✗ model p/m (models.example.com): HTTP 503: busy (overloaded); trying the next model\n";
         assert_eq!(remarks, expected);
     }
 
     #[test]
-    fn silence_is_no_answer_and_is_said_beside_it() {
+    fn an_empty_reply_is_reported_on_stderr() {
         let expected = (String::new(), format!("{NO_REPLY_REMARK}\n"));
-        assert_eq!(told(RenderOptions::nothing(), &[], &[]), expected);
+        assert_eq!(rendered(RenderOptions::nothing(), &[], &[]), expected);
     }
 }

@@ -37,19 +37,19 @@ impl Table {
     /// Formats the table to fit a width; without one, at full width.
     pub(crate) fn fit(&self, width: Option<usize>) -> String {
         let mut widths = self.widths();
-        let Some(most) = width.filter(|most| total(&widths) > *most) else { return table(&self.rows) };
+        let Some(max_width) = width.filter(|max_width| total(&widths) > *max_width) else { return table(&self.rows) };
         match self.style {
             Style::List => {
-                shorten(&mut widths, most);
+                shorten(&mut widths, max_width);
                 let cell = |(text, width): (&String, &usize)| truncate(text, *width);
                 let row = |row: &Vec<String>| row.iter().zip(&widths).map(cell).collect();
                 table(&self.rows.iter().map(row).collect::<Vec<_>>())
             }
             Style::Fields => {
-                let before = total(&widths[..widths.len() - 1]) + if widths.len() > 1 { GAP } else { 0 };
-                let room = most.saturating_sub(before).max(1);
+                let other_width = total(&widths[..widths.len() - 1]) + if widths.len() > 1 { GAP } else { 0 };
+                let last_width = max_width.saturating_sub(other_width).max(1);
                 let row = |row: &Vec<String>| match row.get(widths.len() - 1) {
-                    Some(last) => wrap(last, room)
+                    Some(last) => wrap(last, last_width)
                         .into_iter()
                         .enumerate()
                         .map(|(line, text)| {
@@ -98,38 +98,38 @@ fn total(widths: &[usize]) -> usize {
 }
 
 /// Narrows the widest columns after the first one until all fit, or none can be narrowed further.
-fn shorten(widths: &mut [usize], most: usize) {
-    while total(widths) > most {
+fn shorten(widths: &mut [usize], max_width: usize) {
+    while total(widths) > max_width {
         let widest = widths.iter_mut().skip(1).max().filter(|width| **width > MIN_COLUMN);
         let Some(widest) = widest else { return };
         *widest -= 1;
     }
 }
 
-/// Cuts a text to at most `most` characters, the last one being an ellipsis.
-fn truncate(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Cuts a text to at most `max_chars` characters, the last one being an ellipsis.
+fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    let kept: String = text.chars().take(max_chars.saturating_sub(1)).collect();
     format!("{}…", kept.trim_end())
 }
 
 /// Breaks a text at spaces. A longer word, such as a path or a URL, stays whole so that it can be copied.
-fn wrap(text: &str, room: usize) -> Vec<String> {
-    if text.chars().count() <= room {
+fn wrap(text: &str, max_chars: usize) -> Vec<String> {
+    if text.chars().count() <= max_chars {
         return vec![text.to_owned()];
     }
     let words = text.trim_start_matches(' ');
     // Continuation lines keep the indentation of the first.
     let indent = &text[..text.len() - words.len()];
-    let room = room.saturating_sub(indent.len());
+    let max_chars = max_chars.saturating_sub(indent.len());
     let mut lines = vec![String::new()];
     for word in words.split(' ') {
         let used = lines.last().map_or(0, |line| line.chars().count());
         match lines.last_mut() {
             Some(line) if used == 0 => line.push_str(word),
-            Some(line) if used + 1 + word.chars().count() <= room => {
+            Some(line) if used + 1 + word.chars().count() <= max_chars => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn without_a_width_nothing_changes() {
         let rows = rows(&[&["model", "none: set one up first"], &["config", "/home/me/.homard/homard.json"]]);
-        for made in [Table::list(rows.clone()), Table::fields(rows.clone())] {
-            assert_eq!(made.to_string(), table(&rows));
-            assert_eq!(made.fit(Some(200)), table(&rows));
+        for variant in [Table::list(rows.clone()), Table::fields(rows.clone())] {
+            assert_eq!(variant.to_string(), table(&rows));
+            assert_eq!(variant.fit(Some(200)), table(&rows));
         }
         assert_eq!(Table::fields(Vec::new()).fit(Some(1)), "");
     }

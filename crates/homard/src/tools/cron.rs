@@ -89,7 +89,7 @@ impl Cron {
         json!(job)
     }
 
-    async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
+    async fn execute(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
         let mut arguments: Args =
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
         if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
@@ -102,11 +102,11 @@ impl Cron {
             "list" => Ok(list(schedule, arguments.include_disabled)),
             "add" => {
                 let job = job(&mut arguments, agent)?;
-                let mut made = self.record_job(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
+                let mut created = self.record_job(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
                 if arguments.context_messages.is_some_and(|count| count >= 1.0) {
-                    made["note"] = json!(NO_CONTEXT);
+                    created["note"] = json!(NO_CONTEXT);
                 }
-                Ok(made)
+                Ok(created)
             }
             "update" => {
                 let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
@@ -151,19 +151,19 @@ fn plain(error: impl ToString) -> String {
 }
 
 fn status(schedule: &Schedule) -> Value {
-    let seen = schedule.view();
-    let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
-    let next = next.filter(|_| seen.is_enabled);
+    let view = schedule.view();
+    let next = view.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
+    let next = next.filter(|_| view.is_enabled);
     json!({
-        "enabled": seen.is_enabled, "storePath": schedule.location(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+        "enabled": view.is_enabled, "storePath": schedule.location(), "jobs": view.jobs.len(), "nextWakeAtMs": next,
         "nextWakeAt": next.map(iso),
     })
 }
 
 /// Returns the jobs, the next one first.
 fn list(schedule: &Schedule, with_disabled: bool) -> Value {
-    let seen = schedule.view();
-    let mut jobs: Vec<&CronJob> = seen.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
+    let view = schedule.view();
+    let mut jobs: Vec<&CronJob> = view.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
     jobs.sort_by_key(|job| job.state.next_run_at_ms.unwrap_or(u64::MAX));
     json!({"jobs": jobs})
 }
@@ -210,7 +210,7 @@ impl Tool for Cron {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match self.act(&cx, arguments).await {
+        match self.execute(&cx, arguments).await {
             Ok(payload) => json_result(payload),
             Err(why) => failure(NAME, &why),
         }

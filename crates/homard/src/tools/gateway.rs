@@ -76,7 +76,7 @@ impl GatewayTool {
         Self { live, paths }
     }
 
-    async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
+    async fn execute(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
         let arguments: Args =
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
         if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
@@ -85,12 +85,12 @@ impl GatewayTool {
         let live = self.live.get().ok_or("the gateway is not ready yet; try again in a moment")?.clone();
         let paths = self.paths.clone();
         // On a blocking thread, so that it completes even if the run is aborted.
-        let done = tokio::task::spawn_blocking(move || act(&arguments, &live, &paths)).await;
-        done.unwrap_or_else(|error| Err(format!("the operation failed: {error}")))
+        let result = tokio::task::spawn_blocking(move || execute(&arguments, &live, &paths)).await;
+        result.unwrap_or_else(|error| Err(format!("the operation failed: {error}")))
     }
 }
 
-fn act(arguments: &Args, live: &ConfigReloader, paths: &Paths) -> Result<Value, String> {
+fn execute(arguments: &Args, live: &ConfigReloader, paths: &Paths) -> Result<Value, String> {
     match arguments.action.as_str() {
         "config.get" => Ok(get(paths)),
         "config.schema" => Ok(schema::schema::<Config>()),
@@ -115,9 +115,9 @@ fn act(arguments: &Args, live: &ConfigReloader, paths: &Paths) -> Result<Value, 
 /// Returns the current file without its secrets and without its comments, which may contain unrecognized secrets.
 fn get(paths: &Paths) -> Value {
     let file = Config::read_file(&paths.config);
-    let said = file.text.as_deref().and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
+    let source = file.text.as_deref().and_then(|text| edit::value(text).ok()).unwrap_or_else(|| json!({}));
     json!({
-        "path": paths.config, "exists": file.text.is_some(), "config": redact::redact(&said), "hash": file.hash,
+        "path": paths.config, "exists": file.text.is_some(), "config": redact::redact(&source), "hash": file.hash,
         "valid": file.is_valid(), "issues": file.problems.iter().map(issue).collect::<Vec<_>>(),
     })
 }
@@ -137,77 +137,77 @@ fn change(
     paths: &Paths,
     edit: &dyn Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<Value, String> {
-    let before = Config::read_file(&paths.config);
-    let is_other = |hash: &String| !hash.trim().is_empty() && !hash.trim().eq_ignore_ascii_case(&before.hash);
-    if arguments.base_hash.as_ref().is_some_and(is_other) {
+    let previous = Config::read_file(&paths.config);
+    let is_outdated = |hash: &String| !hash.trim().is_empty() && !hash.trim().eq_ignore_ascii_case(&previous.hash);
+    if arguments.base_hash.as_ref().is_some_and(is_outdated) {
         return Err("the config has changed since you read it; look at it with config.get and try again".to_owned());
     }
-    let text = before.text.as_deref().unwrap_or_default();
+    let text = previous.text.as_deref().unwrap_or_default();
     let plain = |error: ConfigChangeError| error.to_string();
     let value = |text: &str| edit::value(text).map_err(|error| plain(error.into()));
     let new = edit(text).map_err(plain)?;
-    let mut theirs = changed_owner_keys(&value(text)?, &value(&new)?);
-    if theirs.is_empty() {
+    let mut owner_keys = changed_owner_keys(&value(text)?, &value(&new)?);
+    if owner_keys.is_empty() {
         // Compared as loaded, too: with included files.
-        theirs = changed_owner_keys(&before.source, &Config::read(&paths.config, &new).source);
+        owner_keys = changed_owner_keys(&previous.source, &Config::read(&paths.config, &new).source);
     }
-    if !theirs.is_empty() {
+    if !owner_keys.is_empty() {
         return Err(format!(
             "nothing was changed, because an agent may not change {}; the owner can, with homard config set or in {}",
-            theirs.join(", "),
+            owner_keys.join(", "),
             paths.config.display()
         ));
     }
     // Checked by hash, so that it is the file that was inspected.
-    apply_change((live, paths), Some(&before.hash), edit).map_err(|error| error.message)
+    apply_change((live, paths), Some(&previous.hash), edit).map_err(|error| error.message)
 }
 
 /// Returns the owner's keys that differ.
 fn changed_owner_keys(before: &Value, after: &Value) -> Vec<String> {
-    let kept = |value| owner_part(value, &mut Vec::new()).unwrap_or_default();
-    diff::changed(&kept(before), &kept(after)).iter().map(ToString::to_string).collect()
+    let owner_part_of = |value| owner_part(value, &mut Vec::new()).unwrap_or_default();
+    diff::changed(&owner_part_of(before), &owner_part_of(after)).iter().map(ToString::to_string).collect()
 }
 
 /// Returns the part of a value that is reserved for the owner. A reference to a variable or another file always is: the
 /// variable may be a secret, and the file may contain references of its own.
-fn owner_part<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
+fn owner_part<'a>(value: &'a Value, path: &mut Vec<&'a str>) -> Option<Value> {
     match value {
         Value::Object(members) => {
-            let mut kept = Map::new();
+            let mut owned = Map::new();
             for (name, member) in members {
-                way.push(name);
-                kept.extend(owner_part(member, way).map(|member| (name.clone(), member)));
-                way.pop();
+                path.push(name);
+                owned.extend(owner_part(member, path).map(|member| (name.clone(), member)));
+                path.pop();
             }
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            (!owned.is_empty()).then_some(Value::Object(owned))
         }
         Value::Array(items) => {
-            way.push("*");
-            let kept: Vec<_> = items.iter().map(|item| owner_part(item, way)).collect();
-            way.pop();
-            let is_open = is_agent_key(way) && kept.iter().all(Option::is_none);
-            (!is_open).then(|| kept.into_iter().map(Option::unwrap_or_default).collect())
+            path.push("*");
+            let owned: Vec<_> = items.iter().map(|item| owner_part(item, path)).collect();
+            path.pop();
+            let is_open = is_agent_key(path) && owned.iter().all(Option::is_none);
+            (!is_open).then(|| owned.into_iter().map(Option::unwrap_or_default).collect())
         }
         Value::String(text) if text.contains("${") => Some(value.clone()),
         Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {
-            (!is_agent_key(way)).then(|| value.clone())
+            (!is_agent_key(path)).then(|| value.clone())
         }
     }
 }
 
 /// Returns true if an agent may change this path.
-fn is_agent_key(way: &[&str]) -> bool {
-    if way.contains(&INCLUDE) {
+fn is_agent_key(path: &[&str]) -> bool {
+    if path.contains(&INCLUDE) {
         return false;
     }
-    let is_at = |start: &[&str]| {
-        start.len() <= way.len() && start.iter().zip(way).all(|(wanted, name)| *wanted == "*" || wanted == name)
+    let is_prefix = |start: &[&str]| {
+        start.len() <= path.len() && start.iter().zip(path).all(|(pattern, name)| *pattern == "*" || pattern == name)
     };
-    let of_agents = AGENT_PATHS.iter().filter(|place| is_at(place)).any(|place| {
-        let rest = &way[place.len()..];
-        AGENT_KEYS.iter().any(|key| rest.starts_with(key))
+    let is_agent_setting = AGENT_PATHS.iter().filter(|prefix| is_prefix(prefix)).any(|prefix| {
+        let key_path = &path[prefix.len()..];
+        AGENT_KEYS.iter().any(|key| key_path.starts_with(key))
     });
-    of_agents || OTHER_KEYS.iter().any(|key| is_at(key))
+    is_agent_setting || OTHER_KEYS.iter().any(|key| is_prefix(key))
 }
 
 #[async_trait]
@@ -241,7 +241,7 @@ impl Tool for GatewayTool {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match self.act(&cx, arguments).await {
+        match self.execute(&cx, arguments).await {
             Ok(result) => json_result(json!({"ok": true, "result": result})),
             Err(why) => failure(NAME, &why),
         }
@@ -253,13 +253,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_changes_what_it_is_and_not_what_holds_it() {
+    fn an_agent_may_change_its_own_keys_but_not_the_owners() {
         let before = json!({
             "agents": {"defaults": {"model": "a/b", "workspace": "/w"}, "list": [{"id": "x", "tools": {"deny": ["exec"]}}]},
             "tools": {"deny": ["write"]}, "messages": {"queue": {"mode": "steer"}}, "env": {"vars": {"A": "1"}},
             "skills": {"entries": {"s": {"enabled": false, "apiKey": "k"}}},
         });
-        let with = |path: &str, value: Value| {
+        let changes_of = |path: &str, value: Value| {
             let mut after = before.clone();
             match after.pointer_mut(path) {
                 Some(old) => *old = value,
@@ -277,7 +277,7 @@ mod tests {
             ("/messages/queue/mode", json!("collect")),
             ("/skills/entries/s/enabled", json!(true)),
         ] {
-            assert_eq!(with(path, value), Vec::<String>::new(), "{path}");
+            assert_eq!(changes_of(path, value), Vec::<String>::new(), "{path}");
         }
         for (path, value, key) in [
             ("/tools/deny", json!([]), "tools.deny"),
@@ -297,7 +297,7 @@ mod tests {
             ("/agents/list/0/identity", json!({"name": {"$include": "./workspace/x.json"}}), "agents.list"),
             ("/agents/list/0/identity", json!({"name": "a ${KEY}"}), "agents.list"),
         ] {
-            let found = with(path, value);
+            let found = changes_of(path, value);
             assert!(found.len() == 1 && found[0].starts_with(key), "{path}: {found:?}");
         }
     }

@@ -47,8 +47,8 @@ struct Args {
 
 impl Image {
     /// Creates the tool with these models; without any it uses the agent's own.
-    pub(crate) fn new(eyes: Option<Choice>, files: FileAccess) -> Self {
-        Self { image_models: eyes, files }
+    pub(crate) fn new(image_models: Option<Choice>, files: FileAccess) -> Self {
+        Self { image_models, files }
     }
 
     async fn describe(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, String> {
@@ -82,21 +82,21 @@ impl Image {
     fn candidates(&self, profile: &Profile, model: Option<&str>) -> Result<Vec<Candidate>, String> {
         let chosen = |name: &str| (profile.resolve_model)(name).map_err(|why| format!("{name} cannot be used: {why}"));
         let named = model.map(str::trim).filter(|model| !model.is_empty());
-        let rosters: Vec<Candidates> = match (named, &self.image_models) {
+        let candidate_sets: Vec<Candidates> = match (named, &self.image_models) {
             (Some(model), _) => vec![chosen(model)?],
-            (None, Some(eyes)) if eyes.names().next().is_some() => {
-                eyes.names().map(chosen).collect::<Result<_, _>>()?
+            (None, Some(choice)) if choice.names().next().is_some() => {
+                choice.names().map(chosen).collect::<Result<_, _>>()?
             }
             (None, _) => vec![profile.candidates.clone()],
         };
         let now = Ambient::system().now_ms();
-        let all = rosters.iter().flat_map(|roster| roster.order(now, &PreferredCredential::Any));
-        let seeing: Vec<_> = all.filter(|candidate| candidate.model.spec().accepts_images).collect();
-        if seeing.is_empty() {
+        let all = candidate_sets.iter().flat_map(|candidates| candidates.order(now, &PreferredCredential::Any));
+        let image_candidates: Vec<_> = all.filter(|candidate| candidate.model.spec().accepts_images).collect();
+        if image_candidates.is_empty() {
             return Err("no model with image input is configured; the owner can set one in agents.defaults.imageModel"
                 .to_owned());
         }
-        Ok(seeing)
+        Ok(image_candidates)
     }
 
     /// Loads a picture from the workspace.
@@ -113,11 +113,11 @@ impl Image {
             fit(bytes, &ImageLimits::default()).map_err(|error| format!("cannot process picture {name}: {error}"))
         });
         let picture = loading.await.map_err(|error| format!("the operation failed: {error}"))??;
-        let most = arguments.max_bytes_mb.filter(|most| *most > 0.0);
+        let max_mb = arguments.max_bytes_mb.filter(|max_mb| *max_mb > 0.0);
         #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
         let size = picture.data.len() as f64 / 1024.0 / 1024.0;
-        match most {
-            Some(most) if size > most => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
+        match max_mb {
+            Some(max_mb) if size > max_mb => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
             Some(_) | None => Ok(picture.into_block()),
         }
     }

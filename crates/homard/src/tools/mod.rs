@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_is_served_and_only_by_this_gateway() {
+    fn gateway_tools_serve_only_the_owner_and_this_gateway() {
         let from = |principal: &str| RunOrigin { principal: principal.to_owned(), ..RunOrigin::default() };
         assert_eq!(refusal(&from("owner"), Some(" ")), None);
         assert!(refusal(&from("owner"), Some("ws://evil.example")).unwrap().contains("gatewayUrl"));

@@ -15,10 +15,10 @@ fn a_first_message_is_answered_without_any_setup() {
     for name in ["notes.md", "zebra.txt"] {
         fs::write(home.work().join(name), "").unwrap();
     }
-    let said = home.run(&["agent", "--message", "What files are here?"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "notes.md\nzebra.txt\n"), "{}", said.stderr);
+    let output = home.run(&["agent", "--message", "What files are here?"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "notes.md\nzebra.txt\n"), "{}", output.stderr);
     assert_eq!(
-        said.stderr,
+        output.stderr,
         "(answered by the built-in demo model, homard/demo; to configure a real model, see: homard docs models)\n"
     );
     let sessions = home.run(&["sessions", "--json"]).json();
@@ -30,18 +30,18 @@ fn a_first_message_is_answered_without_any_setup() {
 }
 
 #[test]
-fn a_command_is_not_the_models_answer() {
+fn a_commands_output_is_not_the_models_answer() {
     let home = Home::new();
-    let said = home.run(&["agent", "-m", "/new What time is it?"]);
+    let output = home.run(&["agent", "-m", "/new What time is it?"]);
     assert_eq!(
-        (said.code, said.stderr.starts_with("(answered by the built-in demo model, homard/demo")),
+        (output.code, output.stderr.starts_with("(answered by the built-in demo model, homard/demo")),
         (Some(0), true),
         "{}",
-        said.stderr
+        output.stderr
     );
     for command in ["/compact", "/status", "/usage default"] {
-        let said = home.run(&["agent", "-m", command]);
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
+        let output = home.run(&["agent", "-m", command]);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{command}");
     }
 }
 
@@ -49,9 +49,9 @@ fn a_command_is_not_the_models_answer() {
 #[test]
 fn json_is_one_document() {
     let home = Home::new();
-    let said = home.run(&["agent", "-m", "What files are here?", "--json", "--verbose", "on"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    let document = said.json();
+    let output = home.run(&["agent", "-m", "What files are here?", "--json", "--verbose", "on"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let document = output.json();
     assert_eq!(document["meta"]["agentMeta"]["model"], "demo");
     assert_eq!(document["payloads"].as_array().unwrap().len(), 1);
     assert_eq!(
@@ -63,10 +63,10 @@ fn json_is_one_document() {
 #[test]
 fn the_run_id_of_json_output_leads_to_the_trace() {
     let home = Home::new();
-    let ask = ["agent", "-m", "What time is it?", "--json"];
-    let local = home.run(&ask).json()["runId"].as_str().unwrap().to_owned();
+    let args = ["agent", "-m", "What time is it?", "--json"];
+    let local = home.run(&args).json()["runId"].as_str().unwrap().to_owned();
     let gateway = home.gateway();
-    let remote = gateway.run(&ask).json()["runId"].as_str().unwrap().to_owned();
+    let remote = gateway.run(&args).json()["runId"].as_str().unwrap().to_owned();
     assert_ne!(local, remote);
     for run in [local, remote] {
         let trace = gateway.run(&["trace", &run, "--json"]);
@@ -75,10 +75,10 @@ fn the_run_id_of_json_output_leads_to_the_trace() {
 }
 
 #[test]
-fn a_session_goes_on_in_the_next_process() {
+fn a_session_continues_in_the_next_process() {
     let home = Home::new();
-    let ask = |text: &str| home.run(&["agent", "-m", text, "--session-key", "project-x", "--json"]).json();
-    let (first, second) = (ask("What time is it?"), ask("What files are here?"));
+    let send = |text: &str| home.run(&["agent", "-m", text, "--session-key", "project-x", "--json"]).json();
+    let (first, second) = (send("What time is it?"), send("What files are here?"));
     let session = |document: &serde_json::Value| document["meta"]["agentMeta"]["sessionId"].clone();
     assert_eq!(session(&first), session(&second));
     assert_eq!(second["meta"]["agentMeta"]["sessionKey"], "agent:main:project-x");
@@ -96,15 +96,15 @@ fn a_session_id_names_a_session() {
 fn a_message_can_come_from_a_file() {
     let home = Home::new();
     fs::write(home.work().join("question.txt"), "\u{feff}What files are here?\n").unwrap();
-    let said = home.run(&["agent", "--message-file", "question.txt"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "question.txt\n"), "{}", said.stderr);
+    let output = home.run(&["agent", "--message-file", "question.txt"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "question.txt\n"), "{}", output.stderr);
     File::create(home.work().join("big.txt")).unwrap().set_len((4 << 20) + 1).unwrap();
-    let said = home.run(&["agent", "--message-file", "big.txt"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(2), "error: big.txt is larger than 4 MiB\n"));
+    let output = home.run(&["agent", "--message-file", "big.txt"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(2), "error: big.txt is larger than 4 MiB\n"));
 }
 
 #[test]
-fn openclaws_variables_count_where_ours_are_not_set() {
+fn openclaws_variables_apply_where_homards_are_not_set() {
     let home = Home::new();
     let mut command = home.command(&["agent", "-m", "What time is it?"]);
     let state = home.state().join("elsewhere");
@@ -117,22 +117,22 @@ fn openclaws_variables_count_where_ours_are_not_set() {
 fn a_model_that_cannot_be_used_is_named() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'nobody/claude'}}}");
-    let said = home.run(&["agent", "-m", "hi"]);
+    let output = home.run(&["agent", "-m", "hi"]);
     let expected = format!(
         "agent main: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
          models.providers or the catalogue; see: homard docs models",
         home.state().join("homard.json").display()
     );
-    assert_eq!((said.code, said.stderr), (Some(1), format!("error: {expected}\n")));
+    assert_eq!((output.code, output.stderr), (Some(1), format!("error: {expected}\n")));
 }
 
 #[test]
-fn commands_of_openclaw_lead_to_those_of_homard() {
+fn openclaw_commands_name_their_homard_equivalents() {
     let home = Home::new();
-    let said = home.run(&["gateway", "start"]);
+    let output = home.run(&["gateway", "start"]);
     let expected = "error: unknown command `gateway start`\nhomard gateway runs in the foreground; a service manager starts \
                     and stops it\n";
-    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(2), "", expected));
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (Some(2), "", expected));
 }
 
 #[test]
@@ -140,67 +140,68 @@ fn a_command_without_a_subcommand_lists() {
     let home = Home::new();
     let nouns = ["agents", "audit", "channels", "config", "hooks", "mcp", "models", "models auth", "pairing"];
     for command in nouns.into_iter().chain(["plugins", "runs", "runs -n 5", "sandbox", "sessions", "skills"]) {
-        let said = home.run(&command.split(' ').collect::<Vec<_>>());
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
+        let output = home.run(&command.split(' ').collect::<Vec<_>>());
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{command}");
     }
 }
 
 #[test]
 fn wrong_usage_is_exit_code_two() {
     let home = Home::new();
-    let told = |args: &[&str]| {
-        let said = home.run(args);
-        (said.code, said.stderr.lines().next().unwrap_or_default().to_owned())
+    let usage_error = |args: &[&str]| {
+        let result = home.run(args);
+        (result.code, result.stderr.lines().next().unwrap_or_default().to_owned())
     };
     let error = |text: &str| (Some(2), format!("error: {text}"));
-    assert_eq!(told(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
-    assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; pass a message"));
-    assert_eq!(told(&["agent"]), error("no message; pass --message TEXT or --message-file FILE"));
+    assert_eq!(usage_error(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
+    assert_eq!(usage_error(&["agent", "-m", " \n"]), error("--message is blank; pass a message"));
+    assert_eq!(usage_error(&["agent"]), error("no message; pass --message TEXT or --message-file FILE"));
     fs::write(home.work().join("latin1.txt"), b"caf\xe9").unwrap();
-    for (file, why) in [
+    for (file, expected) in [
         ("missing.txt", "cannot be read: No such file or directory (os error 2)"),
         (".", "cannot be read: Is a directory (os error 21)"),
         ("latin1.txt", "is not UTF-8: incomplete utf-8 byte sequence from index 3"),
     ] {
-        assert_eq!(told(&["agent", "--message-file", file]), error(&format!("{file} {why}")));
+        assert_eq!(usage_error(&["agent", "--message-file", file]), error(&format!("{file} {expected}")));
     }
     assert_eq!(
-        told(&["agent", "-m", "x", "--timeout", "10000001"]),
+        usage_error(&["agent", "-m", "x", "--timeout", "10000001"]),
         error("invalid value '10000001' for '--timeout <DURATION>': at most 10000000s")
     );
     assert_eq!(
-        told(&["agent", "-m", "x", "--reply-to", "+1555"]),
+        usage_error(&["agent", "-m", "x", "--reply-to", "+1555"]),
         error("the following required arguments were not provided:")
     );
     assert_eq!(
-        told(&["agent", "-m", "x", "--deliver", "--local"]),
+        usage_error(&["agent", "-m", "x", "--deliver", "--local"]),
         error("the argument '--deliver' cannot be used with '--local'")
     );
     assert_eq!(
-        told(&["gateway", "run", "--bind", "everywhere"]),
+        usage_error(&["gateway", "run", "--bind", "everywhere"]),
         error("invalid --bind everywhere; use loopback, lan, tailnet, custom or auto")
     );
-    assert_eq!(told(&["gateway", "--token", ""]), error("--token is empty"));
-    assert_eq!(told(&["gateway", "run", "--password", " "]), error("--password is empty"));
+    assert_eq!(usage_error(&["gateway", "--token", ""]), error("--token is empty"));
+    assert_eq!(usage_error(&["gateway", "run", "--password", " "]), error("--password is empty"));
     assert!(!home.state().exists());
-    let nobody = format!("error: no gateway answers at ws://127.0.0.1:{}, and --deliver requires one", home.port);
-    assert_eq!(told(&["agent", "-m", "x", "--deliver"]), (Some(1), nobody));
+    let expected_error =
+        format!("error: no gateway answers at ws://127.0.0.1:{}, and --deliver requires one", home.port);
+    assert_eq!(usage_error(&["agent", "-m", "x", "--deliver"]), (Some(1), expected_error));
 }
 
 #[test]
-fn a_refused_message_is_a_failure_that_programs_can_read() {
+fn a_rejected_message_is_a_machine_readable_failure() {
     let home = Home::new();
-    let said = home.run(&["agent", "-m", "hi", "--agent", "ghost", "--json"]);
+    let output = home.run(&["agent", "-m", "hi", "--agent", "ghost", "--json"]);
     let message = "unknown agent \"ghost\"; list agents with: homard agents";
-    assert_eq!(said.code, Some(2));
-    let mut document = said.json();
+    assert_eq!(output.code, Some(2));
+    let mut document = output.json();
     assert!(document["runId"].take().is_string());
     let error = json!({"type": "usage", "message": message});
     assert_eq!(document, json!({"ok": false, "error": error, "runId": null, "origin": "local"}));
 }
 
 #[test]
-fn looking_makes_no_directory() {
+fn read_only_commands_create_no_directory() {
     let home = Home::new();
     let sessions = home.run(&["sessions"]);
     assert_eq!(sessions.stdout, "no sessions yet; start one with: homard agent -m \"What files are here?\"\n");
@@ -215,19 +216,19 @@ fn looking_makes_no_directory() {
 
 /// Returns directories that need the user's consent, and their names in the refusal.
 fn risky(home: &Home) -> [(std::path::PathBuf, &'static str); 2] {
-    let above = home.state().parent().unwrap().to_owned();
-    [(above, "your home directory"), ("/".into(), "the root of the file system")]
+    let parent = home.state().parent().unwrap().to_owned();
+    [(parent, "your home directory"), ("/".into(), "the root of the file system")]
 }
 
 #[test]
 fn c3_a_risky_directory_is_refused_without_a_terminal() {
     let home = Home::new();
-    for (directory, what) in risky(&home) {
+    for (directory, description) in risky(&home) {
         let mut command = home.command(&["agent", "-m", "What time is it?"]);
         command.current_dir(&directory);
         let refused = run_command(command);
         let expected = format!(
-            "error: {} is {what}, and there is no terminal to ask whether the agent may work in it\n\
+            "error: {} is {description}, and there is no terminal to ask whether the agent may work in it\n\
              start the command in another directory, or allow this one with --work-here\n",
             directory.canonicalize().unwrap().display()
         );
@@ -236,28 +237,28 @@ fn c3_a_risky_directory_is_refused_without_a_terminal() {
 }
 
 #[test]
-fn c3_a_risky_directory_is_worked_in_with_the_flag_and_its_secrets_stay_hidden() {
+fn c3_a_risky_directory_is_allowed_with_the_flag_and_its_secrets_stay_hidden() {
     let home = Home::new();
     home.configure("{}");
     let (directory, _) = risky(&home)[0].clone();
     fs::create_dir(directory.join(".ssh")).unwrap();
     fs::write(directory.join(".ssh/config"), "canary").unwrap();
     fs::write(directory.join("notes.txt"), "hello notes").unwrap();
-    let ask = |text: &str| {
+    let send = |text: &str| {
         let mut command = home.command(&["agent", "--work-here", "-m", text]);
         command.current_dir(&directory);
         run_command(command)
     };
-    let read = ask("Read notes.txt");
+    let read = send("Read notes.txt");
     assert!(read.code == Some(0) && read.stdout.contains("hello notes"), "{read:?}");
     for path in [".ssh/config", "state/homard.json"] {
-        let hidden = ask(&format!("Read {path}"));
-        assert!(hidden.stdout.contains("is hidden from tools"), "{hidden:?}");
+        let reply = send(&format!("Read {path}"));
+        assert!(reply.stdout.contains("is hidden from tools"), "{reply:?}");
     }
 }
 
 #[test]
-fn c3_the_state_directory_is_no_place_to_work_in() {
+fn c3_the_state_directory_is_rejected_as_a_working_directory() {
     let home = Home::new();
     home.configure("{}");
     for flags in [&["agent", "-m", "hi"][..], &["agent", "--work-here", "-m", "hi"]] {
@@ -272,24 +273,24 @@ fn c3_the_state_directory_is_no_place_to_work_in() {
 }
 
 #[test]
-fn c3_a_terminal_is_asked_before_a_turn_in_a_risky_directory() {
+fn c3_a_terminal_user_confirms_a_turn_in_a_risky_directory() {
     let home = Home::new();
     let (directory, _) = risky(&home)[0].clone();
     for (answer, code) in [("y\n", Some(0)), ("\n", Some(1)), ("\u{3}", Some(130))] {
-        let (ours, theirs) = terminal();
+        let (master, slave) = terminal();
         let mut command = home.command(&["agent", "-m", "What time is it?"]);
-        command.current_dir(&directory).stdin(theirs.try_clone().unwrap()).stderr(theirs);
+        command.current_dir(&directory).stdin(slave.try_clone().unwrap()).stderr(slave);
         let mut child = command.spawn().unwrap();
         // Otherwise the terminal stays open on this side, and reading it never ends.
         drop(command);
-        let mut ours = File::from(ours);
-        let mut shown = Vec::new();
-        while !String::from_utf8_lossy(&shown).contains("Work here? [y/N] ") {
+        let mut master = File::from(master);
+        let mut screen = Vec::new();
+        while !String::from_utf8_lossy(&screen).contains("Work here? [y/N] ") {
             let mut piece = [0; 256];
-            let count = ours.read(&mut piece).unwrap();
-            shown.extend(&piece[..count]);
+            let count = master.read(&mut piece).unwrap();
+            screen.extend(&piece[..count]);
         }
-        ours.write_all(answer.as_bytes()).unwrap();
+        master.write_all(answer.as_bytes()).unwrap();
         assert_eq!(child.wait().unwrap().code(), code, "{answer:?}");
     }
 }

@@ -28,7 +28,7 @@ fn home() -> Home {
 }
 
 #[test]
-fn agents_are_listed_with_what_they_are_and_whom_they_answer() {
+fn agents_are_listed_with_their_settings_and_bindings() {
     let home = home();
     let rows = home.run(&["agents", "--json"]).json();
     let ops = json!({
@@ -43,15 +43,15 @@ fn agents_are_listed_with_what_they_are_and_whom_they_answer() {
         (&json!("main"), &json!(true), &json!("Ada"), &json!("identity"), &json!(["knots"]))
     );
     assert_eq!(rows[2]["model"], Value::Null);
-    let told = home.run(&["agents", "list", "--bindings"]);
-    assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""));
-    let lines: Vec<_> = told.stdout.lines().collect();
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let output = home.run(&["agents", "list", "--bindings"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<_> = output.stdout.lines().collect();
+    let normalised = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     let workspace = |name: &str| home.state().join(name).display().to_string();
-    assert_eq!(words(lines[1]), format!("main (default) Ada homard/demo knots 1 {}", workspace("workspace")));
-    assert_eq!(words(lines[2]), format!("ops * Olga homard/demo none 2 {}", workspace("workspace-ops")));
-    assert_eq!(words(lines[3]), format!("lost - - knots 0 {}", workspace("workspace-lost")));
-    let rules: Vec<_> = lines[5..10].iter().map(|line| words(line)).collect();
+    assert_eq!(normalised(lines[1]), format!("main (default) Ada homard/demo knots 1 {}", workspace("workspace")));
+    assert_eq!(normalised(lines[2]), format!("ops * Olga homard/demo none 2 {}", workspace("workspace-ops")));
+    assert_eq!(normalised(lines[3]), format!("lost - - knots 0 {}", workspace("workspace-lost")));
+    let rules: Vec<_> = lines[5..10].iter().map(|line| normalised(line)).collect();
     assert_eq!(
         rules,
         [
@@ -62,16 +62,16 @@ fn agents_are_listed_with_what_they_are_and_whom_they_answer() {
             "anywhere else main",
         ]
     );
-    assert!(lines[10].starts_with("agent lost: "), "{told:?}");
+    assert!(lines[10].starts_with("agent lost: "), "{output:?}");
     assert!(!home.state().join("workspace-ops").exists(), "looking must not make anything");
 }
 
 #[test]
-fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
+fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_shown() {
     let home = home();
     let route = |args: &[&str]| home.run(&[&["agents", "route"], args, &["--json"]].concat()).json();
-    let expected = |agent: &str, key: &str, binding: Value, why: &str, kept: &str| json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": kept});
-    let stranger = "every sender other than the owner has a separate session";
+    let expected = |agent: &str, key: &str, binding: Value, reason: &str, session_reason: &str| json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": reason, "kept": session_reason});
+    let separate_session = "every sender other than the owner has a separate session";
     assert_eq!(
         route(&["telegram", "--account", "Work", "--peer", "direct:42"]),
         expected(
@@ -79,7 +79,7 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
             "agent:ops:telegram:work:direct:42",
             json!(0),
             "bindings[0] matches the whole channel: telegram, any account",
-            stranger
+            separate_session
         )
     );
     assert_eq!(
@@ -102,16 +102,19 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
             "the owner writes to the main session"
         )
     );
-    let nobody = "no binding matches, so the default agent is used";
-    assert_eq!(route(&["irc"]), expected("main", "agent:main:irc:direct:someone", Value::Null, nobody, stranger));
-    let told = home.run(&["agents", "route", "irc", "--owner"]).stdout;
+    let default_agent = "no binding matches, so the default agent is used";
     assert_eq!(
-        told,
+        route(&["irc"]),
+        expected("main", "agent:main:irc:direct:someone", Value::Null, default_agent, separate_session)
+    );
+    let output = home.run(&["agents", "route", "irc", "--owner"]).stdout;
+    assert_eq!(
+        output,
         format!(
-            "agent    main             ({nobody})\nsession  agent:main:main  (the owner writes to the main session)\n"
+            "agent    main             ({default_agent})\nsession  agent:main:main  (the owner writes to the main session)\n"
         )
     );
-    let wrong = home.run(&["agents", "route", "irc", "--peer", "person:1"]);
-    let words = "error: invalid --peer person:1; expected direct:ID, group:ID or channel:ID\n";
-    assert_eq!((wrong.code, wrong.stderr.as_str()), (Some(2), words));
+    let rejected = home.run(&["agents", "route", "irc", "--peer", "person:1"]);
+    let expected_text = "error: invalid --peer person:1; expected direct:ID, group:ID or channel:ID\n";
+    assert_eq!((rejected.code, rejected.stderr.as_str()), (Some(2), expected_text));
 }

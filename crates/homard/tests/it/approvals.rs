@@ -13,10 +13,10 @@ use crate::{
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
 /// Returns the next frame that matches.
-async fn next(socket: &mut Socket, is_meant: impl Fn(&Value) -> bool) -> Value {
+async fn next(socket: &mut Socket, matches: impl Fn(&Value) -> bool) -> Value {
     loop {
         let frame = next_frame(socket).await.unwrap();
-        if is_meant(&frame) {
+        if matches(&frame) {
             return frame;
         }
     }
@@ -40,39 +40,39 @@ async fn call(socket: &mut Socket, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_command_is_asked_about_shown_and_allowed_in_both_protocols() {
+async fn an_approval_is_requested_shown_and_granted_in_both_protocols() {
     let home = Home::new();
     let gateway = home.gateway();
     for protocol in [3, 4] {
-        let mut asker = connect_as(gateway.port, &gateway.token(), protocol, ADMIN).await;
-        let mut watcher = connect_as(gateway.port, &gateway.token(), 7 - protocol, ADMIN).await;
+        let mut requester = connect_as(gateway.port, &gateway.token(), protocol, ADMIN).await;
+        let mut approver = connect_as(gateway.port, &gateway.token(), 7 - protocol, ADMIN).await;
         let request = json!({"id": format!("ask-{protocol}"), "command": "rm -rf \u{202e}x", "cwd": "/w",
             "resolvedPath": "/bin/rm", "sessionKey": "agent:main:asks"});
-        send(&mut asker, "exec.approval.request", request).await;
-        let asked = event(&mut watcher, "exec.approval.requested").await;
-        assert_eq!((&asked["id"], &asked["request"]["cwd"]), (&json!(format!("ask-{protocol}")), &json!("/w")));
-        assert_eq!(asked["request"]["command"], "rm -rf \\u{202e}x");
-        assert_eq!(asked["request"]["resolvedPath"], "/bin/rm");
-        assert_eq!(asked["request"]["sessionKey"], "agent:main:asks");
-        let id = asked["id"].as_str().unwrap();
+        send(&mut requester, "exec.approval.request", request).await;
+        let requested = event(&mut approver, "exec.approval.requested").await;
+        assert_eq!((&requested["id"], &requested["request"]["cwd"]), (&json!(format!("ask-{protocol}")), &json!("/w")));
+        assert_eq!(requested["request"]["command"], "rm -rf \\u{202e}x");
+        assert_eq!(requested["request"]["resolvedPath"], "/bin/rm");
+        assert_eq!(requested["request"]["sessionKey"], "agent:main:asks");
+        let id = requested["id"].as_str().unwrap();
         let listed = gateway.run(&["approvals", "list"]).stdout;
         assert!(listed.contains(id) && listed.contains("rm -rf \\u{202e}x"), "{listed}");
         assert_eq!(gateway.run(&["approvals", "allow", id]).stdout, format!("allowed {id}, once\n"));
-        let decided = answer(&mut asker, "exec.approval.request").await;
+        let decided = answer(&mut requester, "exec.approval.request").await;
         assert_eq!(decided["payload"]["decision"], "allow-once", "{decided}");
-        let resolved = event(&mut watcher, "exec.approval.resolved").await;
+        let resolved = event(&mut approver, "exec.approval.resolved").await;
         assert_eq!((&resolved["id"], &resolved["decision"]), (&json!(id), &json!("allow-once")));
-        let late = call(&mut asker, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
+        let late = call(&mut requester, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
         let code = if protocol == 3 { "INVALID_REQUEST" } else { "APPROVAL_NOT_FOUND" };
         assert_eq!((&late["ok"], &late["error"]["code"]), (&json!(false), &json!(code)), "{late}");
     }
     assert_eq!(gateway.run(&["approvals", "list"]).stdout, "no command waits for approval\n");
-    let gone = gateway.run(&["approvals", "deny", "nobody"]);
-    assert_eq!(gone.code, Some(1), "{gone:?}");
+    let output = gateway.run(&["approvals", "deny", "nobody"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
 }
 
 #[tokio::test]
-async fn what_waits_outlives_the_gateway() {
+async fn pending_approvals_survive_a_restart() {
     let home = Home::new();
     let gateway = home.gateway();
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN).await;
@@ -91,7 +91,7 @@ async fn what_waits_outlives_the_gateway() {
 }
 
 #[tokio::test]
-async fn only_who_may_answer_hears_of_commands_and_only_admins_see_the_rules() {
+async fn only_approvers_receive_requests_and_only_admins_see_the_rules() {
     let home = Home::new();
     let gateway = home.gateway();
     let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read", "operator.write"], &[])).await;
@@ -109,13 +109,13 @@ async fn only_who_may_answer_hears_of_commands_and_only_admins_see_the_rules() {
     for protocol in [3, 4] {
         let id = format!("ask-{protocol}");
         let scopes: (&[&str], &[&str]) = (&["operator.approvals"], &[]);
-        let mut asker = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
+        let mut client = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
         let mut guard = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
-        send(&mut asker, "exec.approval.request", json!({"id": id, "command": "ls"})).await;
+        send(&mut client, "exec.approval.request", json!({"id": id, "command": "ls"})).await;
         assert_eq!(event(&mut guard, "exec.approval.requested").await["id"], json!(id));
         let resolved = call(&mut guard, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
         assert_eq!(resolved["ok"], true, "{resolved}");
-        assert_eq!(answer(&mut asker, "exec.approval.request").await["payload"]["decision"], "deny");
+        assert_eq!(answer(&mut client, "exec.approval.request").await["payload"]["decision"], "deny");
         assert_eq!(call(&mut guard, "exec.approvals.get", json!({})).await["ok"], false);
     }
 }
@@ -128,16 +128,16 @@ async fn rules_are_read_and_replaced_without_their_secret() {
     fs::write(&file, r#"{"version": 1, "socket": {"path": "/s", "token": "hush"}, "by": "another"}"#).unwrap();
     let gateway = home.gateway();
     let mut socket = connect_as(gateway.port, &gateway.token(), 3, ADMIN).await;
-    let mut shown = call(&mut socket, "exec.approvals.get", json!({})).await["payload"].take();
-    assert_eq!(shown["file"], json!({"version": 1, "socket": {"path": "/s"}, "by": "another"}));
-    shown["file"]["defaults"] = json!({"security": "allowlist"});
-    let stale = json!({"file": shown["file"], "baseHash": "stale"});
+    let mut snapshot = call(&mut socket, "exec.approvals.get", json!({})).await["payload"].take();
+    assert_eq!(snapshot["file"], json!({"version": 1, "socket": {"path": "/s"}, "by": "another"}));
+    snapshot["file"]["defaults"] = json!({"security": "allowlist"});
+    let stale = json!({"file": snapshot["file"], "baseHash": "stale"});
     assert_eq!(call(&mut socket, "exec.approvals.set", stale).await["ok"], false);
-    let set = json!({"file": shown["file"], "baseHash": shown["hash"]});
+    let set = json!({"file": snapshot["file"], "baseHash": snapshot["hash"]});
     let after = call(&mut socket, "exec.approvals.set", set).await;
-    assert_eq!((&after["ok"], &after["payload"]["file"]), (&json!(true), &shown["file"]), "{after}");
-    let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert_eq!((&kept["socket"]["token"], &kept["by"]), (&json!("hush"), &json!("another")));
+    assert_eq!((&after["ok"], &after["payload"]["file"]), (&json!(true), &snapshot["file"]), "{after}");
+    let stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!((&stored["socket"]["token"], &stored["by"]), (&json!("hush"), &json!("another")));
 }
 
 const GUARDED: &str = "{agents: {defaults: {model: 'homard/demo'}}, tools: {exec: {sandbox: {mode: 'guarded'}}}}";
@@ -149,136 +149,136 @@ fn guarded() -> Home {
 }
 
 /// Has a command run that waits for approval instead; returns the id of the approval.
-fn asked(gateway: &RunningGateway<'_>, command: &str) -> String {
-    waits(&gateway.run(&["agent", "-m", &format!("Run `{command}`")]))
+fn request_approval(gateway: &RunningGateway<'_>, command: &str) -> String {
+    approval_id(&gateway.run(&["agent", "-m", &format!("Run `{command}`")]))
 }
 
-fn waits(said: &CommandOutput) -> String {
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let id = said.stdout.split_once("(approval ").and_then(|(_, rest)| rest.split_once(')')).map(|(id, _)| id);
-    id.unwrap_or_else(|| panic!("{said:?}")).to_owned()
+fn approval_id(output: &CommandOutput) -> String {
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let id = output.stdout.split_once("(approval ").and_then(|(_, rest)| rest.split_once(')')).map(|(id, _)| id);
+    id.unwrap_or_else(|| panic!("{output:?}")).to_owned()
 }
 
 /// Returns true if a file below a directory whose name ends like this contains a text. Files may come and go meanwhile.
-fn holds(folder: &Path, ending: &str, text: &str) -> bool {
+fn contains_text(folder: &Path, ending: &str, text: &str) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).any(|path| {
-        let is_meant = path.to_string_lossy().ends_with(ending);
-        holds(&path, ending, text)
-            || (is_meant && fs::read(&path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text)))
+        let matches = path.to_string_lossy().ends_with(ending);
+        contains_text(&path, ending, text)
+            || (matches && fs::read(&path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text)))
     })
 }
 
 /// Waits until the session is woken with a system event, and until that run has ended.
-fn told(home: &Home, gateway: &RunningGateway<'_>, text: &str) {
-    until(text, || holds(&home.state(), ".jsonl", &format!("System event: {text}")));
+fn until_reported(home: &Home, gateway: &RunningGateway<'_>, text: &str) {
+    until(text, || contains_text(&home.state(), ".jsonl", &format!("System event: {text}")));
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
 }
 
 #[test]
-fn a_command_waits_while_its_run_goes_on_and_runs_once_when_it_is_allowed() {
+fn a_command_waits_for_approval_while_its_run_continues_and_runs_once() {
     let home = guarded();
     let gateway = home.gateway();
-    let made = home.state().join("workspace/made");
-    let id = asked(&gateway, "mkdir made");
+    let created = home.state().join("workspace/made");
+    let id = request_approval(&gateway, "mkdir made");
     let listed = gateway.run(&["approvals", "list"]).stdout;
     assert!(listed.contains(&id) && listed.contains("mkdir made") && listed.contains("guarded"), "{listed}");
-    assert!(!made.exists());
+    assert!(!created.exists());
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
-    fs::remove_dir(&made).unwrap();
-    assert_ne!(asked(&gateway, "mkdir made"), id);
-    assert!(!made.exists());
+    until_reported(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    fs::remove_dir(&created).unwrap();
+    assert_ne!(request_approval(&gateway, "mkdir made"), id);
+    assert!(!created.exists());
 }
 
 #[test]
-fn an_allowed_command_is_held_by_the_sandbox() {
+fn an_approved_command_is_confined_by_the_sandbox() {
     let home = guarded();
     let gateway = home.gateway();
-    let outside = home.work().join("made");
-    let id = asked(&gateway, &format!("mkdir {}", outside.display()));
+    let outside_path = home.work().join("made");
+    let id = request_approval(&gateway, &format!("mkdir {}", outside_path.display()));
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec finished (approval {id}, Command exited with code 1)"));
-    assert!(!outside.exists());
+    until_reported(&home, &gateway, &format!("Exec finished (approval {id}, Command exited with code 1)"));
+    assert!(!outside_path.exists());
 }
 
 #[test]
-fn a_command_that_is_always_allowed_is_not_asked_about_again() {
+fn a_command_that_is_always_allowed_needs_no_further_approval() {
     let home = guarded();
     let gateway = home.gateway();
-    let made = home.state().join("workspace/made");
-    let id = asked(&gateway, "mkdir made");
+    let created = home.state().join("workspace/made");
+    let id = request_approval(&gateway, "mkdir made");
     assert_eq!(gateway.run(&["approvals", "always", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
-    fs::remove_dir(&made).unwrap();
+    until_reported(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    fs::remove_dir(&created).unwrap();
     assert_eq!(gateway.run(&["agent", "-m", "Run `mkdir made`"]).stdout, "(no output)\n");
-    assert!(made.exists());
-    asked(&gateway, "mkdir other");
+    assert!(created.exists());
+    request_approval(&gateway, "mkdir other");
 }
 
 #[test]
 fn a_command_that_is_denied_does_not_run() {
     let home = guarded();
     let gateway = home.gateway();
-    let id = asked(&gateway, "mkdir made");
+    let id = request_approval(&gateway, "mkdir made");
     assert_eq!(gateway.run(&["approvals", "deny", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec denied (approval {id}): mkdir made"));
+    until_reported(&home, &gateway, &format!("Exec denied (approval {id}): mkdir made"));
     assert!(!home.state().join("workspace/made").exists());
 }
 
 #[test]
-fn a_command_that_is_not_what_was_asked_any_more_does_not_run() {
+fn a_command_that_changed_after_its_request_does_not_run() {
     let home = guarded();
     let gateway = home.gateway();
     let script = home.state().join("workspace/go.sh");
     fs::create_dir_all(script.parent().unwrap()).unwrap();
     fs::write(&script, "true").unwrap();
-    let id = asked(&gateway, "sh go.sh");
+    let id = request_approval(&gateway, "sh go.sh");
     fs::write(&script, "mkdir made").unwrap();
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec denied (approval {id}): sh go.sh"));
+    until_reported(&home, &gateway, &format!("Exec denied (approval {id}): sh go.sh"));
     assert!(!home.state().join("workspace/made").exists());
 }
 
 #[test]
-fn a_command_is_allowed_after_a_restart() {
+fn a_command_can_be_approved_after_a_restart() {
     let home = guarded();
     let gateway = home.gateway();
-    let id = asked(&gateway, "mkdir made");
+    let id = request_approval(&gateway, "mkdir made");
     gateway.process.signal(Signal::KILL);
     gateway.end();
     let gateway = home.gateway();
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(0));
-    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    until_reported(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
     assert!(home.state().join("workspace/made").exists());
 }
 
 #[test]
-fn a_command_that_nobody_answers_in_time_does_not_run() {
+fn a_command_without_a_decision_in_time_does_not_run() {
     let home = guarded();
     let gateway = home.gateway();
-    let id = asked(&gateway, "mkdir made");
+    let id = request_approval(&gateway, "mkdir made");
     gateway.process.signal(Signal::KILL);
     gateway.end();
     let file = home.state().join("approvals/pending.json");
-    let mut kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    kept["approvals"][0]["expiresAtMs"] = kept["approvals"][0]["createdAtMs"].clone();
-    fs::write(&file, kept.to_string()).unwrap();
+    let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    stored["approvals"][0]["expiresAtMs"] = stored["approvals"][0]["createdAtMs"].clone();
+    fs::write(&file, stored.to_string()).unwrap();
     let gateway = home.gateway();
-    told(&home, &gateway, &format!("Exec denied (approval {id}, no decision in time): mkdir made"));
+    until_reported(&home, &gateway, &format!("Exec denied (approval {id}, no decision in time): mkdir made"));
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(1));
     assert!(!home.state().join("workspace/made").exists());
 }
 
 #[test]
-fn the_owner_answers_in_the_chat() {
+fn the_owner_approves_in_the_chat() {
     let home = guarded();
     let gateway = home.gateway();
-    let id = asked(&gateway, "mkdir made");
+    let id = request_approval(&gateway, "mkdir made");
     let unclear = gateway.run(&["agent", "-m", &format!("/approve {id} perhaps")]);
     assert!(unclear.stdout.contains("Usage: /approve"), "{unclear:?}");
-    let said = gateway.run(&["agent", "-m", &format!("/approve {id} allow-once")]);
-    assert_eq!(said.stdout, format!("Approval {id}: allowed-once.\n"), "{said:?}");
-    told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
+    let output = gateway.run(&["agent", "-m", &format!("/approve {id} allow-once")]);
+    assert_eq!(output.stdout, format!("Approval {id}: allowed-once.\n"), "{output:?}");
+    until_reported(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
     let late = gateway.run(&["agent", "-m", &format!("/approve {id} deny")]);
     assert_eq!(
         late.stdout,
@@ -288,20 +288,20 @@ fn the_owner_answers_in_the_chat() {
 }
 
 #[test]
-fn without_a_gateway_a_command_waits_too_and_its_user_is_told_the_way_out() {
+fn without_a_gateway_a_command_waits_for_approval_and_the_user_is_told_how_to_approve() {
     let home = guarded();
-    let said = home.run(&["agent", "--local", "-m", "Run `mkdir made`"]);
-    let id = waits(&said);
-    let way_out = format!("homard agent --local -m \"/approve {id} allow-once\"");
-    assert!(said.stderr.contains("mkdir made") && said.stderr.contains(&way_out), "{said:?}");
+    let output = home.run(&["agent", "--local", "-m", "Run `mkdir made`"]);
+    let id = approval_id(&output);
+    let advice = format!("homard agent --local -m \"/approve {id} allow-once\"");
+    assert!(output.stderr.contains("mkdir made") && output.stderr.contains(&advice), "{output:?}");
     assert!(!home.work().join("made").exists());
-    let said = home.run(&["agent", "--local", "-m", &format!("/approve {id} allow-once")]);
-    assert_eq!(said.stdout, format!("Approval {id}: allowed-once.\n"), "{said:?}");
+    let output = home.run(&["agent", "--local", "-m", &format!("/approve {id} allow-once")]);
+    assert_eq!(output.stdout, format!("Approval {id}: allowed-once.\n"), "{output:?}");
     assert!(home.work().join("made").exists());
 }
 
 #[test]
-fn a_command_runs_without_a_word_where_nobody_has_to_be_asked() {
+fn a_command_runs_at_once_where_no_approval_is_required() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'homard/demo'}}}");
     let gateway = home.gateway();
@@ -309,5 +309,5 @@ fn a_command_runs_without_a_word_where_nobody_has_to_be_asked() {
     assert!(home.state().join("workspace/made").exists());
     fs::write(home.state().join("exec-approvals.json"), r#"{"version": 1, "defaults": {"security": "allowlist"}}"#)
         .unwrap();
-    asked(&gateway, "mkdir other");
+    request_approval(&gateway, "mkdir other");
 }

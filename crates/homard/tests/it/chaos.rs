@@ -22,13 +22,14 @@ use crate::{
 };
 
 #[test]
-fn a_seeded_slice_of_chaos_loses_and_doubles_nothing() {
+fn a_seeded_chaos_run_loses_and_duplicates_nothing() {
     let home = Home::new();
-    let said = home.run(&["chaos", "--kills", "8", "--seed", "1", "--json"]);
-    assert_eq!(said.code, Some(0), "{}\n{}", said.stdout, said.stderr);
-    let report = said.json();
-    let facts = [&report["ok"], &report["kills"], &report["lost"], &report["doubledEffects"], &report["doubledInputs"]];
-    assert_eq!(facts, [&json!(true), &json!(8), &json!([]), &json!([]), &json!([])], "{report}");
+    let output = home.run(&["chaos", "--kills", "8", "--seed", "1", "--json"]);
+    assert_eq!(output.code, Some(0), "{}\n{}", output.stdout, output.stderr);
+    let report = output.json();
+    let summary =
+        [&report["ok"], &report["kills"], &report["lost"], &report["doubledEffects"], &report["doubledInputs"]];
+    assert_eq!(summary, [&json!(true), &json!(8), &json!([]), &json!([]), &json!([])], "{report}");
     let ended = report["finished"].as_u64().unwrap() + report["interrupted"].as_u64().unwrap();
     assert_eq!(report["accepted"], ended, "{report}");
     assert!(ended > 0, "{report}");
@@ -36,25 +37,26 @@ fn a_seeded_slice_of_chaos_loses_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn r1_a_run_that_was_accepted_a_moment_before_the_kill_ends() {
+async fn r1_a_run_accepted_just_before_a_kill_ends() {
     let home = Home::new();
     for round in 0..5 {
         let key = format!("k{round}");
-        let mut life = GatewayUnderTest::begin(&home, &[]).await;
-        life.accept(&run(&key, "s", "What time is it?")).await;
-        life.kill();
-        let mut life = GatewayUnderTest::begin(&home, &[]).await;
-        assert_eq!(life.wait(&key).await["status"], "ok");
-        life.kill();
+        let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+        gateway.accept(&run(&key, "s", "What time is it?")).await;
+        gateway.kill();
+        let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+        assert_eq!(gateway.wait(&key).await["status"], "ok");
+        gateway.kill();
     }
-    let told = transcripts(&home);
-    assert_eq!(told.len(), 1);
-    let keys: Vec<_> = messages_of("user", &told[0]).iter().map(|message| message["idempotencyKey"].clone()).collect();
+    let messages = transcripts(&home);
+    assert_eq!(messages.len(), 1);
+    let keys: Vec<_> =
+        messages_of("user", &messages[0]).iter().map(|message| message["idempotencyKey"].clone()).collect();
     assert_eq!(keys, (0..5).map(|round| json!(format!("k{round}:user"))).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
+async fn r2_an_acknowledgement_is_sent_after_its_sync() {
     let home = Home::new();
     let file = home.work().join("trace.txt");
     let calls = "trace=fdatasync,fsync,write,writev,sendto,sendmsg";
@@ -62,12 +64,12 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
         crate::home::skip("r2", "strace is not installed, or this is not root");
         return;
     };
-    let mut life = traced.listen(&home).await.0.ok().expect("it ended before it listened");
+    let mut gateway = traced.listen(&home).await.0.ok().expect("it ended before it listened");
     for number in 0..5 {
         let before = fs::read_to_string(&file).unwrap().len();
-        let id = life.accept(&run(&format!("k{number}"), "s", "help")).await;
+        let id = gateway.accept(&run(&format!("k{number}"), "s", "help")).await;
         // By then the call that sent the acknowledgement is certainly in the trace.
-        assert_eq!(life.answer(&id).await["payload"]["status"], "ok");
+        assert_eq!(gateway.answer(&id).await["payload"]["status"], "ok");
         let trace = fs::read_to_string(&file).unwrap();
         let (first, _) = trace[before..].split_once(r#"\"status\":\"accepted\""#).expect("an acknowledgement");
         let synced = first.lines().filter(|line| line.contains("sync") && line.ends_with("= 0"));
@@ -76,27 +78,27 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
 }
 
 #[tokio::test]
-async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
+async fn r4_the_result_of_a_run_is_the_same_after_a_kill() {
     let home = Home::new();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     let keys: Vec<_> = (0..if is_long() { 1_000 } else { 50 }).map(|number| format!("k{number}")).collect();
     let sessions: Vec<_> = (0..keys.len()).map(|number| format!("s{}", number % 10)).collect();
     let mut before = BTreeMap::new();
     for (key, session) in keys.iter().zip(&sessions) {
-        let id = life.accept(&run(key, session, "help")).await;
-        let end = life.answer(&id).await;
+        let id = gateway.accept(&run(key, session, "help")).await;
+        let end = gateway.answer(&id).await;
         assert_eq!(end["payload"]["status"], "ok");
-        before.insert(key.clone(), (life.wait(key).await, end["payload"]["result"]["payloads"].clone()));
+        before.insert(key.clone(), (gateway.wait(key).await, end["payload"]["result"]["payloads"].clone()));
     }
-    life.kill();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    gateway.kill();
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     let mut times = Vec::new();
     for (key, session) in keys.iter().zip(&sessions) {
-        let asked = Instant::now();
-        let waited = life.wait(key).await;
-        times.push(asked.elapsed());
-        let id = life.ask("agent", &run(key, session, "help")).await;
-        let again = life.answer(&id).await["payload"]["result"]["payloads"].clone();
+        let start = Instant::now();
+        let waited = gateway.wait(key).await;
+        times.push(start.elapsed());
+        let id = gateway.ask("agent", &run(key, session, "help")).await;
+        let again = gateway.answer(&id).await["payload"]["result"]["payloads"].clone();
         assert_eq!((waited, again), before[key]);
     }
     times.sort_unstable();
@@ -104,28 +106,28 @@ async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
 }
 
 #[tokio::test]
-async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order() {
+async fn r5_two_hundred_queued_runs_keep_their_order_after_a_kill() {
     let home = Home::new();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     // These occupy all slots, so that everything behind them is queued.
     for number in 0..4 {
         let message = "run `until [ -e go ]; do sleep 0.01; done`";
-        life.accept(&run(&format!("slow-{number}"), &format!("slow-{number}"), message)).await;
+        gateway.accept(&run(&format!("slow-{number}"), &format!("slow-{number}"), message)).await;
     }
     let session = |number: usize| format!("line-{}", number % 20);
     for number in 0..200 {
-        life.accept(&run(&format!("k{number}"), &session(number), "help")).await;
+        gateway.accept(&run(&format!("k{number}"), &session(number), "help")).await;
     }
-    life.kill();
+    gateway.kill();
     fs::write(home.state().join("workspace/go"), "").unwrap();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     for number in 0..200 {
-        assert_eq!(life.wait(&format!("k{number}")).await["status"], "ok");
+        assert_eq!(gateway.wait(&format!("k{number}")).await["status"], "ok");
     }
     let lines: BTreeMap<u64, Vec<u64>> = transcripts(&home)
         .iter()
-        .filter_map(|told| {
-            let keys: Vec<u64> = messages_of("user", told).iter().filter_map(number_of).collect();
+        .filter_map(|transcript| {
+            let keys: Vec<u64> = messages_of("user", transcript).iter().filter_map(number_of).collect();
             Some((*keys.first()?, keys))
         })
         .collect();
@@ -141,59 +143,59 @@ fn number_of(message: &Value) -> Option<u64> {
 #[tokio::test]
 async fn r6_a_key_means_the_same_run_before_and_after_a_kill() {
     let home = Home::new();
-    let ring = run_signal(&home);
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let wait_for_signal = run_signal(&home);
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     let slow = run("slow", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`");
     let quick = run("quick", "other", "help");
-    life.accept(&slow).await;
-    assert_eq!(ring(), "ready\n");
-    let id = life.accept(&quick).await;
-    let end = life.answer(&id).await["payload"].clone();
-    life.kill();
+    gateway.accept(&slow).await;
+    assert_eq!(wait_for_signal(), "ready\n");
+    let id = gateway.accept(&quick).await;
+    let end = gateway.answer(&id).await["payload"].clone();
+    gateway.kill();
     fs::write(home.state().join("workspace/go"), "").unwrap();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     for (key, session) in [("slow", "s"), ("quick", "other")] {
-        let id = life.ask("agent", &run(key, session, "something else")).await;
-        let refused = life.answer(&id).await["error"]["message"].as_str().unwrap().to_owned();
+        let id = gateway.ask("agent", &run(key, session, "something else")).await;
+        let refused = gateway.answer(&id).await["error"]["message"].as_str().unwrap().to_owned();
         assert!(refused.starts_with("idempotency_conflict"), "{refused}");
     }
-    let id = life.ask("agent", &quick).await;
-    assert_eq!(life.answer(&id).await["payload"], end);
-    let ended = life.wait("slow").await;
-    let id = life.ask("agent", &slow).await;
-    assert_eq!((&ended["status"], &life.answer(&id).await["payload"]["status"]), (&json!("ok"), &json!("ok")));
-    let told = transcripts(&home).concat();
-    assert_eq!(messages_of("user", &told).len(), 2);
+    let id = gateway.ask("agent", &quick).await;
+    assert_eq!(gateway.answer(&id).await["payload"], end);
+    let ended = gateway.wait("slow").await;
+    let id = gateway.ask("agent", &slow).await;
+    assert_eq!((&ended["status"], &gateway.answer(&id).await["payload"]["status"]), (&json!("ok"), &json!("ok")));
+    let messages = transcripts(&home).concat();
+    assert_eq!(messages_of("user", &messages).len(), 2);
 }
 
 #[tokio::test]
-async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
+async fn r7_an_effect_in_progress_during_a_kill_is_not_repeated() {
     let home = Home::new();
-    let ring = run_signal(&home);
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let wait_for_signal = run_signal(&home);
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     let command = "echo once >> count.txt; echo ready > doorbell; until [ -e go ]; do sleep 0.01; done";
-    life.accept(&run("k", "s", &format!("run `{command}`"))).await;
-    assert_eq!(ring(), "ready\n");
-    life.kill();
+    gateway.accept(&run("k", "s", &format!("run `{command}`"))).await;
+    assert_eq!(wait_for_signal(), "ready\n");
+    gateway.kill();
     let workspace = home.state().join("workspace");
     fs::write(workspace.join("go"), "").unwrap();
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
-    assert_eq!(life.wait("k").await["status"], "ok");
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+    assert_eq!(gateway.wait("k").await["status"], "ok");
     assert_eq!(fs::read_to_string(workspace.join("count.txt")).unwrap(), "once\n");
     let results = messages_of("toolResult", &transcripts(&home).concat());
     assert_eq!(results.len(), 1);
     assert_eq!(results[0]["isError"], json!(true));
-    let words = results[0]["content"][0]["text"].as_str().unwrap();
-    assert!(words.contains("not known"), "{words}");
+    let text = results[0]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("not known"), "{text}");
 }
 
 #[tokio::test]
-async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
+async fn a_takeover_ends_a_hanging_gateway_and_continues_its_runs() {
     let home = Home::new();
-    let ring = run_signal(&home);
+    let wait_for_signal = run_signal(&home);
     let mut first = GatewayUnderTest::begin(&home, &[]).await;
     first.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
-    assert_eq!(ring(), "ready\n");
+    assert_eq!(wait_for_signal(), "ready\n");
     first.process.signal(Signal::STOP);
     let refused = home.run(&["gateway", "run", "--port", "0"]);
     let expected = format!("is in use by process {}", first.process.0.id());
@@ -211,17 +213,17 @@ async fn crash_three_times(home: &Home) {
     for _ in 0..2 {
         GatewayUnderTest::begin(home, &[]).await.kill();
     }
-    let ring = run_signal(home);
-    let mut life = GatewayUnderTest::begin(home, &[]).await;
-    life.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
-    assert_eq!(ring(), "ready\n");
-    life.kill();
+    let wait_for_signal = run_signal(home);
+    let mut gateway = GatewayUnderTest::begin(home, &[]).await;
+    gateway.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
+    assert_eq!(wait_for_signal(), "ready\n");
+    gateway.kill();
     fs::write(home.state().join("workspace/go"), "").unwrap();
 }
 
 // D72: repeated power failures do not make a run bad.
 #[tokio::test]
-async fn after_three_crashes_a_run_that_was_active_at_one_of_them_goes_on_and_all_is_served() {
+async fn after_three_crashes_a_run_active_at_only_one_of_them_continues() {
     let home = Home::new();
     crash_three_times(&home).await;
     let gateway = home.gateway();
@@ -234,19 +236,19 @@ async fn after_three_crashes_a_run_that_was_active_at_one_of_them_goes_on_and_al
 }
 
 #[tokio::test]
-async fn a_local_turn_says_how_many_runs_of_other_sessions_are_unfinished() {
+async fn a_local_turn_reports_unfinished_runs_of_other_sessions() {
     let home = Home::new();
     crash_three_times(&home).await;
-    let said = home.run(&["agent", "--local", "--session-key", "other", "-m", "What files are here?"]);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let told = "(1 unfinished run in other sessions; start the gateway to continue: homard gateway)\n";
-    assert!(said.stderr.starts_with(told), "{}", said.stderr);
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
-    assert_eq!(life.wait("k").await["status"], "ok");
+    let output = home.run(&["agent", "--local", "--session-key", "other", "-m", "What files are here?"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let expected = "(1 unfinished run in other sessions; start the gateway to continue: homard gateway)\n";
+    assert!(output.stderr.starts_with(expected), "{}", output.stderr);
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+    assert_eq!(gateway.wait("k").await["status"], "ok");
 }
 
 #[tokio::test]
-async fn looking_is_not_a_crash() {
+async fn read_only_commands_do_not_count_as_crashes() {
     let home = Home::new();
     home.run(&["agent", "-m", "What time is it?"]);
     for _ in 0..5 {

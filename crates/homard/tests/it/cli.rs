@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::home::{CommandOutput, Home};
 
 /// Checks that a command was refused as invalid usage, without words of the protocol.
-fn assert_usage(typed: &[&str], output: &CommandOutput, message: &str) {
-    assert_eq!(output.code, Some(2), "{typed:?}: {output:?}");
-    assert!(output.stderr.contains(message), "{typed:?}: {output:?}");
+fn assert_usage(args: &[&str], output: &CommandOutput, message: &str) {
+    assert_eq!(output.code, Some(2), "{args:?}: {output:?}");
+    assert!(output.stderr.contains(message), "{args:?}: {output:?}");
     for word in [" params", "INVALID_REQUEST", "runs.list"] {
-        assert!(!output.stderr.contains(word), "{typed:?}: {output:?}");
+        assert!(!output.stderr.contains(word), "{args:?}: {output:?}");
     }
 }
 
@@ -24,19 +24,19 @@ fn invalid_usage_is_exit_code_two_with_and_without_a_gateway() {
         (&["agent", "-m", "hi", "--agent", "ghost"], "unknown agent \"ghost\"; list agents with: homard agents"),
         (&["agent", "-m", "hi", "--thinking", "bogus"], "--thinking: unknown level \"bogus\""),
     ];
-    let elsewhere = Home::new();
-    for (typed, message) in turns {
-        let (with, without) = (gateway.run(typed), elsewhere.run(typed));
-        assert_usage(typed, &with, message);
-        assert_eq!((with.code, &with.stderr), (without.code, &without.stderr), "{typed:?}");
+    let other_home = Home::new();
+    for (args, message) in turns {
+        let (with, without) = (gateway.run(args), other_home.run(args));
+        assert_usage(args, &with, message);
+        assert_eq!((with.code, &with.stderr), (without.code, &without.stderr), "{args:?}");
     }
     let job = ["cron", "add", "--name", "x", "-m", "x"];
     for (flag, value) in [("--at", "never"), ("--cron", "x"), ("--every", "often")] {
-        let typed = [&job[..], &[flag, value]].concat();
-        assert_usage(&typed, &gateway.run(&typed), &format!("error: {flag} "));
+        let args = [&job[..], &[flag, value]].concat();
+        assert_usage(&args, &gateway.run(&args), &format!("error: {flag} "));
     }
-    let typed = [&job[..], &["--cron", "0 7 * * *", "--tz", "Mars"]].concat();
-    assert_usage(&typed, &gateway.run(&typed), "error: --tz \"Mars\" is not a time zone");
+    let args = [&job[..], &["--cron", "0 7 * * *", "--tz", "Mars"]].concat();
+    assert_usage(&args, &gateway.run(&args), "error: --tz \"Mars\" is not a time zone");
     let others: [(&[&str], &str); 6] = [
         (&["message", "send", "--to", "", "-m", "x"], "--to is empty"),
         (&["message", "poll", "--to", "1", "--question", "x", "--option", "y"], "at least two --option"),
@@ -45,10 +45,10 @@ fn invalid_usage_is_exit_code_two_with_and_without_a_gateway() {
         (&["pairing", "approve", "telegram", ""], "CODE is empty"),
         (&["gateway", "call", "health", "--token", "x", "--url", "http://x"], "http://x is not a gateway URL"),
     ];
-    for (typed, message) in others {
-        assert_usage(typed, &gateway.run(typed), message);
+    for (args, message) in others {
+        assert_usage(args, &gateway.run(args), message);
     }
-    let (with, without) = (gateway.run(&["trace", "nothing"]), elsewhere.run(&["trace", "nothing"]));
+    let (with, without) = (gateway.run(&["trace", "nothing"]), other_home.run(&["trace", "nothing"]));
     assert_eq!((with.code, with.stderr.as_str()), (Some(1), without.stderr.as_str()));
     assert_eq!(without.stderr, "error: no run found: nothing\nlist runs with: homard trace list\n");
 }
@@ -58,8 +58,8 @@ fn a_unique_prefix_of_an_id_is_enough() {
     let home = Home::new();
     let gateway = home.gateway();
     let add = |name: &str| {
-        let typed = ["cron", "add", "--name", name, "--every", "1h", "-m", "What time is it?", "--json"];
-        gateway.run(&typed).json()["id"].as_str().unwrap().to_owned()
+        let args = ["cron", "add", "--name", name, "--every", "1h", "-m", "What time is it?", "--json"];
+        gateway.run(&args).json()["id"].as_str().unwrap().to_owned()
     };
     let (tea, _, _) = (add("Tea"), add("Rain"), add("Rain"));
     assert_eq!(gateway.run(&["cron", "runs", &tea[..8]]).stdout, "no runs yet\n");
@@ -68,8 +68,8 @@ fn a_unique_prefix_of_an_id_is_enough() {
     assert_eq!(several.stderr.matches(" (Rain)\n").count(), 2, "{several:?}");
     assert_eq!(gateway.run(&["cron", "rm", "Tea"]).stdout, format!("removed job {tea}\n"));
     for command in ["rm", "run"] {
-        let gone = gateway.run(&["cron", command, "Tea", "--json"]);
-        assert_eq!((gone.code, &gone.json()["error"]["type"]), (Some(1), &"not_found".into()), "{gone:?}");
+        let output = gateway.run(&["cron", command, "Tea", "--json"]);
+        assert_eq!((output.code, &output.json()["error"]["type"]), (Some(1), &"not_found".into()), "{output:?}");
     }
     let turn = gateway.run(&["agent", "-m", "What time is it?", "--json"]).json();
     let run = turn["runId"].as_str().unwrap();
@@ -109,22 +109,22 @@ fn json_has_the_same_keys_with_and_without_a_gateway() {
         &["sessions", "compactions", "main"],
         &["status"],
     ];
-    let ask = |run: &dyn Fn(&[&str]) -> CommandOutput| -> Vec<BTreeSet<String>> {
-        let document = |typed: &&[&str]| {
+    let keys_of = |run: &dyn Fn(&[&str]) -> CommandOutput| -> Vec<BTreeSet<String>> {
+        let document = |args: &&[&str]| {
             let mut found = BTreeSet::new();
-            keys(&run(&[typed, &["--json"][..]].concat()).json(), "", &mut found);
+            keys(&run(&[args, &["--json"][..]].concat()).json(), "", &mut found);
             // Null or empty without a gateway, which alone knows them.
             found.retain(|path| !["/work/", "/heartbeat/agents/"].iter().any(|prefix| path.starts_with(prefix)));
             found
         };
         commands.iter().map(document).collect()
     };
-    let without = ask(&|typed| home.run(typed));
+    let without = keys_of(&|args| home.run(args));
     let gateway = home.gateway();
-    let with = ask(&|typed| gateway.run(typed));
-    for ((typed, with), without) in commands.iter().zip(with).zip(without) {
+    let with = keys_of(&|args| gateway.run(args));
+    for ((args, with), without) in commands.iter().zip(with).zip(without) {
         let different: Vec<_> = with.symmetric_difference(&without).collect();
-        assert!(different.is_empty(), "{typed:?}: {different:?}");
+        assert!(different.is_empty(), "{args:?}: {different:?}");
     }
 }
 
@@ -138,6 +138,6 @@ fn a_timeout_has_a_unit() {
     for timeout in ["60", "1m"] {
         assert_eq!(gateway.run(&["agent", "-m", "What time is it?", "--timeout", timeout]).code, Some(0), "{timeout}");
     }
-    let typed = ["agent", "-m", "x", "--timeout", "soon"];
-    assert_usage(&typed, &gateway.run(&typed), "not a duration such as 90s or 5m");
+    let args = ["agent", "-m", "x", "--timeout", "soon"];
+    assert_usage(&args, &gateway.run(&args), "not a duration such as 90s or 5m");
 }

@@ -54,8 +54,8 @@ fn files(home: &Home) -> BTreeMap<String, String> {
     named.filter(|(name, _)| !["homard.json.lock", "audit.key"].contains(&name.as_str())).collect()
 }
 
-fn words(said: &CommandOutput) -> (Option<i32>, &str, &str) {
-    (said.code, said.stdout.as_str(), said.stderr.as_str())
+fn output_parts(output: &CommandOutput) -> (Option<i32>, &str, &str) {
+    (output.code, output.stdout.as_str(), output.stderr.as_str())
 }
 
 #[test]
@@ -63,20 +63,20 @@ fn a_value_is_set_and_every_other_byte_stays() {
     let home = Home::new();
     home.configure(WRITTEN);
     let path = file(&home).display().to_string();
-    let said = home.run(&["config", "set", "agents.defaults.maxConcurrent", "2"]);
-    let told = format!(
+    let output = home.run(&["config", "set", "agents.defaults.maxConcurrent", "2"]);
+    let expected_text = format!(
         "set agents.defaults.maxConcurrent in {path}\nagents.defaults.maxConcurrent: applied by a running gateway immediately\n"
     );
-    assert_eq!(words(&said), (Some(0), told.as_str(), ""));
+    assert_eq!(output_parts(&output), (Some(0), expected_text.as_str(), ""));
     let changed = WRITTEN.replace("0x4", "2");
     let expected = [("homard.json", changed.as_str()), ("homard.json.bak", WRITTEN)];
     assert_eq!(files(&home), expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
-    let said = home.run(&["config", "set", "gateway.port", "19000", "--json"]);
-    let told = said.json();
-    assert_eq!(told["changed"], json!([{"path": "gateway.port", "effect": "restart"}]));
-    assert_eq!(told["backup"], json!(format!("{path}.bak")));
-    let said = home.run(&["config", "unset", "gateway.port"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = home.run(&["config", "set", "gateway.port", "19000", "--json"]);
+    let report = output.json();
+    assert_eq!(report["changed"], json!([{"path": "gateway.port", "effect": "restart"}]));
+    assert_eq!(report["backup"], json!(format!("{path}.bak")));
+    let output = home.run(&["config", "unset", "gateway.port"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(text(&home), changed);
     assert_eq!(home.run(&["config", "set", "agents.defaults.model", "openai/gpt-6.1-sol"]).code, Some(0));
     assert_eq!(home.run(&["config", "get", "agents.defaults.model"]).stdout, "openai/gpt-6.1-sol\n");
@@ -98,9 +98,9 @@ fn a_change_that_would_not_be_valid_changes_nothing() {
     home.configure(WRITTEN);
     let before = files(&home);
     let refused = |path: &str, value: &str| {
-        let said = home.run(&["config", "set", path, value]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-        said.stderr
+        let output = home.run(&["config", "set", path, value]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
+        output.stderr
     };
     let head = "error: nothing was changed, because the config would not be valid:\n";
     assert_eq!(
@@ -128,7 +128,7 @@ fn a_change_that_would_not_be_valid_changes_nothing() {
 
 // R72.
 #[test]
-fn what_the_file_says_is_shown_without_secrets() {
+fn the_config_is_shown_without_secrets() {
     let home = Home::new();
     let get = |path: &str| home.run(&["config", "get", path]);
     assert_eq!(home.run(&["config", "get"]).json(), json!({}));
@@ -139,12 +139,12 @@ fn what_the_file_says_is_shown_without_secrets() {
     assert_eq!(get("gateway.auth").json(), json!({"token": "__OPENCLAW_REDACTED__"}));
     assert_eq!(home.run(&["config", "get", "tools.deny[0]", "--json"]).json(), json!("exec"));
     assert_eq!(
-        words(&get("tools.dney")),
+        output_parts(&get("tools.dney")),
         (Some(1), "", "error: Config path not found: tools.dney; did you mean \"deny\"?\n")
     );
-    assert_eq!(words(&get("gateway..port")).0, Some(2));
-    let said = home.run(&["config", "get", "gateway.auth.token", "--show-secrets"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "a pipe is no place for a secret");
+    assert_eq!(output_parts(&get("gateway..port")).0, Some(2));
+    let output = home.run(&["config", "get", "gateway.auth.token", "--show-secrets"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "a pipe is no place for a secret");
     let path = file(&home).display().to_string();
     for name in ["path", "file"] {
         assert_eq!(home.run(&["config", name]).stdout.trim(), path);
@@ -152,22 +152,22 @@ fn what_the_file_says_is_shown_without_secrets() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_with_its_line() {
+fn all_problems_are_reported_with_their_lines() {
     let home = Home::new();
     let path = file(&home).display().to_string();
     let none = home.run(&["config", "validate"]);
     assert_eq!(
-        words(&none),
+        output_parts(&none),
         (Some(0), format!("there is no config file at {path}; the defaults apply\n").as_str(), "")
     );
     home.configure(WRITTEN);
-    let fine = home.run(&["config", "validate"]);
-    let told = format!("config file {path} is valid\n");
-    assert_eq!(words(&fine), (Some(0), told.as_str(), ""));
+    let valid = home.run(&["config", "validate"]);
+    let expected = format!("config file {path} is valid\n");
+    assert_eq!(output_parts(&valid), (Some(0), expected.as_str(), ""));
     home.configure("{\n  gateway: {prot: 1},\n  agents: {list: [{name: 'x'}]},\n  channels: {a: '${NOT_SET}'},\n}");
-    let wrong = home.run(&["config", "validate"]);
+    let output = home.run(&["config", "validate"]);
     assert_eq!(
-        words(&wrong),
+        output_parts(&output),
         (
             Some(1),
             "problem: line 2, column 13: gateway.prot is not a known key; did you mean \"port\"?\n\
@@ -176,43 +176,49 @@ fn all_that_is_wrong_is_told_with_its_line() {
             format!("error: config file {path} is not valid: 3 problems\n").as_str()
         )
     );
-    let wrong = home.run(&["config", "validate", "--json"]);
-    assert_eq!(wrong.code, Some(1));
-    let told = wrong.json();
-    assert_eq!((&told["valid"], &told["exists"]), (&json!(false), &json!(true)));
+    let output = home.run(&["config", "validate", "--json"]);
+    assert_eq!(output.code, Some(1));
+    let report = output.json();
+    assert_eq!((&report["valid"], &report["exists"]), (&json!(false), &json!(true)));
     assert_eq!(
-        told["issues"][0],
+        report["issues"][0],
         json!({"path": "gateway.prot", "message": "is not a known key; did you mean \"port\"?", "line": 2, "column": 13})
     );
 }
 
 #[test]
-fn a_misspelt_tool_is_told_and_hurts_nobody() {
+fn a_misspelt_tool_name_is_a_warning() {
     let home = Home::new();
     let path = file(&home).display().to_string();
     home.configure("{tools: {deny: ['exce', 'github__anything']}}");
-    let what = "tools.deny[0] is \"exce\", which is not a tool; did you mean \"exec\"?";
-    let told = home.run(&["config", "validate"]);
-    let expected = format!("warning: line 1, column 17: {what}\nconfig file {path} is valid\n");
-    assert_eq!(words(&told), (Some(0), expected.as_str(), ""));
+    let warning = "tools.deny[0] is \"exce\", which is not a tool; did you mean \"exec\"?";
+    let output = home.run(&["config", "validate"]);
+    let expected = format!("warning: line 1, column 17: {warning}\nconfig file {path} is valid\n");
+    assert_eq!(output_parts(&output), (Some(0), expected.as_str(), ""));
     let status = home.run(&["status", "--json"]).json();
-    assert_eq!(status["notice"], json!(format!("config file {path}, line 1, column 17: {what}")));
+    assert_eq!(status["notice"], json!(format!("config file {path}, line 1, column 17: {warning}")));
     let gateway = home.gateway();
     let status = gateway.run(&["status", "--json"]).json();
-    assert_eq!(status["notice"], json!(what));
+    assert_eq!(status["notice"], json!(warning));
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_and_stays() {
+fn a_file_that_cannot_be_written_is_reported_and_unchanged() {
     let home = Home::new();
     fs::create_dir_all(file(&home)).unwrap();
     let set = |home: &Home| home.run(&["config", "set", "gateway.port", "1"]);
-    assert_eq!(words(&set(&home)), (Some(1), "", "error: the config cannot be changed: the file is a directory\n"));
+    assert_eq!(
+        output_parts(&set(&home)),
+        (Some(1), "", "error: the config cannot be changed: the file is a directory\n")
+    );
     fs::remove_dir(file(&home)).unwrap();
     symlink("homard.json", file(&home)).unwrap();
-    let circle = set(&home);
-    assert_eq!(circle.code, Some(1));
-    assert!(circle.stderr.starts_with("error: the config cannot be changed: the file cannot be read: "), "{circle:?}");
+    let output_of_loop = set(&home);
+    assert_eq!(output_of_loop.code, Some(1));
+    assert!(
+        output_of_loop.stderr.starts_with("error: the config cannot be changed: the file cannot be read: "),
+        "{output_of_loop:?}"
+    );
     fs::remove_file(file(&home)).unwrap();
     // A symlink to the real file stays one.
     fs::write(home.work().join("real.json"), "{}").unwrap();
@@ -227,16 +233,17 @@ fn a_file_that_cannot_be_written_is_told_and_stays() {
     full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
     full.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     full.current_dir(home.work()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let said = run_command(full);
+    let output = run_command(full);
     let real = home.work().join("real.json");
-    assert_eq!(said.code, Some(1));
-    let told = format!("error: cannot write a temporary file next to {}; the config was not changed: ", real.display());
-    assert!(said.stderr.starts_with(&told), "{}", said.stderr);
+    assert_eq!(output.code, Some(1));
+    let expected =
+        format!("error: cannot write a temporary file next to {}; the config was not changed: ", real.display());
+    assert!(output.stderr.starts_with(&expected), "{}", output.stderr);
     assert_eq!(text(&home), before);
 }
 
 #[test]
-fn of_many_who_change_something_at_once_nobody_loses() {
+fn concurrent_changes_are_all_applied() {
     let home = Home::new();
     home.configure("{}");
     thread::scope(|scope| {
@@ -251,7 +258,7 @@ fn of_many_who_change_something_at_once_nobody_loses() {
 }
 
 #[test]
-fn a_broken_edit_leaves_a_gateway_with_what_it_has_and_is_told_until_it_is_mended() {
+fn an_invalid_edit_keeps_the_running_config_and_is_reported_until_fixed() {
     let home = Home::new();
     let good = "{agents: {list: [{id: 'main', name: 'Ada'}]}}";
     home.configure(good);
@@ -262,9 +269,9 @@ fn a_broken_edit_leaves_a_gateway_with_what_it_has_and_is_told_until_it_is_mende
     let broken = "{agents: {list: [{id: 'main', name: 'Bob'}]}, gatway: {}}";
     home.configure(broken);
     until("the trouble is told", || !notice().is_empty());
-    let why = "line 1, column 47: gatway is not a known key; did you mean \"gateway\"?";
-    assert!(notice().contains(why) && notice().contains("homard config validate"), "{}", notice());
-    assert!(gateway.run(&["status"]).stdout.contains(why));
+    let expected = "line 1, column 47: gatway is not a known key; did you mean \"gateway\"?";
+    assert!(notice().contains(expected) && notice().contains("homard config validate"), "{}", notice());
+    assert!(gateway.run(&["status"]).stdout.contains(expected));
     assert_eq!((name(), text(&home).as_str()), (json!("Ada"), broken));
     home.configure(&good.replace("Ada", "Cleo"));
     until("it is mended", || notice().is_empty());
@@ -272,8 +279,8 @@ fn a_broken_edit_leaves_a_gateway_with_what_it_has_and_is_told_until_it_is_mende
 }
 
 #[test]
-fn a_first_config_that_is_not_valid_starts_nothing_and_can_be_repaired() {
-    for (text, place) in [
+fn an_invalid_first_config_prevents_the_start_and_can_be_repaired() {
+    for (text, position) in [
         ("{\n  gateway: {port: 1}\n  agents: {}\n}", "line 2, column 21: expected comma"),
         ("{\n  gateway: {port: 'x'},\n}", "line 2, column 19: gateway.port must be a whole number from 0 to 65535"),
         ("{\n  gatewy: {},\n}", "line 2, column 3: gatewy is not a known key; did you mean \"gateway\"?"),
@@ -281,25 +288,25 @@ fn a_first_config_that_is_not_valid_starts_nothing_and_can_be_repaired() {
     ] {
         let home = Home::new();
         home.configure(text);
-        let told = format!(
-            "error: config file {} is not valid: {place}\nnothing was started; correct the file, then check it with: homard \
+        let expected = format!(
+            "error: config file {} is not valid: {position}\nnothing was started; correct the file, then check it with: homard \
              config validate\n",
             file(&home).display()
         );
         for args in [&["agent", "-m", "hi"][..], &["agent", "-m", "hi", "--local"], &["models", "status"], &["health"]]
         {
-            assert_eq!(words(&home.run(args)), (Some(78), "", told.as_str()), "{args:?}");
+            assert_eq!(output_parts(&home.run(args)), (Some(78), "", expected.as_str()), "{args:?}");
         }
         let json = home.run(&["agent", "-m", "hi", "--json"]);
         assert_eq!((json.code, &json.json()["error"]["type"]), (Some(78), &json!("config")));
-        assert_eq!(home.refused_start(), (Some(78), told));
+        assert_eq!(home.refused_start(), (Some(78), expected));
         assert_eq!(files(&home).into_keys().collect::<Vec<_>>(), ["homard.json"]);
         let validate = home.run(&["config", "validate"]);
-        assert!(validate.code == Some(1) && validate.stdout.contains(place), "{validate:?}");
+        assert!(validate.code == Some(1) && validate.stdout.contains(position), "{validate:?}");
         let doctor = home.run(&["doctor"]);
-        assert!(doctor.code == Some(1) && doctor.stdout.contains(place), "{doctor:?}");
+        assert!(doctor.code == Some(1) && doctor.stdout.contains(position), "{doctor:?}");
         let status = home.run(&["status"]);
-        assert!(status.code == Some(0) && status.stdout.contains(place), "{status:?}");
+        assert!(status.code == Some(0) && status.stdout.contains(position), "{status:?}");
         assert!(!status.stdout.contains("homard/demo"), "{status:?}");
     }
     let home = Home::new();
@@ -309,7 +316,7 @@ fn a_first_config_that_is_not_valid_starts_nothing_and_can_be_repaired() {
 }
 
 #[test]
-fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
+fn a_start_with_an_invalid_file_uses_the_last_valid_config_and_reports_it() {
     let home = Home::new();
     home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");
     let gateway = home.gateway();
@@ -328,17 +335,17 @@ fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
     let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
     assert_eq!(agents["agents"][0]["name"], "Ada");
     let path = file(&home).display().to_string();
-    let told = format!("config file {path} is not valid: line 1, column 64: ");
+    let expected = format!("config file {path} is not valid: line 1, column 64: ");
     let copy = home.state().join("config.last-good.json").display().to_string();
     let copy = format!("the last valid config is used instead ({copy}, saved at 20");
     let health = gateway.run(&["health", "--json"]).json();
-    for words in [
+    for reported in [
         health["notice"].as_str().unwrap().to_owned(),
         gateway.run(&["status"]).stdout,
         fs::read_to_string(&log).unwrap(),
         gateway.run(&["agent", "-m", "What time is it?"]).stderr,
     ] {
-        assert!(words.contains(&told) && words.contains(&copy), "{words}");
+        assert!(reported.contains(&expected) && reported.contains(&copy), "{reported}");
     }
     assert_eq!(settings(&home), before);
     let answer = gateway.run(&["gateway", "call", "config.get"]).json();
@@ -349,7 +356,7 @@ fn a_start_with_a_broken_file_goes_by_the_last_good_one_and_says_so() {
 }
 
 #[test]
-fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
+fn a_start_with_an_empty_file_uses_the_last_valid_config() {
     let home = Home::new();
     home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");
     let gateway = home.gateway();
@@ -377,19 +384,19 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
 /// A client that sends requests and records all events.
 struct EventClient {
     socket: Socket,
-    asked: usize,
-    news: Vec<Value>,
+    request_count: usize,
+    events: Vec<Value>,
 }
 
 impl EventClient {
     async fn new(gateway: &RunningGateway<'_>, token: &str, protocol: u64, scopes: &[&str]) -> Self {
         let socket = connect_as(gateway.port, token, protocol, (scopes, &["tool-events"])).await;
-        Self { socket, asked: 0, news: Vec::new() }
+        Self { socket, request_count: 0, events: Vec::new() }
     }
 
     async fn send(&mut self, method: &str, params: Value) -> String {
-        self.asked += 1;
-        let id = self.asked.to_string();
+        self.request_count += 1;
+        let id = self.request_count.to_string();
         send_frame(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
         id
     }
@@ -397,7 +404,7 @@ impl EventClient {
     async fn next(&mut self) -> Value {
         let frame = next_frame(&mut self.socket).await.expect("the gateway closed the connection");
         if frame["type"] == "event" {
-            self.news.push(frame.clone());
+            self.events.push(frame.clone());
         }
         frame
     }
@@ -415,9 +422,9 @@ impl EventClient {
 
     /// Sends a message in a session of its own and returns the reply.
     async fn say(&mut self, session: &str, message: &str) -> String {
-        self.asked += 1;
+        self.request_count += 1;
         let params =
-            json!({"message": message, "sessionKey": session, "idempotencyKey": format!("say-{}", self.asked)});
+            json!({"message": message, "sessionKey": session, "idempotencyKey": format!("say-{}", self.request_count)});
         let answer = self.ask("agent", params).await;
         answer["payload"]["result"]["payloads"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
@@ -431,7 +438,7 @@ impl EventClient {
 
     /// Returns true if a run has reached this phase, by its events.
     fn is_at(&self, run: &str, phase: &str) -> bool {
-        self.news.iter().any(|frame| frame["payload"]["runId"] == run && frame["payload"]["data"]["phase"] == phase)
+        self.events.iter().any(|frame| frame["payload"]["runId"] == run && frame["payload"]["data"]["phase"] == phase)
     }
 
     async fn wait_for(&mut self, run: &str, phase: &str) {
@@ -449,20 +456,21 @@ impl EventClient {
     }
 
     fn count(&self, event: &str) -> usize {
-        self.news.iter().filter(|frame| frame["event"] == event).count()
+        self.events.iter().filter(|frame| frame["event"] == event).count()
     }
 
     /// Checks that no sequence number is missing, neither of this client nor of a run.
     fn check(&self, run: &str) {
-        let dense = |seqs: Vec<u64>| {
+        let is_dense = |seqs: Vec<u64>| {
             let first = seqs.first().copied().unwrap_or_default();
             assert_eq!(seqs, (first..).take(seqs.len()).collect::<Vec<_>>());
         };
-        dense(self.news.iter().filter_map(|frame| frame["seq"].as_u64()).collect());
-        let own = self.news.iter().filter(|frame| frame["event"] == "agent" && frame["payload"]["runId"] == run);
-        let seqs: Vec<_> = own.map(|frame| frame["payload"]["seq"].as_u64().unwrap()).collect();
+        is_dense(self.events.iter().filter_map(|frame| frame["seq"].as_u64()).collect());
+        let run_events =
+            self.events.iter().filter(|frame| frame["event"] == "agent" && frame["payload"]["runId"] == run);
+        let seqs: Vec<_> = run_events.map(|frame| frame["payload"]["seq"].as_u64().unwrap()).collect();
         assert_eq!(seqs.first(), Some(&1));
-        dense(seqs);
+        is_dense(seqs);
     }
 }
 
@@ -475,57 +483,57 @@ fn tool_names(context: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_lost() {
+async fn config_changes_during_a_run_apply_and_lose_no_event() {
     let home = Home::new();
     home.configure("{\n  // One at a time.\n  agents: {defaults: {maxConcurrent: 1}},\n}\n");
     let gateway = home.gateway();
-    let mut ear = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    let mut client = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
     let go = home.work().join("go");
-    ear.begin("busy", &format!("run `until test -e {}; do sleep 0.05; done`", go.display())).await;
-    ear.wait_for("busy", "start").await;
-    ear.begin("waits", "help").await;
-    let slots = ear.patch(json!({"agents": {"defaults": {"maxConcurrent": 2}}})).await;
+    client.begin("busy", &format!("run `until test -e {}; do sleep 0.05; done`", go.display())).await;
+    client.wait_for("busy", "start").await;
+    client.begin("waits", "help").await;
+    let slots = client.patch(json!({"agents": {"defaults": {"maxConcurrent": 2}}})).await;
     assert_eq!(slots["changedPaths"], json!(["agents.defaults.maxConcurrent"]));
-    ear.wait_for("waits", "end").await;
+    client.wait_for("waits", "end").await;
 
-    assert!(ear.say("q", "/queue").await.starts_with("Queue: steer"));
-    ear.patch(json!({"messages": {"queue": {"mode": "collect"}}})).await;
-    assert!(ear.say("q", "/queue").await.starts_with("Queue: collect"));
+    assert!(client.say("q", "/queue").await.starts_with("Queue: steer"));
+    client.patch(json!({"messages": {"queue": {"mode": "collect"}}})).await;
+    assert!(client.say("q", "/queue").await.starts_with("Queue: collect"));
 
-    let names = tool_names(&ear.say("c", "/context json").await);
+    let names = tool_names(&client.say("c", "/context json").await);
     assert!(names.contains(&"exec".to_owned()), "{names:?}");
-    ear.patch(json!({"tools": {"deny": ["exec"]}})).await;
-    let left: Vec<_> = names.into_iter().filter(|name| name != "exec").collect();
-    assert_eq!(tool_names(&ear.say("c", "/context json").await), left);
+    client.patch(json!({"tools": {"deny": ["exec"]}})).await;
+    let remaining: Vec<_> = names.into_iter().filter(|name| name != "exec").collect();
+    assert_eq!(tool_names(&client.say("c", "/context json").await), remaining);
 
     let skill = home.work().join("more/tides");
     fs::create_dir_all(&skill).unwrap();
     fs::write(skill.join("SKILL.md"), "---\nname: tides\ndescription: Tells when the water is high.\n---\nLook.\n")
         .unwrap();
-    ear.patch(json!({"skills": {"load": {"extraDirs": [home.work().join("more")]}}})).await;
-    let skills = ear.ask("skills.status", json!({})).await;
+    client.patch(json!({"skills": {"load": {"extraDirs": [home.work().join("more")]}}})).await;
+    let skills = client.ask("skills.status", json!({})).await;
     let found = skills["payload"]["skills"].as_array().unwrap().iter().any(|skill| skill["name"] == "tides");
     assert!(found, "{skills}");
 
     let provider = json!({"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "none", "api": "openai-completions",
         "models": [{"id": "m", "contextWindow": 40_000, "maxTokens": 4_096}]});
     let model = json!({"agents": {"defaults": {"model": "mine/m"}}, "models": {"providers": {"mine": provider}}});
-    let shown = ear.patch(model).await;
-    assert_eq!(shown["config"]["models"]["providers"]["mine"]["apiKey"], "__OPENCLAW_REDACTED__");
-    let agents = ear.ask("agents.list", json!({})).await;
+    let patched = client.patch(model).await;
+    assert_eq!(patched["config"]["models"]["providers"]["mine"]["apiKey"], "__OPENCLAW_REDACTED__");
+    let agents = client.ask("agents.list", json!({})).await;
     assert_eq!(agents["payload"]["agents"][0]["model"]["primary"], "mine/m");
 
-    let waits = ear.patch(json!({"gateway": {"port": 1}})).await;
-    assert_eq!(waits["restart"], json!({"required": true, "paths": ["gateway.port"]}));
-    let health = ear.ask("health", json!({})).await;
+    let restart_required = client.patch(json!({"gateway": {"port": 1}})).await;
+    assert_eq!(restart_required["restart"], json!({"required": true, "paths": ["gateway.port"]}));
+    let health = client.ask("health", json!({})).await;
     assert!(health["payload"]["notice"].as_str().unwrap().contains("restart the gateway to apply gateway.port"));
 
-    assert!(!ear.is_at("busy", "end"), "what is at work goes on");
+    assert!(!client.is_at("busy", "end"), "what is at work goes on");
     fs::write(go, "").unwrap();
-    ear.wait_for("busy", "end").await;
-    ear.check("busy");
-    ear.check("waits");
-    assert_eq!(ear.count("config.changed"), 6);
+    client.wait_for("busy", "end").await;
+    client.check("busy");
+    client.check("waits");
+    assert_eq!(client.count("config.changed"), 6);
     assert!(
         text(&home)
             .starts_with("{\n  // One at a time.\n  agents: {defaults: {maxConcurrent: 2, \"model\": \"mine/m\"}},\n")
@@ -533,63 +541,64 @@ async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_l
 }
 
 #[tokio::test]
-async fn of_two_who_read_the_same_config_one_is_refused() {
+async fn of_two_concurrent_config_writes_one_is_rejected() {
     let home = Home::new();
     let gateway = home.gateway();
-    let mut ear = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    let mut client = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
     // Without a file no base hash is needed.
-    let made = ear.ask("config.set", json!({"raw": "{gateway: {auth: {token: 'hush'}}, /* mine */}"})).await;
+    let created = client.ask("config.set", json!({"raw": "{gateway: {auth: {token: 'hush'}}, /* mine */}"})).await;
     assert_eq!(
-        (&made["ok"], made["payload"]["config"]["gateway"]["auth"]["token"].as_str()),
+        (&created["ok"], created["payload"]["config"]["gateway"]["auth"]["token"].as_str()),
         (&json!(true), Some("__OPENCLAW_REDACTED__"))
     );
-    let read = ear.ask("config.get", json!({})).await["payload"].clone();
+    let read = client.ask("config.get", json!({})).await["payload"].clone();
     assert_eq!(read["raw"], "{gateway: {auth: {token: '__OPENCLAW_REDACTED__'}}, /* mine */}");
     assert_eq!(
         (&read["exists"], &read["valid"], &read["hash"]),
-        (&json!(true), &json!(true), &made["payload"]["hash"])
+        (&json!(true), &json!(true), &created["payload"]["hash"])
     );
-    let words = json!({"code": "INVALID_REQUEST", "message": "config base hash required; re-run config.get and retry"});
+    let expected =
+        json!({"code": "INVALID_REQUEST", "message": "config base hash required; re-run config.get and retry"});
     for method in ["config.set", "config.apply", "config.patch"] {
-        assert_eq!(ear.ask(method, json!({"raw": "{}"})).await["error"], words, "{method}");
+        assert_eq!(client.ask(method, json!({"raw": "{}"})).await["error"], expected, "{method}");
     }
     let set = |raw: &str| json!({"raw": raw, "baseHash": read["hash"]});
-    let shown = read["raw"].as_str().unwrap().replace("/* mine */", "tools: {deny: ['exec']}, /* both */");
-    let done = ear.ask("config.apply", set(&format!("{shown}\n"))).await;
+    let edited = read["raw"].as_str().unwrap().replace("/* mine */", "tools: {deny: ['exec']}, /* both */");
+    let done = client.ask("config.apply", set(&format!("{edited}\n"))).await;
     assert_eq!(done["payload"]["changedPaths"], json!(["tools.deny"]), "{done}");
-    assert_eq!(ear.ask("config.set", set("{}")).await["error"], words);
+    assert_eq!(client.ask("config.set", set("{}")).await["error"], expected);
     assert_eq!(text(&home), "{gateway: {auth: {token: \"hush\"}}, tools: {deny: ['exec']}, /* both */}\n");
 }
 
 #[tokio::test]
-async fn a_client_is_told_what_is_wrong_and_where() {
+async fn a_client_receives_problems_with_their_paths() {
     let home = Home::new();
     home.configure(WRITTEN);
     let gateway = home.gateway();
-    let mut ear = EventClient::new(&gateway, HUSH, 4, ADMIN).await;
-    let hash = ear.ask("config.get", json!({})).await["payload"]["hash"].clone();
-    let refused = async |ear: &mut EventClient, method: &str, raw: &str| {
-        let answer = ear.ask(method, json!({"raw": raw, "baseHash": hash})).await;
+    let mut client = EventClient::new(&gateway, HUSH, 4, ADMIN).await;
+    let hash = client.ask("config.get", json!({})).await["payload"]["hash"].clone();
+    let refused = async |client: &mut EventClient, method: &str, raw: &str| {
+        let answer = client.ask(method, json!({"raw": raw, "baseHash": hash})).await;
         assert_eq!(answer["error"]["code"], "INVALID_REQUEST", "{answer}");
         answer["error"].clone()
     };
-    let error = refused(&mut ear, "config.patch", "{gateway: {prot: 1}}").await;
+    let error = refused(&mut client, "config.patch", "{gateway: {prot: 1}}").await;
     let message = "is not a known key; did you mean \"port\"?";
     assert_eq!(error["message"], format!("invalid config: line 11, column 46: gateway.prot {message}"));
     let issue = json!({"path": "gateway.prot", "message": message, "line": 11, "column": 46});
     assert_eq!(error["details"], json!({"issues": [issue]}));
-    let error = refused(&mut ear, "config.set", "{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}").await;
+    let error = refused(&mut client, "config.set", "{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}").await;
     assert_eq!(error["details"]["issues"][0]["path"], "gateway.auth.password");
-    let error = refused(&mut ear, "config.set", "{gateway: ").await;
+    let error = refused(&mut client, "config.set", "{gateway: ").await;
     assert!(error["message"].as_str().unwrap().starts_with("invalid config.set params: raw cannot be read: line 1"));
     assert_eq!(text(&home), WRITTEN);
     // A patch with the same values is no change.
-    let same = ear.ask("config.patch", json!({"raw": "{tools: {deny: ['exec']}}", "baseHash": hash})).await;
+    let same = client.ask("config.patch", json!({"raw": "{tools: {deny: ['exec']}}", "baseHash": hash})).await;
     assert_eq!((&same["payload"]["noop"], &same["payload"]["hash"]), (&json!(true), &hash));
 }
 
 #[tokio::test]
-async fn each_generation_gets_what_it_knows() {
+async fn each_protocol_version_gets_its_own_fields() {
     let home = Home::new();
     home.configure(WRITTEN);
     let gateway = home.gateway();
@@ -632,7 +641,7 @@ fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
         "{channels: {discord: {enabled: true}, slack: {accounts: {work: {}}}, signal: {enabled: false}, \
          defaults: {}, telegram: {enabled: false}}}",
     );
-    let told = |name: &str| {
+    let warning_for = |name: &str| {
         format!("channels.{name} is not supported by this version of Homard: nothing is received or sent there")
     };
     let validate = home.run(&["config", "validate"]);
@@ -646,23 +655,23 @@ fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
         let table = gateway.end().1;
         let log = fs::read_to_string(&log).unwrap();
         for text in [&validate.stdout, &doctor.stdout, &status, &table, &log] {
-            assert!(text.contains(&told("discord")) && text.contains(&told("slack")), "{text}");
+            assert!(text.contains(&warning_for("discord")) && text.contains(&warning_for("slack")), "{text}");
             assert!(!text.contains("channels.signal") && !text.contains("channels.defaults is not"), "{text}");
         }
     }
 }
 
 #[test]
-fn configs_of_openclaw_have_no_problem() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let samples = here.join("../../../shared/samples/state");
-    let more = ["2026.2.9", "2026.2.9-onboarded"].map(|name| samples.join(name).join("openclaw.json"));
-    let golden = here.join("tests/golden/openclaw-state/openclaw.json");
-    for file in [golden].into_iter().chain(more.into_iter().filter(|file| file.exists())) {
+fn openclaw_configs_are_valid() {
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let samples = manifest_dir.join("../../../shared/samples/state");
+    let recorded = ["2026.2.9", "2026.2.9-onboarded"].map(|name| samples.join(name).join("openclaw.json"));
+    let golden = manifest_dir.join("tests/golden/openclaw-state/openclaw.json");
+    for file in [golden].into_iter().chain(recorded.into_iter().filter(|file| file.exists())) {
         let home = Home::new();
         let mut command = home.command(&["config", "validate", "--json"]);
         command.env("HOMARD_CONFIG_PATH", &file);
-        let told = run_command(command);
-        assert_eq!((told.code, &told.json()["issues"]), (Some(0), &json!([])), "{}: {told:?}", file.display());
+        let output = run_command(command);
+        assert_eq!((output.code, &output.json()["issues"]), (Some(0), &json!([])), "{}: {output:?}", file.display());
     }
 }

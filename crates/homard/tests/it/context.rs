@@ -19,30 +19,30 @@ use crate::{
 };
 
 #[test]
-fn a_workspace_that_is_a_file_is_told_and_an_error_of_every_run() {
+fn a_workspace_path_that_is_a_file_is_reported_and_fails_runs() {
     let home = Home::new();
     let file = home.work().join("notes");
     fs::write(&file, "mine").unwrap();
     home.configure(&json!({"agents": {"defaults": {"workspace": file}}}).to_string());
     let gateway = home.gateway();
     let health = gateway.run(&["health", "--json"]).json();
-    let told = format!(
+    let expected = format!(
         "agent main: workspace {path} cannot be created: {path} is a file or a broken link, not a directory; move it \
          away, or set another workspace in the config",
         path = file.display()
     );
-    assert_eq!(health["notice"], json!(told));
+    assert_eq!(health["notice"], json!(expected));
     // Acceptance D14: a run without its workspace would be another agent.
-    let said = gateway.run(&["agent", "-m", "help"]);
-    let told = format!("the workspace {} of agent main cannot be used", file.display());
-    assert!(said.code == Some(1) && said.stderr.contains(&told), "{said:?}");
+    let output = gateway.run(&["agent", "-m", "help"]);
+    let expected = format!("the workspace {} of agent main cannot be used", file.display());
+    assert!(output.code == Some(1) && output.stderr.contains(&expected), "{output:?}");
     let context = gateway.run(&["agent", "-m", "/context json"]).json();
     assert_eq!(context["injectedWorkspaceFiles"], json!([]));
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     // Once the obstacle is gone, the next run creates the directory.
     fs::remove_file(&file).unwrap();
-    let said = gateway.run(&["agent", "-m", "help"]);
-    assert!(said.code == Some(0) && said.stdout.starts_with("I am Homard's built-in demo model."), "{said:?}");
+    let output = gateway.run(&["agent", "-m", "help"]);
+    assert!(output.code == Some(0) && output.stdout.starts_with("I am Homard's built-in demo model."), "{output:?}");
     assert!(file.is_dir());
 }
 
@@ -66,8 +66,8 @@ fn case_101_a_small_window_answers_with_a_warning() {
     });
     let path = home.work().join("log");
     let gateway = home.gateway_with_log(File::create(&path).unwrap(), "warn");
-    let said = gateway.run(&["agent", "-m", "hello"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
+    let output = gateway.run(&["agent", "-m", "hello"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "Aye\n"), "{}", output.stderr);
     answering.join().unwrap();
     let log = fs::read_to_string(path).unwrap();
     let warned: Vec<_> = log.lines().filter(|line| line.contains("model has a small context window")).collect();
@@ -95,12 +95,12 @@ async fn a_model_on_loopback_gets_the_full_prompt_unless_its_window_is_small() {
         [json!({"id": "m"}), json!({"id": "m", "contextWindow": 0}), json!({"id": "m", "contextWindow": 32_000})]
     {
         let (home, provider) = on_loopback(model.clone()).await;
-        let said = home.run(&["agent", "-m", "hello"]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{said:?}");
-        let asked = provider.requests().pop().unwrap().json();
-        let tools = asked["tools"].as_array().unwrap();
+        let output = home.run(&["agent", "-m", "hello"]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(0), "Aye\n"), "{output:?}");
+        let request = provider.requests().pop().unwrap().json();
+        let tools = request["tools"].as_array().unwrap();
         assert!(tools.iter().any(|tool| tool["function"]["name"] == "sessions_list"), "{model}: {tools:?}");
-        assert!(asked.to_string().contains("Be kind. ".repeat(1_000).trim_end()), "{model}");
+        assert!(request.to_string().contains("Be kind. ".repeat(1_000).trim_end()), "{model}");
         for command in [&["status"][..], &["doctor"], &["trace", "last"], &["agent", "-m", "/status"]] {
             assert!(!home.run(command).stdout.contains("promptStyle"), "{model}: {command:?}");
         }
@@ -108,18 +108,18 @@ async fn a_model_on_loopback_gets_the_full_prompt_unless_its_window_is_small() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes_it() {
+async fn a_shortened_prompt_is_reported_with_its_reason_and_setting() {
     let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 20_000})).await;
     home.run(&["agent", "-m", "hello"]);
-    let asked = provider.requests().pop().unwrap().json();
-    assert_eq!(asked["tools"].as_array().unwrap().len(), 6, "{asked}");
+    let request_count = provider.requests().pop().unwrap().json();
+    assert_eq!(request_count["tools"].as_array().unwrap().len(), 6, "{request_count}");
     let reason = "the prompt for router/m is lean because its context window of 20,000 tokens is below 32,000";
     let remedy = "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
                   models.providers.router.models[].contextWindow or agents.defaults.contextTokens";
     for command in [&["status"][..], &["doctor"], &["trace", "last"], &["agent", "-m", "/status"]] {
-        let said = home.run(command);
+        let output = home.run(command);
         for part in [reason, remedy, "workspace files are cut: AGENTS.md ("] {
-            assert!(said.stdout.contains(part), "{command:?}: {part}: {said:?}");
+            assert!(output.stdout.contains(part), "{command:?}: {part}: {output:?}");
         }
     }
     let trace = home.run(&["trace", "list", "--json"]).json();
@@ -138,53 +138,61 @@ async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes
     fs::write(&file, config.to_string()).unwrap();
     home.run(&["agent", "-m", "hello"]);
     for command in [&["status"][..], &["doctor"], &["trace", "last"]] {
-        let said = home.run(command);
-        assert!(said.stdout.contains("workspace files are cut in the prompt for router/m: AGENTS.md ("), "{said:?}");
-        assert!(said.stdout.contains("raise agents.defaults.bootstrapMaxChars"), "{said:?}");
+        let output = home.run(command);
+        assert!(
+            output.stdout.contains("workspace files are cut in the prompt for router/m: AGENTS.md ("),
+            "{output:?}"
+        );
+        assert!(output.stdout.contains("raise agents.defaults.bootstrapMaxChars"), "{output:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() {
+async fn an_oversized_message_is_reported_everywhere_and_rejected_in_strict_mode() {
     let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 40_000})).await;
     let file = home.work().join("book.txt");
     fs::write(&file, "ab, cd. ".repeat(100_000)).unwrap();
-    let book = file.to_str().unwrap();
-    let turn = |key, flags: &[&'static str]| [&["agent", "--message-file", book, "--session-key", key], flags].concat();
-    let warned = |said: &CommandOutput| {
-        let told = "the message does not fit into the context window: of about ";
+    let long_file = file.to_str().unwrap();
+    let turn =
+        |key, flags: &[&'static str]| [&["agent", "--message-file", long_file, "--session-key", key], flags].concat();
+    let warned = |output: &CommandOutput| {
+        let expected = "the message does not fit into the context window: of about ";
         assert!(
-            said.stderr.contains(told) && said.stderr.contains("--strict rejects the message instead"),
+            output.stderr.contains(expected) && output.stderr.contains("--strict rejects the message instead"),
             "{}",
-            said.stderr
+            output.stderr
         );
     };
-    let refused = |said: &CommandOutput| {
-        assert_eq!(said.code, Some(1), "{said:?}");
-        let why = said.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(why.contains("router/m, with a context window of 40,000, accepts about 1"), "{why}");
-        assert!(why.contains("choose a model with a larger context window, or omit strict"), "{why}");
+    let refused = |output: &CommandOutput| {
+        assert_eq!(output.code, Some(1), "{output:?}");
+        let reason = output.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(reason.contains("router/m, with a context window of 40,000, accepts about 1"), "{reason}");
+        assert!(reason.contains("choose a model with a larger context window, or omit strict"), "{reason}");
     };
     refused(&home.run(&turn("c", &["--strict", "--json"])));
     assert_eq!(provider.requests().len(), 0, "a refused message was sent");
-    let said = home.run(&turn("a", &[]));
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stdout.starts_with("Aye\n\n⚠️ Your message was too long for router/m: of about "), "{}", said.stdout);
-    warned(&said);
+    let output = home.run(&turn("a", &[]));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(
+        output.stdout.starts_with("Aye\n\n⚠️ Your message was too long for router/m: of about "),
+        "{}",
+        output.stdout
+    );
+    warned(&output);
     let trace = home.run(&["trace", "last"]).stdout;
     assert!(trace.contains("the message did not fit, so the model got "), "{trace}");
     let gateway = home.gateway();
-    let said = gateway.run(&turn("b", &["--json"]));
-    warned(&said);
-    let input = said.json()["result"]["meta"]["inputTruncated"].clone();
+    let output = gateway.run(&turn("b", &["--json"]));
+    warned(&output);
+    let input = output.json()["result"]["meta"]["inputTruncated"].clone();
     let size = |name: &str| input[name].as_u64().unwrap();
     assert_eq!(size("originalChars"), 799_999, "{input}");
     assert!(size("originalTokens") > 200_000 && (15_000..30_000).contains(&size("keptTokens")), "{input}");
-    let asked = provider.requests().len();
+    let request_count = provider.requests().len();
     refused(&gateway.run(&turn("c", &["--strict", "--json"])));
-    assert_eq!(provider.requests().len(), asked, "a refused message was sent");
-    let said = gateway.run(&["agent", "-m", "hello", "--session-key", "c", "--strict"]);
-    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "Aye\n", ""));
+    assert_eq!(provider.requests().len(), request_count, "a refused message was sent");
+    let output = gateway.run(&["agent", "-m", "hello", "--session-key", "c", "--strict"]);
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (Some(0), "Aye\n", ""));
     assert!(
         !provider.requests().pop().unwrap().json().to_string().contains("ab, cd."),
         "it was sent with the next one"
@@ -211,7 +219,7 @@ fn as_a_plain_user(folder: &Path, args: &[&str]) -> CommandOutput {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_told_and_the_run_goes_on() {
+fn an_unreadable_file_is_reported_and_the_run_continues() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     // The first run creates the workspace.
@@ -220,8 +228,8 @@ fn a_file_that_may_not_be_read_is_told_and_the_run_goes_on() {
     let file = folder.path().join("state/workspace/AGENTS.md");
     fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
     let context = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "/context"]);
-    let told = "\nAGENTS.md cannot be used: permission denied; give the user that Homard runs as read permission\n";
-    assert!(context.code == Some(0) && context.stdout.contains(told), "{context:?}");
+    let expected = "\nAGENTS.md cannot be used: permission denied; give the user that Homard runs as read permission\n";
+    assert!(context.code == Some(0) && context.stdout.contains(expected), "{context:?}");
     let again = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "help"]);
     assert_eq!((again.code, again.stdout), (Some(0), hello.stdout), "{}", again.stderr);
 }

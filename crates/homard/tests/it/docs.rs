@@ -1,13 +1,13 @@
 //! The pages of docs/: every command block is run as a reader runs it, in an empty home, and every config is valid.
 
 mod page;
-mod stage;
+mod setup;
 
 use std::{fs, path::Path, sync::Mutex, thread};
 
 use self::{
     page::{What, folder, steps},
-    stage::Stage,
+    setup::DocsFixture,
 };
 
 /// Number of pages tested concurrently.
@@ -15,19 +15,19 @@ const READERS: usize = 4;
 
 /// Runs a page from beginning to end, and returns what does not work.
 fn follow(page: &str) -> Vec<String> {
-    let mut stage = Stage::new();
-    let mut wrong = Vec::new();
+    let mut fixture = DocsFixture::new();
+    let mut problems = Vec::new();
     for step in steps(page) {
         let done = match &step.what {
-            What::Block(block) | What::First(block) => stage.run(block),
-            What::Parsed { block, .. } => stage.parse(block),
+            What::Block(block) | What::First(block) => fixture.run(block),
+            What::Parsed { block, .. } => fixture.parse(block),
             What::Skipped(_) => Ok(()),
-            What::Gateway => stage.gateway(),
-            What::Config(config) => Stage::validate(config),
+            What::Gateway => fixture.gateway(),
+            What::Config(config) => DocsFixture::validate(config),
         };
-        wrong.extend(done.err().map(|why| format!("docs/{page}, line {}:\n{why}", step.line)));
+        problems.extend(done.err().map(|reason| format!("docs/{page}, line {}:\n{reason}", step.line)));
     }
-    wrong
+    problems
 }
 
 /// Returns all pages, by their path from docs/.
@@ -45,18 +45,18 @@ fn pages() -> Vec<String> {
 fn every_page_works_as_written() {
     let pages = Mutex::new(pages());
     let next = || pages.lock().unwrap().pop();
-    let wrong: Vec<String> = thread::scope(|scope| {
+    let problems: Vec<String> = thread::scope(|scope| {
         let work = || {
-            let mut wrong = Vec::new();
+            let mut problems = Vec::new();
             while let Some(page) = next() {
-                wrong.extend(follow(&page));
+                problems.extend(follow(&page));
             }
-            wrong
+            problems
         };
         let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
         readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
     });
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
 }
 
 /// Blocks that are not run, and why. All others are run.
@@ -86,23 +86,23 @@ const NOT_RUN: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_not_run_is_known() {
+fn skipped_blocks_are_listed() {
     let mut found = Vec::new();
     for page in pages() {
         for step in steps(&page) {
             match step.what {
-                What::Skipped(why) | What::Parsed { why, .. } => found.push((page.clone(), why)),
+                What::Skipped(reason) | What::Parsed { why: reason, .. } => found.push((page.clone(), reason)),
                 What::Block(_) | What::First(_) | What::Gateway | What::Config(_) => {}
             }
         }
     }
-    let found: Vec<(&str, &str)> = found.iter().map(|(page, why)| (page.as_str(), why.as_str())).collect();
+    let found: Vec<(&str, &str)> = found.iter().map(|(page, reason)| (page.as_str(), reason.as_str())).collect();
     assert_eq!(found, NOT_RUN);
 }
 
 #[test]
-fn links_between_pages_lead_somewhere() {
-    let mut lost = Vec::new();
+fn links_between_pages_are_valid() {
+    let mut broken = Vec::new();
     for page in pages() {
         let path = folder().join(&page);
         let text = fs::read_to_string(&path).unwrap();
@@ -113,19 +113,19 @@ fn links_between_pages_lead_somewhere() {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() { path.clone() } else { path.with_file_name("").join(file) };
             if !target.exists() || !has_heading(&target, anchor) {
-                lost.push(format!("{page}: {link}"));
+                broken.push(format!("{page}: {link}"));
             }
         }
     }
-    assert_eq!(lost, [""; 0]);
+    assert_eq!(broken, [""; 0]);
 }
 
 /// Returns true if a page has the heading that an anchor names, by GitHub's rules.
 fn has_heading(page: &Path, anchor: &str) -> bool {
     let name = |heading: &str| -> String {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
-        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
-        kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+        let slug_chars = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        slug_chars.map(|c| if c == ' ' { '-' } else { c }).collect()
     };
     anchor.is_empty()
         || fs::read_to_string(page).unwrap().lines().any(|line| line.starts_with('#') && name(line) == anchor)

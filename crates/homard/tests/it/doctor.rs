@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::home::{CommandOutput, Home};
 
 /// Returns the findings of one check that need action, as texts.
-fn wrong(said: &CommandOutput, check: &str) -> Vec<String> {
-    told(said, check, "wrong")
+fn errors(output: &CommandOutput, check: &str) -> Vec<String> {
+    findings_of(output, check, "wrong")
 }
 
-fn told(said: &CommandOutput, check: &str, level: &str) -> Vec<String> {
-    let document = said.json();
+fn findings_of(output: &CommandOutput, check: &str, level: &str) -> Vec<String> {
+    let document = output.json();
     let checks = document["checks"].as_array().unwrap();
     let report = checks.iter().find(|report| report["check"] == check).unwrap();
     let findings = report["findings"].as_array().unwrap().iter();
@@ -46,15 +46,15 @@ fn doctor(home: &Home) -> CommandOutput {
 fn is_mended(home: &Home, check: &str) -> (Vec<String>, Vec<Value>) {
     let before = doctor(home);
     assert_eq!(before.code, Some(1), "{before:?}");
-    assert_eq!(wrong(&doctor(home), check), wrong(&before, check), "looking changes nothing");
+    assert_eq!(errors(&doctor(home), check), errors(&before, check), "looking changes nothing");
     let fixing = home.run(&["doctor", "--fix", "--json"]);
     assert_eq!(fixing.code, Some(0), "{fixing:?}");
     let document = fixing.json();
     let fixed = document["checks"].as_array().unwrap().iter().flat_map(|report| report["findings"].as_array().unwrap());
     let fixed = fixed.filter(|finding| finding["level"] == "wrong").map(|finding| finding["fixed"].clone()).collect();
     let after = doctor(home);
-    assert_eq!((after.code, wrong(&after, check)), (Some(0), vec![]), "{after:?}");
-    (wrong(&before, check), fixed)
+    assert_eq!((after.code, errors(&after, check)), (Some(0), vec![]), "{after:?}");
+    (errors(&before, check), fixed)
 }
 
 fn transcript(home: &Home) -> PathBuf {
@@ -80,42 +80,42 @@ fn changed(path: &Path) -> SystemTime {
 }
 
 #[test]
-fn where_nothing_is_kept_nothing_needs_a_hand_and_nothing_is_made() {
+fn an_empty_home_is_healthy_and_stays_empty() {
     let home = Home::new();
-    let said = home.run(&["doctor"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.stdout.ends_with("\neverything looks good\n"), "{said:?}");
+    let output = home.run(&["doctor"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stdout.ends_with("\neverything looks good\n"), "{output:?}");
     assert!(!home.state().exists());
     for check in
         ["config", "permissions", "disk", "clock", "sessions", "leftovers", "models", "sandbox", "gateway", "plugins"]
     {
-        assert!(said.stdout.lines().any(|line| line.starts_with(check)), "{check}: {said:?}");
+        assert!(output.stdout.lines().any(|line| line.starts_with(check)), "{check}: {output:?}");
     }
 }
 
 #[test]
-fn a_home_that_was_lived_in_is_well_with_and_without_its_gateway() {
+fn a_used_home_is_healthy_with_and_without_a_gateway() {
     let home = lived_in();
-    let said = doctor(&home);
-    assert_eq!((said.code, said.json()["ok"].clone()), (Some(0), json!(true)), "{said:?}");
+    let output = doctor(&home);
+    assert_eq!((output.code, output.json()["ok"].clone()), (Some(0), json!(true)), "{output:?}");
     let gateway = home.gateway();
-    let said = gateway.run(&["doctor"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = gateway.run(&["doctor"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let url = format!("responding at ws://127.0.0.1:{}", gateway.port);
-    assert!(said.stdout.contains(&url) && said.stdout.contains("the journal is in use"), "{said:?}");
+    assert!(output.stdout.contains(&url) && output.stdout.contains("the journal is in use"), "{output:?}");
 }
 
 #[test]
-fn a_config_that_is_wrong_is_told_with_its_place() {
+fn an_invalid_config_is_reported_with_its_position() {
     let home = Home::new();
     home.configure("{\n  gateway: { port: \"many\" },\n  session: { mainKey: 'work' },\n}");
     set_mode(&home.state(), 0o700);
     set_mode(&home.state().join("homard.json"), 0o600);
-    let said = doctor(&home);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    let [problem] = &wrong(&said, "config")[..] else { panic!("{said:?}") };
+    let output = doctor(&home);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let [problem] = &errors(&output, "config")[..] else { panic!("{output:?}") };
     assert!(problem.contains("line 2") && problem.contains("gateway.port"), "{problem}");
-    let [warning] = &told(&said, "config", "note")[..] else { panic!("{said:?}") };
+    let [warning] = &findings_of(&output, "config", "note")[..] else { panic!("{output:?}") };
     assert!(warning.contains("session.mainKey"), "{warning}");
     let text = home.run(&["doctor"]);
     assert!(text.stdout.contains("to do    correct it in the file"), "{text:?}");
@@ -123,7 +123,7 @@ fn a_config_that_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
-fn what_others_can_read_is_closed() {
+fn files_readable_by_others_are_made_private() {
     let home = lived_in();
     home.configure("{}");
     let (state, config) = (home.state(), home.state().join("homard.json"));
@@ -138,20 +138,20 @@ fn what_others_can_read_is_closed() {
 }
 
 #[test]
-fn a_torn_transcript_is_put_right_and_nothing_of_it_is_lost() {
+fn a_torn_transcript_is_repaired_without_loss() {
     let home = lived_in();
     let path = transcript(&home);
-    let whole = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{whole}{{\"type\":\"mess")).unwrap();
+    let original = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{original}{{\"type\":\"mess")).unwrap();
     let (found, _) = is_mended(&home, "sessions");
     assert_eq!(found, [format!("{} ends with an incomplete line, as after a crash", path.display())]);
-    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
-    let aside = told(&doctor(&home), "leftovers", "note");
-    assert!(aside.len() == 1 && aside[0].contains(".jsonl.torn-"), "{aside:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), original);
+    let notes = findings_of(&doctor(&home), "leftovers", "note");
+    assert!(notes.len() == 1 && notes[0].contains(".jsonl.torn-"), "{notes:?}");
 }
 
 #[test]
-fn records_and_a_journal_that_make_no_sense_are_set_aside() {
+fn corrupt_records_and_journals_are_moved_aside() {
     let home = lived_in();
     let records = home.state().join("agents/main/sessions/sessions.json");
     fs::write(&records, "{\"agent:main:main\": ").unwrap();
@@ -162,11 +162,11 @@ fn records_and_a_journal_that_make_no_sense_are_set_aside() {
 
     let database = home.state().join("journal/journal.db");
     fs::write(&database, "this is no database, but it is long enough to look like one").unwrap();
-    let found = wrong(&doctor(&home), "sessions");
+    let found = errors(&doctor(&home), "sessions");
     assert!(found.len() == 1 && found[0].starts_with("the journal is damaged"), "{found:?}");
     home.run(&["doctor", "--fix"]);
     // The journal stored the head of the audit log. The owner has to acknowledge that it is gone.
-    let found = wrong(&doctor(&home), "audit");
+    let found = errors(&doctor(&home), "audit");
     assert!(found.len() == 1 && found[0].contains("has no record of this log"), "{found:?}");
     let done = home.run(&["audit", "acknowledge", "--reason", "the journal was damaged"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -177,16 +177,16 @@ fn records_and_a_journal_that_make_no_sense_are_set_aside() {
 }
 
 #[test]
-fn leftovers_of_dead_processes_are_removed_and_what_is_young_or_alive_stays() {
+fn leftovers_of_dead_processes_are_removed_and_recent_or_live_ones_stay() {
     let home = lived_in();
     let sessions = home.state().join("agents/main/sessions");
-    let [draft, young, dead, alive] =
+    let [draft, recent, stale_lock, live_lock] =
         ["sessions.json.tmp", "new.json.tmp", "s1.jsonl.lock", "s2.jsonl.lock"].map(|name| sessions.join(name));
     for (path, text) in [
         (&draft, "{"),
-        (&young, "{"),
-        (&dead, &*json!({"pid": u32::MAX - 1}).to_string()),
-        (&alive, &*json!({"pid": std::process::id()}).to_string()),
+        (&recent, "{"),
+        (&stale_lock, &*json!({"pid": u32::MAX - 1}).to_string()),
+        (&live_lock, &*json!({"pid": std::process::id()}).to_string()),
     ] {
         fs::write(path, text).unwrap();
     }
@@ -197,58 +197,58 @@ fn leftovers_of_dead_processes_are_removed_and_what_is_young_or_alive_stays() {
     File::open(&install).unwrap().set_modified(old).unwrap();
     let (found, fixed) = is_mended(&home, "leftovers");
     let stopped = |path: &Path| format!("{} was left by a process that was stopped while writing", path.display());
-    let gone = format!("{} is the lock of a process that no longer exists", dead.display());
-    assert_eq!(found, [stopped(&draft), stopped(&install), gone]);
+    let expected = format!("{} is the lock of a process that no longer exists", stale_lock.display());
+    assert_eq!(found, [stopped(&draft), stopped(&install), expected]);
     assert_eq!(fixed.len(), 3);
-    let there = [&draft, &young, &dead, &alive, &install].map(|path| path.exists());
-    assert_eq!(there, [false, true, false, true, false]);
+    let existing = [&draft, &recent, &stale_lock, &live_lock, &install].map(|path| path.exists());
+    assert_eq!(existing, [false, true, false, true, false]);
 }
 
 #[test]
-fn a_clock_that_went_back_is_told() {
+fn a_clock_that_went_back_is_reported() {
     let home = lived_in();
     let path = transcript(&home);
     set_time(&path, changed(&path) + Duration::from_secs(86_400));
-    let said = doctor(&home);
-    let [what] = &wrong(&said, "clock")[..] else { panic!("{said:?}") };
-    assert!(what.starts_with(&format!("{} was modified at ", path.display())), "{what}");
-    assert_eq!(said.code, Some(1));
+    let output = doctor(&home);
+    let [problem] = &errors(&output, "clock")[..] else { panic!("{output:?}") };
+    assert!(problem.starts_with(&format!("{} was modified at ", path.display())), "{problem}");
+    assert_eq!(output.code, Some(1));
 }
 
 #[test]
-fn a_port_that_a_stranger_has_is_told() {
+fn a_port_used_by_another_program_is_reported() {
     let home = Home::new();
-    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = stranger.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     let mut command = home.command(&["doctor", "--json"]);
     command.env("HOMARD_GATEWAY_PORT", port.to_string());
-    let said = crate::home::run_command(command);
-    let what = format!("port {port} is used by a program that is not the gateway of this state directory");
-    assert_eq!((said.code, wrong(&said, "gateway")), (Some(1), vec![what]));
+    let output = crate::home::run_command(command);
+    let expected = format!("port {port} is used by a program that is not the gateway of this state directory");
+    assert_eq!((output.code, errors(&output, "gateway")), (Some(1), vec![expected]));
 }
 
 #[test]
-fn a_model_without_a_key_is_told_and_so_is_a_plugin_that_is_not_there() {
+fn a_model_without_a_key_and_a_missing_plugin_are_reported() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'openai/gpt-5.2'}}, plugins: {entries: {tidy: {enabled: true}}}}");
     set_mode(&home.state(), 0o700);
     set_mode(&home.state().join("homard.json"), 0o600);
-    let said = doctor(&home);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    let models = wrong(&said, "models");
+    let output = doctor(&home);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let models = errors(&output, "models");
     assert!(models.len() == 1 && models[0].contains("OPENAI_API_KEY"), "{models:?}");
-    assert_eq!(wrong(&said, "plugins"), ["tidy is enabled in the config, but there is no such plugin"]);
+    assert_eq!(errors(&output, "plugins"), ["tidy is enabled in the config, but there is no such plugin"]);
 }
 
 #[test]
-fn while_a_gateway_has_the_directory_its_transcripts_are_its_own_to_put_right() {
+fn transcripts_are_not_repaired_while_a_gateway_owns_them() {
     let home = lived_in();
     let path = transcript(&home);
     let gateway = home.gateway();
     let damaged = format!("{}nonsense\n", fs::read_to_string(&path).unwrap());
     fs::write(&path, &damaged).unwrap();
-    let said = gateway.run(&["doctor", "--fix", "--json"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert_eq!(wrong(&said, "sessions").len(), 1, "{said:?}");
+    let output = gateway.run(&["doctor", "--fix", "--json"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_eq!(errors(&output, "sessions").len(), 1, "{output:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
 }

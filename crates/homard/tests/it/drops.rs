@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// Runs a turn against a gateway simulated by `act`, and returns the output of the command.
-async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> CommandOutput {
+async fn against<F: Future>(home: &Home, serve: impl FnOnce(TcpListener) -> F) -> CommandOutput {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut command = home.command(&["agent", "-m", "hi", "--reconnect", "0"]);
     command.env("HOMARD_GATEWAY_PORT", listener.local_addr().unwrap().port().to_string());
     let turn = tokio::task::spawn_blocking(move || run_command(command));
-    act(listener).await;
+    serve(listener).await;
     turn.await.unwrap()
 }
 
@@ -37,11 +37,11 @@ async fn welcome(listener: &TcpListener) -> (Socket, serde_json::Value) {
 
 // Case 40.
 #[tokio::test]
-async fn a_turn_that_may_be_at_work_elsewhere_is_not_run_again() {
+async fn a_turn_that_may_run_in_the_gateway_is_not_run_locally() {
     for accepts in [true, false] {
         let home = Home::new();
         let mut run = String::new();
-        let said = against(&home, async |listener| {
+        let output = against(&home, async |listener| {
             let (mut socket, agent) = welcome(&listener).await;
             run = agent["params"]["idempotencyKey"].as_str().unwrap().to_owned();
             if accepts {
@@ -51,30 +51,30 @@ async fn a_turn_that_may_be_at_work_elsewhere_is_not_run_again() {
             }
         })
         .await;
-        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-        let look = match accepts {
+        assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
+        let advice = match accepts {
             true => format!("run {run} was accepted and continues in the gateway; see: homard trace {run}\n"),
             false => format!("it is not known whether run {run} was accepted; see: homard trace {run}\n"),
         };
-        assert!(said.stderr.starts_with("error: the connection to the gateway was lost: "), "{}", said.stderr);
-        assert!(said.stderr.ends_with(&look), "{}", said.stderr);
+        assert!(output.stderr.starts_with("error: the connection to the gateway was lost: "), "{}", output.stderr);
+        assert!(output.stderr.ends_with(&advice), "{}", output.stderr);
         assert!(!home.state().exists(), "no run may have begun here");
     }
 }
 
 #[tokio::test]
-async fn something_else_on_the_port_is_no_reason_to_run_here() {
+async fn another_program_on_the_port_does_not_cause_a_local_run() {
     let home = Home::new();
-    let said = against(&home, async |listener| drop(listener.accept().await.unwrap())).await;
-    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-    assert!(said.stderr.contains("another program may be listening there"), "{}", said.stderr);
+    let output = against(&home, async |listener| drop(listener.accept().await.unwrap())).await;
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
+    assert!(output.stderr.contains("another program may be listening there"), "{}", output.stderr);
     assert!(!home.state().exists(), "no run may have begun here");
 }
 
 #[tokio::test]
-async fn a_turn_that_was_stopped_elsewhere_has_failed() {
+async fn a_turn_aborted_by_another_client_fails() {
     let home = Home::new();
-    let said = against(&home, async |listener| {
+    let output = against(&home, async |listener| {
         let (mut socket, agent) = welcome(&listener).await;
         let payload = json!({"runId": "r", "status": "timeout", "summary": "aborted", "stopReason": "rpc"});
         send_frame(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
@@ -82,6 +82,6 @@ async fn a_turn_that_was_stopped_elsewhere_has_failed() {
         assert_eq!(next_frame(&mut socket).await, None);
     })
     .await;
-    assert_eq!(said.code, Some(1));
-    assert!(said.stderr.ends_with(" did not finish: aborted\n"), "{}", said.stderr);
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.ends_with(" did not finish: aborted\n"), "{}", output.stderr);
 }

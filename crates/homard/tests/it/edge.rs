@@ -34,7 +34,7 @@ fn fingerprint(gateway: &mut RunningGateway<'_>) -> String {
 }
 
 #[test]
-fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_certificate() {
+fn a_tls_gateway_is_reached_by_local_commands_and_clients_with_its_fingerprint() {
     let home = configured("{gateway: {tls: {enabled: true}}}");
     let mut gateway = home.gateway();
     assert!(gateway.greeting().contains("wss://127.0.0.1:"), "{}", gateway.greeting());
@@ -48,19 +48,19 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
     // From a home that knows nothing about it.
     let other = Home::new();
     let (url, token) = (format!("wss://127.0.0.1:{}", gateway.port), gateway.token());
-    let call = |more: &[&str]| {
-        other.run(&[&["gateway", "call", "health", "--url", &url, "--token", &token][..], more].concat())
+    let call = |extra_args: &[&str]| {
+        other.run(&[&["gateway", "call", "health", "--url", &url, "--token", &token][..], extra_args].concat())
     };
     assert_eq!(call(&["--tls-fingerprint", &known]).code, Some(0));
-    let refused = |said: CommandOutput, words: &str| {
-        assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.stderr.contains("is not trusted") && said.stderr.contains(words), "{said:?}");
+    let refused = |output: CommandOutput, expected: &str| {
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains("is not trusted") && output.stderr.contains(expected), "{output:?}");
     };
     refused(call(&["--tls-fingerprint", &"ab".repeat(32)]), "gateway.remote.tlsFingerprint");
     refused(call(&[]), "--tls-fingerprint");
-    let remote = |pin: &str| {
+    let remote = |fingerprint: &str| {
         let text = format!(
-            "{{gateway: {{mode: 'remote', remote: {{url: '{url}', token: '{token}', tlsFingerprint: '{pin}'}}}}}}"
+            "{{gateway: {{mode: 'remote', remote: {{url: '{url}', token: '{token}', tlsFingerprint: '{fingerprint}'}}}}}}"
         );
         configured(&text).run(&["health"])
     };
@@ -72,9 +72,9 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
     assert_eq!(fingerprint(&mut home.gateway()), known);
     // And a certificate whose key is missing.
     fs::remove_file(folder.join("gateway-key.pem")).unwrap();
-    let half = home.run(&["gateway", "run", "--port", "0"]);
-    assert_eq!(half.code, Some(1), "{half:?}");
-    assert!(half.stderr.contains("gateway-key.pem is missing"), "{half:?}");
+    let output_without_key = home.run(&["gateway", "run", "--port", "0"]);
+    assert_eq!(output_without_key.code, Some(1), "{output_without_key:?}");
+    assert!(output_without_key.stderr.contains("gateway-key.pem is missing"), "{output_without_key:?}");
     fs::remove_file(folder.join("gateway-cert.pem")).unwrap();
     home.configure("{gateway: {tls: {enabled: true, autoGenerate: false}}}");
     let none = home.run(&["gateway", "run", "--port", "0"]);
@@ -82,7 +82,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
 }
 
 #[test]
-fn r34_a_gateway_is_not_exposed_unasked() {
+fn r34_a_gateway_is_not_exposed_by_default() {
     let home = Home::new();
     for (text, args) in [
         ("{}", &["--bind", "lan"][..]),
@@ -92,8 +92,8 @@ fn r34_a_gateway_is_not_exposed_unasked() {
         home.configure(text);
         let refused = home.run(&[&["gateway", "run", "--port", "0"][..], args].concat());
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
-        for way_out in ["gateway.tls.enabled", "gateway.trustedProxies", "gateway.allowInsecure", "gateway.bind"] {
-            assert!(refused.stderr.contains(way_out), "{refused:?}");
+        for setting in ["gateway.tls.enabled", "gateway.trustedProxies", "gateway.allowInsecure", "gateway.bind"] {
+            assert!(refused.stderr.contains(setting), "{refused:?}");
         }
     }
     home.configure("{gateway: {bind: 'custom'}}");
@@ -104,7 +104,7 @@ fn r34_a_gateway_is_not_exposed_unasked() {
 }
 
 #[test]
-fn a_gateway_that_is_open_by_choice_says_so_for_as_long_as_it_is() {
+fn a_deliberately_exposed_gateway_keeps_reporting_it() {
     let home = configured("{gateway: {bind: 'lan', allowInsecure: true}}");
     let mut gateway = home.gateway();
     let network = gateway.line();
@@ -119,19 +119,19 @@ fn a_gateway_that_is_open_by_choice_says_so_for_as_long_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r31_no_tool_speaks_to_another_gateway() {
-    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
-    elsewhere.set_nonblocking(true).unwrap();
-    let address = elsewhere.local_addr().unwrap();
-    let puppet = ScriptedHome::with(json!({})).await;
-    let gateway = puppet.home.gateway();
+async fn r31_no_tool_contacts_another_gateway() {
+    let other_gateway = TcpListener::bind("127.0.0.1:0").unwrap();
+    other_gateway.set_nonblocking(true).unwrap();
+    let address = other_gateway.local_addr().unwrap();
+    let fixture = ScriptedHome::with(json!({})).await;
+    let gateway = fixture.home.gateway();
     for (tool, action) in [("cron", "status"), ("gateway", "config.get")] {
         for url in [format!("ws://{address}"), format!("wss://{address}"), format!(" http://{address}/ ")] {
-            let said = call(&gateway, tool, &json!({"action": action, "gatewayUrl": url, "gatewayToken": "x"}));
-            assert!(said.contains("omit gatewayUrl"), "{tool} at {url}: {said}");
+            let output = call(&gateway, tool, &json!({"action": action, "gatewayUrl": url, "gatewayToken": "x"}));
+            assert!(output.contains("omit gatewayUrl"), "{tool} at {url}: {output}");
         }
     }
-    assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(other_gateway.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 /// Returns the memory of a process in bytes: the current size, and the maximum since the last reset.
@@ -163,12 +163,12 @@ fn sent(port: u16, parts: &[&[u8]]) -> Vec<u8> {
             break;
         }
     }
-    let (mut heard, mut some) = (Vec::new(), [0; 4096]);
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        match stream.read(&mut some) {
-            Ok(0) => return heard,
-            Ok(count) => heard.extend_from_slice(&some[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return heard,
+        match stream.read(&mut buffer) {
+            Ok(0) => return received,
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return received,
             // A signal to the process of the tests.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error}"),
@@ -185,28 +185,28 @@ fn head(length: u64) -> Vec<u8> {
 }
 
 #[test]
-fn r21_what_a_stranger_announces_takes_no_memory() {
+fn r21_a_size_announced_before_authentication_allocates_no_memory() {
     let home = Home::new();
     let gateway = home.dumpable_gateway();
     let message = vec![b' '; 32 * MIB as usize];
     let try_it = |announced: u64, sends: u64| {
         // Everything is sent before anything is read.
-        let heard = sent(gateway.port, &[UPGRADE, &head(announced), &message[..sends as usize]]);
+        let received = sent(gateway.port, &[UPGRADE, &head(announced), &message[..sends as usize]]);
         let close = [&1009_u16.to_be_bytes()[..], b"message too large: the limit is 65536 bytes"].concat();
-        assert!(heard.ends_with(&close), "it should be closed with 1009: {heard:?}");
+        assert!(received.ends_with(&close), "it should be closed with 1009: {received:?}");
     };
-    let grown = growth(&gateway, || {
+    let growth_bytes = growth(&gateway, || {
         std::thread::scope(|scope| {
             for (announced, sends) in [(65_537, 65_537), (1024 * MIB, 65_537), (32 * MIB, 32 * MIB), (1024 * MIB, 0)] {
                 scope.spawn(move || try_it(announced, sends));
             }
         });
     });
-    assert!(grown <= MIB, "memory grew by {grown} bytes");
+    assert!(growth_bytes <= MIB, "memory grew by {growth_bytes} bytes");
 }
 
 #[test]
-fn r23_the_body_of_a_webhook_takes_no_memory() {
+fn r23_an_unauthenticated_webhook_body_allocates_no_memory() {
     let home = configured("{hooks: {enabled: true, token: 'a-token-of-webhooks', path: '/hooks'}}");
     let gateway = home.dumpable_gateway();
     let request = |token: &str, length: &str| {
@@ -215,23 +215,23 @@ fn r23_the_body_of_a_webhook_takes_no_memory() {
     };
     let announced = format!("Content-Length: {}", 100 * MIB);
     let chunk = [format!("{MIB:x}\r\n").into_bytes(), vec![b'x'; MIB as usize], b"\r\n".to_vec()].concat();
-    let grown = growth(&gateway, || {
+    let growth_bytes = growth(&gateway, || {
         for (token, length, status) in [
             ("a-token-of-webhooks", announced.as_str(), "413"),
             ("a-token-of-webhooks", "Transfer-Encoding: chunked", "413"),
         ] {
             let head = request(token, length);
             let body: Vec<&[u8]> = [head.as_slice()].into_iter().chain([chunk.as_slice(); 100]).collect();
-            let heard = String::from_utf8_lossy(&sent(gateway.port, &body)).into_owned();
+            let received = String::from_utf8_lossy(&sent(gateway.port, &body)).into_owned();
             // A client that keeps sending may lose the response with the connection.
-            assert!(heard.is_empty() || heard.starts_with(&format!("HTTP/1.1 {status}")), "{heard}");
+            assert!(received.is_empty() || received.starts_with(&format!("HTTP/1.1 {status}")), "{received}");
         }
     });
-    assert!(grown <= 2 * MIB, "memory grew by {grown} bytes");
+    assert!(growth_bytes <= 2 * MIB, "memory grew by {growth_bytes} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r24_what_a_client_announces_takes_no_memory() {
+async fn r24_a_size_announced_by_a_client_allocates_no_memory() {
     let home = Home::new();
     let gateway = home.dumpable_gateway();
     let token = gateway.token();
@@ -241,11 +241,11 @@ async fn r24_what_a_client_announces_takes_no_memory() {
          Content-Length: {}\r\n\r\n",
         200 * MIB
     );
-    let grown = tokio::task::block_in_place(|| {
+    let growth_bytes = tokio::task::block_in_place(|| {
         growth(&gateway, || {
             for _ in 0..5 {
-                let heard = String::from_utf8_lossy(&sent(gateway.port, &[request.as_bytes()])).into_owned();
-                assert!(heard.starts_with("HTTP/1.1 413"), "{heard}");
+                let received = String::from_utf8_lossy(&sent(gateway.port, &[request.as_bytes()])).into_owned();
+                assert!(received.starts_with("HTTP/1.1 413"), "{received}");
                 runtime.block_on(async {
                     let mut socket = socket::connect(gateway.port, &token).await;
                     let bytes = [head(200 * MIB), br#"{"type":"req","id":"1","method":"chat.send""#.to_vec()].concat();
@@ -255,5 +255,5 @@ async fn r24_what_a_client_announces_takes_no_memory() {
             }
         })
     });
-    assert!(grown <= MIB, "memory grew by {grown} bytes");
+    assert!(growth_bytes <= MIB, "memory grew by {growth_bytes} bytes");
 }

@@ -24,7 +24,7 @@ fn configure(home: &Home, config: &Value) {
 }
 
 #[test]
-fn a_gateway_with_nothing_down_is_well() {
+fn a_gateway_without_outages_is_healthy() {
     let home = Home::new();
     let gateway = home.gateway();
     let health = gateway.run(&["health"]);
@@ -38,19 +38,21 @@ fn a_model_without_a_key_is_down() {
     let home = Home::new();
     configure(&home, &json!({"agents": {"defaults": {"model": "anthropic/claude-opus-5-5"}}}));
     let gateway = home.gateway();
-    let why = "there is no key for anthropic; set ANTHROPIC_API_KEY";
+    let expected = "there is no key for anthropic; set ANTHROPIC_API_KEY";
     let health = gateway.run(&["health"]);
     assert!(health.code == Some(1) && health.stdout.contains("unhealthy"), "{health:?}");
-    assert!(health.stdout.contains("model of agent main: anthropic/claude-opus-5-5: ") && health.stdout.contains(why));
+    assert!(
+        health.stdout.contains("model of agent main: anthropic/claude-opus-5-5: ") && health.stdout.contains(expected)
+    );
     let json = gateway.run(&["health", "--json"]);
     assert_eq!((json.code, json.stderr.as_str()), (Some(1), ""), "{json:?}");
     let [down] = &degraded(&gateway)[..] else { panic!("{json:?}") };
     assert_eq!((&down["part"], &down["id"]), (&json!("model"), &json!("main")));
-    assert!(down["why"].as_str().unwrap().contains(why), "{down}");
+    assert!(down["why"].as_str().unwrap().contains(expected), "{down}");
     let status = gateway.run(&["status"]);
-    assert!(status.stdout.contains("model of agent main: ") && status.stdout.contains(why), "{status:?}");
+    assert!(status.stdout.contains("model of agent main: ") && status.stdout.contains(expected), "{status:?}");
     let doctor = gateway.run(&["doctor"]);
-    assert!(doctor.code == Some(1) && doctor.stdout.contains(why), "{doctor:?}");
+    assert!(doctor.code == Some(1) && doctor.stdout.contains(expected), "{doctor:?}");
 }
 
 #[test]
@@ -83,21 +85,21 @@ async fn a_channel_is_down_until_its_platform_answers() {
 }
 
 #[test]
-fn a_channel_that_cannot_be_set_up_is_down_and_doctor_knows_it_without_a_gateway() {
+fn a_channel_that_cannot_be_set_up_is_down_and_doctor_reports_it_without_a_gateway() {
     let home = Home::new();
     configure(&home, &json!({"channels": {"telegram": {"enabled": true}, "webhook": {"enabled": false}}}));
-    let why = "there is no bot token";
+    let expected = "there is no bot token";
     let doctor = home.run(&["doctor"]);
-    assert!(doctor.code == Some(1) && doctor.stdout.contains(why), "{doctor:?}");
+    assert!(doctor.code == Some(1) && doctor.stdout.contains(expected), "{doctor:?}");
     let gateway = home.gateway();
     let health = gateway.run(&["health"]);
-    assert!(health.code == Some(1) && health.stdout.contains(why), "{health:?}");
+    assert!(health.code == Some(1) && health.stdout.contains(expected), "{health:?}");
     let doctor = gateway.run(&["doctor", "--json"]);
     assert_eq!(doctor.json()["needsAHand"], 1, "it is told once: {doctor:?}");
 }
 
 #[test]
-fn a_gateway_that_does_not_run_the_config_file_is_not_well() {
+fn a_gateway_that_does_not_run_the_config_file_is_unhealthy() {
     let home = Home::new();
     configure(&home, &json!({"gateway": {"auth": {"token": "hush-hush-hush"}}}));
     let gateway = home.gateway();
@@ -123,6 +125,6 @@ fn commands_find_a_gateway_that_listens_on_another_port_than_the_config_names() 
     let found = health();
     assert!(found.code == Some(0) && found.stdout.contains(" healthy "), "{found:?}");
     drop(gateway);
-    let nobody = health();
-    assert!(nobody.code == Some(1) && nobody.stderr.contains("127.0.0.1:9\n"), "{nobody:?}");
+    let without_gateway = health();
+    assert!(without_gateway.code == Some(1) && without_gateway.stderr.contains("127.0.0.1:9\n"), "{without_gateway:?}");
 }

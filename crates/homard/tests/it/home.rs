@@ -25,7 +25,7 @@ use tokio::{net::TcpSocket, time::Instant};
 pub(crate) struct Home {
     folder: TempDir,
     /// Bound and not listening: the port is ours, and it refuses connections.
-    _refuses: TcpSocket,
+    _reserved_port: TcpSocket,
     pub(crate) port: u16,
 }
 
@@ -48,10 +48,10 @@ impl Home {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("work")).unwrap();
-        let refuses = TcpSocket::new_v4().unwrap();
-        refuses.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let port = refuses.local_addr().unwrap().port();
-        Self { folder, _refuses: refuses, port }
+        let reserved_port = TcpSocket::new_v4().unwrap();
+        reserved_port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = reserved_port.local_addr().unwrap().port();
+        Self { folder, _reserved_port: reserved_port, port }
     }
 
     /// Returns the working directory of commands.
@@ -86,19 +86,19 @@ impl Home {
 
     /// Runs a command whose stdout is a terminal of this width; returns what it shows.
     pub(crate) fn on_terminal(&self, columns: u16, args: &[&str]) -> String {
-        let (ours, theirs) = terminal();
-        tcsetwinsize(&theirs, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let (master, slave) = terminal();
+        tcsetwinsize(&slave, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let mut command = self.command(args);
-        let mut child = command.stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdout(slave).stderr(Stdio::null()).spawn().unwrap();
         // Otherwise the terminal stays open on this side, and reading it never ends.
         drop(command);
-        let (mut ours, mut shown, mut piece) = (File::from(ours), Vec::new(), [0; 4096]);
+        let (mut master, mut screen, mut buffer) = (File::from(master), Vec::new(), [0; 4096]);
         // Once the program has ended, Linux reports EIO.
-        while let Ok(count @ 1..) = ours.read(&mut piece) {
-            shown.extend(&piece[..count]);
+        while let Ok(count @ 1..) = master.read(&mut buffer) {
+            screen.extend(&buffer[..count]);
         }
         child.wait().unwrap();
-        String::from_utf8(shown).unwrap().replace("\r\n", "\n")
+        String::from_utf8(screen).unwrap().replace("\r\n", "\n")
     }
 
     /// Starts a gateway on a port that the system chooses.
@@ -151,16 +151,16 @@ impl Home {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until the condition holds.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+pub(crate) fn until(description: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{description}: not after {PATIENCE:?}");
     }
 }
 
 /// Returns true if there is a Node of any version. If not, the test is listed as skipped.
 pub(crate) fn has_node(test: &str) -> bool {
-    let has_node = Command::new("node").arg("--version").output().is_ok_and(|told| told.status.success());
+    let has_node = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
     if !has_node {
         skip(test, "there is no Node");
     }
@@ -168,17 +168,17 @@ pub(crate) fn has_node(test: &str) -> bool {
 }
 
 /// Lists a test as skipped. `cargo xtask test` collects these lines; written past the capture of the test harness.
-pub(crate) fn skip(test: &str, why: &str) {
-    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+pub(crate) fn skip(test: &str, reason: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {reason}\n").as_bytes()).unwrap();
 }
 
 /// Opens a pseudo-terminal: our side, and the program's side.
 pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    (ours, theirs)
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    (master, slave)
 }
 
 /// Runs a command to its end.
@@ -261,8 +261,8 @@ impl RunningGateway<'_> {
 
     /// Waits for its end; returns its exit code and stdout.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let rest = self.lines.by_ref().map(Result::unwrap);
-        let lines: Vec<_> = self.greeting.drain(..).chain(rest).collect();
+        let remaining = self.lines.by_ref().map(Result::unwrap);
+        let lines: Vec<_> = self.greeting.drain(..).chain(remaining).collect();
         (self.process.0.wait().unwrap().code(), lines.join("\n"))
     }
 }

@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// Creates a hook whose handler is a program; returns its directory.
-fn hook(folder: PathBuf, name: &str, more: &str) -> PathBuf {
+fn hook(folder: PathBuf, name: &str, extra: &str) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
-    let matter = format!(
-        "---\nname: {name}\ndescription: Tell when the water is high.\nmetadata: {{\"openclaw\": {{\"events\": [\"command:new\"]{more}}}}}\n---\n"
+    let front_matter = format!(
+        "---\nname: {name}\ndescription: Tell when the water is high.\nmetadata: {{\"openclaw\": {{\"events\": [\"command:new\"]{extra}}}}}\n---\n"
     );
-    fs::write(folder.join("HOOK.md"), matter).unwrap();
+    fs::write(folder.join("HOOK.md"), front_matter).unwrap();
     let handler = folder.join("handler.sh");
     fs::write(&handler, "#!/bin/sh\ntouch ran\n").unwrap();
     fs::set_permissions(handler, fs::Permissions::from_mode(0o755)).unwrap();
@@ -38,10 +38,10 @@ fn config(home: &Home) -> Value {
 const BUNDLED: [&str; 4] = ["boot-md", "bootstrap-extra-files", "command-logger", "session-memory"];
 
 #[test]
-fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
+fn hooks_are_listed_with_missing_requirements_and_advice() {
     let home = Home::new();
-    let more = ", \"requires\": {\"env\": [\"TIDE_KEY\"]}";
-    let managed = hook(home.state().join("hooks/tides"), "tides", more);
+    let requires = ", \"requires\": {\"env\": [\"TIDE_KEY\"]}";
+    let managed = hook(home.state().join("hooks/tides"), "tides", requires);
     hook(home.state().join("workspace/hooks/own"), "own", "");
     home.configure("{hooks: {internal: {enabled: true, entries: {'boot-md': {enabled: false}}}}}");
     assert_eq!(
@@ -65,12 +65,12 @@ fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
     assert_eq!(names(&eligible), ["bootstrap-extra-files", "command-logger", "own", "session-memory"]);
     let info = home.run(&["hooks", "info", "tides"]).stdout;
     assert!(info.contains(&format!("file           {}\n", managed.join("HOOK.md").display())), "{info}");
-    let way_out = "set the variable TIDE_KEY, or: homard config set hooks.internal.entries.tides.env.TIDE_KEY VALUE";
-    assert!(info.ends_with(&format!("to do          {way_out}\n")), "{info}");
+    let advice = "set the variable TIDE_KEY, or: homard config set hooks.internal.entries.tides.env.TIDE_KEY VALUE";
+    assert!(info.ends_with(&format!("to do          {advice}\n")), "{info}");
     assert_eq!(home.run(&["hooks", "info", "tides", "--json"]).json(), listed["hooks"][5]);
     let unknown = home.run(&["hooks", "info", "flying"]);
-    let words = "error: there is no hook \"flying\"; list hooks with: homard hooks list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+    let expected = "error: there is no hook \"flying\"; list hooks with: homard hooks list\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
     let set = home.run(&["config", "set", "hooks.internal.entries.tides.env.TIDE_KEY", "high-and-secret"]);
     assert_eq!(set.code, Some(0), "{set:?}");
     let all = ["list", "check"].map(|word| home.run(&["hooks", word, "--json"]).stdout).join("");
@@ -79,20 +79,20 @@ fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
 }
 
 #[test]
-fn a_hook_is_switched_on_and_off_and_the_file_keeps_its_comments() {
+fn enabling_and_disabling_a_hook_keeps_the_files_comments() {
     let home = Home::new();
     home.configure("{\n  // Mine.\n  hooks: {token: 't'}, // The sea.\n}\n");
-    let on = home.run(&["hooks", "enable", "session-memory"]);
-    assert_eq!((on.code, on.stderr.as_str()), (Some(0), ""));
-    assert!(on.stdout.starts_with("session-memory is now enabled in "), "{}", on.stdout);
-    assert!(on.stdout.contains("restart the gateway to apply the change\n"), "{}", on.stdout);
+    let enabled = home.run(&["hooks", "enable", "session-memory"]);
+    assert_eq!((enabled.code, enabled.stderr.as_str()), (Some(0), ""));
+    assert!(enabled.stdout.starts_with("session-memory is now enabled in "), "{}", enabled.stdout);
+    assert!(enabled.stdout.contains("restart the gateway to apply the change\n"), "{}", enabled.stdout);
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
     let again = home.run(&["hooks", "enable", "session-memory"]).stdout;
     assert_eq!(again, "session-memory is already enabled; nothing changed\n");
-    let off = home.run(&["hooks", "disable", "session-memory", "--json"]).json();
+    let disabled = home.run(&["hooks", "disable", "session-memory", "--json"]).json();
     assert_eq!(
-        (&off["enabled"], &off["changed"]),
+        (&disabled["enabled"], &disabled["changed"]),
         (&json!(false), &json!(["hooks.internal.entries.session-memory.enabled"]))
     );
     assert_eq!(on_now(&home), json!([]));
@@ -106,15 +106,15 @@ fn on_now(home: &Home) -> Value {
 }
 
 #[test]
-fn to_switch_one_hook_on_switches_on_no_other() {
+fn enabling_one_hook_enables_no_other() {
     let home = Home::new();
     home.run(&["hooks", "enable", "session-memory"]);
     assert_eq!(on_now(&home), json!(["session-memory"]));
     assert_eq!(config(&home), json!({"hooks": {"internal": {"entries": {"session-memory": {"enabled": true}}}}}));
     // If all are disabled, entries that would be enabled again stay disabled.
     home.configure("{hooks: {internal: {enabled: false, entries: {'boot-md': {enabled: true}}}}}");
-    let on = home.run(&["hooks", "enable", "session-memory"]);
-    assert!(on.code == Some(0) && on.stdout.contains("boot-md stays disabled"), "{on:?}");
+    let enabled = home.run(&["hooks", "enable", "session-memory"]);
+    assert!(enabled.code == Some(0) && enabled.stdout.contains("boot-md stays disabled"), "{enabled:?}");
     assert_eq!(on_now(&home), json!(["session-memory"]));
     // If all are enabled, they stay so.
     home.configure("{hooks: {internal: {enabled: true, entries: {'session-memory': {enabled: false}}}}}");
@@ -139,7 +139,7 @@ fn fake_node(home: &Home, version: &str) -> PathBuf {
 }
 
 #[test]
-fn a_hook_that_needs_node_is_tried_with_it() {
+fn a_hook_that_needs_node_is_checked_with_node() {
     let home = Home::new();
     let check = |home: &Home, path: &str| {
         let mut command = home.command(&["hooks", "check"]);
@@ -165,33 +165,34 @@ fn the_handler_of_a_hook_is_loaded_by_node() {
     let home = Home::new();
     home.configure(&json!({"plugins": {"node": node}}).to_string());
     script(&home, "greet", "export default async () => {};\n");
-    let good = home.run(&["hooks", "check"]);
-    assert!(good.code == Some(0) && good.stdout.contains(", Node: v"), "{good:?}");
+    let valid = home.run(&["hooks", "check"]);
+    assert!(valid.code == Some(0) && valid.stdout.contains(", Node: v"), "{valid:?}");
     script(&home, "torn", "export default async () => {\n");
     script(&home, "empty", "export const other = 1;\n");
-    let bad = home.run(&["hooks", "check"]);
-    assert_eq!(bad.code, Some(1), "{bad:?}");
-    assert!(bad.stdout.contains("torn") && bad.stdout.contains("cannot load the handler"), "{bad:?}");
-    let told = home.run(&["hooks", "check", "--json"]).json();
-    let handlers: Vec<_> = told["handlers"].as_array().unwrap().iter().map(|one| (&one["hook"], &one["ok"])).collect();
+    let invalid = home.run(&["hooks", "check"]);
+    assert_eq!(invalid.code, Some(1), "{invalid:?}");
+    assert!(invalid.stdout.contains("torn") && invalid.stdout.contains("cannot load the handler"), "{invalid:?}");
+    let output = home.run(&["hooks", "check", "--json"]).json();
+    let handlers: Vec<_> =
+        output["handlers"].as_array().unwrap().iter().map(|item| (&item["hook"], &item["ok"])).collect();
     let expected = [("empty", false), ("greet", true), ("torn", false)].map(|(name, ok)| (json!(name), json!(ok)));
-    assert_eq!(handlers, expected.iter().map(|(name, ok)| (name, ok)).collect::<Vec<_>>(), "{told}");
+    assert_eq!(handlers, expected.iter().map(|(name, ok)| (name, ok)).collect::<Vec<_>>(), "{output}");
     assert!(!home.state().join("plugins").exists(), "the trial keeps nothing");
 }
 
 #[test]
-fn a_hook_is_installed_and_nothing_of_it_is_run() {
+fn a_hook_is_installed_without_running_it() {
     let home = Home::new();
     let source = hook(home.work().join("my-tides"), "tides", "");
     fs::write(source.join("package.json"), r#"{"version": "1.0.0", "scripts": {"install": "touch ran"}}"#).unwrap();
     let done = home.run(&["hooks", "install", "my-tides"]);
     let target = home.state().join("hooks/tides");
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
-    let words = format!(
+    let expected_text = format!(
         "installed tides in {}\ntides: disabled; enable it with: homard hooks enable tides\n",
         target.display()
     );
-    assert_eq!(done.stdout, words);
+    assert_eq!(done.stdout, expected_text);
     assert!(!target.join("ran").exists() && !source.join("ran").exists());
     let mut record = config(&home)["hooks"]["internal"]["installs"]["tides"].take();
     let (hash, at) = (record["hash"].take(), record["installedAt"].take());
@@ -205,8 +206,8 @@ fn a_hook_is_installed_and_nothing_of_it_is_run() {
     });
     assert_eq!(record, expected);
     let refused = home.run(&["hooks", "install", "my-tides"]);
-    let words = format!("error: {} already exists; use --force to replace it\n", target.display());
-    assert_eq!((refused.code, refused.stderr), (Some(1), words));
+    let expected_text = format!("error: {} already exists; use --force to replace it\n", target.display());
+    assert_eq!((refused.code, refused.stderr), (Some(1), expected_text));
     assert_eq!(home.run(&["hooks", "enable", "tides"]).code, Some(0));
     let again = home.run(&["hooks", "install", "my-tides", "--force", "--json"]).json();
     assert_eq!((&again["ok"], &again["hooks"]), (&json!(true), &json!([{"name": "tides", "state": "on"}])));
@@ -218,7 +219,7 @@ fn a_hook_is_installed_and_nothing_of_it_is_run() {
 }
 
 #[test]
-fn a_hook_is_used_where_it_is() {
+fn a_linked_hook_is_used_in_place() {
     let home = Home::new();
     let source = hook(home.work().join("tides"), "tides", "");
     for _ in 0..2 {
@@ -232,20 +233,20 @@ fn a_hook_is_used_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_installed_says_why_and_leaves_nothing() {
+fn a_failed_installation_reports_why_and_leaves_nothing() {
     let home = Home::new();
     hook(home.work().join("linked"), "linked", "");
     symlink("/etc/passwd", home.work().join("linked/more")).unwrap();
     fs::create_dir(home.work().join("empty")).unwrap();
     fs::write(home.work().join("pack.tgz"), "x").unwrap();
-    for (path, words) in [
+    for (path, expected) in [
         ("empty", "has neither a HOOK.md nor a package.json that names hooks"),
         ("linked", "is a link or special file; only regular files and folders can be installed"),
         ("pack.tgz", "is not a folder; unpack an archive first"),
         ("@me/hooks", "does not exist; specify a folder with a HOOK.md. Packages are not downloaded"),
     ] {
-        let said = home.run(&["hooks", "install", path]);
-        assert!(said.code == Some(2) && said.stderr.contains(words), "{path}: {said:?}");
+        let output = home.run(&["hooks", "install", path]);
+        assert!(output.code == Some(2) && output.stderr.contains(expected), "{path}: {output:?}");
     }
     let both = home.run(&["hooks", "install", "empty", "--link", "--force"]);
     assert_eq!(both.code, Some(2), "{both:?}");
@@ -253,7 +254,7 @@ fn what_cannot_be_installed_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn what_is_wrong_with_files_is_told_with_their_paths() {
+fn problems_with_files_are_reported_with_their_paths() {
     let home = Home::new();
     let hooks = home.state().join("hooks");
     fs::create_dir_all(hooks.join("broken")).unwrap();
@@ -261,17 +262,18 @@ fn what_is_wrong_with_files_is_told_with_their_paths() {
     hook(home.work().join("elsewhere"), "stranger", "");
     symlink(home.work().join("elsewhere"), hooks.join("away")).unwrap();
     hook(home.state().join("workspace/hooks/memory"), "session-memory", "");
-    let said = home.run(&["hooks", "check"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    let text = &said.stdout;
+    let output = home.run(&["hooks", "check"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let text = &output.stdout;
     assert!(text.starts_with("hooks: 4, enabled: 0\n\nnot enabled, with remedies:\n  boot-md "), "{text}");
     assert!(text.contains("disabled; enable it with: homard hooks enable command-logger\n"), "{text}");
-    let told = |path: &Path, what: &str| assert!(text.contains(&format!("  {} {what}", path.display())), "{text}");
-    told(&hooks.join("broken/HOOK.md"), "has no front matter");
-    told(&hooks.join("away"), "is a link that leads out of ");
-    let hidden = home.state().join("workspace/hooks/memory/HOOK.md");
-    told(
-        &hidden,
+    let assert_reported =
+        |path: &Path, problem: &str| assert!(text.contains(&format!("  {} {problem}", path.display())), "{text}");
+    assert_reported(&hooks.join("broken/HOOK.md"), "has no front matter");
+    assert_reported(&hooks.join("away"), "is a link that leads out of ");
+    let overridden = home.state().join("workspace/hooks/memory/HOOK.md");
+    assert_reported(
+        &overridden,
         "defines the hook \"session-memory\", which is overridden by the bundled hook; a workspace hook cannot",
     );
     let problems = home.run(&["hooks", "check", "--json"]).json()["problems"].as_array().unwrap().len();
@@ -279,47 +281,47 @@ fn what_is_wrong_with_files_is_told_with_their_paths() {
 }
 
 #[test]
-fn hooks_hear_of_what_happens_in_a_gateway_and_one_that_hangs_hurts_nobody() {
+fn hooks_receive_events_of_a_gateway_and_a_hanging_one_is_skipped() {
     let home = Home::new();
-    let heard = hook(home.state().join("hooks/tides"), "tides", "");
-    fs::write(heard.join("handler.sh"), "#!/bin/sh\ncat >> heard.jsonl\n").unwrap();
-    let hangs = hook(home.state().join("hooks/hangs"), "hangs", ", \"timeoutMs\": 200");
-    fs::write(hangs.join("handler.sh"), "#!/bin/sh\ntouch began\ntrap '' TERM\nsetsid sleep 1000 &\nsleep 1000\n")
+    let received = hook(home.state().join("hooks/tides"), "tides", "");
+    fs::write(received.join("handler.sh"), "#!/bin/sh\ncat >> heard.jsonl\n").unwrap();
+    let hanging = hook(home.state().join("hooks/hangs"), "hangs", ", \"timeoutMs\": 200");
+    fs::write(hanging.join("handler.sh"), "#!/bin/sh\ntouch began\ntrap '' TERM\nsetsid sleep 1000 &\nsleep 1000\n")
         .unwrap();
     home.configure("{hooks: {internal: {enabled: true}}}");
     let gateway = home.gateway();
     assert_eq!(gateway.run(&["agent", "-m", "What time is it?"]).code, Some(0));
-    let anew = gateway.run(&["agent", "-m", "/new"]);
-    assert_eq!((anew.code, anew.stderr.as_str()), (Some(0), ""));
-    let event: Value = serde_json::from_str(&fs::read_to_string(heard.join("heard.jsonl")).unwrap()).unwrap();
-    let told = ["type", "action", "sessionKey"].map(|key| event[key].as_str().unwrap());
-    assert_eq!(told, ["command", "new", "agent:main:main"]);
+    let reset = gateway.run(&["agent", "-m", "/new"]);
+    assert_eq!((reset.code, reset.stderr.as_str()), (Some(0), ""));
+    let event: Value = serde_json::from_str(&fs::read_to_string(received.join("heard.jsonl")).unwrap()).unwrap();
+    let expected = ["type", "action", "sessionKey"].map(|key| event[key].as_str().unwrap());
+    assert_eq!(expected, ["command", "new", "agent:main:main"]);
     assert!(event["context"]["cfg"].is_null() && event["context"]["previousSessionEntry"]["sessionId"].is_string());
-    assert!(hangs.join("began").exists());
+    assert!(hanging.join("began").exists());
     let log = fs::read_to_string(home.state().join("logs/commands.log")).unwrap();
     assert!(log.lines().count() == 1 && log.contains("\"action\":\"new\""), "{log}");
-    let kept: Vec<_> = fs::read_dir(home.state().join("workspace/memory")).unwrap().collect();
-    let [Ok(kept)] = kept.as_slice() else { panic!("{kept:?}") };
-    let kept = fs::read_to_string(kept.path()).unwrap();
-    assert!(kept.contains("## Conversation Summary\n\nuser: ") && kept.contains("What time is it?"), "{kept}");
+    let stored: Vec<_> = fs::read_dir(home.state().join("workspace/memory")).unwrap().collect();
+    let [Ok(stored)] = stored.as_slice() else { panic!("{stored:?}") };
+    let stored = fs::read_to_string(stored.path()).unwrap();
+    assert!(stored.contains("## Conversation Summary\n\nuser: ") && stored.contains("What time is it?"), "{stored}");
     let is_left = |folder: &Path| {
         let folder = fs::canonicalize(folder).unwrap();
         let all = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path().join("cwd")).ok());
         all.filter(|cwd| *cwd == folder).count()
     };
-    assert_eq!(is_left(&hangs), 0);
+    assert_eq!(is_left(&hanging), 0);
 }
 
-/// Methods that do what a command does are heard of as that command. A client's `/new` makes a session that takes the place
-/// of another one, of which hooks hear.
+/// Methods that do the same as a command emit the event of that command: a client's `/new` creates a session that
+/// replaces another one, and hooks receive that event.
 #[tokio::test]
-async fn hooks_hear_of_sessions_that_methods_begin_anew() {
+async fn hooks_receive_resets_requested_by_methods() {
     let home = Home::new();
     let folder = home.state().join("hooks/log");
     fs::create_dir_all(&folder).unwrap();
-    let matter =
+    let front_matter =
         "---\nname: log\ndescription: d\nmetadata: {\"openclaw\": {\"events\": [\"command\", \"session\"]}}\n---\n";
-    fs::write(folder.join("HOOK.md"), matter).unwrap();
+    fs::write(folder.join("HOOK.md"), front_matter).unwrap();
     fs::write(folder.join("handler.sh"), "#!/bin/sh\ncat >> heard\necho >> heard\n").unwrap();
     fs::set_permissions(folder.join("handler.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     home.configure(
@@ -343,8 +345,8 @@ async fn hooks_hear_of_sessions_that_methods_begin_anew() {
         };
         assert_eq!(answer["ok"], true, "{answer}");
     }
-    let heard = fs::read_to_string(folder.join("heard")).unwrap();
-    let heard: Vec<_> = heard
+    let received = fs::read_to_string(folder.join("heard")).unwrap();
+    let received: Vec<_> = received
         .lines()
         .filter(|line| !line.is_empty())
         .map(|line| {
@@ -356,7 +358,7 @@ async fn hooks_hear_of_sessions_that_methods_begin_anew() {
         })
         .collect();
     assert_eq!(
-        heard,
+        received,
         [
             "command new agent:main:main gateway:sessions.create",
             "command new agent:main:b gateway:sessions.reset",

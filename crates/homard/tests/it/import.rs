@@ -83,7 +83,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-fn fates(new: usize, updated: usize, same: usize, kept: usize, broken: usize) -> Value {
+fn session_counts(new: usize, updated: usize, same: usize, kept: usize, broken: usize) -> Value {
     json!({"new": new, "updated": updated, "same": same, "kept": kept, "broken": broken})
 }
 
@@ -98,10 +98,10 @@ fn extras(document: &Value) -> [&Value; 2] {
 }
 
 fn import(home: &Home, from: &Openclaw, flags: &[&str]) -> Value {
-    let said = home.run(&[&["import", "openclaw", from.path(), "--json"], flags].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(!said.stdout.contains(SECRET) && !said.stderr.contains(SECRET), "{said:?}");
-    said.json()
+    let output = home.run(&[&["import", "openclaw", from.path(), "--json"], flags].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(!output.stdout.contains(SECRET) && !output.stderr.contains(SECRET), "{output:?}");
+    output.json()
 }
 
 fn keys(home: &Home) -> Vec<String> {
@@ -111,28 +111,33 @@ fn keys(home: &Home) -> Vec<String> {
 }
 
 #[test]
-fn a_state_directory_is_taken_over_and_left_as_it_is() {
+fn a_state_directory_is_imported_and_not_changed() {
     let (home, from) = (Home::new(), Openclaw::new());
     let before = files(from.0.path());
     let report = import(&home, &from, &[]);
     assert_eq!(
         counts(&report),
-        [&fates(1, 0, 0, 0, 0), &fates(3, 0, 0, 0, 0), &fates(4, 0, 0, 0, 0), &fates(1, 0, 0, 0, 0)]
+        [
+            &session_counts(1, 0, 0, 0, 0),
+            &session_counts(3, 0, 0, 0, 0),
+            &session_counts(4, 0, 0, 0, 0),
+            &session_counts(1, 0, 0, 0, 0)
+        ]
     );
     assert_eq!(report["warnings"], json!([]));
     assert_eq!(files(from.0.path()), before);
-    let here = files(&home.state());
+    let imported = files(&home.state());
     let names = before.keys().filter(|path| path.starts_with("agents") && !path.ends_with("sessions.json"));
     for name in names {
-        assert_eq!(here.get(name), Some(&(0o600, before[name].1.clone())), "{}", name.display());
+        assert_eq!(imported.get(name), Some(&(0o600, before[name].1.clone())), "{}", name.display());
     }
-    assert_eq!(here[Path::new("homard.json")], (0o600, before[Path::new("openclaw.json")].1.clone()));
-    let kid = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
-    assert_eq!(keys(&home), ["agent:main:main", kid, "agent:ops:telegram:group:-1:topic:5"]);
+    assert_eq!(imported[Path::new("homard.json")], (0o600, before[Path::new("openclaw.json")].1.clone()));
+    let subagent = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
+    assert_eq!(keys(&home), ["agent:main:main", subagent, "agent:ops:telegram:group:-1:topic:5"]);
 }
 
 #[test]
-fn records_keep_their_fields_and_point_here() {
+fn records_keep_their_fields_and_point_to_imported_files() {
     let (home, from) = (Home::new(), Openclaw::new());
     import(&home, &from, &[]);
     let record = |agent: &str, key: &str| {
@@ -140,8 +145,9 @@ fn records_keep_their_fields_and_point_here() {
         let records: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         records[key].clone()
     };
-    let theirs: Value = serde_json::from_slice(&fs::read(from.sessions().join("sessions.json")).unwrap()).unwrap();
-    let mut expected = theirs["agent:main:main"].clone();
+    let source_records: Value =
+        serde_json::from_slice(&fs::read(from.sessions().join("sessions.json")).unwrap()).unwrap();
+    let mut expected = source_records["agent:main:main"].clone();
     expected["sessionFile"] = json!(home.state().join(format!("agents/main/sessions/{MAIN}.jsonl")));
     assert_eq!(record("main", "agent:main:main"), expected);
     let path = home.state().join(format!("agents/ops/sessions/{TOPIC}-topic-5.jsonl"));
@@ -151,50 +157,55 @@ fn records_keep_their_fields_and_point_here() {
 }
 
 #[test]
-fn an_imported_session_goes_on() {
+fn an_imported_session_continues() {
     let (home, from) = (Home::new(), Openclaw::new().with_demo());
     import(&home, &from, &[]);
     for (key, session, path) in [
         ("main", MAIN, format!("agents/main/sessions/{MAIN}.jsonl")),
         ("agent:ops:telegram:group:-1:topic:5", TOPIC, format!("agents/ops/sessions/{TOPIC}-topic-5.jsonl")),
     ] {
-        let said = home.run(&["agent", "-m", "What time is it?", "--session-key", key, "--json"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!(said.json()["meta"]["agentMeta"]["sessionId"], session);
-        let (theirs, ours) =
+        let output = home.run(&["agent", "-m", "What time is it?", "--session-key", key, "--json"]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_eq!(output.json()["meta"]["agentMeta"]["sessionId"], session);
+        let (source, imported) =
             (fs::read(from.0.path().join(&path)).unwrap(), fs::read(home.state().join(&path)).unwrap());
-        assert!(ours.starts_with(&theirs) && ours.len() > theirs.len(), "{key}");
+        assert!(imported.starts_with(&source) && imported.len() > source.len(), "{key}");
     }
 }
 
 #[test]
-fn a_dry_run_tells_the_same_and_changes_nothing() {
+fn a_dry_run_reports_the_same_and_changes_nothing() {
     let (home, from) = (Home::new(), Openclaw::new());
-    let told = import(&home, &from, &["--dry-run"]);
+    let report = import(&home, &from, &["--dry-run"]);
     assert!(!home.state().exists());
     let done = import(&home, &from, &[]);
-    assert_eq!((counts(&told), &told["defaults"]), (counts(&done), &done["defaults"]));
+    assert_eq!((counts(&report), &report["defaults"]), (counts(&done), &done["defaults"]));
     from.goes_on(KID, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a2\",\"timestamp\":\"t\"}\n");
     let before = files(&home.state());
-    let told = import(&home, &from, &["--dry-run", "--force", "--write-defaults"]);
-    assert_eq!(counts(&told)[2], &fates(0, 1, 3, 0, 0));
+    let report = import(&home, &from, &["--dry-run", "--force", "--write-defaults"]);
+    assert_eq!(counts(&report)[2], &session_counts(0, 1, 3, 0, 0));
     assert_eq!(files(&home.state()), before);
 }
 
 #[test]
-fn a_second_import_takes_only_what_is_news() {
+fn a_second_import_copies_only_new_data() {
     let (home, from) = (Home::new(), Openclaw::new());
     import(&home, &from, &[]);
     let again = import(&home, &from, &[]);
     assert_eq!(
         counts(&again),
-        [&fates(0, 0, 1, 0, 0), &fates(0, 0, 3, 0, 0), &fates(0, 0, 4, 0, 0), &fates(0, 0, 1, 0, 0)]
+        [
+            &session_counts(0, 0, 1, 0, 0),
+            &session_counts(0, 0, 3, 0, 0),
+            &session_counts(0, 0, 4, 0, 0),
+            &session_counts(0, 0, 1, 0, 0)
+        ]
     );
-    let kid = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
+    let subagent = "agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d";
     from.goes_on(KID, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a2\",\"timestamp\":\"t\"}\n");
-    from.set_updated(kid, 1_794_709_853_073);
-    let news = import(&home, &from, &[]);
-    assert_eq!(counts(&news)[1..3], [&fates(0, 1, 2, 0, 0), &fates(0, 1, 3, 0, 0)]);
+    from.set_updated(subagent, 1_794_709_853_073);
+    let report = import(&home, &from, &[]);
+    assert_eq!(counts(&report)[1..3], [&session_counts(0, 1, 2, 0, 0), &session_counts(0, 1, 3, 0, 0)]);
     assert_eq!(
         fs::read(home.state().join(format!("agents/main/sessions/{KID}.jsonl"))).unwrap(),
         fs::read(from.sessions().join(format!("{KID}.jsonl"))).unwrap()
@@ -202,62 +213,62 @@ fn a_second_import_takes_only_what_is_news() {
 }
 
 #[test]
-fn what_went_on_here_is_not_overwritten() {
+fn a_session_continued_locally_is_not_overwritten() {
     let (home, from) = (Home::new(), Openclaw::new().with_demo());
     import(&home, &from, &[]);
     assert_eq!(home.run(&["agent", "-m", "What time is it?"]).code, Some(0));
     let path = home.state().join(format!("agents/main/sessions/{MAIN}.jsonl"));
-    let ours = fs::read(&path).unwrap();
+    let local = fs::read(&path).unwrap();
     let same = import(&home, &from, &[]);
-    assert_eq!(counts(&same)[1..3], [&fates(0, 0, 2, 1, 0), &fates(0, 0, 3, 1, 0)]);
+    assert_eq!(counts(&same)[1..3], [&session_counts(0, 0, 2, 1, 0), &session_counts(0, 0, 3, 1, 0)]);
     assert_eq!(same["warnings"], json!([]));
     // Now both continued, and the other one is newer.
     from.goes_on(MAIN, "{\"type\":\"custom\",\"id\":\"b0\",\"parentId\":\"a5\",\"timestamp\":\"t\"}\n");
     from.set_updated("agent:main:main", 9_000_000_000_000);
     let both = import(&home, &from, &[]);
-    let theirs = from.sessions().join(format!("{MAIN}.jsonl"));
+    let source = from.sessions().join(format!("{MAIN}.jsonl"));
     let warning = format!(
         "{}: not imported: the session continued in both places; the existing transcript is kept",
-        theirs.display()
+        source.display()
     );
-    assert_eq!((counts(&both)[1], &both["warnings"]), (&fates(0, 0, 2, 1, 0), &json!([warning])));
-    assert_eq!(fs::read(&path).unwrap(), ours);
+    assert_eq!((counts(&both)[1], &both["warnings"]), (&session_counts(0, 0, 2, 1, 0), &json!([warning])));
+    assert_eq!(fs::read(&path).unwrap(), local);
 }
 
 #[test]
-fn a_config_that_is_here_stays_unless_it_is_to_be_replaced() {
+fn an_existing_config_is_kept_unless_forced() {
     let (home, from) = (Home::new(), Openclaw::new());
     home.configure("{/* mine */}");
     let config = home.state().join("homard.json");
-    let kept = import(&home, &from, &[]);
+    let report = import(&home, &from, &[]);
     let warning = format!("{}: already exists and is kept; replace it with --force", config.display());
     assert_eq!(
-        (counts(&kept)[0], &kept["warnings"], &kept["defaults"]),
-        (&fates(0, 0, 0, 1, 0), &json!([warning]), &json!([]))
+        (counts(&report)[0], &report["warnings"], &report["defaults"]),
+        (&session_counts(0, 0, 0, 1, 0), &json!([warning]), &json!([]))
     );
     assert_eq!(fs::read_to_string(&config).unwrap(), "{/* mine */}");
     let replaced = import(&home, &from, &["--force"]);
-    assert_eq!(counts(&replaced)[0], &fates(0, 1, 0, 0, 0));
+    assert_eq!(counts(&replaced)[0], &session_counts(0, 1, 0, 0, 0));
     assert_eq!(fs::read_to_string(home.state().join("homard.json.bak")).unwrap(), "{/* mine */}");
     assert_eq!(fs::read(&config).unwrap(), fs::read(from.0.path().join("openclaw.json")).unwrap());
 }
 
 #[test]
-fn other_defaults_are_told_and_can_be_written() {
+fn differing_defaults_are_reported_and_can_be_written() {
     let (home, from) = (Home::new(), Openclaw::new());
     let report = import(&home, &from, &["--dry-run"]);
-    let theirs = from.0.path().join("workspace");
+    let source_workspace = from.0.path().join("workspace");
     let expected = json!([
         {"key": "messages.queue.mode", "openclaw": "collect", "homard": "steer"},
         {"key": "messages.queue.debounceMs", "openclaw": 1000, "homard": "500"},
         {"key": "session.reset", "openclaw": {"mode": "daily", "atHour": 4}, "homard": "no automatic reset"},
         {"key": "session.dmScope", "openclaw": "main", "homard": "main for the owner, per-channel-peer for other senders"},
-        {"key": "agents.defaults.workspace", "openclaw": theirs, "homard": home.state().join("workspace")},
+        {"key": "agents.defaults.workspace", "openclaw": source_workspace, "homard": home.state().join("workspace")},
     ]);
     assert_eq!((&report["defaults"], &report["defaultsWritten"]), (&expected, &json!(false)));
-    let said = home.run(&["import", "openclaw", from.path(), "--write-defaults"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.stdout.contains("Defaults of OpenClaw that were written to the config"), "{}", said.stdout);
+    let output = home.run(&["import", "openclaw", from.path(), "--write-defaults"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stdout.contains("Defaults of OpenClaw that were written to the config"), "{}", output.stdout);
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     for word in ["// four at a time", "\"debounceMs\":1000", "\"atHour\":4", "golden-token"] {
         assert!(text.contains(word), "{word}: {text}");
@@ -266,10 +277,10 @@ fn other_defaults_are_told_and_can_be_written() {
 }
 
 #[test]
-fn people_read_a_table_and_what_stays_behind() {
+fn the_text_report_lists_imported_and_skipped_data() {
     let (home, from) = (Home::new(), Openclaw::new());
-    let said = home.run(&["import", "openclaw", from.path(), "--dry-run"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let output = home.run(&["import", "openclaw", from.path(), "--dry-run"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     let expected = format!(
         "An import from {} to {} would have the following result; nothing was changed.
 
@@ -284,43 +295,43 @@ cron jobs      2    0        0     0     0
         from.path(),
         home.state().display()
     );
-    assert!(said.stdout.starts_with(&expected), "{}", said.stdout);
-    let left = "Not imported:
+    assert!(output.stdout.starts_with(&expected), "{}", output.stdout);
+    let expected_rest = "Not imported:
 - workspace: workspaces are not copied, except for skills; agents.defaults.workspace points to them
 
 While OpenClaw's gateway is running too, the imported jobs run twice; stop it, or run: openclaw cron disable ID
 ";
-    assert!(said.stdout.ends_with(left), "{}", said.stdout);
+    assert!(output.stdout.ends_with(expected_rest), "{}", output.stdout);
 }
 
 #[test]
-fn a_directory_that_is_none_of_openclaws_is_named() {
+fn a_directory_that_is_not_openclaws_is_rejected() {
     let (home, from) = (Home::new(), Openclaw::new());
-    let told = |dir: &str| {
-        let said = home.run(&["import", "openclaw", dir]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
-        said.stderr
+    let stderr_of = |dir: &str| {
+        let result = home.run(&["import", "openclaw", dir]);
+        assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{result:?}");
+        result.stderr
     };
     let (root, file) = (from.path(), from.0.path().join("openclaw.json"));
     assert_eq!(
-        told(&format!("{root}/gone")),
+        stderr_of(&format!("{root}/gone")),
         format!("error: {root}/gone does not exist; pass OpenClaw's state directory, such as ~/.openclaw\n")
     );
     let expected =
         format!("error: {} is not a directory; pass OpenClaw's state directory, such as ~/.openclaw\n", file.display());
-    assert_eq!(told(file.to_str().unwrap()), expected);
+    assert_eq!(stderr_of(file.to_str().unwrap()), expected);
     let expected = format!(
         "error: {root}/skills is not a state directory of OpenClaw: it contains neither openclaw.json nor agents/\n"
     );
-    assert_eq!(told(&format!("{root}/skills")), expected);
-    let said = home.run(&["import", "openclaw"]);
-    let way_out = "pass OpenClaw's state directory: homard import openclaw DIR\n";
-    assert!(said.code == Some(2) && said.stderr.ends_with(way_out), "{said:?}");
+    assert_eq!(stderr_of(&format!("{root}/skills")), expected);
+    let result = home.run(&["import", "openclaw"]);
+    let advice = "pass OpenClaw's state directory: homard import openclaw DIR\n";
+    assert!(result.code == Some(2) && result.stderr.ends_with(advice), "{result:?}");
     assert!(!home.state().exists());
 }
 
 #[test]
-fn what_is_damaged_costs_only_itself() {
+fn damaged_files_affect_only_themselves() {
     let (home, from) = (Home::new(), Openclaw::new());
     fs::write(from.sessions().join(format!("{KID}.jsonl")), "no header\n").unwrap();
     from.goes_on(MAIN, "garbage\n{\"type\":\"message\",\"id\":\"to");
@@ -329,7 +340,12 @@ fn what_is_damaged_costs_only_itself() {
     let report = import(&home, &from, &[]);
     assert_eq!(
         counts(&report),
-        [&fates(1, 0, 0, 0, 0), &fates(1, 0, 0, 0, 1), &fates(3, 0, 0, 0, 1), &fates(0, 0, 0, 0, 1)]
+        [
+            &session_counts(1, 0, 0, 0, 0),
+            &session_counts(1, 0, 0, 0, 1),
+            &session_counts(3, 0, 0, 0, 1),
+            &session_counts(0, 0, 0, 0, 1)
+        ]
     );
     let root = from.path();
     let warnings = json!([
@@ -348,40 +364,40 @@ fn what_is_damaged_costs_only_itself() {
 }
 
 #[test]
-fn a_broken_config_is_not_imported_and_one_that_cannot_be_used_is_told() {
+fn a_corrupt_config_is_not_imported_and_an_unusable_one_is_reported() {
     let (home, from) = (Home::new(), Openclaw::new());
     let config = from.0.path().join("openclaw.json");
     fs::write(&config, "{gateway: {port: 1").unwrap();
     let report = import(&home, &from, &["--dry-run"]);
     let warning = format!("{}: not imported: line 1, column 19: unterminated object", config.display());
-    assert_eq!((counts(&report)[0], &report["warnings"]), (&fates(0, 0, 0, 0, 1), &json!([warning])));
+    assert_eq!((counts(&report)[0], &report["warnings"]), (&session_counts(0, 0, 0, 0, 1), &json!([warning])));
     fs::write(&config, "{gateway: {port: 'x'}, agents: {$include: './agents.json'}}").unwrap();
     let report = import(&home, &from, &["--dry-run"]);
-    let here = home.state().join("homard.json");
+    let config_path = home.state().join("homard.json");
     let warnings = json!([
         format!("{}: includes other files with $include; they are not imported", config.display()),
         format!(
             "{}: not valid after the import: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
-            here.display()
+            config_path.display()
         ),
         format!(
             "{}: not valid after the import: line 1, column 43: agents.$include of homard.json names agents.json, which does \
              not exist",
-            here.display()
+            config_path.display()
         ),
     ]);
-    assert_eq!((counts(&report)[0], &report["warnings"]), (&fates(1, 0, 0, 0, 0), &warnings));
+    assert_eq!((counts(&report)[0], &report["warnings"]), (&session_counts(1, 0, 0, 0, 0), &warnings));
 }
 
 #[test]
 fn a_running_gateway_keeps_its_directory() {
     let (home, from) = (Home::new(), Openclaw::new());
     let gateway = home.gateway();
-    let said = gateway.run(&["import", "openclaw", from.path()]);
+    let output = gateway.run(&["import", "openclaw", from.path()]);
     let expected = format!("error: state directory {} is in use by process", home.state().display());
-    assert!(said.code == Some(1) && said.stderr.starts_with(&expected), "{said:?}");
-    let told = gateway.run(&["import", "openclaw", from.path(), "--dry-run", "--json"]);
-    assert_eq!(counts(&told.json())[1], &fates(3, 0, 0, 0, 0));
+    assert!(output.code == Some(1) && output.stderr.starts_with(&expected), "{output:?}");
+    let result = gateway.run(&["import", "openclaw", from.path(), "--dry-run", "--json"]);
+    assert_eq!(counts(&result.json())[1], &session_counts(3, 0, 0, 0, 0));
 }
 
 #[test]
@@ -389,10 +405,10 @@ fn the_own_directory_is_not_imported_into_itself() {
     let home = Home::new();
     home.configure("{}");
     fs::create_dir(home.state().join("agents")).unwrap();
-    let said = home.run(&["import", "openclaw", home.state().to_str().unwrap()]);
+    let output = home.run(&["import", "openclaw", home.state().to_str().unwrap()]);
     let expected =
         format!("error: {} is Homard's own state directory: there is nothing to import\n", home.state().display());
-    assert_eq!((said.code, said.stderr), (Some(2), expected));
+    assert_eq!((output.code, output.stderr), (Some(2), expected));
 }
 
 #[test]
@@ -407,76 +423,86 @@ fn every_recorded_session_is_imported_and_takes_another_turn() {
         let (home, from) = (Home::new(), Openclaw::of(&samples.join(name)));
         // The recorded models are not available; without a model the config means the demo model.
         home.configure("{}");
-        assert_eq!(counts(&import(&home, &from, &[]))[1], &fates(sessions, 0, 0, 0, 0), "{name}");
+        assert_eq!(counts(&import(&home, &from, &[]))[1], &session_counts(sessions, 0, 0, 0, 0), "{name}");
         let keys = keys(&home);
         assert_eq!(keys.len(), sessions);
         for key in keys {
-            let said = home.run(&["agent", "-m", "What time is it?", "--session-key", &key]);
-            assert_eq!(said.code, Some(0), "{name} {key}: {said:?}");
+            let output = home.run(&["agent", "-m", "What time is it?", "--session-key", &key]);
+            assert_eq!(output.code, Some(0), "{name} {key}: {output:?}");
         }
     }
 }
 
 #[test]
-fn rules_of_commands_come_along_and_hold() {
+fn approval_rules_are_imported_and_apply() {
     let (home, from) = (Home::new(), Openclaw::new().with_demo());
     let rules = r#"{"version": 1, "socket": {"path": "/s", "token": "golden-key-that-must-not-be-shown"},
         "defaults": {"security": "deny"}, "agents": {"main": {"allowlist": [{"pattern": "/usr/bin/git"}]}}}"#;
     fs::write(from.0.path().join("exec-approvals.json"), rules).unwrap();
     let report = import(&home, &from, &[]);
-    let told = "exec-approvals.json: copied; the stricter of this file and tools.exec in the config applies";
-    assert_eq!(report["warnings"], json!([told]));
+    let expected = "exec-approvals.json: copied; the stricter of this file and tools.exec in the config applies";
+    assert_eq!(report["warnings"], json!([expected]));
     let file = home.state().join("exec-approvals.json");
     assert_eq!(fs::read_to_string(&file).unwrap(), rules);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let said = home.run(&["agent", "-m", "Run `echo hello`"]);
-    assert!(said.stdout.contains("commands are denied"), "{said:?}");
+    let output = home.run(&["agent", "-m", "Run `echo hello`"]);
+    assert!(output.stdout.contains("commands are denied"), "{output:?}");
     // A second import has nothing to do; changes made here are kept without `--force`.
     assert_eq!(import(&home, &from, &[])["warnings"], json!([]));
     fs::write(&file, r#"{"version": 1}"#).unwrap();
-    let stays = format!("{}: already exists and is kept; replace it with --force", file.display());
-    assert_eq!(import(&home, &from, &[])["warnings"], json!([stays]));
+    let expected_warning = format!("{}: already exists and is kept; replace it with --force", file.display());
+    assert_eq!(import(&home, &from, &[])["warnings"], json!([expected_warning]));
     import(&home, &from, &["--force"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), rules);
 }
 
 #[test]
-fn rules_of_commands_that_cannot_be_read_are_told_and_left() {
+fn unreadable_approval_rules_are_reported_and_skipped() {
     let (home, from) = (Home::new(), Openclaw::new());
     let file = from.0.path().join("exec-approvals.json");
     fs::write(&file, r#"{"version": 99}"#).unwrap();
     let report = import(&home, &from, &[]);
-    let told = report["warnings"][0].as_str().unwrap();
-    assert!(told.starts_with(&format!("{}: not imported: ", file.display())), "{told}");
+    let warning = report["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with(&format!("{}: not imported: ", file.display())), "{warning}");
     assert!(!home.state().join("exec-approvals.json").exists());
 }
 
 #[test]
-fn skills_and_jobs_come_along_once() {
+fn skills_and_jobs_are_imported_once() {
     let (home, from) = (Home::new(), Openclaw::new());
     let script = from.0.path().join("skills/notes/scripts/add.sh");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(extras(&import(&home, &from, &["--dry-run"])), [&fates(2, 0, 0, 0, 0), &fates(2, 0, 0, 0, 0)]);
+    assert_eq!(
+        extras(&import(&home, &from, &["--dry-run"])),
+        [&session_counts(2, 0, 0, 0, 0), &session_counts(2, 0, 0, 0, 0)]
+    );
     assert!(!home.state().join("skills").exists() && !home.state().join("cron").exists());
-    assert_eq!(extras(&import(&home, &from, &[])), [&fates(2, 0, 0, 0, 0), &fates(2, 0, 0, 0, 0)]);
-    let (there, here) = (files(from.0.path()), files(&home.state()));
-    assert_eq!(here[Path::new("skills/notes/scripts/add.sh")].0, 0o700, "a program stays one");
+    assert_eq!(extras(&import(&home, &from, &[])), [&session_counts(2, 0, 0, 0, 0), &session_counts(2, 0, 0, 0, 0)]);
+    let (source_files, imported_files) = (files(from.0.path()), files(&home.state()));
+    assert_eq!(imported_files[Path::new("skills/notes/scripts/add.sh")].0, 0o700, "a program stays one");
     for name in ["skills/notes/SKILL.md", "workspace/skills/tide/SKILL.md", "cron/runs/daily.jsonl"] {
-        assert_eq!(here.get(Path::new(name)), Some(&(0o600, there[Path::new(name)].1.clone())), "{name}");
+        assert_eq!(
+            imported_files.get(Path::new(name)),
+            Some(&(0o600, source_files[Path::new(name)].1.clone())),
+            "{name}"
+        );
     }
     let jobs = |files: &BTreeMap<PathBuf, (u32, Vec<u8>)>| -> Value {
         serde_json::from_slice::<Value>(&files[Path::new("cron/jobs.json")].1).unwrap()["jobs"].clone()
     };
-    assert_eq!(jobs(&here), jobs(&there));
+    assert_eq!(jobs(&imported_files), jobs(&source_files));
     let listed = home.run(&["skills", "list", "--json"]).json().to_string();
     assert!(listed.contains("\"notes\"") && listed.contains("\"tide\""), "{listed}");
     // A second import finds nothing new.
     let again = import(&home, &from, &[]);
-    assert_eq!((extras(&again), &again["warnings"][0]), ([&fates(0, 0, 2, 0, 0), &fates(0, 0, 2, 0, 0)], &Value::Null));
+    assert_eq!(
+        (extras(&again), &again["warnings"][0]),
+        ([&session_counts(0, 0, 2, 0, 0), &session_counts(0, 0, 2, 0, 0)], &Value::Null)
+    );
 }
 
 #[test]
-fn what_of_skills_and_jobs_cannot_be_used_or_is_another_here_is_named() {
+fn unusable_or_conflicting_skills_and_jobs_are_reported() {
     let (home, from) = (Home::new(), Openclaw::new());
     import(&home, &from, &[]);
     let root = from.0.path();
@@ -490,7 +516,7 @@ fn what_of_skills_and_jobs_cannot_be_used_or_is_another_here_is_named() {
     file["jobs"].as_array_mut().unwrap().extend([job, json!({"id": "odd", "name": "Odd"})]);
     fs::write(&path, file.to_string()).unwrap();
     let report = import(&home, &from, &[]);
-    assert_eq!(extras(&report), [&fates(0, 0, 1, 1, 1), &fates(1, 0, 1, 1, 1)]);
+    assert_eq!(extras(&report), [&session_counts(0, 0, 1, 1, 1), &session_counts(1, 0, 1, 1, 1)]);
     let warnings = report["warnings"].to_string();
     for part in [
         "skill empty: not imported: no usable SKILL.md",
@@ -500,12 +526,12 @@ fn what_of_skills_and_jobs_cannot_be_used_or_is_another_here_is_named() {
     ] {
         assert!(warnings.contains(part), "{part}: {warnings}");
     }
-    let here = || -> Value { serde_json::from_slice(&fs::read(home.state().join("cron/jobs.json")).unwrap()).unwrap() };
+    let jobs = || -> Value { serde_json::from_slice(&fs::read(home.state().join("cron/jobs.json")).unwrap()).unwrap() };
     assert_eq!(
-        (&here()["jobs"][1]["name"], &here()["jobs"][2]["enabled"]),
+        (&jobs()["jobs"][1]["name"], &jobs()["jobs"][2]["enabled"]),
         (&json!("Water the plants"), &json!(false))
     );
     let forced = import(&home, &from, &["--force"]);
-    assert_eq!(extras(&forced), [&fates(0, 1, 1, 0, 1), &fates(0, 1, 2, 0, 1)]);
-    assert_eq!(here()["jobs"][1]["name"], "Renamed");
+    assert_eq!(extras(&forced), [&session_counts(0, 1, 1, 0, 1), &session_counts(0, 1, 2, 0, 1)]);
+    assert_eq!(jobs()["jobs"][1]["name"], "Renamed");
 }

@@ -10,6 +10,7 @@ mod chaos;
 mod cli;
 mod completions;
 mod config;
+mod config_effects;
 mod context;
 mod cron;
 mod docs;

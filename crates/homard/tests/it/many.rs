@@ -18,13 +18,13 @@ struct ReceivedRun {
     seqs: Vec<u64>,
     starts: usize,
     ends: usize,
-    words: String,
+    text: String,
 }
 
 /// Starts this socket's share of the runs, and reads until all runs have ended and all its requests are answered.
 async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, ReceivedRun> {
-    let mine = (0..SESSIONS).filter(|number| number % SOCKETS == share);
-    for number in mine.clone() {
+    let own_sessions = (0..SESSIONS).filter(|number| number % SOCKETS == share);
+    for number in own_sessions.clone() {
         let params = json!({
             "message": "help", "sessionKey": format!("s-{number}"), "idempotencyKey": format!("run-{number}"),
         });
@@ -32,7 +32,7 @@ async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, ReceivedRu
             .await;
     }
     let mut runs: BTreeMap<String, ReceivedRun> = BTreeMap::new();
-    let (mut unanswered, mut unended, mut last_seq) = (mine.count(), SESSIONS, None::<u64>);
+    let (mut unanswered, mut unended, mut last_seq) = (own_sessions.count(), SESSIONS, None::<u64>);
     while unanswered > 0 || unended > 0 {
         let frame = next_frame(&mut socket).await.expect("the gateway closed the connection");
         if frame["type"] == "res" {
@@ -56,7 +56,7 @@ fn note(run: &mut ReceivedRun, payload: &Value) -> usize {
     run.seqs.push(payload["seq"].as_u64().unwrap());
     let data = &payload["data"];
     match (payload["stream"].as_str().unwrap(), data["phase"].as_str()) {
-        ("assistant", _) => run.words.push_str(data["delta"].as_str().unwrap()),
+        ("assistant", _) => run.text.push_str(data["delta"].as_str().unwrap()),
         ("lifecycle", Some("start")) => run.starts += 1,
         ("lifecycle", Some("end" | "error")) => {
             run.ends += 1;
@@ -76,16 +76,16 @@ async fn a_thousand_sessions_lose_no_event() {
         sockets.push(connect(gateway.port, &gateway.token()).await);
     }
     let shares = sockets.into_iter().enumerate().map(|(share, socket)| listen(socket, share));
-    let heard = futures_util::future::join_all(shares).await;
-    for runs in &heard {
+    let received = futures_util::future::join_all(shares).await;
+    for runs in &received {
         assert_eq!(runs.len(), SESSIONS);
-        for (run, heard) in runs {
-            let dense: Vec<_> = (1..=heard.seqs.len() as u64).collect();
-            assert_eq!((&heard.seqs, heard.starts, heard.ends), (&dense, 1, 1), "{run}");
-            assert!(!heard.words.is_empty(), "{run}");
+        for (run, received) in runs {
+            let expected_seqs: Vec<_> = (1..=received.seqs.len() as u64).collect();
+            assert_eq!((&received.seqs, received.starts, received.ends), (&expected_seqs, 1, 1), "{run}");
+            assert!(!received.text.is_empty(), "{run}");
         }
     }
-    assert!(heard.windows(2).all(|pair| pair[0] == pair[1]), "all sockets hear the same");
+    assert!(received.windows(2).all(|pair| pair[0] == pair[1]), "all sockets hear the same");
     let sessions = gateway.run(&["gateway", "call", "sessions.list", "--params", r#"{"limit": 2000}"#]).json();
     assert_eq!(sessions["sessions"].as_array().unwrap().len(), SESSIONS);
 }

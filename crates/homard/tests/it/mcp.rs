@@ -23,7 +23,7 @@ fn servers() -> Value {
 }
 
 #[test]
-fn servers_are_listed_and_tried_without_a_gateway() {
+fn servers_are_listed_and_tested_without_a_gateway() {
     if !has_node("servers are listed and tried without a gateway") {
         return;
     }
@@ -37,16 +37,16 @@ fn servers_are_listed_and_tried_without_a_gateway() {
     assert_eq!(states, [["SERVER", "STATE"], ["broken", "on"], ["fake", "on"], ["idle", "off"], ["old", "ignored:"]]);
     let listed = home.run(&["mcp", "list", "--json"]);
     assert!(!listed.stdout.contains("hush") && !listed.stdout.contains("secret"), "{listed:?}");
-    let tried = home.run(&["mcp", "test", "fake"]);
-    assert_eq!(tried.stdout, "fake (fake 1) works: 2 tools\n  fake__echo\n  fake__environment\n", "{tried:?}");
-    let tried = home.run(&["mcp", "test", "fake", "--json"]).json();
-    assert_eq!(tried["tools"][0], json!({"tool": "echo", "name": "fake__echo"}));
-    let tried = home.run(&["mcp", "test", "broken"]);
-    assert!(tried.code == Some(1) && tried.stderr.contains("no config file"), "{tried:?}");
-    let tried = home.run(&["mcp", "test", "old"]);
-    assert!(tried.code == Some(1) && tried.stderr.contains("sse, which is not supported"), "{tried:?}");
-    let tried = home.run(&["mcp", "test", "nobody"]);
-    assert!(tried.code == Some(2) && tried.stderr.contains("homard mcp list"), "{tried:?}");
+    let tested = home.run(&["mcp", "test", "fake"]);
+    assert_eq!(tested.stdout, "fake (fake 1) works: 2 tools\n  fake__echo\n  fake__environment\n", "{tested:?}");
+    let tested = home.run(&["mcp", "test", "fake", "--json"]).json();
+    assert_eq!(tested["tools"][0], json!({"tool": "echo", "name": "fake__echo"}));
+    let tested = home.run(&["mcp", "test", "broken"]);
+    assert!(tested.code == Some(1) && tested.stderr.contains("no config file"), "{tested:?}");
+    let tested = home.run(&["mcp", "test", "old"]);
+    assert!(tested.code == Some(1) && tested.stderr.contains("sse, which is not supported"), "{tested:?}");
+    let tested = home.run(&["mcp", "test", "nobody"]);
+    assert!(tested.code == Some(2) && tested.stderr.contains("homard mcp list"), "{tested:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,33 +54,36 @@ async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
     if !has_node("an agent uses the tools of a server and does not see its secrets") {
         return;
     }
-    let puppet = ScriptedHome::with(servers()).await;
+    let fixture = ScriptedHome::with(servers()).await;
     // Without a gateway the command waits for the servers.
-    let said = puppet.home.run(&["agent", "-m", "CALL fake__echo {\"text\": \"over here\"}"]);
-    assert!(said.stdout.contains("over here"), "{said:?}");
-    let gateway = puppet.home.gateway();
+    let output = fixture.home.run(&["agent", "-m", "CALL fake__echo {\"text\": \"over here\"}"]);
+    assert!(output.stdout.contains("over here"), "{output:?}");
+    let gateway = fixture.home.gateway();
     until("the tools are there", || call(&gateway, "fake__echo", &json!({"text": "hello"})).contains("hello"));
-    let told = call(&gateway, "fake__environment", &json!({}));
-    assert!(told.contains("FAKE_TOKEN") && told.contains("PATH") && !told.contains("HOMARD_STATE_DIR"), "{told}");
-    let told = call(&gateway, "fake__echo", &json!({"text": "it is an-mcp-secret"}));
-    assert!(!told.contains("an-mcp-secret"), "{told}");
+    let result = call(&gateway, "fake__environment", &json!({}));
+    assert!(
+        result.contains("FAKE_TOKEN") && result.contains("PATH") && !result.contains("HOMARD_STATE_DIR"),
+        "{result}"
+    );
+    let result = call(&gateway, "fake__echo", &json!({"text": "it is an-mcp-secret"}));
+    assert!(!result.contains("an-mcp-secret"), "{result}");
     let health = gateway.run(&["health", "--json"]).stdout;
     assert!(health.contains("the MCP server old is disabled"), "{health}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
+async fn adding_and_removing_a_server_adds_and_removes_its_tools() {
     if !has_node("a server that the config gets brings its tools and takes them along") {
         return;
     }
-    let puppet = ScriptedHome::with(json!({})).await;
-    let gateway = puppet.home.gateway();
+    let fixture = ScriptedHome::with(json!({})).await;
+    let gateway = fixture.home.gateway();
     let has_it = || {
         gateway.run(&["agent", "-m", "hello"]);
-        puppet.offered().contains(&"later__echo".to_owned())
+        fixture.offered().contains(&"later__echo".to_owned())
     };
     assert!(!has_it());
-    let file = puppet.home.state().join("homard.json");
+    let file = fixture.home.state().join("homard.json");
     let before = fs::read_to_string(&file).unwrap();
     let mut config: Value = serde_json::from_str(&before).unwrap();
     config["mcp"] = json!({"servers": {"later": {"command": "node", "args": [SERVER]}}});
@@ -91,14 +94,14 @@ async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_told() {
+async fn a_missing_server_is_reported() {
     if !has_node("a server that is not there is told") {
         return;
     }
     let down = "the MCP server broken is down, so its tools fail; to see why: homard mcp test broken";
-    let puppet = ScriptedHome::with(servers()).await;
-    let said = puppet.home.run(&["agent", "-m", "hello"]);
-    assert!(said.code == Some(0) && said.stderr.contains(down), "{said:?}");
-    let gateway = puppet.home.gateway();
+    let fixture = ScriptedHome::with(servers()).await;
+    let output = fixture.home.run(&["agent", "-m", "hello"]);
+    assert!(output.code == Some(0) && output.stderr.contains(down), "{output:?}");
+    let gateway = fixture.home.gateway();
     until("it is told", || gateway.run(&["health", "--json"]).stdout.contains(down));
 }

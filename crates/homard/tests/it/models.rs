@@ -22,7 +22,7 @@ use crate::home::{CommandOutput, Home, run_command, until};
 /// echo the key, as some providers do.
 struct ChatServer {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -30,17 +30,17 @@ struct ChatServer {
 impl ChatServer {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (asked, is_over) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
-        let (address, noted, ended) = (listener.local_addr().unwrap(), asked.clone(), is_over.clone());
+        let (requests, is_over) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
+        let (address, recorded, ended) = (listener.local_addr().unwrap(), requests.clone(), is_over.clone());
         let thread = thread::spawn(move || {
             for stream in listener.incoming() {
                 if ended.load(Ordering::SeqCst) {
                     return;
                 }
-                answer(&stream.unwrap(), &noted);
+                answer(&stream.unwrap(), &recorded);
             }
         });
-        Self { address, asked, is_over, thread: Some(thread) }
+        Self { address, requests, is_over, thread: Some(thread) }
     }
 
     /// Returns a provider that answers with this status.
@@ -51,8 +51,8 @@ impl ChatServer {
         })
     }
 
-    fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    fn request_count(&self) -> usize {
+        self.requests.lock().unwrap().len()
     }
 }
 
@@ -64,7 +64,7 @@ impl Drop for ChatServer {
     }
 }
 
-fn answer(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) {
+fn answer(mut stream: &TcpStream, requests: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length, mut key) = (String::new(), 0, String::new());
     loop {
@@ -84,7 +84,7 @@ fn answer(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) {
     }
     reader.read_exact(&mut vec![0; length]).unwrap();
     let status = head.split('/').nth(1).unwrap_or("200").to_owned();
-    asked.lock().unwrap().push(head);
+    requests.lock().unwrap().push(head);
     if status == "token" {
         let body =
             json!({"access_token": "new-access-token", "refresh_token": "new-refresh-token", "expires_in": 3600});
@@ -114,11 +114,11 @@ fn reply(mut stream: &TcpStream, status: &str, kind: &str, body: &str) {
 /// Creates a home whose agent tries these providers in order, each under its own name with its own key.
 fn chain(server: &ChatServer, statuses: &[u16]) -> (Home, Vec<String>) {
     let home = Home::new();
-    let keys: Vec<_> = (0..statuses.len()).map(|place| format!("sk-canary-{place:03}-in-the-config")).collect();
+    let keys: Vec<_> = (0..statuses.len()).map(|index| format!("sk-canary-{index:03}-in-the-config")).collect();
     let providers = statuses.iter().zip(&keys).enumerate();
     let providers: serde_json::Map<_, _> =
-        providers.map(|(place, (status, key))| (format!("p{place}"), server.provider(*status, key))).collect();
-    let names: Vec<_> = (0..statuses.len()).map(|place| format!("p{place}/m")).collect();
+        providers.map(|(index, (status, key))| (format!("p{index}"), server.provider(*status, key))).collect();
+    let names: Vec<_> = (0..statuses.len()).map(|index| format!("p{index}/m")).collect();
     let model = json!({"primary": names[0], "fallbacks": names[1..]});
     home.configure(&json!({"agents": {"defaults": {"model": model}}, "models": {"providers": providers}}).to_string());
     (home, keys)
@@ -159,9 +159,9 @@ pub(crate) fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 fn the_next_candidate_answers_when_the_first_is_rate_limited() {
     let server = ChatServer::start();
     let (home, _) = chain(&server, &[429, 200]);
-    let said = home.run(&["agent", "-m", "hi", "--json"]);
-    let document = said.json();
-    assert_eq!((said.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", said.stderr);
+    let output = home.run(&["agent", "-m", "hi", "--json"]);
+    let document = output.json();
+    assert_eq!((output.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", output.stderr);
     let meta = &document["meta"];
     assert_eq!((&meta["agentMeta"]["provider"], &meta["fallbackAttempts"][0]["model"]), (&json!("p1"), &json!("p0/m")));
     assert_eq!(meta["fallbackAttempts"][0]["reason"], "rate_limit");
@@ -170,12 +170,15 @@ fn the_next_candidate_answers_when_the_first_is_rate_limited() {
     assert_eq!((&states[0]["provider"], &states[0]["state"]), (&json!("p1"), &json!("ready")));
     assert_eq!((&states[1]["provider"], &states[1]["reason"]), (&json!("p0"), &json!("rate_limit")));
     assert_eq!(states[1]["from"], "config: models.providers.p0.apiKey");
-    let words = home.run(&["models", "status"]).stdout;
-    assert!(words.contains("in cooldown for 1h (rate_limit)") || words.contains("in cooldown for 59m"), "{words}");
-    assert_eq!(server.asked(), 2);
+    let text_output = home.run(&["models", "status"]).stdout;
+    assert!(
+        text_output.contains("in cooldown for 1h (rate_limit)") || text_output.contains("in cooldown for 59m"),
+        "{text_output}"
+    );
+    assert_eq!(server.request_count(), 2);
     // The cooldown survives the process: the first one is not tried again.
     assert_eq!(home.run(&["agent", "-m", "hi", "--json"]).json()["payloads"][0]["text"], "Good day");
-    assert_eq!(server.asked(), 3);
+    assert_eq!(server.request_count(), 3);
     assert_eq!(fs::metadata(auth_file(&home)).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -193,13 +196,13 @@ fn a_model_is_down_from_its_failure_to_its_next_answer() {
     let health = || gateway.run(&["health"]);
     assert_eq!(health().code, Some(0), "nothing is known yet, and nobody is asked");
     assert_eq!(gateway.run(&["agent", "-m", "hi"]).code, Some(1));
-    let asked = server.asked();
+    let requests_before = server.request_count();
     let down = health();
     assert!(down.code == Some(1) && down.stdout.contains("model of agent main: p/m: "), "{down:?}");
     assert!(down.stdout.contains("(auth)"), "{down:?}");
     let doctor = gateway.run(&["doctor"]);
     assert_eq!(doctor.code, Some(1), "{doctor:?}");
-    assert_eq!(server.asked(), asked, "health asks no model");
+    assert_eq!(server.request_count(), requests_before, "health asks no model");
     configure(200);
     until("the model answers", || gateway.run(&["agent", "-m", "hi"]).code == Some(0));
     assert_eq!(health().code, Some(0));
@@ -221,64 +224,64 @@ fn sixteen_fail_and_the_seventeenth_answers() {
     let mut statuses = [401, 402, 403, 404, 429].repeat(4)[..16].to_vec();
     statuses.push(200);
     let (home, _) = chain(&server, &statuses);
-    let said = home.run(&["agent", "-m", "hi", "--json"]);
-    let document = said.json();
-    assert_eq!((said.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", said.stderr);
+    let output = home.run(&["agent", "-m", "hi", "--json"]);
+    let document = output.json();
+    assert_eq!((output.code, &document["payloads"][0]["text"]), (Some(0), &json!("Good day")), "{}", output.stderr);
     let attempts = document["meta"]["fallbackAttempts"].as_array().unwrap();
-    let told: Vec<_> = attempts
+    let reported: Vec<_> = attempts
         .iter()
         .map(|attempt| (attempt["model"].as_str().unwrap(), attempt["reason"].as_str().unwrap()))
         .collect();
     let reasons = ["auth", "billing", "auth", "model_not_found", "rate_limit"];
-    let names: Vec<_> = (0..16).map(|place| format!("p{place}/m")).collect();
-    let expected: Vec<_> = names.iter().enumerate().map(|(place, name)| (name.as_str(), reasons[place % 5])).collect();
-    assert_eq!(told, expected);
-    assert_eq!(server.asked(), 17);
+    let names: Vec<_> = (0..16).map(|index| format!("p{index}/m")).collect();
+    let expected: Vec<_> = names.iter().enumerate().map(|(index, name)| (name.as_str(), reasons[index % 5])).collect();
+    assert_eq!(reported, expected);
+    assert_eq!(server.request_count(), 17);
 }
 
 #[test]
-fn when_all_fail_one_message_says_what_to_do() {
+fn when_all_candidates_fail_one_message_has_advice() {
     let server = ChatServer::start();
     let (home, _) = chain(&server, &[401, 402, 429]);
-    let said = home.run(&["agent", "-m", "hi"]);
+    let output = home.run(&["agent", "-m", "hi"]);
     // One line per failed candidate, and one summary.
-    let lines: Vec<_> = said.stderr.lines().collect();
-    let [first, second, all] = lines[..] else { panic!("{}", said.stderr) };
-    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{}", said.stderr);
-    assert!(first.starts_with("✗ model p0/m (") && second.starts_with("✗ model p1/m ("), "{}", said.stderr);
+    let lines: Vec<_> = output.stderr.lines().collect();
+    let [first, second, all] = lines[..] else { panic!("{}", output.stderr) };
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""), "{}", output.stderr);
+    assert!(first.starts_with("✗ model p0/m (") && second.starts_with("✗ model p1/m ("), "{}", output.stderr);
     for word in ["p0/m", "p1/m", "p2/m", "(auth)", "(billing)", "(rate_limit)", "homard models status"] {
-        assert!(all.contains(word), "{word}: {}", said.stderr);
+        assert!(all.contains(word), "{word}: {}", output.stderr);
     }
 }
 
 #[test]
-fn a_missing_key_is_told_with_what_to_do() {
+fn a_missing_key_is_reported_with_advice() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'anthropic/claude-opus-5-5'}}}");
-    let way_out = "there is no key for anthropic; set ANTHROPIC_API_KEY, or run: homard models auth add anthropic";
-    let said = home.run(&["agent", "-m", "hi"]);
-    assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains(way_out), "{}", said.stderr);
+    let advice = "there is no key for anthropic; set ANTHROPIC_API_KEY, or run: homard models auth add anthropic";
+    let output = home.run(&["agent", "-m", "hi"]);
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.contains(advice), "{}", output.stderr);
     let status = home.run(&["models", "status"]);
-    assert!(status.stdout.contains("missing") && status.stdout.contains(way_out), "{}", status.stdout);
+    assert!(status.stdout.contains("missing") && status.stdout.contains(advice), "{}", status.stdout);
 }
 
 #[test]
-fn the_only_key_in_the_environment_chooses_the_model_and_says_so() {
+fn the_only_key_in_the_environment_selects_the_model_and_is_reported() {
     let (home, server) = (Home::new(), ChatServer::start());
     // The provider's base URL is moved to this machine; the model stays unset.
     let base = format!("http://{}/200/v1", server.address);
     home.configure(&json!({"models": {"providers": {"mistral": {"baseUrl": base}}}}).to_string());
     let mut command = home.command(&["agent", "-m", "hi"]);
     command.env("MISTRAL_API_KEY", "sk-canary-mistral");
-    let said = run_command(command);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Good day\n"), "{}", said.stderr);
+    let output = run_command(command);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "Good day\n"), "{}", output.stderr);
     let expected = format!(
         "(using mistral/mistral-large-4 because of MISTRAL_API_KEY in the environment; to use another model, set \
          agents.defaults.model in {})\n",
         home.state().join("homard.json").display()
     );
-    assert_eq!(said.stderr, expected);
+    assert_eq!(output.stderr, expected);
 }
 
 #[test]
@@ -286,13 +289,13 @@ fn of_several_keys_one_is_chosen_and_the_others_are_named() {
     let home = Home::new();
     let mut command = home.command(&["models", "status"]);
     command.env("XAI_API_KEY", "sk-canary-x").env("OPENAI_API_KEY", "sk-canary-o").env("GROQ_API_KEY", "sk-canary-g");
-    let said = run_command(command);
+    let output = run_command(command);
     assert!(
-        said.stdout.contains("because of OPENAI_API_KEY in the environment, preferred over xai, groq;"),
+        output.stdout.contains("because of OPENAI_API_KEY in the environment, preferred over xai, groq;"),
         "{}",
-        said.stdout
+        output.stdout
     );
-    assert!(!said.stdout.contains("canary") && !home.state().exists(), "{}", said.stdout);
+    assert!(!output.stdout.contains("canary") && !home.state().exists(), "{}", output.stdout);
     let none = home.run(&["models", "status"]);
     assert!(none.stdout.contains("homard/demo") && none.stdout.contains("models auth add"), "{}", none.stdout);
 }
@@ -306,9 +309,9 @@ fn a_key_in_the_environment_is_not_seen_by_commands() {
     for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "HOMARD_GATEWAY_TOKEN"] {
         command.env(name, "sk-canary-in-the-environment");
     }
-    let said = run_command(command);
-    assert!(said.stdout.contains("PATH="), "{said:?}");
-    assert!(!said.stdout.contains("canary") && !said.stdout.contains("API_KEY"), "{said:?}");
+    let output = run_command(command);
+    assert!(output.stdout.contains("PATH="), "{output:?}");
+    assert!(!output.stdout.contains("canary") && !output.stdout.contains("API_KEY"), "{output:?}");
 }
 
 #[test]
@@ -337,12 +340,12 @@ fn credentials_are_listed_without_their_secrets() {
 fn keys_are_added_replaced_and_removed_and_never_shown() {
     let home = Home::new();
     let file = auth_file(&home);
-    let said = add(&home, &["anthropic"], "sk-canary-first\n");
-    assert_eq!((said.code, said.stdout), (Some(0), format!("added anthropic:default ({})\n", file.display())));
-    let said = add(&home, &["anthropic", "--profile", "work", "--token"], "sk-canary-second");
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let output = add(&home, &["anthropic"], "sk-canary-first\n");
+    assert_eq!((output.code, output.stdout), (Some(0), format!("added anthropic:default ({})\n", file.display())));
+    let output = add(&home, &["anthropic", "--profile", "work", "--token"], "sk-canary-second");
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     assert!(add(&home, &["anthropic"], "sk-canary-third").stdout.starts_with("replaced anthropic:default"));
-    let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let expected = json!({
         "version": 1,
         "profiles": {
@@ -350,67 +353,67 @@ fn keys_are_added_replaced_and_removed_and_never_shown() {
             "anthropic:work": {"type": "token", "provider": "anthropic", "token": "sk-canary-second"},
         },
     });
-    assert_eq!(kept, expected);
+    assert_eq!(stored, expected);
     let status = home.run(&["models", "status"]);
     assert!(status.stdout.contains("because of the auth profiles of anthropic"), "{}", status.stdout);
     assert!(!status.stdout.contains("canary"), "{}", status.stdout);
-    let said = home.run(&["models", "auth", "remove", "anthropic:work", "--json"]);
-    assert_eq!((&said.json()["did"], &said.json()["profile"]), (&json!("removed"), &json!("anthropic:work")));
-    let said = home.run(&["models", "auth", "remove", "anthropic:work"]);
+    let output = home.run(&["models", "auth", "remove", "anthropic:work", "--json"]);
+    assert_eq!((&output.json()["did"], &output.json()["profile"]), (&json!("removed"), &json!("anthropic:work")));
+    let output = home.run(&["models", "auth", "remove", "anthropic:work"]);
     let expected = format!(
         "error: there is no profile anthropic:work in {}; existing profiles: anthropic:default\n",
         file.display()
     );
-    assert_eq!((said.code, said.stderr), (Some(1), expected));
+    assert_eq!((output.code, output.stderr), (Some(1), expected));
 }
 
 #[test]
-fn what_is_no_key_or_no_provider_is_refused() {
+fn invalid_keys_and_providers_are_rejected() {
     let home = Home::new();
     for key in ["", " \n", "two words", "two\nlines"] {
-        let said = add(&home, &["openai"], key);
+        let output = add(&home, &["openai"], key);
         let expected = "error: invalid key: it must be one word on one line, and not empty\n";
-        assert_eq!((said.code, said.stderr.as_str()), (Some(2), expected), "{key:?}");
+        assert_eq!((output.code, output.stderr.as_str()), (Some(2), expected), "{key:?}");
     }
-    let said = home.run(&["models", "auth", "add", "antropic"]);
+    let output = home.run(&["models", "auth", "add", "antropic"]);
     assert!(
-        said.code == Some(2)
-            && said.stderr.starts_with("error: unknown provider \"antropic\"; known providers are anthropic")
+        output.code == Some(2)
+            && output.stderr.starts_with("error: unknown provider \"antropic\"; known providers are anthropic")
     );
-    let said = home.run(&["models", "auth", "add", "openai", "sk-canary-on-the-command-line"]);
-    assert_eq!(said.code, Some(2), "a key is no argument");
+    let output = home.run(&["models", "auth", "add", "openai", "sk-canary-on-the-command-line"]);
+    assert_eq!(output.code, Some(2), "a key is no argument");
     assert!(!home.state().exists());
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_and_left_alone() {
+fn an_unreadable_file_is_named_and_not_changed() {
     let home = Home::new();
     let file = auth_file(&home);
     DirBuilder::new().recursive(true).mode(0o700).create(file.parent().unwrap()).unwrap();
     let broken = "{\"profiles\": {\"openai:a\": {\"key\": \"sk-canary-broken\"}";
     fs::write(&file, broken).unwrap();
     for args in [&["agent", "-m", "hi"][..], &["models", "status"], &["models", "auth", "remove", "openai:a"]] {
-        let said = home.run(args);
-        assert_eq!(said.code, Some(1), "{args:?}");
+        let output = home.run(args);
+        assert_eq!(output.code, Some(1), "{args:?}");
         let expected = format!("error: {} is not a JSON object (line 1, column 53); ", file.display());
-        assert!(said.stderr.starts_with(&expected) && !said.stderr.contains("canary"), "{}", said.stderr);
+        assert!(output.stderr.starts_with(&expected) && !output.stderr.contains("canary"), "{}", output.stderr);
     }
     assert_eq!(add(&home, &["openai"], "sk-canary-new").code, Some(1));
     assert_eq!(fs::read_to_string(&file).unwrap(), broken);
 }
 
 #[test]
-fn beside_a_gateway_keys_can_be_added_and_it_must_be_restarted() {
+fn keys_added_beside_a_gateway_require_a_restart() {
     let home = Home::new();
     let _gateway = home.gateway();
-    let said = add(&home, &["openai"], "sk-canary-beside");
-    assert_eq!(said.code, Some(0));
-    assert_eq!(said.stderr, "a gateway is running; restart it to apply the change\n");
+    let output = add(&home, &["openai"], "sk-canary-beside");
+    assert_eq!(output.code, Some(0));
+    assert_eq!(output.stderr, "a gateway is running; restart it to apply the change\n");
     assert_eq!(home.run(&["models", "status"]).code, Some(0));
 }
 
 #[test]
-fn models_are_listed_with_their_facts() {
+fn models_are_listed_with_their_properties() {
     let home = Home::new();
     let list = home.run(&["models", "list", "--provider", "anthropic", "--json"]).json();
     let models = list["models"].as_array().unwrap();
@@ -425,7 +428,7 @@ fn models_are_listed_with_their_facts() {
 }
 
 #[test]
-fn an_expired_sign_in_is_renewed_and_kept() {
+fn an_expired_sign_in_is_renewed_and_stored() {
     let (home, server) = (Home::new(), ChatServer::start());
     let (config, file) = (server.provider(200, ""), auth_file(&home));
     let model = json!({"defaults": {"model": "p/m"}});
@@ -436,25 +439,25 @@ fn an_expired_sign_in_is_renewed_and_kept() {
         "tokenEndpoint": format!("http://{}/token/new", server.address), "email": "me@example.com",
     });
     fs::write(&file, json!({"version": 1, "profiles": {"p:me": profile}}).to_string()).unwrap();
-    let said = home.run(&["agent", "-m", "hi"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Good day\n"), "{}", said.stderr);
-    let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let profile = &kept["profiles"]["p:me"];
+    let output = home.run(&["agent", "-m", "hi"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "Good day\n"), "{}", output.stderr);
+    let stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let profile = &stored["profiles"]["p:me"];
     assert_eq!((&profile["access"], &profile["refresh"]), (&json!("new-access-token"), &json!("new-refresh-token")));
     assert_eq!((&profile["email"], profile["expires"].as_u64() > Some(1)), (&json!("me@example.com"), true));
     assert_eq!(home.run(&["agent", "-m", "hi"]).code, Some(0));
-    let renewals = server.asked.lock().unwrap().iter().filter(|head| head.contains("/token/new ")).count();
+    let renewals = server.requests.lock().unwrap().iter().filter(|head| head.contains("/token/new ")).count();
     assert_eq!(renewals, 1);
 }
 
 // A28, R71.
 #[test]
-fn fifty_secrets_are_seen_by_nobody() {
+fn fifty_secrets_appear_in_no_output() {
     let server = ChatServer::start();
     let (home, mut secrets) = chain(&server, &[[401, 402, 403, 404, 429].repeat(4), vec![404]].concat());
-    for place in 0..29 {
-        let key = format!("sk-canary-{place:03}-in-the-profiles");
-        assert_eq!(add(&home, &[&format!("p{}", place % 5), "--profile", &format!("n{place}")], &key).code, Some(0));
+    for index in 0..29 {
+        let key = format!("sk-canary-{index:03}-in-the-profiles");
+        assert_eq!(add(&home, &[&format!("p{}", index % 5), "--profile", &format!("n{index}")], &key).code, Some(0));
         secrets.push(key);
     }
     assert_eq!(secrets.len(), 50);
@@ -464,17 +467,20 @@ fn fifty_secrets_are_seen_by_nobody() {
     {
         let mut command = home.command(args);
         command.env("HOMARD_LOG", "trace");
-        let said = run_command(command);
-        outputs.extend([said.stdout.into_bytes(), said.stderr.into_bytes()]);
+        let result = run_command(command);
+        outputs.extend([result.stdout.into_bytes(), result.stderr.into_bytes()]);
     }
-    let (alone, log) = (server.asked(), home.state().join("gateway.log"));
+    let (local_requests, log) = (server.request_count(), home.state().join("gateway.log"));
     let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "trace");
-    let said = gateway.run(&["agent", "-m", "hi", "--json"]);
+    let result = gateway.run(&["agent", "-m", "hi", "--json"]);
     drop(gateway);
-    assert!(alone > 40 && server.asked() > alone + 20, "everybody is asked, and echoes what it was shown");
-    assert!(said.stdout.contains("refused Bearer …"), "{}", said.stdout);
+    assert!(
+        local_requests > 40 && server.request_count() > local_requests + 20,
+        "everybody is asked, and echoes what it was shown"
+    );
+    assert!(result.stdout.contains("refused Bearer …"), "{}", result.stdout);
     assert!(fs::read_to_string(log).unwrap().contains("provider answered"));
-    outputs.extend([said.stdout.into_bytes(), said.stderr.into_bytes()]);
+    outputs.extend([result.stdout.into_bytes(), result.stderr.into_bytes()]);
     let is_own = |path: &Path| {
         ["homard.json", "config.last-good.json", "auth-profiles.json"].iter().any(|name| path.ends_with(name))
     };

@@ -33,15 +33,15 @@ fn pairs(text: &str) -> Vec<(&str, &str)> {
 fn tables_fit_a_terminal_of_sixty_columns() {
     let home = used_home();
     for args in [&["agents"][..], &["hooks"], &["hooks", "info", "session-memory"], &["doctor"], &["trace", "last"]] {
-        let shown = home.on_terminal(COLUMNS, args);
-        let table = shown.lines().skip_while(|line| args[0] == "trace" && !line.starts_with("AT "));
+        let screen = home.on_terminal(COLUMNS, args);
+        let table = screen.lines().skip_while(|line| args[0] == "trace" && !line.starts_with("AT "));
         for line in table {
             // Paths and commands are not broken, so that they can be copied.
             let longest = line.split(' ').map(|word| word.chars().count()).max().unwrap_or_default();
             let is_fit = line.chars().count() <= usize::from(COLUMNS);
-            assert!(is_fit || longest > 30, "{args:?}: {line:?}\n{shown}");
+            assert!(is_fit || longest > 30, "{args:?}: {line:?}\n{screen}");
         }
-        assert!(!shown.is_empty(), "{args:?}");
+        assert!(!screen.is_empty(), "{args:?}");
     }
 }
 
@@ -63,9 +63,9 @@ fn durations_have_one_form() {
 }
 
 #[test]
-fn one_is_not_many() {
+fn counts_use_singular_and_plural() {
     let text = reports();
-    let many = [
+    let plurals = [
         "attempts",
         "characters",
         "files",
@@ -79,7 +79,7 @@ fn one_is_not_many() {
         "tools",
         "transcripts",
     ];
-    let wrong: Vec<_> =
-        pairs(&text).into_iter().filter(|(number, noun)| *number == "1" && many.contains(noun)).collect();
-    assert!(wrong.is_empty() && text.contains(", 1 message;"), "{wrong:?}\n{text}");
+    let mismatches: Vec<_> =
+        pairs(&text).into_iter().filter(|(number, noun)| *number == "1" && plurals.contains(noun)).collect();
+    assert!(mismatches.is_empty() && text.contains(", 1 message;"), "{mismatches:?}\n{text}");
 }

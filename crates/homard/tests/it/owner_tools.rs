@@ -15,17 +15,17 @@ fn parsed(text: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_makes_changes_runs_and_removes_jobs() {
-    let puppet = ScriptedHome::with(json!({})).await;
-    let gateway = puppet.home.gateway();
+async fn an_agent_creates_changes_runs_and_removes_jobs() {
+    let fixture = ScriptedHome::with(json!({})).await;
+    let gateway = fixture.home.gateway();
     let cron = |arguments: Value| call(&gateway, "cron", &arguments);
     let job = json!({
         "name": "Tea", "schedule": {"kind": "every", "everyMs": 3_600_000},
         "payload": {"kind": "agentTurn", "message": "Is the tea ready?"}, "sessionTarget": "isolated",
     });
-    let made = parsed(&cron(json!({"action": "add", "job": job})));
-    let id = made["id"].as_str().unwrap();
-    assert_eq!((&made["name"], &made["agentId"]), (&json!("Tea"), &json!("main")));
+    let created = parsed(&cron(json!({"action": "add", "job": job})));
+    let id = created["id"].as_str().unwrap();
+    assert_eq!((&created["name"], &created["agentId"]), (&json!("Tea"), &json!("main")));
     assert_eq!(gateway.run(&["cron", "list", "--json"]).json()["jobs"][0]["id"], id);
     let changed = parsed(&cron(json!({"action": "update", "jobId": id, "patch": {"enabled": false}})));
     assert_eq!(changed["enabled"], false);
@@ -43,46 +43,46 @@ async fn an_agent_makes_changes_runs_and_removes_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_changes_its_model_and_not_what_holds_it() {
-    let puppet = ScriptedHome::with(json!({"tools": {"deny": ["write"]}})).await;
-    let gateway = puppet.home.gateway();
-    let ask = |arguments: Value| call(&gateway, "gateway", &arguments);
-    let shown = parsed(&ask(json!({"action": "config.get"})));
-    assert_eq!(shown["result"]["config"]["models"]["providers"]["puppet"]["apiKey"], "__OPENCLAW_REDACTED__");
-    let hash = shown["result"]["hash"].as_str().unwrap();
+async fn an_agent_may_change_its_model_but_not_its_restrictions() {
+    let fixture = ScriptedHome::with(json!({"tools": {"deny": ["write"]}})).await;
+    let gateway = fixture.home.gateway();
+    let call_gateway = |arguments: Value| call(&gateway, "gateway", &arguments);
+    let config = parsed(&call_gateway(json!({"action": "config.get"})));
+    assert_eq!(config["result"]["config"]["models"]["providers"]["puppet"]["apiKey"], "__OPENCLAW_REDACTED__");
+    let hash = config["result"]["hash"].as_str().unwrap();
     let raw = "{agents: {defaults: {thinkingDefault: 'off'}}}";
-    let stale = ask(json!({"action": "config.patch", "raw": raw, "baseHash": "abc"}));
+    let stale = call_gateway(json!({"action": "config.patch", "raw": raw, "baseHash": "abc"}));
     assert!(stale.starts_with("the config has changed since you read it"), "{stale}");
-    let done = parsed(&ask(json!({"action": "config.patch", "raw": raw, "baseHash": hash})));
+    let done = parsed(&call_gateway(json!({"action": "config.patch", "raw": raw, "baseHash": hash})));
     assert_eq!(done["result"]["changedPaths"], json!(["agents.defaults.thinkingDefault"]));
-    let file = puppet.home.state().join("homard.json");
-    let kept = fs::read_to_string(&file).unwrap();
+    let file = fixture.home.state().join("homard.json");
+    let stored = fs::read_to_string(&file).unwrap();
     for raw in
         ["{tools: {deny: []}}", "{tools: {exec: {sandbox: {mode: 'full'}}}}", "{mcp: {servers: {x: {command: 'sh'}}}}"]
     {
-        let refused = ask(json!({"action": "config.patch", "raw": raw}));
+        let refused = call_gateway(json!({"action": "config.patch", "raw": raw}));
         assert!(refused.starts_with("nothing was changed, because an agent may not change "), "{raw}: {refused}");
     }
-    let refused = ask(json!({"action": "config.apply", "raw": "{}"}));
+    let refused = call_gateway(json!({"action": "config.apply", "raw": "{}"}));
     assert!(refused.contains("tools.deny") || refused.contains("may not change"), "{refused}");
-    let refused = ask(json!({"action": "config.patch", "raw": "{agents: {defaults: {promptStyle: 'odd'}}}"}));
+    let refused = call_gateway(json!({"action": "config.patch", "raw": "{agents: {defaults: {promptStyle: 'odd'}}}"}));
     assert!(refused.contains("promptStyle"), "{refused}");
-    assert!(ask(json!({"action": "restart"})).contains("ask the owner"));
-    assert_eq!(fs::read_to_string(&file).unwrap(), kept);
+    assert!(call_gateway(json!({"action": "restart"})).contains("ask the owner"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), stored);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
-    let puppet =
+async fn a_workspace_image_is_described_by_a_vision_model() {
+    let fixture =
         ScriptedHome::with(json!({"agents": {"defaults": {"imageModel": "puppet/eyes", "models": {"puppet/m": {}}}}}))
             .await;
-    let gateway = puppet.home.gateway();
+    let gateway = fixture.home.gateway();
     let gif = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-    fs::write(puppet.home.state().join("workspace/dot.gif"), gif).unwrap();
-    fs::write(puppet.home.state().join("dot.gif"), gif).unwrap();
+    fs::write(fixture.home.state().join("workspace/dot.gif"), gif).unwrap();
+    fs::write(fixture.home.state().join("dot.gif"), gif).unwrap();
     assert_eq!(call(&gateway, "image", &json!({"image": "dot.gif", "prompt": "What is it?"})), SEEN);
-    let asked = puppet.provider.requests().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
-    assert!(asked["messages"].to_string().contains("What is it?") && asked.get("tools").is_none(), "{asked}");
+    let request = fixture.provider.requests().into_iter().find(|request| request.model == "eyes").unwrap().json();
+    assert!(request["messages"].to_string().contains("What is it?") && request.get("tools").is_none(), "{request}");
     let refused = call(&gateway, "image", &json!({"image": "../dot.gif"}));
     assert!(refused.contains("leads outside the workspace"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "https://x.example/dot.gif"}));
@@ -100,8 +100,8 @@ fn waiting(gateway: &RunningGateway<'_>) -> (String, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c2_a_protected_file_changes_when_the_owner_allows_it() {
-    let puppet = ScriptedHome::with(json!({})).await;
-    let home = &puppet.home;
+    let fixture = ScriptedHome::with(json!({})).await;
+    let home = &fixture.home;
     let gateway = home.gateway();
     let (file, hook) = (home.state().join("workspace/AGENTS.md"), home.state().join("workspace/.git/hooks/pre-commit"));
     fs::write(&file, "old\n").unwrap();

@@ -77,7 +77,7 @@ const OPEN: [&str; 56] = [
 ];
 
 #[tokio::test]
-async fn a_parameter_that_nobody_knows_is_refused() {
+async fn an_unknown_parameter_is_rejected() {
     let home = Home::new();
     let gateway = home.gateway();
     let (mut socket, hello) = hello_as(gateway.port, &gateway.token(), 4, ADMIN).await;
@@ -93,8 +93,8 @@ async fn a_parameter_that_nobody_knows_is_refused() {
                 break frame;
             }
         };
-        let said = answer["error"]["message"].as_str().unwrap_or_default();
-        if !said.contains("unexpected property 'noSuchParameter'") {
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        if !message.contains("unexpected property 'noSuchParameter'") {
             accepting.push(method.as_str().unwrap());
         }
     }
@@ -121,7 +121,7 @@ async fn a_parameter_has_the_effect_that_the_table_names() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'homard/demo'}, list: [{id: 'main', default: true}, {id: 'other'}]}}");
     let gateway = home.gateway();
-    let (mut number, mut wrong) = (0, Vec::new());
+    let (mut number, mut problems) = (0, Vec::new());
     for line in EFFECTS.lines().filter(|line| !line.starts_with('#')) {
         let columns: Vec<_> = line.split('\t').collect();
         // A connection each: some methods subscribe to events or take their time.
@@ -132,10 +132,10 @@ async fn a_parameter_has_the_effect_that_the_table_names() {
                 assert!(answer.contains(r#""ok":true"#), "{line}: {answer}");
             }
             [method, name, "live", base, value, seen, then @ ..] => {
-                let mut with: Value = serde_json::from_str(base).unwrap();
-                with[*name] = serde_json::from_str(value).unwrap();
+                let mut with_parameter: Value = serde_json::from_str(base).unwrap();
+                with_parameter[*name] = serde_json::from_str(value).unwrap();
                 let mut answers = Vec::new();
-                for params in [(*base).to_owned(), with.to_string()] {
+                for params in [(*base).to_owned(), with_parameter.to_string()] {
                     number += 1;
                     let mut answer = asked(&mut socket, number, method, &params).await;
                     if let [then, params] = then {
@@ -146,12 +146,12 @@ async fn a_parameter_has_the_effect_that_the_table_names() {
                 }
                 let expected = if seen.starts_with('!') { [true, false] } else { [false, true] };
                 if [answers[0].0, answers[1].0] != expected {
-                    wrong.push(format!("{line}\n  without: {:.400}\n  with: {:.400}", answers[0].1, answers[1].1));
+                    problems.push(format!("{line}\n  without: {:.400}\n  with: {:.400}", answers[0].1, answers[1].1));
                 }
             }
             _ => {}
         }
     }
     assert!(number > 400, "only {number} calls were made");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

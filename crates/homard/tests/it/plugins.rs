@@ -49,20 +49,20 @@ fn config(home: &Home) -> Value {
 fn with_tides() -> Home {
     let home = Home::new();
     plugin(home.work().join("my-tides"), "tides");
-    for words in [
+    for args in [
         &["plugins", "install", "my-tides"][..],
         &["plugins", "enable", "tides"],
         &["config", "set", "plugins.entries.tides.config.tools", "[\"tide\"]"],
         &["config", "set", "plugins.entries.tides.env.TIDE_KEY", "high-and-secret"],
     ] {
-        let said = home.run(words);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = home.run(args);
+        assert_eq!(output.code, Some(0), "{output:?}");
     }
     home
 }
 
 #[test]
-fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
+fn a_plugin_is_installed_and_shown_without_running_it() {
     let home = Home::new();
     assert_eq!(
         home.run(&["plugins"]).stdout,
@@ -74,7 +74,7 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
         .unwrap();
     let done = home.run(&["plugins", "install", "my-tides"]);
     let target = home.state().join("extensions/tides");
-    let words = format!(
+    let expected_text = format!(
         "installed tides in {}\n\
          runs      python3 plugin.py, as you and outside the sandbox\n\
          tools     tide\n\
@@ -82,7 +82,7 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
          it is off: it is not enabled in the config; enable it with: homard plugins enable tides\n",
         target.display()
     );
-    assert_eq!((done.code, done.stderr.as_str(), done.stdout), (Some(0), "", words));
+    assert_eq!((done.code, done.stderr.as_str(), done.stdout), (Some(0), "", expected_text));
     let mut record = config(&home)["plugins"]["installs"]["tides"].take();
     let (hash, at) = (record["hash"].take(), record["installedAt"].take());
     assert!(hash.as_str().is_some_and(|hash| hash.len() == 64) && at.as_str().is_some_and(|at| at.ends_with('Z')));
@@ -97,9 +97,9 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
          tides   off    state directory  Tells when the water is high.\n"
     );
     let listed = home.run(&["plugins", "list", "--json"]).json();
-    let one = &listed["plugins"][0];
+    let entry = &listed["plugins"][0];
     assert_eq!(
-        ["id", "origin", "status", "enabled", "declares", "registered"].map(|key| one[key].clone()),
+        ["id", "origin", "status", "enabled", "declares", "registered"].map(|key| entry[key].clone()),
         [
             json!("tides"),
             json!("global"),
@@ -109,47 +109,51 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
             Value::Null
         ]
     );
-    assert_eq!(home.run(&["plugins", "info", "tides", "--json"]).json(), *one);
+    assert_eq!(home.run(&["plugins", "info", "tides", "--json"]).json(), *entry);
     let info = home.run(&["plugins", "info", "tides"]).stdout;
     assert!(info.contains("settings        tools (required), token\n"), "{info}");
     let refused = home.run(&["plugins", "install", "my-tides"]);
-    let words = format!("error: {} already exists; replace it with --force\n", target.display());
-    assert_eq!((refused.code, refused.stderr), (Some(1), words));
+    let expected_text = format!("error: {} already exists; replace it with --force\n", target.display());
+    assert_eq!((refused.code, refused.stderr), (Some(1), expected_text));
     let again = home.run(&["plugins", "install", "my-tides", "--force", "--json"]).json();
     assert_eq!([&again["ok"], &again["state"], &again["hash"]], [&json!(true), &json!("off"), &hash]);
     assert!(!target.join("ran").exists() && !source.join("ran").exists());
 }
 
 #[test]
-fn a_plugin_is_switched_on_and_off_and_the_file_keeps_its_comments() {
+fn enabling_and_disabling_a_plugin_keeps_the_files_comments() {
     let home = Home::new();
     plugin(home.state().join("extensions/tides"), "tides");
     home.configure("{\n  // Mine.\n  plugins: {allow: ['other'], deny: []}, // The sea.\n}\n");
-    let on = home.run(&["plugins", "enable", "tides"]);
-    assert_eq!(on.code, Some(0), "{on:?}");
-    assert!(on.stdout.starts_with("tides is now enabled in "), "{on:?}");
+    let enabled = home.run(&["plugins", "enable", "tides"]);
+    assert_eq!(enabled.code, Some(0), "{enabled:?}");
+    assert!(enabled.stdout.starts_with("tides is now enabled in "), "{enabled:?}");
     let lack = "tides cannot start yet: plugins.entries.tides.config is invalid: must have required property 'tools'";
-    assert!(on.stderr.starts_with(lack), "{on:?}");
+    assert!(enabled.stderr.starts_with(lack), "{enabled:?}");
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
     assert!(home.run(&["plugins"]).stdout.contains("tides   cannot start  state directory"));
     let again = home.run(&["plugins", "enable", "tides", "--json"]).json();
     assert_eq!((&again["enabled"], &again["changed"]), (&json!(true), &json!([])));
-    let off = home.run(&["plugins", "disable", "tides", "--json"]).json();
-    assert_eq!((&off["enabled"], &off["changed"]), (&json!(false), &json!(["plugins.entries.tides.enabled"])));
+    let disabled = home.run(&["plugins", "disable", "tides", "--json"]).json();
+    assert_eq!(
+        (&disabled["enabled"], &disabled["changed"]),
+        (&json!(false), &json!(["plugins.entries.tides.enabled"]))
+    );
     let unknown = home.run(&["plugins", "enable", "tids"]);
-    let words = "error: there is no plugin \"tids\"; did you mean \"tides\"? List plugins with: homard plugins list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+    let expected =
+        "error: there is no plugin \"tids\"; did you mean \"tides\"? List plugins with: homard plugins list\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
 }
 
 #[test]
 fn a_prefix_enables_the_plugin_that_it_names() {
     let home = Home::new();
     plugin(home.state().join("extensions/tides"), "tides");
-    let on = home.run(&["plugins", "enable", "tide", "--json"]).json();
-    assert_eq!((&on["id"], &on["changed"]), (&json!("tides"), &json!(["plugins.entries.tides.enabled"])));
-    let off = home.run(&["plugins", "disable", "tide", "--json"]).json();
-    assert_eq!((&off["id"], &off["enabled"]), (&json!("tides"), &json!(false)));
+    let enabled = home.run(&["plugins", "enable", "tide", "--json"]).json();
+    assert_eq!((&enabled["id"], &enabled["changed"]), (&json!("tides"), &json!(["plugins.entries.tides.enabled"])));
+    let disabled = home.run(&["plugins", "disable", "tide", "--json"]).json();
+    assert_eq!((&disabled["id"], &disabled["enabled"]), (&json!("tides"), &json!(false)));
     plugin(home.state().join("extensions/tides2"), "tides2");
     let several = home.run(&["plugins", "info", "tide"]);
     assert_eq!(several.code, Some(2), "{several:?}");
@@ -157,11 +161,11 @@ fn a_prefix_enables_the_plugin_that_it_names() {
 }
 
 #[test]
-fn a_plugin_that_would_stay_off_is_left_as_it_is_with_the_way_out() {
+fn a_plugin_that_would_stay_disabled_is_not_changed_and_advice_is_shown() {
     let home = Home::new();
     plugin(home.state().join("extensions/tides"), "tides");
     plugin(home.state().join("workspace/.homard/extensions/own"), "own");
-    for (text, id, words) in [
+    for (text, id, expected) in [
         (
             "{plugins: {deny: ['tides']}}",
             "tides",
@@ -179,14 +183,14 @@ fn a_plugin_that_would_stay_off_is_left_as_it_is_with_the_way_out() {
         ),
     ] {
         home.configure(text);
-        let said = home.run(&["plugins", "enable", id]);
-        assert_eq!((said.code, said.stderr), (Some(1), format!("error: {id} would stay off: {words}\n")));
+        let output = home.run(&["plugins", "enable", id]);
+        assert_eq!((output.code, output.stderr), (Some(1), format!("error: {id} would stay off: {expected}\n")));
         assert_eq!(fs::read_to_string(home.state().join("homard.json")).unwrap(), text);
     }
 }
 
 #[test]
-fn a_plugin_is_used_where_it_is() {
+fn a_linked_plugin_is_used_in_place() {
     let home = Home::new();
     let source = plugin(home.work().join("tides"), "tides");
     let done = home.run(&["plugins", "install", "tides", "--link"]);
@@ -200,26 +204,26 @@ fn a_plugin_is_used_where_it_is() {
 }
 
 #[test]
-fn what_a_plugin_guards_is_noted_when_it_is_installed() {
+fn the_guards_of_a_plugin_are_recorded_at_installation() {
     let home = Home::new();
     let file = plugin(home.work().join("tides"), "tides").join("homard.plugin.json");
     let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     manifest["guard"] = json!(["before_tool_call"]);
     fs::write(&file, manifest.to_string()).unwrap();
-    let noted = |how: &[&str]| {
-        let done = home.run(&[&["plugins", "install", "tides"], how].concat());
+    let recorded_guards = |install_args: &[&str]| {
+        let done = home.run(&[&["plugins", "install", "tides"], install_args].concat());
         assert_eq!(done.code, Some(0), "{done:?}");
         config(&home)["plugins"]["installs"]["tides"]["guard"].take()
     };
-    assert_eq!(noted(&[]), json!(["before_tool_call"]));
-    assert_eq!(noted(&["--link"]), json!(["before_tool_call"]));
+    assert_eq!(recorded_guards(&[]), json!(["before_tool_call"]));
+    assert_eq!(recorded_guards(&["--link"]), json!(["before_tool_call"]));
     manifest["guard"] = json!([]);
     fs::write(&file, manifest.to_string()).unwrap();
-    assert_eq!(noted(&["--force"]), Value::Null);
+    assert_eq!(recorded_guards(&["--force"]), Value::Null);
 }
 
 #[test]
-fn what_cannot_be_installed_says_why_and_leaves_nothing() {
+fn a_failed_installation_reports_why_and_leaves_nothing() {
     let home = Home::new();
     let linked = plugin(home.work().join("linked"), "linked");
     symlink("/etc/passwd", linked.join("more")).unwrap();
@@ -230,7 +234,7 @@ fn what_cannot_be_installed_says_why_and_leaves_nothing() {
     fs::write(broken.join("homard.plugin.json"), "{\"id\": \"broken\"}").unwrap();
     fs::create_dir(home.work().join("empty")).unwrap();
     fs::write(home.work().join("pack.tgz"), "x").unwrap();
-    for (path, words) in [
+    for (path, expected) in [
         ("linked", "linked/more is a symlink that is broken or leads out of the plugin"),
         ("manifest", "is not used: it is a link that leads out of the plugin's folder"),
         ("broken", "has no \"configSchema\"; write {} if the plugin needs no config"),
@@ -238,25 +242,25 @@ fn what_cannot_be_installed_says_why_and_leaves_nothing() {
         ("pack.tgz", "is not a directory; unpack an archive first"),
         ("@me/tides", "does not exist; pass a directory with a manifest. Packages are not downloaded"),
     ] {
-        let said = home.run(&["plugins", "install", path]);
-        assert!(said.code == Some(2) && said.stderr.contains(words), "{path}: {said:?}");
+        let output = home.run(&["plugins", "install", path]);
+        assert!(output.code == Some(2) && output.stderr.contains(expected), "{path}: {output:?}");
     }
     assert_eq!(home.run(&["plugins", "install", "empty", "--link", "--force"]).code, Some(2));
-    let left = fs::read_dir(home.state().join("extensions")).into_iter().flatten().count();
-    assert!(left == 0 && !home.state().join("homard.json").exists());
+    let leftovers = fs::read_dir(home.state().join("extensions")).into_iter().flatten().count();
+    assert!(leftovers == 0 && !home.state().join("homard.json").exists());
 }
 
 #[test]
-fn a_config_that_does_not_fit_is_told_by_validate_with_its_place() {
+fn validate_reports_an_invalid_plugin_config_with_its_path() {
     let home = with_tides();
-    let fine = home.run(&["config", "validate", "--json"]).json();
-    assert_eq!((&fine["valid"], &fine["warnings"]), (&json!(true), &json!([])));
+    let valid = home.run(&["config", "validate", "--json"]).json();
+    assert_eq!((&valid["valid"], &valid["warnings"]), (&json!(true), &json!([])));
     let set = home.run(&["config", "set", "plugins.entries.tides.config.token", "5"]);
     assert_eq!(set.code, Some(0), "{set:?}");
     assert_eq!(home.run(&["config", "set", "plugins.entries.tdies.enabled", "true"]).code, Some(0));
-    let told = home.run(&["config", "validate", "--json"]).json();
+    let output = home.run(&["config", "validate", "--json"]).json();
     let warnings: Vec<_> =
-        told["warnings"].as_array().unwrap().iter().map(|one| [&one["path"], &one["message"]]).collect();
+        output["warnings"].as_array().unwrap().iter().map(|item| [&item["path"], &item["message"]]).collect();
     assert_eq!(
         warnings,
         [
@@ -264,34 +268,35 @@ fn a_config_that_does_not_fit_is_told_by_validate_with_its_place() {
             [&json!("plugins.entries.tdies"), &json!("names an unknown plugin: \"tdies\"; did you mean \"tides\"?")],
         ]
     );
-    assert!(told["warnings"][0]["line"].is_number());
+    assert!(output["warnings"][0]["line"].is_number());
 }
 
 #[test]
-fn the_doctor_starts_what_is_on_and_says_what_it_registers() {
+fn doctor_starts_enabled_plugins_and_shows_their_registrations() {
     let home = with_tides();
-    let said = home.run(&["plugins", "doctor"]);
-    let (head, rest) = said.stdout.split_once("ready after ").unwrap_or_else(|| panic!("{said:?}"));
-    assert_eq!((said.code, said.stderr.as_str(), head), (Some(0), "", "plugins: 1, enabled: 1\n\ntides: works, "));
-    assert!(rest.ends_with("s\n  registers  tool tide\n"), "{said:?}");
+    let output = home.run(&["plugins", "doctor"]);
+    let (head, rest) = output.stdout.split_once("ready after ").unwrap_or_else(|| panic!("{output:?}"));
+    assert_eq!((output.code, output.stderr.as_str(), head), (Some(0), "", "plugins: 1, enabled: 1\n\ntides: works, "));
+    assert!(rest.ends_with("s\n  registers  tool tide\n"), "{output:?}");
     let tools = "[\"tide\", \"flood\", \"read\"]";
     assert_eq!(home.run(&["config", "set", "plugins.entries.tides.config.tools", tools]).code, Some(0));
-    let said = home.run(&["plugins", "doctor", "--json"]);
-    let one = said.json()["plugins"][0].take();
-    assert_eq!((said.code, &one["ok"], &one["registered"]), (Some(0), &json!(true), &json!(["tool tide"])));
+    let output = home.run(&["plugins", "doctor", "--json"]);
+    let entry = output.json()["plugins"][0].take();
+    assert_eq!((output.code, &entry["ok"], &entry["registered"]), (Some(0), &json!(true), &json!(["tool tide"])));
     assert_eq!(
-        one["denied"],
+        entry["denied"],
         json!(["tool flood: the manifest does not declare it under \"rights\"", "tool read: the name is reserved"])
     );
-    let to_do: Vec<_> = one["findings"].as_array().unwrap().iter().map(|one| one["toDo"].as_str().unwrap()).collect();
+    let to_do: Vec<_> =
+        entry["findings"].as_array().unwrap().iter().map(|finding| finding["toDo"].as_str().unwrap()).collect();
     assert!(to_do[0].contains("under \"rights\"") && to_do[1].contains("report it to the author"), "{to_do:?}");
-    assert!(one["startMs"].is_number() && !said.stdout.contains("high-and-secret"));
+    assert!(entry["startMs"].is_number() && !output.stdout.contains("high-and-secret"));
     // The state of plugins and what a gateway knows about them is unchanged.
     assert!(!home.state().join("plugins").exists());
 }
 
 #[test]
-fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
+fn doctor_reports_plugin_problems_with_advice() {
     let home = with_tides();
     let unset = home.run(&["config", "unset", "plugins.entries.tides.env.TIDE_KEY"]);
     assert_eq!(unset.code, Some(0), "{unset:?}");
@@ -301,22 +306,22 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     fs::write(crash.join("plugin.py"), "raise SystemExit('the sea is empty')\n").unwrap();
     fs::create_dir(home.state().join("extensions/broken")).unwrap();
     fs::write(home.state().join("extensions/broken/homard.plugin.json"), "{").unwrap();
-    for words in [
+    for args in [
         &["plugins", "install", "crash", "--link"][..],
         &["plugins", "enable", "crash"],
         &["config", "set", "plugins.entries.crash.config.tools", "[]"],
         &["config", "set", "plugins.entries.ghost.enabled", "true"],
     ] {
-        assert_eq!(home.run(words).code, Some(0), "{words:?}");
+        assert_eq!(home.run(args).code, Some(0), "{args:?}");
     }
-    let said = home.run(&["plugins", "doctor"]);
-    let text = &said.stdout;
+    let output = home.run(&["plugins", "doctor"]);
+    let text = &output.stdout;
     assert_eq!(
-        (said.code, said.stderr.as_str()),
+        (output.code, output.stderr.as_str()),
         (Some(1), "error: not all enabled plugins can be used: 3 problems\n"),
         "{text}"
     );
-    for words in [
+    for expected in [
         "\n\ncrash: cannot be used\n",
         "the plugin does not start: the plugin process exited with status 1; its last line on stderr: the sea is empty\n",
         "to do  show its output with: HOMARD_LOG=info homard plugins doctor; the plugin is started in ",
@@ -329,7 +334,7 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
         "or disable it: homard plugins disable ghost\n",
         "extensions/broken/homard.plugin.json is not JSON: ",
     ] {
-        assert!(text.contains(words), "{words}\n{text}");
+        assert!(text.contains(expected), "{expected}\n{text}");
     }
     assert_eq!(home.run(&["plugins", "disable", "ghost"]).code, Some(0));
     let document = home.run(&["plugins", "doctor", "--json"]).json();

@@ -29,9 +29,9 @@ const NODE: [u32; 2] = [22, 15];
 /// Returns a Node that is new enough: from the environment, installed by `xtask test`, or the machine's. Without one,
 /// the test is listed as skipped, past the test harness, which hides the output of passing tests.
 pub(crate) fn node(test: &str) -> Option<PathBuf> {
-    let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
+    let configured = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
-    let found = named.into_iter().chain([installed, PathBuf::from("node")]).find(|node| is_new(node));
+    let found = configured.into_iter().chain([installed, PathBuf::from("node")]).find(|node| is_new(node));
     if found.is_none() {
         skip(test, "there is no Node 22.15 or newer; cargo xtask test installs one");
     }
@@ -39,8 +39,8 @@ pub(crate) fn node(test: &str) -> Option<PathBuf> {
 }
 
 fn is_new(node: &Path) -> bool {
-    let Ok(told) = Command::new(node).arg("--version").output() else { return false };
-    let text = String::from_utf8_lossy(&told.stdout).trim().trim_start_matches('v').to_owned();
+    let Ok(output) = Command::new(node).arg("--version").output() else { return false };
+    let text = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches('v').to_owned();
     let numbers: Vec<u32> = text.split('.').map_while(|number| number.parse().ok()).collect();
     numbers.get(..2).is_some_and(|version| version >= NODE.as_slice())
 }
@@ -61,7 +61,7 @@ fn samples(test: &str) -> Option<PathBuf> {
 
 /// A home with the probe plugin and the probe hook of a directory, and a scripted model.
 struct Probe {
-    puppet: ScriptedHome,
+    scripted: ScriptedHome,
     /// Directory of the files that plugin and hook write.
     out: TempDir,
 }
@@ -71,23 +71,23 @@ impl Probe {
         let out = tempfile::tempdir().unwrap();
         let hooks = out.path().join("hooks");
         copy(hook, &hooks.join("probe-hook"));
-        let (heard, signals) = (out.path().join("probe.jsonl"), out.path().join("internal.jsonl"));
-        let puppet = ScriptedHome::answering(
+        let (received, events_file) = (out.path().join("probe.jsonl"), out.path().join("internal.jsonl"));
+        let fixture = ScriptedHome::answering(
             json!({
                 "agents": {"defaults": {"compaction": {"keepRecentTokens": 200}}},
                 "plugins": {
                     "node": node, "load": {"paths": [plugin]},
-                    "entries": {"probe": {"enabled": true, "config": {"out": heard}}},
+                    "entries": {"probe": {"enabled": true, "config": {"out": received}}},
                 },
                 "hooks": {"internal": {
                     "enabled": true, "load": {"extraDirs": [hooks]},
-                    "entries": {"probe-hook": {"enabled": true, "env": {"PROBE_HOOK_OUT": signals}}},
+                    "entries": {"probe-hook": {"enabled": true, "env": {"PROBE_HOOK_OUT": events_file}}},
                 }},
             }),
-            mind,
+            probe_model,
         )
         .await;
-        Self { puppet, out }
+        Self { scripted: fixture, out }
     }
 
     /// Uses our own fixtures.
@@ -101,7 +101,7 @@ impl Probe {
     }
 
     /// Returns what the hook has written so far.
-    fn signals(&self) -> Vec<Value> {
+    fn internal_events(&self) -> Vec<Value> {
         lines(&self.out.path().join("internal.jsonl"))
     }
 
@@ -116,10 +116,10 @@ impl Probe {
     }
 }
 
-/// Answers like the puppet, except for compaction requests, whose text is not a command: they have no tools.
-fn mind(asked: &ReceivedRequest) -> ProviderReply {
-    if asked.json()["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
-        scripted_model::reply(asked)
+/// Answers like the scripted model, except for compaction requests, whose text is not a command: they have no tools.
+fn probe_model(request: &ReceivedRequest) -> ProviderReply {
+    if request.json()["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
+        scripted_model::reply(request)
     } else {
         ProviderReply::text("## Goal\nTo see what hooks hear.")
     }
@@ -136,8 +136,8 @@ fn copy(from: &Path, to: &Path) {
 /// Returns the objects of a JSONL file; empty without a file. An incomplete last line is skipped.
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+    let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    complete.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Requests a page from a gateway; returns the whole response.

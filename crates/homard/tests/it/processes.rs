@@ -16,21 +16,23 @@ use crate::{
 const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
 
 /// Starts a model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
-async fn puppet() -> ScriptedHome {
-    ScriptedHome::answering(json!({}), |asked: &ReceivedRequest| {
-        let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+async fn slow_model() -> ScriptedHome {
+    ScriptedHome::answering(json!({}), |request: &ReceivedRequest| {
+        let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
         let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
         let results: Vec<_> = messages[last_user..].iter().filter(|message| message["role"] == "tool").collect();
         let text = messages[last_user]["content"].to_string();
         let exec = |command: &str| {
-            let id = format!("call_{}", asked.number);
+            let id = format!("call_{}", request.number);
             let calls = vec![FakeToolCall { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
             ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
         };
         match results.as_slice() {
             [] if text.contains("SLOW") => exec("until test -e go; do :; done"),
             [_] => exec("pwd"),
-            [_, place, ..] => ProviderReply::text(format!("was in {}", place["content"].as_str().unwrap_or_default())),
+            [_, directory, ..] => {
+                ProviderReply::text(format!("was in {}", directory["content"].as_str().unwrap_or_default()))
+            }
             [] => ProviderReply::text("quick"),
         }
     })
@@ -53,16 +55,16 @@ fn start(mut command: Command) -> Process {
 }
 
 /// Returns the messages of the main session: role and text.
-fn told(gateway: &RunningGateway<'_>) -> Vec<(String, String)> {
+fn transcript(gateway: &RunningGateway<'_>) -> Vec<(String, String)> {
     let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
     let messages = history["messages"].as_array().cloned().unwrap_or_default();
     let text = |message: &Value| {
         let blocks = message["content"].as_array().into_iter().flatten();
         blocks.filter_map(|block| block["text"].as_str()).collect::<String>()
     };
-    let told = messages.iter().filter(|message| message["role"] != "toolResult");
-    let told = told.map(|message| (message["role"].as_str().unwrap_or_default().to_owned(), text(message)));
-    told.filter(|(_, text)| !text.is_empty()).collect()
+    let visible = messages.iter().filter(|message| message["role"] != "toolResult");
+    let visible = visible.map(|message| (message["role"].as_str().unwrap_or_default().to_owned(), text(message)));
+    visible.filter(|(_, text)| !text.is_empty()).collect()
 }
 
 /// Returns the statuses of all runs, oldest first.
@@ -72,15 +74,15 @@ fn statuses(gateway: &RunningGateway<'_>) -> Vec<String> {
     runs.iter().rev().map(|run| run["status"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn pairs(told: &[(&str, &str)]) -> Vec<(String, String)> {
-    told.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
+fn pairs(messages: &[(&str, &str)]) -> Vec<(String, String)> {
+    messages.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_turn_finishes_what_a_killed_gateway_left() {
+async fn a_local_turn_finishes_runs_of_a_killed_gateway() {
     for signal in [Signal::KILL, Signal::INT] {
-        let puppet = puppet().await;
-        let home = &puppet.home;
+        let fixture = slow_model().await;
+        let home = &fixture.home;
         let gateway = home.gateway();
         let turn = start(gateway.command(&SLOW));
         gateway.process.signal(signal);
@@ -89,15 +91,16 @@ async fn a_local_turn_finishes_what_a_killed_gateway_left() {
         let status = home.run(&["trace", "last", "--json"]).json()["run"].clone();
         let expected = (&json!("interrupted"), &json!("resumes when the gateway starts"));
         assert_eq!((&status["status"], &status["next"]), expected, "{signal:?}");
-        let quick = home.run(&["agent", "-m", "hi"]);
-        assert_eq!(quick.stdout, "quick\n", "{signal:?}: {quick:?}");
-        assert!(quick.stderr.contains("(finishing 1 unfinished run of this session first)"), "{quick:?}");
+        let output = home.run(&["agent", "-m", "hi"]);
+        assert_eq!(output.stdout, "quick\n", "{signal:?}: {output:?}");
+        assert!(output.stderr.contains("(finishing 1 unfinished run of this session first)"), "{output:?}");
         let gateway = home.gateway();
         assert_eq!(statuses(&gateway), ["ok", "ok"], "{signal:?}");
         let workspace = format!("was in {}\n", home.state().join("workspace").display());
         let expected = [("user", "SLOW"), ("assistant", workspace.trim_end()), ("user", "hi"), ("assistant", "quick")];
-        let told: Vec<_> = told(&gateway).into_iter().map(|(role, text)| (role, text.trim_end().to_owned())).collect();
-        assert_eq!(told, pairs(&expected), "{signal:?}");
+        let messages: Vec<_> =
+            transcript(&gateway).into_iter().map(|(role, text)| (role, text.trim_end().to_owned())).collect();
+        assert_eq!(messages, pairs(&expected), "{signal:?}");
     }
 }
 
@@ -105,8 +108,8 @@ async fn a_local_turn_finishes_what_a_killed_gateway_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
     for is_gateway in [true, false] {
-        let puppet = puppet().await;
-        let home = &puppet.home;
+        let fixture = slow_model().await;
+        let home = &fixture.home;
         let turn = start(home.command(&SLOW));
         turn.signal(Signal::KILL);
         drop(turn);
@@ -115,10 +118,10 @@ async fn the_next_process_finishes_a_killed_local_turn_where_it_worked() {
             assert_eq!(second.stdout, "quick\n", "{second:?}");
         }
         let gateway = home.gateway();
-        let here = home.work().canonicalize().unwrap();
+        let work_dir = home.work().canonicalize().unwrap();
         let is_there = || {
-            let told = told(&gateway);
-            told.iter().any(|(_, text)| text.trim_end() == format!("was in {}", here.display()))
+            let messages = transcript(&gateway);
+            messages.iter().any(|(_, text)| text.trim_end() == format!("was in {}", work_dir.display()))
         };
         until("the killed turn is finished in its directory", is_there);
     }
@@ -133,8 +136,8 @@ fn anywhere(mut command: Command) -> Command {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
     for (signal, format) in [(Signal::KILL, None), (Signal::INT, Some("--json"))] {
-        let puppet = puppet().await;
-        let home = &puppet.home;
+        let fixture = slow_model().await;
+        let home = &fixture.home;
         let gateway = home.gateway();
         let args = SLOW.into_iter().chain(format).collect::<Vec<_>>();
         let mut turn = Process(anywhere(home.command(&args)).spawn().unwrap());
@@ -144,17 +147,17 @@ async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
         let _second = home.gateway();
         let output = turn.output();
         // It resumes in its original directory.
-        let place = format!("was in {}", home.work().canonicalize().unwrap().display());
+        let expected = format!("was in {}", home.work().canonicalize().unwrap().display());
         assert_eq!(output.code, Some(0), "{output:?}");
-        assert!(output.stdout.contains(&place), "{output:?}");
+        assert!(output.stdout.contains(&expected), "{output:?}");
         assert!(output.stderr.contains("reconnecting for up to 1m)"), "{output:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
-    let puppet = puppet().await;
-    let home = &puppet.home;
+async fn a_client_whose_gateway_does_not_return_explains_what_happens_to_the_run() {
+    let fixture = slow_model().await;
+    let home = &fixture.home;
     let gateway = home.gateway();
     let mut turn = start(anywhere(home.command(&[&SLOW[..], &["--reconnect", "1"]].concat())));
     gateway.process.signal(Signal::KILL);
@@ -163,14 +166,14 @@ async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
     assert_eq!(output.code, Some(1), "{output:?}");
     let listed = home.run(&["runs", "--json"]).json();
     let run = listed["runs"][0]["runId"].as_str().unwrap();
-    let said = format!("run {run} was accepted and continues in the gateway; see: homard trace {run}");
-    assert!(output.stderr.contains("was not reachable again within 1s") && output.stderr.contains(&said), "{output:?}");
+    let text = format!("run {run} was accepted and continues in the gateway; see: homard trace {run}");
+    assert!(output.stderr.contains("was not reachable again within 1s") && output.stderr.contains(&text), "{output:?}");
 }
 
 /// Starts a model that runs a command for POISON until one succeeds.
 async fn poisoned() -> ScriptedHome {
-    ScriptedHome::answering(json!({}), |asked: &ReceivedRequest| {
-        let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+    ScriptedHome::answering(json!({}), |request: &ReceivedRequest| {
+        let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
         let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
         let mut results = messages[last_user..].iter().filter(|message| message["role"] == "tool");
         let is_done = results.any(|result| result["content"].to_string().contains("went well"));
@@ -178,7 +181,7 @@ async fn poisoned() -> ScriptedHome {
             return ProviderReply::text(if is_done { "survived" } else { "quick" });
         }
         let command = "echo x >> started; until test -e go; do :; done; echo went well";
-        let id = format!("call_{}", asked.number);
+        let id = format!("call_{}", request.number);
         let calls = vec![FakeToolCall { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
         ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
     })
@@ -188,8 +191,8 @@ async fn poisoned() -> ScriptedHome {
 // D72.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_run_that_was_active_at_three_crashes_is_held() {
-    let puppet = poisoned().await;
-    let home = &puppet.home;
+    let fixture = poisoned().await;
+    let home = &fixture.home;
     let workspace = home.state().join("workspace");
     let starts = || std::fs::read_to_string(workspace.join("started")).unwrap_or_default().lines().count();
     let mut gateway = home.gateway();
@@ -207,8 +210,8 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
     assert_eq!(starts(), 3, "a held run is not resumed");
     // Everything else is served, also in its session.
     assert_eq!(gateway.run(&["agent", "-m", "hi"]).stdout, "quick\n");
-    let told = gateway.run(&["trace", &run]).stdout;
-    assert!(told.contains(&format!("continue it with: homard runs release {run}")), "{told}");
+    let output = gateway.run(&["trace", &run]).stdout;
+    assert!(output.contains(&format!("continue it with: homard runs release {run}")), "{output}");
     let status = gateway.run(&["status"]).stdout;
     assert!(status.contains(&format!("run {run}")) && status.contains("several crashes in a row"), "{status}");
     let health = gateway.run(&["health"]);
@@ -233,14 +236,14 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
 }
 
 fn told_last(gateway: &RunningGateway<'_>) -> (String, String) {
-    told(gateway).pop().unwrap()
+    transcript(gateway).pop().unwrap()
 }
 
 // D72: without a gateway, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_run_is_dropped_where_no_gateway_is_running() {
-    let puppet = poisoned().await;
-    let home = &puppet.home;
+    let fixture = poisoned().await;
+    let home = &fixture.home;
     for count in 1..=3 {
         // Each local turn first recovers what the previous one left.
         let turn = Process(home.command(&["agent", "-m", "POISON", "--verbose", "on"]).spawn().unwrap());

@@ -32,7 +32,7 @@ pub(crate) fn request(stream: &TcpStream) -> (String, Value) {
 }
 
 /// Runs a turn against an endpoint that answers once; returns the request and the output of the command.
-fn against(answer: &'static str, args: &[&str]) -> ((String, Value), CommandOutput) {
+fn run_against(answer: &'static str, args: &[&str]) -> ((String, Value), CommandOutput) {
     let home = Home::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let provider = json!({
@@ -41,16 +41,16 @@ fn against(answer: &'static str, args: &[&str]) -> ((String, Value), CommandOutp
     });
     let agents = json!({"defaults": {"model": {"primary": "fake/fake-1"}}});
     home.configure(&json!({"agents": agents, "models": {"providers": {"fake": provider}}}).to_string());
-    let asked = thread::spawn(move || {
+    let received = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
-        let asked = request(&stream);
+        let received = request(&stream);
         stream.write_all(answer.as_bytes()).unwrap();
-        asked
+        received
     });
     let mut command = home.command(args);
     command.env("FAKE_KEY", "sk-a-fake-key");
-    let said = run_command(command);
-    (asked.join().unwrap(), said)
+    let output = run_command(command);
+    (received.join().unwrap(), output)
 }
 
 #[test]
@@ -59,21 +59,21 @@ fn a_configured_endpoint_answers() {
         data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Bon\"}}]}\n\n\
         data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"jour\"},\"finish_reason\":\"stop\"}]}\n\n\
         data: [DONE]\n\n";
-    let ((head, body), said) = against(answer, &["agent", "-m", "Say hello"]);
-    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "Bonjour\n", ""));
+    let ((head, body), output) = run_against(answer, &["agent", "-m", "Say hello"]);
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (Some(0), "Bonjour\n", ""));
     assert!(head.starts_with("post /v1/chat/completions "), "{head}");
     assert!(head.contains("authorization: bearer sk-a-fake-key\r\n"), "{head}");
     assert_eq!(body["model"], "fake-1");
 }
 
 #[test]
-fn an_endpoint_that_refuses_fails_the_turn_and_keeps_the_key() {
+fn an_endpoint_that_rejects_fails_the_turn_without_leaking_the_key() {
     let answer = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\n\
         content-length: 47\r\n\r\n{\"error\":{\"message\":\"bad key: sk-a-fake-key\"}}\n";
-    let (_, said) = against(answer, &["agent", "-m", "Say hello", "--json"]);
-    assert_eq!(said.code, Some(1));
-    let failure = said.json();
+    let (_, output) = run_against(answer, &["agent", "-m", "Say hello", "--json"]);
+    assert_eq!(output.code, Some(1));
+    let failure = output.json();
     assert_eq!((&failure["ok"], &failure["origin"]), (&json!(false), &json!("local")));
     assert!(failure["error"]["message"].as_str().unwrap().contains("401"), "{failure}");
-    assert!(!said.stdout.contains("sk-a-fake-key"), "{failure}");
+    assert!(!output.stdout.contains("sk-a-fake-key"), "{failure}");
 }

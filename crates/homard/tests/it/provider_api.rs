@@ -15,7 +15,7 @@ use crate::home::{CommandOutput, Home};
 
 /// How a server responds to its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+enum ApiStyle {
     Chat,
     Responses,
     Messages,
@@ -29,28 +29,28 @@ enum Speaks {
 /// A model server that speaks one API. It runs until the test process ends.
 struct KeyedServer {
     address: SocketAddr,
-    speaks: Arc<Mutex<Speaks>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    api_style: Arc<Mutex<ApiStyle>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl KeyedServer {
-    fn start(speaks: Speaks) -> Self {
+    fn start(api_style: ApiStyle) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (speaks, asked) = (Arc::new(Mutex::new(speaks)), Arc::<Mutex<Vec<String>>>::default());
-        let (now, noted) = (speaks.clone(), asked.clone());
+        let (api_style, requests) = (Arc::new(Mutex::new(api_style)), Arc::<Mutex<Vec<String>>>::default());
+        let (now, recorded) = (api_style.clone(), requests.clone());
         thread::spawn(move || {
             let mut held = Vec::new();
             for stream in listener.incoming().map(Result::unwrap) {
-                let speaks = *now.lock().unwrap();
-                if speaks == Speaks::Silent {
+                let api_style = *now.lock().unwrap();
+                if api_style == ApiStyle::Silent {
                     held.push(stream);
                 } else {
-                    answer(&stream, speaks, &noted);
+                    answer(&stream, api_style, &recorded);
                 }
             }
         });
-        Self { address, speaks, asked }
+        Self { address, api_style, requests }
     }
 
     fn base(&self) -> String {
@@ -58,22 +58,22 @@ impl KeyedServer {
     }
 
     /// Returns the requests since the last call, sorted: probes are concurrent.
-    fn asked(&self) -> Vec<String> {
-        let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
-        asked.sort();
-        asked
+    fn requests(&self) -> Vec<String> {
+        let mut requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        requests.sort();
+        requests
     }
 
     /// Creates a home with this provider only, and these additional settings.
-    fn home(&self, more: &Value) -> Home {
+    fn home(&self, extra: &Value) -> Home {
         let home = Home::new();
-        self.configure(&home, more);
+        self.configure(&home, extra);
         home
     }
 
-    fn configure(&self, home: &Home, more: &Value) {
+    fn configure(&self, home: &Home, extra: &Value) {
         let mut provider = json!({"baseUrl": self.base(), "apiKey": "sk-a-fake-key", "models": [{"id": "m"}]});
-        for (name, value) in more.as_object().unwrap() {
+        for (name, value) in extra.as_object().unwrap() {
             provider[name] = value.clone();
         }
         let agents = json!({"defaults": {"model": "mine/m"}});
@@ -85,7 +85,7 @@ const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
 
-fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
+fn answer(mut stream: &TcpStream, api_style: ApiStyle, requests: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     let (mut path, mut length) = (String::new(), 0);
     loop {
@@ -107,23 +107,23 @@ fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
         return;
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    asked.lock().unwrap().push(path.clone());
+    requests.lock().unwrap().push(path.clone());
     let is_stream = body["stream"] == true;
     let usage = json!({"input_tokens": 1, "output_tokens": 1});
-    let (status, text) = match (speaks, path.as_str()) {
-        (Speaks::Closed, _) => ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string()),
-        (Speaks::Chat, CHAT) if is_stream => (
+    let (status, text) = match (api_style, path.as_str()) {
+        (ApiStyle::Closed, _) => ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string()),
+        (ApiStyle::Chat, CHAT) if is_stream => (
             "200 OK",
             "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"By chat\"},\"finish_reason\":\"stop\"}]}\n\n\
              data: [DONE]\n\n"
                 .to_owned(),
         ),
-        (Speaks::Chat, CHAT) => (
+        (ApiStyle::Chat, CHAT) => (
             "200 OK",
             json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "p"}, "finish_reason": "length"}]})
                 .to_string(),
         ),
-        (Speaks::Responses, RESPONSES) if is_stream => {
+        (ApiStyle::Responses, RESPONSES) if is_stream => {
             let item = json!({"type": "message", "id": "m1", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "By responses", "annotations": []}]});
             let done = json!({"id": "r1", "object": "response", "status": "completed", "output": [item], "usage": usage});
@@ -135,10 +135,10 @@ fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
             ];
             ("200 OK", sse(&events))
         }
-        (Speaks::Responses, RESPONSES) => {
+        (ApiStyle::Responses, RESPONSES) => {
             ("200 OK", json!({"id": "r0", "object": "response", "output": [], "usage": usage}).to_string())
         }
-        (Speaks::Messages, MESSAGES) if is_stream => {
+        (ApiStyle::Messages, MESSAGES) if is_stream => {
             let events = [
                 json!({"type": "message_start", "message": {"id": "m1", "type": "message", "role": "assistant", "content": [], "usage": usage}}),
                 json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
@@ -149,7 +149,7 @@ fn answer(mut stream: &TcpStream, speaks: Speaks, asked: &Mutex<Vec<String>>) {
             ];
             ("200 OK", sse(&events))
         }
-        (Speaks::Messages, MESSAGES) => (
+        (ApiStyle::Messages, MESSAGES) => (
             "200 OK",
             json!({"id": "m0", "type": "message", "role": "assistant", "content": [], "usage": usage}).to_string(),
         ),
@@ -175,50 +175,50 @@ fn turn(home: &Home) -> CommandOutput {
 
 #[test]
 fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
-    for (speaks, path, api, text) in [
-        (Speaks::Chat, CHAT, "openai-completions", "By chat\n"),
-        (Speaks::Responses, RESPONSES, "openai-responses", "By responses\n"),
-        (Speaks::Messages, MESSAGES, "anthropic-messages", "By messages\n"),
+    for (api_style, path, api, text) in [
+        (ApiStyle::Chat, CHAT, "openai-completions", "By chat\n"),
+        (ApiStyle::Responses, RESPONSES, "openai-responses", "By responses\n"),
+        (ApiStyle::Messages, MESSAGES, "anthropic-messages", "By messages\n"),
     ] {
-        let server = KeyedServer::start(speaks);
+        let server = KeyedServer::start(api_style);
         let home = server.home(&json!({}));
         let first = turn(&home);
         assert_eq!((first.code, first.stdout.as_str()), (Some(0), text), "{first:?}");
         let found = format!("models.providers.mine.api is not set; a probe detected {api}");
         assert!(first.stderr.contains(&found), "{first:?}");
-        let asked = server.asked();
+        let requests = server.requests();
         // A probe does not wait for the others once it has a result.
-        assert!(asked.len() > 1 && asked.len() <= 4 && asked.contains(&path.to_owned()), "{asked:?}");
+        assert!(requests.len() > 1 && requests.len() <= 4 && requests.contains(&path.to_owned()), "{requests:?}");
         let again = turn(&home);
         assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(0), text, ""), "{again:?}");
-        assert_eq!(server.asked(), [path], "what was found is remembered");
+        assert_eq!(server.requests(), [path], "what was found is remembered");
         assert_eq!(home.run(&["models", "status", "--json"]).json()["candidates"][0]["api"], api);
         // At another address it may be another server.
-        let moved = KeyedServer::start(speaks);
+        let moved = KeyedServer::start(api_style);
         moved.configure(&home, &json!({}));
         assert_eq!(turn(&home).stdout, text);
-        assert!(moved.asked().len() > 1);
+        assert!(moved.requests().len() > 1);
         // The config takes precedence over the probe.
         moved.configure(&home, &json!({"api": api}));
-        assert_eq!((turn(&home).stdout.as_str(), moved.asked()), (text, vec![path.to_owned()]));
+        assert_eq!((turn(&home).stdout.as_str(), moved.requests()), (text, vec![path.to_owned()]));
     }
 }
 
 #[test]
-fn a_finding_that_turns_out_wrong_is_forgotten() {
-    let server = KeyedServer::start(Speaks::Chat);
+fn a_probe_result_that_turns_out_wrong_is_discarded() {
+    let server = KeyedServer::start(ApiStyle::Chat);
     let home = server.home(&json!({}));
     assert_eq!(turn(&home).stdout, "By chat\n");
-    *server.speaks.lock().unwrap() = Speaks::Messages;
+    *server.api_style.lock().unwrap() = ApiStyle::Messages;
     let failed = turn(&home);
-    let told = format!("POST {}/chat/completions answered HTTP 404", server.base());
-    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    let expected = format!("POST {}/chat/completions answered HTTP 404", server.base());
+    assert!(failed.code == Some(1) && failed.stderr.contains(&expected), "{failed:?}");
     assert_eq!(turn(&home).stdout, "By messages\n");
 }
 
 #[test]
-fn a_server_without_any_known_api_is_told_with_what_was_tried() {
-    let server = KeyedServer::start(Speaks::Nothing);
+fn a_server_without_a_known_api_is_reported_with_the_attempts() {
+    let server = KeyedServer::start(ApiStyle::Nothing);
     let home = server.home(&json!({}));
     let failed = turn(&home);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
@@ -232,57 +232,57 @@ fn a_server_without_any_known_api_is_told_with_what_was_tried() {
     ] {
         assert!(failed.stderr.contains(&part), "{part}: {failed:?}");
     }
-    assert_eq!(server.asked().len(), 3, "nobody asks again");
+    assert_eq!(server.requests().len(), 3, "nobody asks again");
     assert!(!failed.stderr.contains("sk-a-fake-key"));
-    *server.speaks.lock().unwrap() = Speaks::Closed;
+    *server.api_style.lock().unwrap() = ApiStyle::Closed;
     let refused = turn(&home);
     assert!(refused.code == Some(1) && refused.stderr.contains("HTTP 401"), "{refused:?}");
-    *server.speaks.lock().unwrap() = Speaks::Chat;
+    *server.api_style.lock().unwrap() = ApiStyle::Chat;
     assert_eq!(turn(&home).stdout, "By chat\n", "nothing was remembered");
 }
 
 #[test]
-fn a_server_that_does_not_answer_the_probe_is_given_up_soon() {
-    let server = KeyedServer::start(Speaks::Silent);
+fn a_server_that_does_not_answer_the_probe_times_out_soon() {
+    let server = KeyedServer::start(ApiStyle::Silent);
     let home = server.home(&json!({}));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let failed = turn(&home);
-    let took = begun.elapsed();
+    let duration = started_at.elapsed();
     assert!(failed.code == Some(1) && failed.stderr.contains("did not answer within 4 s"), "{failed:?}");
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(duration < Duration::from_secs(15), "{duration:?}");
 }
 
 #[test]
-fn a_wrong_api_in_the_config_is_told_at_the_first_request() {
-    let server = KeyedServer::start(Speaks::Chat);
+fn a_wrong_api_in_the_config_is_reported_at_the_first_request() {
+    let server = KeyedServer::start(ApiStyle::Chat);
     let home = server.home(&json!({"api": "openai-responses"}));
     let failed = turn(&home);
-    let told = format!("POST {}/responses answered HTTP 404", server.base());
-    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    let expected = format!("POST {}/responses answered HTTP 404", server.base());
+    assert!(failed.code == Some(1) && failed.stderr.contains(&expected), "{failed:?}");
     assert!(failed.stderr.contains("models.providers.mine.api, which is openai-responses"), "{failed:?}");
-    assert_eq!(server.asked(), [RESPONSES]);
+    assert_eq!(server.requests(), [RESPONSES]);
 }
 
 #[test]
-fn an_address_where_nobody_listens_is_told_soon() {
+fn an_unreachable_address_is_reported_soon() {
     let home = Home::new();
     let provider = json!({"baseUrl": format!("http://127.0.0.1:{}/v1", home.port), "api": "openai-completions"});
     let agents = json!({"defaults": {"model": "mine/m"}});
     home.configure(&json!({"agents": agents, "models": {"providers": {"mine": provider}}}).to_string());
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let failed = turn(&home);
-    let took = begun.elapsed();
-    let told = format!("POST http://127.0.0.1:{}/v1/chat/completions failed (Connection refused", home.port);
-    assert!(failed.code == Some(1) && failed.stderr.contains(&told), "{failed:?}");
+    let duration = started_at.elapsed();
+    let expected = format!("POST http://127.0.0.1:{}/v1/chat/completions failed (Connection refused", home.port);
+    assert!(failed.code == Some(1) && failed.stderr.contains(&expected), "{failed:?}");
     // Two more attempts, after one and two seconds.
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert!(duration < Duration::from_secs(6), "{duration:?}");
 }
 
 #[test]
-fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written() {
+fn unusable_providers_and_models_are_rejected_before_they_are_written() {
     let home = Home::new();
     home.configure("{models: {providers: {mine: {baseUrl: 'http://127.0.0.1:9/v1', api: 'openai-completions'}}}}");
-    for (path, value, what) in [
+    for (path, value, expected_error) in [
         (
             "models.providers.mine.api",
             "openai-completion",
@@ -308,8 +308,8 @@ fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written(
         ("models.providers.other", "{models: [{id: 'm'}]}", "models.providers.other.baseUrl is missing"),
     ] {
         let before = std::fs::read_to_string(home.state().join("homard.json")).unwrap();
-        let said = home.run(&["config", "set", path, value]);
-        assert!(said.code == Some(1) && said.stderr.contains(what), "{path} {value}: {said:?}");
+        let output = home.run(&["config", "set", path, value]);
+        assert!(output.code == Some(1) && output.stderr.contains(expected_error), "{path} {value}: {output:?}");
         assert_eq!(std::fs::read_to_string(home.state().join("homard.json")).unwrap(), before);
     }
     for (path, value) in [
@@ -317,27 +317,30 @@ fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written(
         ("agents.defaults.imageModel", "ollama/llava"),
         ("agents.defaults.subagents.model", "homard/demo"),
     ] {
-        let said = home.run(&["config", "set", path, value]);
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{path} {value}");
+        let output = home.run(&["config", "set", path, value]);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{path} {value}");
     }
     // A model that is newer than the catalogue can be used, with a warning.
-    let said = home.run(&["config", "set", "agents.defaults.model", "anthropic/claude-opus-5-55"]);
-    let told = "is not in the catalogue";
-    assert!(said.code == Some(0) && said.stderr.contains(told) && said.stderr.contains("claude-opus-5-5"), "{said:?}");
+    let output = home.run(&["config", "set", "agents.defaults.model", "anthropic/claude-opus-5-55"]);
+    let expected = "is not in the catalogue";
+    assert!(
+        output.code == Some(0) && output.stderr.contains(expected) && output.stderr.contains("claude-opus-5-5"),
+        "{output:?}"
+    );
 }
 
 #[test]
-fn a_gateway_with_a_model_that_cannot_be_used_starts_and_says_so() {
+fn a_gateway_with_an_unusable_model_starts_and_reports_it() {
     let home = Home::new();
     home.configure(
         "{agents: {defaults: {model: 'nobody/x'}, list: [{id: 'main'}, {id: 'well', model: {primary: 'homard/demo', fallbacks: []}}]}}",
     );
     let validate = home.run(&["config", "validate"]);
-    let why = "agents.defaults.model is \"nobody/x\": there is no provider \"nobody\"";
-    assert!(validate.code == Some(1) && validate.stdout.contains(why), "{validate:?}");
+    let expected = "agents.defaults.model is \"nobody/x\": there is no provider \"nobody\"";
+    assert!(validate.code == Some(1) && validate.stdout.contains(expected), "{validate:?}");
     let gateway = home.gateway();
     let failed = gateway.run(&["agent", "-m", "hi"]);
-    assert!(failed.code == Some(1) && failed.stderr.contains(why), "{failed:?}");
+    assert!(failed.code == Some(1) && failed.stderr.contains(expected), "{failed:?}");
     assert_eq!(gateway.run(&["agent", "-m", "What time is it?", "--agent", "well"]).code, Some(0));
-    assert!(gateway.run(&["status"]).stdout.contains(why));
+    assert!(gateway.run(&["status"]).stdout.contains(expected));
 }

@@ -9,7 +9,7 @@ use crate::home::{Home, Process};
 
 // Case 47.
 #[test]
-fn more_slots_start_what_waits_and_a_broken_config_changes_nothing() {
+fn more_slots_start_queued_runs_and_an_invalid_config_changes_nothing() {
     let home = Home::new();
     home.configure("{agents: {defaults: {maxConcurrent: 1}}}");
     let gateway = home.gateway();

@@ -8,24 +8,27 @@ use serde_json::json;
 use crate::home::{Home, skip};
 
 #[test]
-fn what_holds_commands_is_explained() {
+fn the_sandbox_is_explained() {
     let home = Home::new();
-    let said = home.run(&["sandbox", "explain", "--json"]);
-    let told = said.json();
-    assert_eq!((&told["agent"], &told["mode"], &told["network"]), (&"main".into(), &"workspace".into(), &false.into()));
+    let output = home.run(&["sandbox", "explain", "--json"]);
+    let report = output.json();
+    assert_eq!(
+        (&report["agent"], &report["mode"], &report["network"]),
+        (&"main".into(), &"workspace".into(), &false.into())
+    );
     assert!(!home.state().exists(), "looking makes nothing");
-    let words = home.run(&["sandbox", "explain"]).stdout;
+    let text_output = home.run(&["sandbox", "explain"]).stdout;
     let workspace = home.state().join("workspace").display().to_string();
-    assert!(words.starts_with(&format!("Tier {}", told["tier"].as_str().unwrap())), "{words}");
-    assert!(told["tier"] == "C" || words.contains(&format!("Can be changed: {workspace}")), "{words}");
+    assert!(text_output.starts_with(&format!("Tier {}", report["tier"].as_str().unwrap())), "{text_output}");
+    assert!(report["tier"] == "C" || text_output.contains(&format!("Can be changed: {workspace}")), "{text_output}");
     home.configure("{tools: {exec: {sandbox: {mode: 'full'}}}, agents: {list: [{id: 'ops'}]}}");
-    let words = home.run(&["sandbox", "explain", "--agent", "ops"]).stdout;
-    assert!(words.starts_with("No sandbox"), "{words}");
+    let text_output = home.run(&["sandbox", "explain", "--agent", "ops"]).stdout;
+    assert!(text_output.starts_with("No sandbox"), "{text_output}");
     assert_eq!(home.run(&["sandbox", "explain", "--agent", "nobody"]).code, Some(2));
 }
 
 #[test]
-fn a_gateway_says_at_its_start_what_holds_commands_and_takes_aside_what_nobody_watched() {
+fn a_gateway_prints_its_sandbox_and_moves_aside_unwatched_files() {
     let home = Home::new();
     let workspace = home.state().join("workspace");
     fs::create_dir_all(&workspace).unwrap();
@@ -36,15 +39,15 @@ fn a_gateway_says_at_its_start_what_holds_commands_and_takes_aside_what_nobody_w
     fs::write(workspace.join(".mcp.json"), "{}").unwrap();
     let gateway = home.gateway();
     gateway.process.signal(Signal::TERM);
-    let (code, said) = gateway.end();
+    let (code, output) = gateway.end();
     assert_eq!(code, Some(0));
-    let line = said.lines().find(|line| line.starts_with("exec")).unwrap();
+    let line = output.lines().find(|line| line.starts_with("exec")).unwrap();
     assert!(line.contains("homard sandbox explain"), "{line}");
     assert!(!workspace.join(".mcp.json").exists() && !home.state().join("sandbox/one").exists());
 }
 
 #[test]
-fn a_sandboxed_session_works_apart_from_the_agents_workspace() {
+fn a_sandboxed_session_works_in_a_separate_workspace() {
     let home = Home::new();
     if home.run(&["sandbox", "explain", "--json"]).json()["tier"] == "C" {
         return skip("sandboxed sessions", "nothing holds commands on this machine");
@@ -61,21 +64,25 @@ fn a_sandboxed_session_works_apart_from_the_agents_workspace() {
     configure("none");
     let gateway = home.gateway();
     gateway.run(&["agent", "-m", "Run `touch made; pwd`"]);
-    let made: Vec<_> = fs::read_dir(&boxes).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(made.len() == 1 && made[0].join("made").exists() && !workspace.join("made").exists(), "{made:?}");
-    assert_eq!(fs::read_to_string(made[0].join("SOUL.md")).unwrap(), "Be brief.", "it begins with the agent's files");
-    let said = gateway.run(&["agent", "-m", &read]);
-    assert!(!said.stdout.contains("the plan"), "{said:?}");
+    let created: Vec<_> = fs::read_dir(&boxes).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(created.len() == 1 && created[0].join("made").exists() && !workspace.join("made").exists(), "{created:?}");
+    assert_eq!(
+        fs::read_to_string(created[0].join("SOUL.md")).unwrap(),
+        "Be brief.",
+        "it begins with the agent's files"
+    );
+    let output = gateway.run(&["agent", "-m", &read]);
+    assert!(!output.stdout.contains("the plan"), "{output:?}");
     let context = gateway.run(&["agent", "-m", "/context json"]).json();
     assert_eq!(context["sandbox"], json!({"mode": "all", "sandboxed": true, "workspace": true}));
-    assert_eq!(context["workspaceDir"], json!(made[0]));
+    assert_eq!(context["workspaceDir"], json!(created[0]));
     gateway.process.signal(Signal::TERM);
     gateway.end();
 
     configure("ro");
     let gateway = home.gateway();
-    let said = gateway.run(&["agent", "-m", &read]);
-    assert!(said.stdout.contains("the plan"), "{said:?}");
+    let output = gateway.run(&["agent", "-m", &read]);
+    assert!(output.stdout.contains("the plan"), "{output:?}");
     gateway.run(&["agent", "-m", &format!("Run `touch {}/changed`", workspace.display())]);
     assert!(!workspace.join("changed").exists());
     gateway.process.signal(Signal::TERM);
@@ -90,7 +97,7 @@ fn a_sandboxed_session_works_apart_from_the_agents_workspace() {
 }
 
 #[test]
-fn sandboxed_sessions_share_a_workspace_as_the_scope_says_and_main_is_left_out_on_request() {
+fn sandboxed_sessions_share_workspaces_by_scope_and_main_can_be_excluded() {
     let home = Home::new();
     if home.run(&["sandbox", "explain", "--json"]).json()["tier"] == "C" {
         return skip("scopes of sandboxes", "nothing holds commands on this machine");
@@ -112,21 +119,21 @@ fn sandboxed_sessions_share_a_workspace_as_the_scope_says_and_main_is_left_out_o
         home.configure(&json!({"agents": {"defaults": defaults, "list": list}}).to_string());
         let gateway = home.gateway();
         for (number, key) in sessions.iter().enumerate() {
-            let said = gateway.run(&["agent", "--session-key", key, "-m", &format!("Run `touch made-{number}`")]);
-            assert_eq!(said.stdout.trim(), "(no output)", "{said:?}");
+            let output = gateway.run(&["agent", "--session-key", key, "-m", &format!("Run `touch made-{number}`")]);
+            assert_eq!(output.stdout.trim(), "(no output)", "{output:?}");
         }
-        let made = |folder: &Path| {
+        let created = |folder: &Path| {
             let is_made = |number: &usize| folder.join(format!("made-{number}")).exists();
             (0..3).filter(is_made).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
         };
-        let folders = fs::read_dir(&boxes).into_iter().flatten().map(|entry| made(&entry.unwrap().path()));
-        let mut shared: Vec<_> = folders.filter(|made| !made.is_empty()).collect();
+        let folders = fs::read_dir(&boxes).into_iter().flatten().map(|entry| created(&entry.unwrap().path()));
+        let mut shared: Vec<_> = folders.filter(|created| !created.is_empty()).collect();
         shared.sort();
         assert_eq!(shared, expected, "{sandbox}");
         // Without a sandbox, the command works in the directory of `homard agent`.
-        let here = home.work().join("made-0");
-        assert_eq!(here.exists(), sandbox["mode"] != "all", "{sandbox}");
-        fs::remove_file(here).ok();
+        let work_file = home.work().join("made-0");
+        assert_eq!(work_file.exists(), sandbox["mode"] != "all", "{sandbox}");
+        fs::remove_file(work_file).ok();
         gateway.process.signal(Signal::TERM);
         gateway.end();
     }

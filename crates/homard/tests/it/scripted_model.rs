@@ -48,30 +48,30 @@ impl ScriptedHome {
 
 /// Has a tool called in the main session, and returns its result.
 pub(crate) fn call(gateway: &RunningGateway<'_>, tool: &str, arguments: &Value) -> String {
-    let said = gateway.run(&["agent", "-m", &format!("CALL {tool} {arguments}")]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.stdout.trim_end().to_owned()
+    let output = gateway.run(&["agent", "-m", &format!("CALL {tool} {arguments}")]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output.stdout.trim_end().to_owned()
 }
 
 /// Makes the requested calls; `SAY ` has it reply with the rest, with `|` for a new line.
-pub(crate) fn obey(asked: &ReceivedRequest) -> ProviderReply {
-    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+pub(crate) fn obey(request: &ReceivedRequest) -> ProviderReply {
+    let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
     let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
-    let said: Option<String> =
-        last.split_once("SAY ").and_then(|(_, said)| serde_json::from_str(&format!("\"{said}")).ok());
-    said.map_or_else(|| reply(asked), |said| ProviderReply::text(said.replace('|', "\n")))
+    let text: Option<String> =
+        last.split_once("SAY ").and_then(|(_, text)| serde_json::from_str(&format!("\"{text}")).ok());
+    text.map_or_else(|| reply(request), |text| ProviderReply::text(text.replace('|', "\n")))
 }
 
-pub(crate) fn reply(asked: &ReceivedRequest) -> ProviderReply {
-    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+pub(crate) fn reply(request: &ReceivedRequest) -> ProviderReply {
+    let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
     let last = messages.last().cloned().unwrap_or_default();
     let blocks = last["content"].as_array().cloned().unwrap_or_default();
-    let words = blocks.iter().filter_map(|block| block["text"].as_str());
-    let text: String = last["content"].as_str().into_iter().chain(words).collect();
+    let block_texts = blocks.iter().filter_map(|block| block["text"].as_str());
+    let text: String = last["content"].as_str().into_iter().chain(block_texts).collect();
     match text.split_once("CALL ").and_then(|(_, call)| call.split_once(' ')) {
         Some((name, rest)) if last["role"] == "user" => {
             let arguments = serde_json::Deserializer::from_str(rest).into_iter().next().unwrap().unwrap();
-            let id = format!("call_{}", asked.number);
+            let id = format!("call_{}", request.number);
             let calls = vec![FakeToolCall { id, name: name.to_owned(), arguments }];
             ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
         }

@@ -33,24 +33,24 @@ fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-fn asked(puppet: &ScriptedHome) -> String {
-    puppet.provider.requests().pop().unwrap().json().to_string()
+fn last_request_body(fixture: &ScriptedHome) -> String {
+    fixture.provider.requests().pop().unwrap().json().to_string()
 }
 
 fn say(gateway: &RunningGateway<'_>, session: &str, text: &str) -> String {
-    let said = gateway.run(&["agent", "--session-id", session, "-m", text]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.stdout
+    let output = gateway.run(&["agent", "--session-id", session, "-m", text]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output.stdout
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
-    let puppet = ScriptedHome::with(json!({
+    let fixture = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "agents": {"list": [{"id": "main"}]},
     }))
     .await;
-    let gateway = puppet.home.gateway();
-    let file = puppet.home.state().join("homard.json");
+    let gateway = fixture.home.gateway();
+    let file = fixture.home.state().join("homard.json");
     let before = fs::read_to_string(&file).unwrap();
     let leak = r#""leak ${OTHER_SECRET_VALUE}""#;
     call(&gateway, "write", &json!({"path": "n.json", "content": leak}));
@@ -67,64 +67,64 @@ async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
         "{$include: './workspace/m.json'}".to_owned(),
     ] {
         for action in ["config.patch", "config.apply"] {
-            let said = call(&gateway, "gateway", &json!({"action": action, "raw": raw}));
-            assert!(said.starts_with("nothing was changed"), "{action} {raw}: {said}");
+            let output = call(&gateway, "gateway", &json!({"action": action, "raw": raw}));
+            assert!(output.starts_with("nothing was changed"), "{action} {raw}: {output}");
         }
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     say(&gateway, "fresh", "hello");
-    assert!(!asked(&puppet).contains(SECRET));
+    assert!(!last_request_body(&fixture).contains(SECRET));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_a_file_in_the_workspace_is_not_included() {
-    let puppet = ScriptedHome::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
-    fs::create_dir_all(puppet.home.state().join("workspace")).unwrap();
-    fs::write(puppet.home.state().join("workspace/m.json"), "{}").unwrap();
-    let (code, told) = puppet.home.refused_start();
+    let fixture = ScriptedHome::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
+    fs::create_dir_all(fixture.home.state().join("workspace")).unwrap();
+    fs::write(fixture.home.state().join("workspace/m.json"), "{}").unwrap();
+    let (code, stderr) = fixture.home.refused_start();
     assert_ne!(code, Some(0));
-    assert!(told.contains("messages.$include") && told.contains("an agent can change it"), "{told}");
+    assert!(stderr.contains("messages.$include") && stderr.contains("an agent can change it"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_prompts_and_replies_are_masked() {
-    let puppet = ScriptedHome::with(json!({
+    let fixture = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "messages": {"responsePrefix": "<{identityName} ${OTHER_SECRET_VALUE}>"},
         "agents": {"list": [{"id": "main", "identity": {"name": "Robo ${OTHER_SECRET_VALUE}", "theme": "${OTHER_SECRET_VALUE}"}}]},
     }))
     .await;
-    let gateway = puppet.home.gateway();
-    let said = say(&gateway, "fresh", "hello");
-    assert!(said.starts_with("<Robo [secret] [secret]> ") && said.contains("hello"), "{said}");
-    let prompt = asked(&puppet);
+    let gateway = fixture.home.gateway();
+    let output = say(&gateway, "fresh", "hello");
+    assert!(output.starts_with("<Robo [secret] [secret]> ") && output.contains("hello"), "{output}");
+    let prompt = last_request_body(&fixture);
     assert!(prompt.contains("Robo [secret]") && !prompt.contains(SECRET), "{prompt}");
     // The model repeats its input: the user's entry stays as it was typed, the reply is masked.
-    let said = say(&gateway, "other", &format!("It is {SECRET}!"));
-    assert!(said.contains("It is [secret]!") && !said.contains(SECRET), "{said}");
-    let kept = files_with(&puppet.home.state().join("agents"), "It is [secret]!");
-    assert!(!kept.is_empty());
+    let output = say(&gateway, "other", &format!("It is {SECRET}!"));
+    assert!(output.contains("It is [secret]!") && !output.contains(SECRET), "{output}");
+    let masked_files = files_with(&fixture.home.state().join("agents"), "It is [secret]!");
+    assert!(!masked_files.is_empty());
 }
 
 /// Writes a file with a secret in it, once.
-fn writer(asked: &ReceivedRequest) -> ProviderReply {
-    let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
+fn writer(request: &ReceivedRequest) -> ProviderReply {
+    let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
     if messages.last().is_some_and(|last| last["role"] == "user") {
         let arguments = json!({"path": "note.txt", "content": format!("key={SECRET}\n")});
         let calls = vec![FakeToolCall { id: "call_1".to_owned(), name: "write".to_owned(), arguments }];
         return ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() };
     }
-    reply(asked)
+    reply(request)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
     let vars = json!({"vars": {"OTHER_SECRET_VALUE": SECRET}});
-    let puppet = ScriptedHome::answering(json!({"env": vars}), writer).await;
-    let gateway = puppet.home.gateway();
+    let fixture = ScriptedHome::answering(json!({"env": vars}), writer).await;
+    let gateway = fixture.home.gateway();
     say(&gateway, "fresh", "write it");
-    let state = puppet.home.state();
+    let state = fixture.home.state();
     assert_eq!(fs::read_to_string(state.join("workspace/note.txt")).unwrap(), format!("key={SECRET}\n"));
-    let messages = puppet.provider.requests().pop().unwrap().json()["messages"].clone();
+    let messages = fixture.provider.requests().pop().unwrap().json()["messages"].clone();
     assert!(messages.to_string().contains("key=[secret]") && !messages.to_string().contains(SECRET), "{messages}");
     drop(gateway);
     let is_config = |path: &PathBuf| {
@@ -136,24 +136,24 @@ async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_keys_of_mcp_servers_are_in_no_log_and_no_answer() {
-    let puppet = ScriptedHome::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
+    let fixture = ScriptedHome::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
         "a": {"command": "false", "args": ["--token", "argsecretcanary123", "--api-key=argsecretcanary456"]},
         "b": {"url": "http://user:urlpasscanary@127.0.0.1:1/mcp?key=querycanary123"},
     }}}))
     .await;
-    let log = puppet.home.state().join("stderr.log");
-    let gateway = puppet.home.gateway_with_log(fs::File::create(&log).unwrap(), "debug,rmcp=trace");
-    let shown = call(&gateway, "gateway", &json!({"action": "config.get"}));
+    let log = fixture.home.state().join("stderr.log");
+    let gateway = fixture.home.gateway_with_log(fs::File::create(&log).unwrap(), "debug,rmcp=trace");
+    let output = call(&gateway, "gateway", &json!({"action": "config.get"}));
     let wire = gateway.run(&["gateway", "call", "config.get", "--json"]);
-    assert!(shown.contains("--token") && wire.stdout.contains("--token"), "{shown} {wire:?}");
+    assert!(output.contains("--token") && wire.stdout.contains("--token"), "{output} {wire:?}");
     until("both servers were tried", || {
         let text = fs::read_to_string(&log).unwrap();
         text.contains("server=\"a\"") && text.contains("server=\"b\"")
     });
     drop(gateway);
-    let texts = [shown, wire.stdout, wire.stderr, fs::read_to_string(&log).unwrap()];
+    let texts = [output, wire.stdout, wire.stderr, fs::read_to_string(&log).unwrap()];
     assert!(texts.iter().all(|text| !text.contains("canary")), "{texts:?}");
-    let logs = puppet.home.state().join("logs");
+    let logs = fixture.home.state().join("logs");
     assert_eq!(files_with(&logs, "canary"), Vec::<PathBuf>::new());
     assert!(!files_with(&logs, "MCP server").is_empty());
 }

@@ -35,9 +35,9 @@ fn skill(workspace: &Path, folder: &str, front_matter: &str) -> PathBuf {
 }
 
 fn tides(home: &Home) -> PathBuf {
-    let matter = "name: tides\ndescription: Tell when the water is high.\nmetadata: {\"openclaw\": {\"primaryEnv\": \
+    let front_matter = "name: tides\ndescription: Tell when the water is high.\nmetadata: {\"openclaw\": {\"primaryEnv\": \
                   \"TIDE_KEY\", \"requires\": {\"env\": [\"TIDE_KEY\"]}}}";
-    skill(&home.state().join("workspace"), "tides", matter)
+    skill(&home.state().join("workspace"), "tides", front_matter)
 }
 
 fn names(skills: &Value) -> Vec<&str> {
@@ -45,10 +45,10 @@ fn names(skills: &Value) -> Vec<&str> {
 }
 
 /// Polls until the condition holds.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+fn until(description: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{description}: not after {PATIENCE:?}");
     }
 }
 
@@ -87,15 +87,15 @@ impl SimulatedHome {
 
     /// Runs a turn and returns its model request as one text.
     fn turn(&self, gateway: &RunningGateway<'_>, message: &str) -> String {
-        let asked = self.answer();
-        let said = gateway.run(&["agent", "-m", message]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
-        let asked = asked.join().unwrap();
-        let words = asked["messages"].as_array().unwrap().iter().map(|message| {
+        let request = self.answer();
+        let output = gateway.run(&["agent", "-m", message]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(0), "Aye\n"), "{}", output.stderr);
+        let request = request.join().unwrap();
+        let texts = request["messages"].as_array().unwrap().iter().map(|message| {
             let blocks = message["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
             message["content"].as_str().into_iter().chain(blocks).collect::<String>()
         });
-        words.collect::<Vec<_>>().join("\n")
+        texts.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -105,33 +105,33 @@ fn is_on_the_shelf(gateway: &RunningGateway<'_>, name: &str) -> bool {
 }
 
 #[test]
-fn a_skill_that_is_added_while_a_gateway_runs_is_there_for_the_next_run() {
-    let played = SimulatedHome::new();
-    let gateway = played.home.gateway();
+fn a_skill_added_to_a_running_gateway_is_available_to_the_next_run() {
+    let simulated = SimulatedHome::new();
+    let gateway = simulated.home.gateway();
     let status = || gateway.run(&["gateway", "call", "skills.status"]).json();
     assert_eq!(names(&status()), Vec::<&str>::new());
-    assert!(!played.turn(&gateway, "hello").contains("<available_skills>"));
-    let file = skill(&played.home.state().join("workspace"), "knots", "name: knots\ndescription: Tie a rope.");
+    assert!(!simulated.turn(&gateway, "hello").contains("<available_skills>"));
+    let file = skill(&simulated.home.state().join("workspace"), "knots", "name: knots\ndescription: Tie a rope.");
     assert_eq!(names(&status()), ["knots"]);
     until("the skill reaches the shelf", || is_on_the_shelf(&gateway, "knots"));
-    let asked = played.turn(&gateway, "hello again");
-    assert!(asked.contains("<name>knots</name>\n    <description>Tie a rope.</description>"), "{asked}");
+    let request = simulated.turn(&gateway, "hello again");
+    assert!(request.contains("<name>knots</name>\n    <description>Tie a rope.</description>"), "{request}");
     fs::remove_file(file).unwrap();
     until("the skill leaves the shelf", || !is_on_the_shelf(&gateway, "knots"));
 }
 
 #[test]
-fn a_skill_that_is_called_by_its_name_is_told_to_the_model() {
-    let played = SimulatedHome::new();
-    let file = skill(&played.home.state().join("workspace"), "knots", "name: Sea Knots\ndescription: Tie a rope.");
-    let gateway = played.home.gateway();
-    let asked = played.turn(&gateway, "/sea_knots  a bowline, please ");
+fn a_skill_invoked_by_name_is_passed_to_the_model() {
+    let simulated = SimulatedHome::new();
+    let file = skill(&simulated.home.state().join("workspace"), "knots", "name: Sea Knots\ndescription: Tie a rope.");
+    let gateway = simulated.home.gateway();
+    let request = simulated.turn(&gateway, "/sea_knots  a bowline, please ");
     let note = format!(
         "Read the skill \"Sea Knots\" ({}) and follow it for this request.\n\nThe user wrote:\na bowline, please",
         file.display()
     );
-    assert!(asked.contains(&note), "{asked}");
-    let by_name = played.turn(&gateway, "/skill sea-knots");
+    assert!(request.contains(&note), "{request}");
+    let by_name = simulated.turn(&gateway, "/skill sea-knots");
     assert!(by_name.contains("follow it for this request."), "{by_name}");
 }
 
@@ -144,18 +144,18 @@ fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else()
     home.configure(&json!({"agents": agents, "skills": {"entries": {"tides": entry}}}).to_string());
     let gateway = home.dumpable_gateway();
     // The key itself is in no command and in no output, so any file that contains it is a leak.
-    let ask = |agent: &str| {
+    let send = |agent: &str| {
         let message = "Run `echo \"${#TIDE_KEY} $TIDE_PORT $PATH\"`";
-        let said = gateway.run(&["agent", "-m", message, "--agent", agent]);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        said.stdout
+        let output = gateway.run(&["agent", "-m", message, "--agent", agent]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stdout
     };
-    let given = format!("{} harbour /usr/local/bin:/usr/bin:/bin", SECRET.len());
-    assert!(ask("main").contains(&given), "{}", ask("main"));
-    assert!(ask("other").contains("0  /usr/local/bin:/usr/bin:/bin"), "{}", ask("other"));
+    let expected = format!("{} harbour /usr/local/bin:/usr/bin:/bin", SECRET.len());
+    assert!(send("main").contains(&expected), "{}", send("main"));
+    assert!(send("other").contains("0  /usr/local/bin:/usr/bin:/bin"), "{}", send("other"));
     for method in ["health", "status", "skills.status", "sessions.list"] {
-        let told = gateway.run(&["gateway", "call", method]).stdout;
-        assert!(!told.contains(SECRET) && !told.contains("harbour"), "{method}: {told}");
+        let result = gateway.run(&["gateway", "call", method]).stdout;
+        assert!(!result.contains(SECRET) && !result.contains("harbour"), "{method}: {result}");
     }
     let environ = fs::read(format!("/proc/{}/environ", gateway.process.0.id())).unwrap();
     assert!(!String::from_utf8_lossy(&environ).contains("TIDE_"));
@@ -176,18 +176,18 @@ fn leaks(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wrong_with_files_is_told_with_their_paths_and_the_rest_works() {
+fn problems_with_files_are_reported_with_their_paths_and_other_skills_work() {
     let home = Home::new();
     let workspace = home.state().join("workspace");
     let broken = skill(&workspace, "broken", "name: [unclosed\ndescription:");
     let good = skill(&workspace, "good", "name: good\ndescription: Works.");
-    let hidden = skill(&home.state(), "mine", "name: good\ndescription: Worked.");
-    let outside = home.work().join("outside");
-    fs::create_dir(&outside).unwrap();
-    symlink(&outside, workspace.join("skills/away")).unwrap();
-    let said = home.run(&["skills", "check"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    let text = &said.stdout;
+    let overridden = skill(&home.state(), "mine", "name: good\ndescription: Worked.");
+    let outside_dir = home.work().join("outside");
+    fs::create_dir(&outside_dir).unwrap();
+    symlink(&outside_dir, workspace.join("skills/away")).unwrap();
+    let output = home.run(&["skills", "check"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let text = &output.stdout;
     assert!(text.starts_with("skills of agent main: 1, ready: 1\n  good\n"), "{text}");
     assert!(
         text.contains(&format!("  {} has no description, and its front matter is not YAML: ", broken.display())),
@@ -195,21 +195,24 @@ fn what_is_wrong_with_files_is_told_with_their_paths_and_the_rest_works() {
     );
     let link = workspace.join("skills/away");
     assert!(text.contains(&format!("  {} is a symbolic link that leads out of ", link.display())), "{text}");
-    let collision =
-        format!("notes:\n  {} defines the skill \"good\", which is overridden by {}", hidden.display(), good.display());
+    let collision = format!(
+        "notes:\n  {} defines the skill \"good\", which is overridden by {}",
+        overridden.display(),
+        good.display()
+    );
     assert!(text.contains(&collision), "{text}");
     let document = home.run(&["skills", "check", "--json"]).json();
     let problems = document["problems"].as_array().unwrap();
-    let told: Vec<_> = problems.iter().map(|problem| (problem["level"].clone(), problem["path"].clone())).collect();
+    let reported: Vec<_> = problems.iter().map(|problem| (problem["level"].clone(), problem["path"].clone())).collect();
     assert_eq!(
-        told,
-        [(json!("info"), json!(hidden)), (json!("warning"), json!(link)), (json!("warning"), json!(broken))]
+        reported,
+        [(json!("info"), json!(overridden)), (json!("warning"), json!(link)), (json!("warning"), json!(broken))]
     );
     assert_eq!((&document["eligible"], &document["summary"]["total"]), (&json!(["good"]), &json!(1)));
 }
 
 #[test]
-fn skills_are_listed_with_what_they_lack_and_the_way_out() {
+fn skills_are_listed_with_missing_requirements_and_advice() {
     let home = Home::new();
     assert!(home.run(&["skills"]).stdout.starts_with("no skills; put a directory with a SKILL.md into "));
     let file = tides(&home);
@@ -226,17 +229,17 @@ fn skills_are_listed_with_what_they_lack_and_the_way_out() {
     assert_eq!(listed["skills"][1]["missing"]["env"], json!(["TIDE_KEY"]));
     let info = home.run(&["skills", "info", "tides"]).stdout;
     assert!(info.contains(&file.display().to_string()), "{info}");
-    let way_out = "set the variable TIDE_KEY, or: homard config set skills.entries.tides.apiKey VALUE";
-    assert!(info.ends_with(&format!("to do          {way_out}\n")), "{info}");
+    let advice = "set the variable TIDE_KEY, or: homard config set skills.entries.tides.apiKey VALUE";
+    assert!(info.ends_with(&format!("to do          {advice}\n")), "{info}");
     assert_eq!(home.run(&["skills", "info", "tides", "--json"]).json(), listed["skills"][1]);
     let unknown = home.run(&["skills", "info", "flying"]);
-    let words = "error: there is no skill \"flying\"; list skills with: homard skills list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+    let expected = "error: there is no skill \"flying\"; list skills with: homard skills list\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
     assert_eq!(home.run(&["skills", "check", "--agent", "nobody"]).code, Some(2));
 }
 
 #[test]
-fn a_skill_is_switched_through_the_gateway_and_the_file_keeps_its_comments() {
+fn enabling_a_skill_through_the_gateway_keeps_the_files_comments() {
     let home = Home::new();
     tides(&home);
     home.configure("{\n  // Mine.\n  skills: {entries: {tides: {env: {A: '1'}}}}, // The sea.\n}\n");
@@ -267,7 +270,7 @@ fn a_skill_is_switched_through_the_gateway_and_the_file_keeps_its_comments() {
 }
 
 #[tokio::test]
-async fn only_who_may_do_everything_switches_a_skill() {
+async fn only_admins_may_enable_a_skill() {
     let home = Home::new();
     let gateway = home.gateway();
     let mut socket = connect(gateway.port, &gateway.token()).await;
@@ -287,30 +290,30 @@ async fn only_who_may_do_everything_switches_a_skill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_reads_its_skills_wherever_they_are_and_nothing_beside_them() {
+async fn an_agent_reads_its_skills_anywhere_but_no_files_beside_them() {
     let extra = tempfile::tempdir().unwrap();
     fs::write(extra.path().join("beside.txt"), "not a skill").unwrap();
     let shared = extra.path().join("shared");
-    let puppet = ScriptedHome::with(json!({"skills": {"load": {"extraDirs": [shared]}}})).await;
-    let matter = "name: tides\ndescription: Tell when the water is high.";
-    let state = puppet.home.state();
-    let files = [skill(&state, "tides", matter), skill(&state.join("workspace"), "own", matter)];
+    let fixture = ScriptedHome::with(json!({"skills": {"load": {"extraDirs": [shared]}}})).await;
+    let front_matter = "name: tides\ndescription: Tell when the water is high.";
+    let state = fixture.home.state();
+    let files = [skill(&state, "tides", front_matter), skill(&state.join("workspace"), "own", front_matter)];
     fs::create_dir_all(shared.join("far")).unwrap();
-    fs::write(shared.join("far/SKILL.md"), format!("---\n{matter}\n---\nLook at the table.\n")).unwrap();
+    fs::write(shared.join("far/SKILL.md"), format!("---\n{front_matter}\n---\nLook at the table.\n")).unwrap();
     let files = files.into_iter().chain([shared.join("far/SKILL.md")]);
-    let gateway = puppet.home.gateway();
+    let gateway = fixture.home.gateway();
     for file in files {
         let read = call(&gateway, "read", &json!({"path": file}));
         assert!(read.contains("Look at the table."), "{}: {read}", file.display());
-        let shown = call(&gateway, "exec", &json!({"command": format!("cat {}", file.display())}));
-        assert!(shown.contains("Look at the table."), "{}: {shown}", file.display());
-        let beside = call(&gateway, "read", &json!({"path": file.join("../../../beside.txt")}));
-        assert!(!beside.contains("not a skill"), "{beside}");
+        let exec_output = call(&gateway, "exec", &json!({"command": format!("cat {}", file.display())}));
+        assert!(exec_output.contains("Look at the table."), "{}: {exec_output}", file.display());
+        let read_output = call(&gateway, "read", &json!({"path": file.join("../../../beside.txt")}));
+        assert!(!read_output.contains("not a skill"), "{read_output}");
     }
     let config = call(&gateway, "read", &json!({"path": state.join("skills/../homard.json")}));
     assert!(!config.contains("providers"), "{config}");
     drop(gateway);
     let message = format!("CALL read {}", json!({"path": state.join("workspace/skills/own/SKILL.md")}));
-    let local = puppet.home.run(&["agent", "-m", &message]);
+    let local = fixture.home.run(&["agent", "-m", &message]);
     assert!(local.stdout.contains("Look at the table."), "{local:?}");
 }

@@ -26,18 +26,18 @@ fn stop_in_the_middle(mut command: Command, signal: Signal) -> (Option<i32>, Str
 const SLOW: [&str; 5] = ["agent", "-m", "run `sleep 30`", "--verbose", "on"];
 
 /// Returns the run in `error: stopped by SIGINT: run <id> was stopped`.
-fn run_in(words: &str, signal: &str) -> String {
-    let last = words.lines().last().and_then(|line| line.strip_prefix(&format!("error: stopped by {signal}: run ")));
+fn run_in(stderr: &str, signal: &str) -> String {
+    let last = stderr.lines().last().and_then(|line| line.strip_prefix(&format!("error: stopped by {signal}: run ")));
     let run = last.and_then(|rest| rest.strip_suffix(" was stopped"));
-    run.unwrap_or_else(|| panic!("{words}")).to_owned()
+    run.unwrap_or_else(|| panic!("{stderr}")).to_owned()
 }
 
 #[test]
 fn an_interrupted_turn_is_stopped_and_recorded() {
     let home = Home::new();
-    let (code, words) = stop_in_the_middle(home.command(&SLOW), Signal::INT);
-    assert_eq!(code, Some(130), "{words}");
-    run_in(&words, "SIGINT");
+    let (code, stdout) = stop_in_the_middle(home.command(&SLOW), Signal::INT);
+    assert_eq!(code, Some(130), "{stdout}");
+    run_in(&stdout, "SIGINT");
     let sessions = home.run(&["sessions", "--json"]).json();
     assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(true));
 }
@@ -61,13 +61,13 @@ fn a_second_process_is_refused_while_the_first_works() {
 fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
     let home = Home::new();
     let gateway = home.gateway();
-    let (code, words) = stop_in_the_middle(gateway.command(&SLOW), Signal::INT);
-    assert_eq!(code, Some(130), "{words}");
-    let params = json!({"runId": run_in(&words, "SIGINT"), "timeoutMs": 0}).to_string();
+    let (code, stdout) = stop_in_the_middle(gateway.command(&SLOW), Signal::INT);
+    assert_eq!(code, Some(130), "{stdout}");
+    let params = json!({"runId": run_in(&stdout, "SIGINT"), "timeoutMs": 0}).to_string();
     let waited = gateway.run(&["gateway", "call", "agent.wait", "--params", &params]).json();
     assert_eq!((&waited["status"], &waited["error"]), (&json!("error"), &json!("aborted")));
-    let (code, words) = stop_in_the_middle(gateway.command(&SLOW), Signal::TERM);
-    assert_eq!(code, Some(143), "{words}");
+    let (code, stdout) = stop_in_the_middle(gateway.command(&SLOW), Signal::TERM);
+    assert_eq!(code, Some(143), "{stdout}");
 }
 
 /// Starts a gateway with an active turn whose tool runs a command.
@@ -82,7 +82,7 @@ fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::RunningGateway<'a>, 
 
 // Case 90 (D15): after Ctrl-C the state directory is free at once.
 #[test]
-fn an_interrupted_gateway_leaves_its_turn_to_the_next() {
+fn an_interrupted_gateway_leaves_its_turn_to_the_next_process() {
     let home = Home::new();
     let (gateway, mut turn) = busy(&home, "run `sleep 30`");
     gateway.process.signal(Signal::INT);
@@ -105,9 +105,9 @@ fn a_terminated_gateway_lets_its_turn_end() {
     let (gateway, mut turn) = busy(&home, &format!("run `until test -e {}; do :; done`", file.display()));
     gateway.process.signal(Signal::TERM);
     let refused = loop {
-        let asked = gateway.run(&["agent", "-m", "hi", "--session-id", "other", "--reconnect", "0"]);
-        if asked.code != Some(0) {
-            break asked.stderr;
+        let output = gateway.run(&["agent", "-m", "hi", "--session-id", "other", "--reconnect", "0"]);
+        if output.code != Some(0) {
+            break output.stderr;
         }
     };
     assert!(refused.contains("gateway_draining"), "{refused}");

@@ -25,85 +25,85 @@ use crate::{
 
 /// Runs the demo model, and returns which tools it used.
 fn ask(home: &Home, text: &str) -> (Option<i32>, String, String) {
-    let said = home.run(&["agent", "-m", text, "--verbose", "on"]);
-    let used = said
+    let output = home.run(&["agent", "-m", text, "--verbose", "on"]);
+    let used = output
         .stderr
         .lines()
         .filter(|line| !line.starts_with("(answered by the built-in demo model, homard/demo"))
         .collect::<Vec<_>>()
         .join("\n");
-    (said.code, said.stdout, used)
+    (output.code, output.stdout, used)
 }
 
 #[test]
-fn the_demo_model_lists_reads_searches_edits_and_says_what_it_did() {
+fn the_demo_model_lists_reads_searches_and_edits() {
     let home = Home::new();
     fs::create_dir(home.work().join("src")).unwrap();
     fs::write(home.work().join("src/main.rs"), "fn main() {} // TODO\n").unwrap();
     fs::write(home.work().join("hello.txt"), "hello, world\n").unwrap();
-    let told = |stdout: &str, used: &str| (Some(0), format!("{stdout}\n"), used.to_owned());
-    assert_eq!(ask(&home, "What files are here?"), told("hello.txt\nsrc/", "· ls ."));
-    assert_eq!(ask(&home, "Read hello.txt"), told("hello, world", "· read hello.txt"));
-    assert_eq!(ask(&home, "Search for TODO in src"), told("src/main.rs:1: fn main() {} // TODO", "· grep src"));
+    let expected = |stdout: &str, used: &str| (Some(0), format!("{stdout}\n"), used.to_owned());
+    assert_eq!(ask(&home, "What files are here?"), expected("hello.txt\nsrc/", "· ls ."));
+    assert_eq!(ask(&home, "Read hello.txt"), expected("hello, world", "· read hello.txt"));
+    assert_eq!(ask(&home, "Search for TODO in src"), expected("src/main.rs:1: fn main() {} // TODO", "· grep src"));
     let edited = ask(&home, "Replace 'hello' with 'goodbye' in hello.txt");
-    assert_eq!(edited, told("Replaced it in hello.txt.", "· edit hello.txt"));
+    assert_eq!(edited, expected("Replaced it in hello.txt.", "· edit hello.txt"));
     assert_eq!(fs::read_to_string(home.work().join("hello.txt")).unwrap(), "goodbye, world\n");
-    assert_eq!(ask(&home, "Run `wc -c < hello.txt`"), told("15", "· exec wc -c < hello.txt"));
-    assert_eq!(ask(&home, "Save 'new' to src/new.txt"), told("Wrote src/new.txt.", "· write src/new.txt"));
+    assert_eq!(ask(&home, "Run `wc -c < hello.txt`"), expected("15", "· exec wc -c < hello.txt"));
+    assert_eq!(ask(&home, "Save 'new' to src/new.txt"), expected("Wrote src/new.txt.", "· write src/new.txt"));
     assert_eq!(fs::read_to_string(home.work().join("src/new.txt")).unwrap(), "new\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_is_offered_where_somebody_searches() {
-    let puppet = ScriptedHome::with(json!({})).await;
+async fn web_search_is_offered_only_with_a_provider() {
+    let fixture = ScriptedHome::with(json!({})).await;
     let is_offered = || {
-        puppet.home.run(&["agent", "-m", "hello"]);
-        let offered = puppet.offered();
+        fixture.home.run(&["agent", "-m", "hello"]);
+        let offered = fixture.offered();
         assert!(offered.contains(&"web_fetch".to_owned()), "{offered:?}");
         offered.contains(&"web_search".to_owned())
     };
     assert!(!is_offered());
-    let file = puppet.home.state().join("homard.json");
+    let file = fixture.home.state().join("homard.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     config["tools"]["web"]["search"] = json!({"searxng": {"baseUrl": "http://127.0.0.1:9"}});
     fs::write(&file, config.to_string()).unwrap();
     assert!(is_offered());
     config["tools"]["web"]["search"] = json!({"provider": "brave"});
     fs::write(&file, config.to_string()).unwrap();
-    let said = puppet.home.run(&["agent", "-m", "hello"]);
-    let told = "web search is disabled: tools.web.search.provider is brave, but its API key is missing";
-    assert!(said.stderr.contains(told), "{said:?}");
+    let output = fixture.home.run(&["agent", "-m", "hello"]);
+    let expected = "web search is disabled: tools.web.search.provider is brave, but its API key is missing";
+    assert!(output.stderr.contains(expected), "{output:?}");
     assert!(!is_offered());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_of_a_turn_without_a_gateway_is_waited_for() {
-    let puppet = ScriptedHome::with(json!({"tools": {"exec": {"backgroundMs": 10}}})).await;
+async fn a_local_turn_waits_for_its_background_command() {
+    let fixture = ScriptedHome::with(json!({"tools": {"exec": {"backgroundMs": 10}}})).await;
     let call = json!({"command": "sleep 0.3; echo all done", "background": true});
-    let said = puppet.home.run(&["agent", "-m", &format!("CALL exec {call}")]);
-    assert!(said.stdout.starts_with("all done"), "{said:?}");
-    let gateway = puppet.home.gateway();
-    let said = gateway.run(&["agent", "-m", &format!("CALL exec {call}")]);
-    assert!(!said.stdout.contains("all done"), "{said:?}");
+    let output = fixture.home.run(&["agent", "-m", &format!("CALL exec {call}")]);
+    assert!(output.stdout.starts_with("all done"), "{output:?}");
+    let gateway = fixture.home.gateway();
+    let output = gateway.run(&["agent", "-m", &format!("CALL exec {call}")]);
+    assert!(!output.stdout.contains("all done"), "{output:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_told_which_tools_a_lean_prompt_is_without() {
+async fn tools_left_out_of_a_compact_prompt_are_reported() {
     if !has_node("it is told which tools a lean prompt is without") {
         return;
     }
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
     let servers = json!({"fake": {"command": "node", "args": [server], "toolFilter": {"include": ["echo"]}}});
-    let puppet = ScriptedHome::with(json!({"mcp": {"servers": servers}})).await;
-    let context = || puppet.home.run(&["agent", "-m", "/context"]).stdout;
+    let fixture = ScriptedHome::with(json!({"mcp": {"servers": servers}})).await;
+    let context = || fixture.home.run(&["agent", "-m", "/context"]).stdout;
     assert!(!context().contains("lean"), "{}", context());
-    let file = puppet.home.state().join("homard.json");
+    let file = fixture.home.state().join("homard.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     config["agents"]["defaults"]["promptStyle"] = json!("lean");
     fs::write(&file, config.to_string()).unwrap();
-    let told = "Tools left out: fake__echo, agents_list, ";
-    assert!(context().contains(told), "{}", context());
-    let json: Value = serde_json::from_str(&puppet.home.run(&["agent", "-m", "/context json"]).stdout).unwrap();
+    let expected = "Tools left out: fake__echo, agents_list, ";
+    assert!(context().contains(expected), "{}", context());
+    let json: Value = serde_json::from_str(&fixture.home.run(&["agent", "-m", "/context json"]).stdout).unwrap();
     assert_eq!(json["tools"]["leftOut"][0], "fake__echo");
 }
 
@@ -122,7 +122,7 @@ fn a_file_tool_does_not_leave_its_directory() {
 
 // A13, A17, R51, R52, R53.
 #[test]
-fn a_command_sees_neither_the_state_nor_the_network_and_plants_nothing() {
+fn a_command_has_no_access_to_state_network_or_protected_files() {
     let home = Home::new();
     let tier = home.run(&["sandbox", "explain", "--json"]).json()["tier"].clone();
     if tier != "A" {
@@ -175,13 +175,13 @@ impl ObedientModel {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (sent, is_over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
-        let (address, kept, ended) = (listener.local_addr().unwrap(), sent.clone(), is_over.clone());
+        let (address, recorded, ended) = (listener.local_addr().unwrap(), sent.clone(), is_over.clone());
         let thread = thread::spawn(move || {
             for stream in listener.incoming() {
                 if ended.load(Ordering::SeqCst) {
                     return;
                 }
-                serve(&stream.unwrap(), &kept);
+                serve(&stream.unwrap(), &recorded);
             }
         });
         Self { address, sent, is_over, thread: Some(thread) }
@@ -196,7 +196,7 @@ impl Drop for ObedientModel {
     }
 }
 
-fn serve(mut stream: &TcpStream, kept: &Mutex<Vec<String>>) {
+fn serve(mut stream: &TcpStream, recorded: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
     loop {
@@ -213,27 +213,28 @@ fn serve(mut stream: &TcpStream, kept: &Mutex<Vec<String>>) {
     reader.read_exact(&mut body).unwrap();
     let body = String::from_utf8(body).unwrap();
     let choice = obey(&serde_json::from_str(&body).unwrap());
-    kept.lock().unwrap().push(body);
+    recorded.lock().unwrap().push(body);
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let answer = format!("{head}data: {}\n\ndata: [DONE]\n\n", json!({"choices": [choice]}));
     stream.write_all(answer.as_bytes()).unwrap();
 }
 
 /// Returns the text of a message.
-fn words(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     let blocks = message["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     message["content"].as_str().into_iter().chain(blocks).collect()
 }
 
 fn obey(request: &Value) -> Value {
     let messages = request["messages"].as_array().unwrap();
-    let asked = messages.iter().rposition(|message| message["role"] == "user").unwrap();
-    let results: Vec<_> = messages[asked..].iter().filter(|message| message["role"] == "tool").map(words).collect();
+    let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap();
+    let results: Vec<_> =
+        messages[last_user..].iter().filter(|message| message["role"] == "tool").map(message_text).collect();
     if !results.is_empty() {
         let content = results.join("\n---\n");
         return json!({"index": 0, "delta": {"content": content}, "finish_reason": "stop"});
     }
-    let text = words(&messages[asked]);
+    let text = message_text(&messages[last_user]);
     let orders = text.lines().filter_map(|line| line.strip_prefix("do ")?.split_once(' '));
     let calls: Vec<_> = orders
         .enumerate()
@@ -256,8 +257,8 @@ struct Canaries {
 fn canaries(model: SocketAddr) -> Canaries {
     let mut all = Vec::new();
     // With characters that every encoding writes differently.
-    let mut next = |place: &str| {
-        let secret = format!("canary/{:02}+\"{place}\"&=%~end", all.len());
+    let mut next = |label: &str| {
+        let secret = format!("canary/{:02}+\"{label}\"&=%~end", all.len());
         all.push(secret.clone());
         secret
     };
@@ -265,17 +266,17 @@ fn canaries(model: SocketAddr) -> Canaries {
     let environment =
         (0..16).map(|n| (format!("MY_{n}_{}", endings[n % endings.len()]), next("environment"))).collect();
     let mut providers = serde_json::Map::new();
-    for place in 0..6 {
+    for label in 0..6 {
         let provider = json!({
             "baseUrl": format!("http://{model}/v1"), "apiKey": next("provider"), "api": "openai-completions",
             "models": [{"id": "m", "contextWindow": 200_000, "maxTokens": 4_096}],
         });
-        providers.insert(format!("p{place}"), provider);
+        providers.insert(format!("p{label}"), provider);
     }
     let mut skills = serde_json::Map::new();
-    for place in 0..5 {
-        let entry = json!({"apiKey": next("skill"), "env": {format!("SKILL_{place}_VALUE"): next("skill-variable")}});
-        skills.insert(format!("skill-{place}"), entry);
+    for label in 0..5 {
+        let entry = json!({"apiKey": next("skill"), "env": {format!("SKILL_{label}_VALUE"): next("skill-variable")}});
+        skills.insert(format!("skill-{label}"), entry);
     }
     let vars: serde_json::Map<_, _> = (0..6).map(|n| (format!("VAR_{n}_KEY"), json!(next("variable")))).collect();
     let config = json!({
@@ -323,8 +324,8 @@ fn spellings(secret: &str) -> BTreeSet<String> {
     all.extend([escaped(secret), escaped(&escaped(secret))]);
     for skip in 0..3 {
         let rest = &secret.as_bytes()[skip..];
-        let whole = &rest[..rest.len() / 3 * 3];
-        all.extend([base64(whole, b"+/"), base64(whole, b"-_")]);
+        let aligned = &rest[..rest.len() / 3 * 3];
+        all.extend([base64(aligned, b"+/"), base64(aligned, b"-_")]);
     }
     all
 }
@@ -386,13 +387,13 @@ async fn call(socket: &mut Socket, method: &str, params: Value, frames: &mut Vec
 }
 
 /// Returns where secrets are found, in a text and in the same text without its line ends.
-fn seen(secrets: &[String], place: &str, text: &str) -> Vec<String> {
+fn seen(secrets: &[String], source: &str, text: &str) -> Vec<String> {
     let joined = text.replace("\\n", "").replace(['\n', '\r'], "");
     let mut found = Vec::new();
     for secret in secrets {
         for spelling in spellings(secret) {
             if text.contains(&spelling) || joined.contains(&spelling) {
-                found.push(format!("{secret} as {spelling} in {place}"));
+                found.push(format!("{secret} as {spelling} in {source}"));
             }
         }
     }
@@ -401,7 +402,7 @@ fn seen(secrets: &[String], place: &str, text: &str) -> Vec<String> {
 
 // A28, R71, R79.
 #[tokio::test]
-async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
+async fn fifty_secrets_printed_by_tools_appear_in_no_output() {
     let (home, model) = (Home::new(), ObedientModel::start());
     let Canaries { environment, config, profiles, all } = canaries(model.address);
     assert_eq!(all.len(), 50);
@@ -412,7 +413,7 @@ async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
     let workspace = home.state().join("workspace");
     for folder in [&home.work(), &workspace] {
         fs::create_dir_all(folder).unwrap();
-        let lines = |spell: fn(&str) -> String| all.iter().map(|secret| spell(secret) + "\n").collect::<String>();
+        let lines = |encode: fn(&str) -> String| all.iter().map(|secret| encode(secret) + "\n").collect::<String>();
         fs::write(folder.join("loot.txt"), lines(str::to_owned)).unwrap();
         fs::write(folder.join("loot.url"), lines(percent)).unwrap();
         fs::write(folder.join("loot.json"), lines(escaped)).unwrap();
@@ -424,10 +425,11 @@ async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
     };
     let mut outputs = Vec::new();
     for (number, text) in orders().iter().enumerate() {
-        let said = run_command(with_secrets(home.command(&["agent", "-m", text, "--json", "--session-key", "alone"])));
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        outputs.push((format!("stdout {number}"), said.stdout));
-        outputs.push((format!("stderr {number}"), said.stderr));
+        let output =
+            run_command(with_secrets(home.command(&["agent", "-m", text, "--json", "--session-key", "alone"])));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        outputs.push((format!("stdout {number}"), output.stdout));
+        outputs.push((format!("stderr {number}"), output.stderr));
     }
 
     let log = home.state().join("gateway.log");
@@ -462,11 +464,11 @@ async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
         let is_loot = path.parent() == Some(&workspace) && (name.starts_with("loot.") || name == "copy.txt");
         is_config || is_loot || name == "auth-profiles.json" || name == "gateway-token"
     };
-    let kept = files(&home.state()).into_iter().filter(|(path, _)| !is_own(path));
+    let stored = files(&home.state()).into_iter().filter(|(path, _)| !is_own(path));
     outputs
-        .extend(kept.map(|(path, bytes)| (path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned())));
+        .extend(stored.map(|(path, bytes)| (path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned())));
     outputs.extend(frames.into_iter().enumerate().map(|(number, frame)| (format!("frame {number}"), frame)));
     outputs.extend(sent.into_iter().enumerate().map(|(number, body)| (format!("request {number}"), body)));
-    let found: Vec<_> = outputs.iter().flat_map(|(place, text)| seen(&all, place, text)).collect();
+    let found: Vec<_> = outputs.iter().flat_map(|(source, text)| seen(&all, source, text)).collect();
     assert!(found.is_empty(), "{} times: {:#?}", found.len(), &found[..found.len().min(20)]);
 }

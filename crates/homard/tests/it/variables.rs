@@ -41,12 +41,12 @@ fn table(gateway: RunningGateway<'_>) -> String {
 }
 
 #[test]
-fn a_provider_whose_key_is_not_set_is_not_asked_and_every_report_names_the_variable() {
+fn a_provider_with_an_unset_key_is_not_called_and_reports_name_the_variable() {
     let (home, fake) = (Home::new(), Fake::new());
     home.configure(&fake.config().to_string());
-    let why = "models.providers.fake.apiKey needs the environment variable FAKE_KEY, which is not set";
+    let expected = "models.providers.fake.apiKey needs the environment variable FAKE_KEY, which is not set";
     let turn = home.run(&["agent", "-m", "hi"]);
-    assert!(turn.code == Some(1) && turn.stderr.contains(why), "{turn:?}");
+    assert!(turn.code == Some(1) && turn.stderr.contains(expected), "{turn:?}");
     for (args, code) in [
         (&["config", "validate"][..], 1),
         (&["doctor"], 1),
@@ -54,30 +54,30 @@ fn a_provider_whose_key_is_not_set_is_not_asked_and_every_report_names_the_varia
         (&["models", "status"], 0),
         (&["models", "status", "--json"], 0),
     ] {
-        let told = home.run(args);
-        assert!(told.code == Some(code) && told.stdout.contains(why), "{args:?}: {told:?}");
+        let output = home.run(args);
+        assert!(output.code == Some(code) && output.stdout.contains(expected), "{args:?}: {output:?}");
     }
     let status = home.run(&["models", "status", "--json"]).json();
     assert_eq!(status["candidates"][0]["state"], "missing");
     let log = home.work().join("log");
     let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
     let turn = gateway.run(&["agent", "-m", "hi"]);
-    assert!(turn.code == Some(1) && turn.stderr.contains(why), "{turn:?}");
-    assert!(gateway.run(&["status"]).stdout.contains(why));
+    assert!(turn.code == Some(1) && turn.stderr.contains(expected), "{turn:?}");
+    assert!(gateway.run(&["status"]).stdout.contains(expected));
     let table = table(gateway);
-    assert!(table.contains("models.providers.fake is down: line 1, column ") && table.contains(why), "{table}");
+    assert!(table.contains("models.providers.fake is down: line 1, column ") && table.contains(expected), "{table}");
     let log = fs::read_to_string(log).unwrap();
-    assert!(log.contains(why), "{log}");
+    assert!(log.contains(expected), "{log}");
     assert!(!fake.was_asked());
 }
 
 #[test]
-fn without_the_only_key_the_demo_model_does_not_step_in() {
+fn the_demo_model_does_not_replace_a_model_with_an_unset_key() {
     let home = Home::new();
     home.configure("{models: {providers: {anthropic: {apiKey: '${NOT_SET}'}}}}");
     let turn = home.run(&["agent", "-m", "hi"]);
-    let why = "models.providers.anthropic.apiKey needs the environment variable NOT_SET, which is not set";
-    assert!(turn.code == Some(1) && turn.stdout.is_empty() && turn.stderr.contains(why), "{turn:?}");
+    let expected = "models.providers.anthropic.apiKey needs the environment variable NOT_SET, which is not set";
+    assert!(turn.code == Some(1) && turn.stdout.is_empty() && turn.stderr.contains(expected), "{turn:?}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_channel_whose_token_is_not_set_is_down_and_the_gateway_runs() {
         "webhook": {"secret": "a-secret-of-16-characters"},
     }});
     home.configure(&config.to_string());
-    let why = "channels.telegram.botToken needs the environment variable TG_TOKEN, which is not set";
+    let expected = "channels.telegram.botToken needs the environment variable TG_TOKEN, which is not set";
     let mut command = home.command(&["gateway", "run", "--port", "0"]);
     // Another token must not replace the one that the config names.
     command.env("TELEGRAM_BOT_TOKEN", "123456:another");
@@ -97,21 +97,21 @@ fn a_channel_whose_token_is_not_set_is_down_and_the_gateway_runs() {
     let channels = gateway.run(&["channels", "status", "--json"]).json();
     let telegram = &channels["channelAccounts"]["telegram"][0];
     assert_eq!((&telegram["accountId"], &telegram["running"]), (&json!("default"), &json!(false)), "{channels}");
-    assert!(telegram["lastError"].as_str().unwrap().contains(why), "{channels}");
+    assert!(telegram["lastError"].as_str().unwrap().contains(expected), "{channels}");
     assert_eq!(channels["channelAccounts"]["webhook"][0]["configured"], true, "{channels}");
-    assert!(gateway.run(&["status"]).stdout.contains(why));
+    assert!(gateway.run(&["status"]).stdout.contains(expected));
     let health = gateway.run(&["health"]);
     assert!(health.code == Some(1) && health.stdout.contains("channel telegram:default: "), "{health:?}");
     let listed = home.run(&["channels", "list"]);
     assert!(listed.stdout.contains("TG_TOKEN"), "{listed:?}");
     let doctor = gateway.run(&["doctor"]);
-    assert!(doctor.code == Some(1) && doctor.stdout.contains(why), "{doctor:?}");
+    assert!(doctor.code == Some(1) && doctor.stdout.contains(expected), "{doctor:?}");
     let table = table(gateway);
-    assert!(table.contains("channels.telegram is down: ") && table.contains(why), "{table}");
+    assert!(table.contains("channels.telegram is down: ") && table.contains(expected), "{table}");
 }
 
 #[test]
-fn a_gateway_does_not_start_without_a_value_that_all_of_it_needs() {
+fn a_gateway_does_not_start_without_an_essential_value() {
     for (config, path) in [
         ("{gateway: {auth: {token: '${NOT_SET}'}}}", "gateway.auth.token"),
         ("{agents: {defaults: {model: '${NOT_SET}'}}}", "agents.defaults.model"),
@@ -119,11 +119,11 @@ fn a_gateway_does_not_start_without_a_value_that_all_of_it_needs() {
     ] {
         let home = Home::new();
         home.configure(config);
-        let why = format!("{path} needs the environment variable NOT_SET, which is not set");
+        let expected = format!("{path} needs the environment variable NOT_SET, which is not set");
         let (code, stderr) = home.refused_start();
-        assert!(code == Some(78) && stderr.contains(&why), "{stderr}");
+        assert!(code == Some(78) && stderr.contains(&expected), "{stderr}");
         let turn = home.run(&["agent", "-m", "hi", "--local"]);
-        assert!(turn.code == Some(78) && turn.stderr.contains(&why), "{turn:?}");
+        assert!(turn.code == Some(78) && turn.stderr.contains(&expected), "{turn:?}");
     }
 }
 
@@ -134,9 +134,9 @@ fn a_variable_that_only_the_gateway_has_is_not_missed_by_its_clients() {
     let mut command = home.command(&["gateway", "run", "--port", "0"]);
     command.env("THE_TOKEN", "hush-hush-hush");
     let gateway = home.listening(command);
-    let told = gateway.run(&["health"]);
-    let why = "gateway.auth.token needs the environment variable THE_TOKEN, which is not set";
-    assert!(told.code == Some(1) && told.stderr.contains(why), "{told:?}");
+    let output = gateway.run(&["health"]);
+    let expected = "gateway.auth.token needs the environment variable THE_TOKEN, which is not set";
+    assert!(output.code == Some(1) && output.stderr.contains(expected), "{output:?}");
     let mut command = gateway.command(&["agent", "-m", "What time is it?"]);
     command.env("HOMARD_GATEWAY_TOKEN", "hush-hush-hush");
     let turn = run_command(command);
@@ -144,7 +144,7 @@ fn a_variable_that_only_the_gateway_has_is_not_missed_by_its_clients() {
 }
 
 #[test]
-fn a_running_gateway_refuses_an_edit_that_puts_something_out_of_use() {
+fn a_running_gateway_rejects_an_edit_that_disables_a_feature() {
     let home = Home::new();
     home.configure("{skills: {entries: {old: {apiKey: '${OLD_KEY}'}}}}");
     let gateway = home.gateway();
@@ -162,7 +162,7 @@ fn a_running_gateway_refuses_an_edit_that_puts_something_out_of_use() {
 }
 
 #[test]
-fn what_needs_a_variable_that_is_not_set_is_off_and_named_by_its_own_command() {
+fn features_with_an_unset_variable_are_disabled_and_named_by_their_commands() {
     let home = Home::new();
     let config = json!({
         "mcp": {"servers": {"sea": {"command": "true", "env": {"KEY": "${SEA_KEY}"}}}},
@@ -189,8 +189,8 @@ fn what_needs_a_variable_that_is_not_set_is_off_and_named_by_its_own_command() {
         (&["plugins", "info", "watch"], "WATCH_KEY"),
         (&["hooks", "info", "session-memory"], "MEMORY_KEY"),
     ] {
-        let told = home.run(args);
-        assert!(told.stdout.contains(name), "{args:?}: {told:?}");
+        let output = home.run(args);
+        assert!(output.stdout.contains(name), "{args:?}: {output:?}");
     }
     let gateway = home.gateway();
     let status = gateway.run(&["status"]).stdout;

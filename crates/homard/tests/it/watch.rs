@@ -22,8 +22,8 @@ use crate::{
 /// Sends an HTTP request; returns the status and the body.
 fn get(port: u16, path: &str, token: Option<&str>) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let shown = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{shown}\r\n").unwrap();
+    let auth_header = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{auth_header}\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -59,7 +59,7 @@ fn counted(home: &Home) -> BTreeMap<String, usize> {
 }
 
 /// Triggers security-relevant events by the owner, by agents, by unauthenticated clients and by the system.
-async fn script(puppet: &ScriptedHome, gateway: &RunningGateway<'_>) {
+async fn script(fixture: &ScriptedHome, gateway: &RunningGateway<'_>) {
     for args in
         [&["config", "set", "tools.web.fetch.maxChars", "5000"][..], &["config", "unset", "tools.web.fetch.maxChars"]]
     {
@@ -89,25 +89,26 @@ async fn script(puppet: &ScriptedHome, gateway: &RunningGateway<'_>) {
     let order = format!("CALL exec {}", json!({"command": "sleep 600 # canary-content"}));
     let mut cut_off = gateway.command(&["agent", "-m", &order]);
     let mut cut_off = cut_off.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("the last command was started", || counted(&puppet.home).get("exec.started") == Some(&3));
+    until("the last command was started", || counted(&fixture.home).get("exec.started") == Some(&3));
     gateway.process.signal(Signal::KILL);
     cut_off.wait().unwrap();
 }
 
 // R76, R89.
 #[tokio::test(flavor = "multi_thread")]
-async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
-    let puppet = ScriptedHome::with(json!({"tools": {"deny": ["write"], "exec": {"sandbox": {"mode": "full"}}}})).await;
-    let gateway = puppet.home.gateway();
-    script(&puppet, &gateway).await;
+async fn r76_security_events_are_in_the_audit_log_without_content() {
+    let fixture =
+        ScriptedHome::with(json!({"tools": {"deny": ["write"], "exec": {"sandbox": {"mode": "full"}}}})).await;
+    let gateway = fixture.home.gateway();
+    script(&fixture, &gateway).await;
     gateway.end();
-    let sessions = puppet.home.state().join("agents/main/sessions");
+    let sessions = fixture.home.state().join("agents/main/sessions");
     let is_transcript = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl");
     let transcript = fs::read_dir(sessions).unwrap().map(|file| file.unwrap().path()).find(is_transcript).unwrap();
     let torn = [fs::read(&transcript).unwrap(), b"{\"type\":\"canary-content".to_vec()].concat();
     fs::write(&transcript, torn).unwrap();
-    let gateway = puppet.home.gateway();
-    until("the torn line was cut off", || counted(&puppet.home).contains_key("repair"));
+    let gateway = fixture.home.gateway();
+    until("the torn line was cut off", || counted(&fixture.home).contains_key("repair"));
     let repairs = |page: &str| page.lines().filter(|line| line.starts_with("homard_repairs_total{")).count();
     let (status, page) = get(gateway.port, "/metrics", Some(&gateway.token()));
     assert_eq!((status.as_str(), repairs(&page) > 0), ("200", true), "{page}");
@@ -118,7 +119,7 @@ async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
     assert_eq!(get(gateway.port, "/metrics", Some("canary-wrong-token")).0, "429", "locked out");
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
-    let mut counts = counted(&puppet.home);
+    let mut counts = counted(&fixture.home);
     // The number of repairs is unspecified; but they must be recorded.
     assert!(counts.remove("repair") > Some(0));
     let expected = [
@@ -136,15 +137,15 @@ async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
         ("recovery", 1),
         ("scope.denied", 1),
     ];
-    assert_eq!(counts, expected.map(|(what, count)| (what.to_owned(), count)).into());
-    assert!(!audited(&puppet.home).contains("canary"), "{}", audited(&puppet.home));
-    let verified = puppet.home.run(&["audit", "verify"]);
+    assert_eq!(counts, expected.map(|(kind, count)| (kind.to_owned(), count)).into());
+    assert!(!audited(&fixture.home).contains("canary"), "{}", audited(&fixture.home));
+    let verified = fixture.home.run(&["audit", "verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 // R75, through the binary.
 #[test]
-fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
+fn r75_a_modified_audit_log_is_reported_with_and_without_a_gateway() {
     let home = Home::new();
     home.configure("{}");
     let gateway = home.gateway();
@@ -153,19 +154,19 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     }
     until("it is in the log", || audited(&home).lines().count() == 4);
     let verify = || {
-        let said = gateway.run(&["audit", "verify", "--json"]);
-        (said.code, said.json())
+        let output = gateway.run(&["audit", "verify", "--json"]);
+        (output.code, output.json())
     };
     until("the journal knows of all", || verify().1["kept"] == verify().1["end"]);
-    let (code, whole) = verify();
-    assert_eq!((code, &whole["ok"], &whole["rows"]), (Some(0), &json!(true), &json!(4)), "{whole}");
+    let (code, intact) = verify();
+    assert_eq!((code, &intact["ok"], &intact["rows"]), (Some(0), &json!(true), &json!(4)), "{intact}");
     let file = fs::read_dir(home.state().join("audit")).unwrap().map(|file| file.unwrap().path());
     let file = file.into_iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
     let text = fs::read_to_string(&file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap().to_owned();
     let lines: Vec<_> = text.lines().collect();
     let changed = text.replacen("wrong token", "right token", 1);
-    let cut = format!("{}\n{}\n", lines[0], lines[1]);
+    let truncated = format!("{}\n{}\n", lines[0], lines[1]);
     let moved = format!("{}\n{}\n{}\n{}\n", lines[0], lines[2], lines[1], lines[3]);
     fs::write(&file, &changed).unwrap();
     assert_eq!(
@@ -175,13 +176,13 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
             format!("{name} line 3: the row before row 3 was changed after it was written"),
         ])
     );
-    fs::write(&file, &cut).unwrap();
+    fs::write(&file, &truncated).unwrap();
     assert_eq!(
         verify(),
         (
             Some(1),
             json!({
-                "ok": false, "rows": 2, "end": verify().1["end"], "kept": whole["kept"], "unkept": 0, "folder": home.state().join("audit"),
+                "ok": false, "rows": 2, "end": verify().1["end"], "kept": intact["kept"], "unkept": 0, "folder": home.state().join("audit"),
                 "problems": ["the log was truncated: it has 2 rows, but the journal recorded 4"], "acknowledged": [],
             })
         )
@@ -193,7 +194,7 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
         fs::write(&file, text).unwrap();
         home.run(&["audit", "verify"]).code
     };
-    assert_eq!([&text, &changed, &cut, &moved, ""].map(code), [Some(0), Some(1), Some(1), Some(1), Some(1)]);
+    assert_eq!([&text, &changed, &truncated, &moved, ""].map(code), [Some(0), Some(1), Some(1), Some(1), Some(1)]);
     fs::write(&file, &text).unwrap();
     let listed = home.run(&["audit", "list", "--what", "auth", "-n", "2"]).stdout;
     assert_eq!(listed.lines().filter(|line| line.contains("auth.failed")).count(), 2, "{listed}");
@@ -229,7 +230,7 @@ fn stop(gateway: RunningGateway<'_>) {
 }
 
 #[test]
-fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
+fn h3_removed_rows_are_reported_until_acknowledged() {
     let home = Home::new();
     home.configure("{}");
     let gateway = home.gateway();
@@ -245,15 +246,15 @@ fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
         guess(&gateway, &home, 1);
         assert_eq!(gateway.run(&["audit", "verify"]).code, Some(1));
         stop(gateway);
-        let told = verify();
-        assert_eq!(told.code, Some(1), "{told:?}");
-        assert!(told.stdout.contains("the log ended with row 3, not with row 6: rows were removed"), "{told:?}");
+        let report = verify();
+        assert_eq!(report.code, Some(1), "{report:?}");
+        assert!(report.stdout.contains("the log ended with row 3, not with row 6: rows were removed"), "{report:?}");
     }
     assert_eq!(home.run(&["audit", "acknowledge", "--reason", " "]).code, Some(2));
     let done = home.run(&["audit", "acknowledge", "--reason", "the disk was restored"]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let told = verify();
-    assert!(told.code == Some(0) && told.stdout.contains("the disk was restored"), "{told:?}");
+    let report = verify();
+    assert!(report.code == Some(0) && report.stdout.contains("the disk was restored"), "{report:?}");
     // While a gateway runs: rows removed, and the whole directory removed.
     for is_whole in [false, true] {
         let gateway = home.gateway();
@@ -265,8 +266,8 @@ fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
         }
         assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
         until("it is recorded", || audited(&home).contains("audit.broken"));
-        let told = gateway.run(&["audit", "verify", "--json"]);
-        assert_eq!((told.code, &told.json()["ok"]), (Some(1), &json!(false)));
+        let report = gateway.run(&["audit", "verify", "--json"]);
+        assert_eq!((report.code, &report.json()["ok"]), (Some(1), &json!(false)));
         let done = gateway.run(&["audit", "acknowledge", "--reason", "seen", "--json"]);
         assert_eq!((done.code, done.json()["acknowledged"].as_array().unwrap().len()), (Some(0), 2), "{done:?}");
         assert_eq!(gateway.run(&["audit", "verify"]).code, Some(0));
@@ -278,7 +279,7 @@ fn h3_rows_that_were_removed_are_told_until_that_is_acknowledged() {
 }
 
 #[test]
-fn h3_a_gateway_that_was_killed_has_no_break() {
+fn h3_a_killed_gateway_causes_no_break() {
     let home = Home::new();
     home.configure("{}");
     for _ in 0..4 {
@@ -288,12 +289,12 @@ fn h3_a_gateway_that_was_killed_has_no_break() {
         gateway.process.signal(Signal::KILL);
         gateway.end();
     }
-    let told = home.run(&["audit", "verify"]);
-    assert!(told.code == Some(0) && !audited(&home).contains("audit.broken"), "{told:?}");
+    let output = home.run(&["audit", "verify"]);
+    assert!(output.code == Some(0) && !audited(&home).contains("audit.broken"), "{output:?}");
 }
 
 #[test]
-fn h3_older_copies_of_the_log_and_the_journal_show_by_a_checkpoint() {
+fn h3_restored_older_copies_are_detected_by_a_checkpoint() {
     let home = Home::new();
     let checkpoints = home.state().with_file_name("checkpoints.jsonl");
     home.configure(&json!({"audit": {"checkpoints": {"file": checkpoints}}}).to_string());
@@ -317,14 +318,14 @@ fn h3_older_copies_of_the_log_and_the_journal_show_by_a_checkpoint() {
         copy(&format!("{folder}.old"), folder);
     }
     assert_eq!(home.run(&["audit", "verify"]).code, Some(0), "without it, nobody can tell");
-    let told = verify();
-    assert!(told.code == Some(1) && told.stdout.contains("an older copy was restored"), "{told:?}");
+    let report = verify();
+    assert!(report.code == Some(1) && report.stdout.contains("an older copy was restored"), "{report:?}");
     fs::write(&checkpoints, "nothing\n").unwrap();
     assert_eq!(verify().code, Some(2));
 }
 
 #[test]
-fn h3_a_place_for_checkpoints_that_fails_stops_nothing() {
+fn h3_a_failing_checkpoint_target_stops_nothing() {
     let home = Home::new();
     let folder = home.state().join("missing/checkpoints.jsonl");
     home.configure(&json!({"audit": {"checkpoints": {"file": folder, "syslog": "/nonexistent/log"}}}).to_string());
@@ -332,16 +333,16 @@ fn h3_a_place_for_checkpoints_that_fails_stops_nothing() {
     let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
     guess(&gateway, &home, 1);
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
-    let told = || fs::read_to_string(&log).unwrap();
+    let log_text = || fs::read_to_string(&log).unwrap();
     for name in ["file", "syslog"] {
         let told_of = format!("failed to send an audit log checkpoint to audit.checkpoints.{name}: ");
-        until("it is told", || told().contains(&told_of));
+        until("it is told", || log_text().contains(&told_of));
     }
     stop(gateway);
 }
 
 #[test]
-fn l5_a_state_directory_and_a_config_that_others_can_read_are_closed_at_the_start() {
+fn l5_a_state_directory_and_config_readable_by_others_are_made_private_at_start() {
     let home = Home::new();
     home.configure("{}");
     let config = home.state().join("homard.json");
@@ -352,28 +353,28 @@ fn l5_a_state_directory_and_a_config_that_others_can_read_are_closed_at_the_star
     let gateway = home.gateway_with_log(fs::File::create(&log).unwrap(), "warn");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&home.state()), mode(&config)), (0o700, 0o600));
-    let told = fs::read_to_string(&log).unwrap();
+    let log_text = fs::read_to_string(&log).unwrap();
     for (path, modes) in [(home.state(), "(mode 0755); its mode is 0700"), (config, "(mode 0644); its mode is 0600")] {
-        assert!(told.contains(&format!("other users could read {} {modes} now", path.display())), "{told}");
+        assert!(log_text.contains(&format!("other users could read {} {modes} now", path.display())), "{log_text}");
     }
     stop(gateway);
 }
 
 #[test]
-fn a_list_of_devices_that_cannot_be_read_stops_the_start_and_stays() {
+fn an_unreadable_device_list_prevents_the_start_and_is_not_changed() {
     let home = Home::new();
     home.configure("{}");
     let file = home.state().join("devices/paired.json");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "{\"d1\":").unwrap();
-    let (code, told) = home.refused_start();
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("paired.json cannot be read") && told.contains("move it away"), "{told}");
+    let (code, stderr) = home.refused_start();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("paired.json cannot be read") && stderr.contains("move it away"), "{stderr}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "{\"d1\":");
 }
 
 #[test]
-fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
+fn an_unwritable_audit_log_affects_nothing_else() {
     let home = Home::new();
     home.configure("{}");
     // A file in place of the directory, so that not even root can write there.
@@ -384,10 +385,10 @@ fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
     let page = || get(gateway.port, "/metrics", Some(&gateway.token())).1;
     until("it is counted", || page().contains("homard_audit_rows_total{outcome=\"lost\"} 1"));
-    let told = fs::read_to_string(log).unwrap();
+    let log_text = fs::read_to_string(log).unwrap();
     assert!(
-        told.contains("cannot write the audit log") && told.contains("not audited until this is resolved"),
-        "{told}"
+        log_text.contains("cannot write the audit log") && log_text.contains("not audited until this is resolved"),
+        "{log_text}"
     );
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
@@ -395,7 +396,7 @@ fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
 }
 
 #[test]
-fn metrics_are_for_those_who_know_the_secret_and_count_what_happens() {
+fn metrics_require_the_token_and_count_events() {
     let home = Home::new();
     home.configure("{}");
     let gateway = home.gateway();
@@ -416,8 +417,8 @@ fn metrics_are_for_those_who_know_the_secret_and_count_what_happens() {
     ] {
         assert!(page.contains(name), "{name}: {page}");
     }
-    let told: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
-    for line in &told {
+    let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    for line in &samples {
         let (name, number) = line.rsplit_once(' ').unwrap();
         assert!(number.parse::<f64>().is_ok() && name.starts_with(char::is_alphabetic), "{line}");
     }
@@ -430,18 +431,18 @@ fn logs_are_shown_with_and_without_a_gateway() {
     home.configure("{}");
     let gateway = home.gateway_with_log(Stdio::null(), "info");
     assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
-    let told = |text: &str| text.lines().filter(|line| line.contains("rejected a metrics request")).count();
-    let shown = gateway.run(&["logs", "--level", "warn"]);
-    assert_eq!((shown.code, told(&shown.stdout)), (Some(0), 1), "{shown:?}");
+    let count_rejections = |text: &str| text.lines().filter(|line| line.contains("rejected a metrics request")).count();
+    let output = gateway.run(&["logs", "--level", "warn"]);
+    assert_eq!((output.code, count_rejections(&output.stdout)), (Some(0), 1), "{output:?}");
     // Without bubblewrap, the start logs a warning, too.
-    assert!(shown.stdout.lines().all(|line| line.contains(" warn ")), "{shown:?}");
+    assert!(output.stdout.lines().all(|line| line.contains(" warn ")), "{output:?}");
     let document: Value = serde_json::from_str(gateway.run(&["logs", "--json", "-n", "1"]).stdout.trim()).unwrap();
     assert_eq!((&document["level"], &document["subsystem"]), (&json!("warn"), &json!("homard_gateway::metrics")));
     gateway.process.signal(Signal::TERM);
     gateway.end();
-    let shown = home.run(&["logs"]);
-    assert_eq!((shown.code, told(&shown.stdout)), (Some(0), 1), "{shown:?}");
-    assert!(shown.stdout.contains("stopping"), "{shown:?}");
+    let output = home.run(&["logs"]);
+    assert_eq!((output.code, count_rejections(&output.stdout)), (Some(0), 1), "{output:?}");
+    assert!(output.stdout.contains("stopping"), "{output:?}");
     assert_eq!(home.run(&["logs", "--level", "loud"]).code, Some(2));
     let nothing = Home::new().run(&["logs"]);
     assert!(nothing.stderr.starts_with("there are no lines in "), "{nothing:?}");
@@ -496,7 +497,7 @@ fn open_to_others(folder: &Path) -> Vec<String> {
 
 // R78.
 #[test]
-fn r78_nothing_in_the_state_directory_is_for_others_whatever_the_umask() {
+fn r78_the_state_directory_is_private_regardless_of_the_umask() {
     let home = Home::new();
     let lax = |command: std::process::Command| {
         let mut shell = std::process::Command::new("/bin/sh");

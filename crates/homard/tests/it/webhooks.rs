@@ -14,9 +14,9 @@ use crate::home::{Home, RunningGateway, until};
 const CONFIG: &str = "{hooks: {enabled: true, token: 'the-hook-token', presets: ['gmail']}}";
 
 /// Sends a request; returns its status and response.
-fn post(gateway: &RunningGateway<'_>, place: &str, headers: &[&str], body: &Value) -> (u16, String) {
+fn post(gateway: &RunningGateway<'_>, path: &str, headers: &[&str], body: &Value) -> (u16, String) {
     let body = body.to_string();
-    let mut request = format!("POST /hooks/{place} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    let mut request = format!("POST /hooks/{path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
     for header in headers {
         request.push_str(&format!("{header}\r\n"));
     }
@@ -42,7 +42,7 @@ const TOKEN: &str = "Authorization: Bearer the-hook-token";
 
 // R46, with processes that are killed.
 #[test]
-fn ten_sends_are_one_run_whatever_happens_in_between() {
+fn ten_repeated_requests_cause_one_run() {
     let home = Home::new();
     home.configure(CONFIG);
     let mut gateway = home.gateway();
@@ -65,8 +65,8 @@ fn ten_sends_are_one_run_whatever_happens_in_between() {
     // The main session is informed of recovered runs, too; twice if the kill came just after.
     until("the main session hears of it", || {
         let events = events(&home);
-        let heard = events.as_array().into_iter().flatten().map(|event| event.as_str().unwrap());
-        heard.clone().count() > 0 && heard.clone().all(|event| event.starts_with("Hook Shop: "))
+        let received = events.as_array().into_iter().flatten().map(|event| event.as_str().unwrap());
+        received.clone().count() > 0 && received.clone().all(|event| event.starts_with("Hook Shop: "))
     });
     let sessions = sessions(&home);
     let keys: Vec<_> = sessions.as_object().unwrap().keys().filter(|key| key.contains(":hook:")).collect();
@@ -79,23 +79,26 @@ fn ten_sends_are_one_run_whatever_happens_in_between() {
 
 // R45.
 #[test]
-fn webhooks_without_a_token_or_a_path_are_refused_at_the_start() {
-    for (hooks, why) in [
+fn webhooks_without_a_token_or_path_prevent_the_start() {
+    for (hooks, expected) in [
         ("enabled: true", "hooks.token is missing"),
         ("enabled: true, token: ''", "hooks.token is missing"),
         ("enabled: true, token: 'the-hook-token', path: '/'", "hooks.path must be a path such as /hooks"),
     ] {
         let home = Home::new();
         home.configure(&format!("{{hooks: {{{hooks}}}}}"));
-        let told = home.run(&["config", "validate"]);
-        assert!(told.code == Some(1) && format!("{}{}", told.stdout, told.stderr).contains(why), "{told:?}");
+        let output = home.run(&["config", "validate"]);
+        assert!(
+            output.code == Some(1) && format!("{}{}", output.stdout, output.stderr).contains(expected),
+            "{output:?}"
+        );
         let (code, stderr) = home.refused_start();
-        assert!(code == Some(78) && stderr.contains(why), "{stderr}");
+        assert!(code == Some(78) && stderr.contains(expected), "{stderr}");
     }
 }
 
 #[test]
-fn a_mail_is_dealt_with_and_the_token_is_not_shown() {
+fn a_mail_webhook_is_handled_without_showing_the_token() {
     let home = Home::new();
     home.configure(CONFIG);
     let gateway = home.gateway();
@@ -103,6 +106,6 @@ fn a_mail_is_dealt_with_and_the_token_is_not_shown() {
     let (status, body) = post(&gateway, "gmail", &[TOKEN], &mail);
     assert_eq!(status, 202, "{body}");
     until("the session is there", || sessions(&home).get("agent:main:hook:gmail:19a").is_some());
-    let shown = gateway.run(&["gateway", "call", "config.get"]).stdout;
-    assert!(shown.contains("gmail") && !shown.contains("the-hook-token"), "{shown}");
+    let output = gateway.run(&["gateway", "call", "config.get"]).stdout;
+    assert!(output.contains("gmail") && !output.contains("the-hook-token"), "{output}");
 }

@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::{BootstrapFile, DEADLINE, event::ToolCallStart};
 
-type Says = Box<dyn Fn(&HookEvent) -> Result<HookResult, HookError> + Send + Sync>;
+type Respond = Box<dyn Fn(&HookEvent) -> Result<HookResult, HookError> + Send + Sync>;
 
 /// A hook with a scripted result.
 struct ScriptedHook {
     name: &'static str,
     registration: Registration,
-    says: Says,
-    takes: Duration,
+    respond: Respond,
+    delay: Duration,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
@@ -30,23 +30,23 @@ impl Hook for ScriptedHook {
     }
 
     async fn call(&self, event: HookEvent, _: HookContext) -> Result<HookResult, HookError> {
-        tokio::time::sleep(self.takes).await;
+        tokio::time::sleep(self.delay).await;
         let event_text = serde_json::to_string(&event).unwrap();
         self.seen.lock().unwrap().push(format!("{}: {event_text}", self.name));
-        (self.says)(&event)
+        (self.respond)(&event)
     }
 }
 
 fn scripted(
     name: &'static str,
     registration: Registration,
-    says: impl Fn(&HookEvent) -> Result<HookResult, HookError> + Send + Sync + 'static,
+    respond: impl Fn(&HookEvent) -> Result<HookResult, HookError> + Send + Sync + 'static,
 ) -> ScriptedHook {
-    ScriptedHook { name, registration, says: Box::new(says), takes: Duration::ZERO, seen: Arc::default() }
+    ScriptedHook { name, registration, respond: Box::new(respond), delay: Duration::ZERO, seen: Arc::default() }
 }
 
-fn hooks(all: Vec<ScriptedHook>) -> Hooks {
-    Hooks::new(all.into_iter().map(|hook| Arc::new(hook) as Arc<dyn Hook>).collect(), Vec::new())
+fn hooks(scripted_hooks: Vec<ScriptedHook>) -> Hooks {
+    Hooks::new(scripted_hooks.into_iter().map(|hook| Arc::new(hook) as Arc<dyn Hook>).collect(), Vec::new())
 }
 
 fn call(params: Value) -> HookEvent {
@@ -64,7 +64,7 @@ fn before_call() -> Registration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn higher_priorities_are_asked_first_and_the_next_sees_what_will_be() {
+async fn higher_priorities_are_called_first_and_later_hooks_see_the_changes() {
     let low = scripted("low", before_call().priority(1), |event| {
         Ok(params(json!({"saw": serde_json::to_value(event).unwrap()["params"]["x"]})))
     });
@@ -81,71 +81,71 @@ async fn higher_priorities_are_asked_first_and_the_next_sees_what_will_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_ends_the_asking_and_nobody_lifts_it() {
-    let blocks = scripted("blocks", before_call().priority(2), |_| Ok(HookResult::block("no")));
+async fn a_block_is_final_and_no_later_hook_is_called() {
+    let blocking = scripted("blocks", before_call().priority(2), |_| Ok(HookResult::block("no")));
     let later = scripted("later", before_call(), |_| Ok(HookResult { block: Some(false), ..HookResult::default() }));
     let seen = later.seen.clone();
-    let outcome = hooks(vec![later, blocks]).call(call(json!({})), &HookContext::default()).await;
+    let outcome = hooks(vec![later, blocking]).call(call(json!({})), &HookContext::default()).await;
     assert_eq!(outcome.block_reason(), Some("no"));
     assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_is_passed_over_and_a_guard_that_hangs_forbids() {
-    let hangs = |registration| ScriptedHook {
-        takes: Duration::from_secs(3600),
+async fn a_hanging_hook_is_skipped_and_a_hanging_guard_blocks() {
+    let hanging = |registration| ScriptedHook {
+        delay: Duration::from_secs(3600),
         ..scripted("hangs", registration, |_| Ok(HookResult::empty()))
     };
-    let begun = Instant::now();
-    let passed = hooks(vec![hangs(before_call())]).call(call(json!({})), &HookContext::default()).await;
-    assert_eq!((passed.answer, begun.elapsed()), (HookResult::empty(), DEADLINE));
-    assert_eq!(passed.notes[0].decision, HookDecision::Failed("no answer within 5000 ms".to_owned()));
-    let guarded = hooks(vec![hangs(before_call().guard())]).call(call(json!({})), &HookContext::default()).await;
+    let start = Instant::now();
+    let outcome = hooks(vec![hanging(before_call())]).call(call(json!({})), &HookContext::default()).await;
+    assert_eq!((outcome.answer, start.elapsed()), (HookResult::empty(), DEADLINE));
+    assert_eq!(outcome.notes[0].decision, HookDecision::Failed("no answer within 5000 ms".to_owned()));
+    let guarded = hooks(vec![hanging(before_call().guard())]).call(call(json!({})), &HookContext::default()).await;
     assert_eq!(guarded.block_reason(), Some("the guard hangs failed: no answer within 5000 ms"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_three_times_is_not_asked_for_a_minute_and_then_again() {
-    let hangs = ScriptedHook {
-        takes: Duration::from_secs(3600),
+async fn a_hook_that_hangs_three_times_is_suspended_for_a_minute() {
+    let hanging = ScriptedHook {
+        delay: Duration::from_secs(3600),
         ..scripted("hangs", before_call(), |_| Ok(HookResult::empty()))
     };
-    let all = hooks(vec![hangs]);
-    let mut took = Vec::new();
+    let all = hooks(vec![hanging]);
+    let mut durations = Vec::new();
     for _ in 0..4 {
-        let begun = Instant::now();
+        let start = Instant::now();
         all.call(call(json!({})), &HookContext::default()).await;
-        took.push(begun.elapsed());
+        durations.push(start.elapsed());
     }
-    assert_eq!(took, [DEADLINE, DEADLINE, DEADLINE, Duration::ZERO]);
+    assert_eq!(durations, [DEADLINE, DEADLINE, DEADLINE, Duration::ZERO]);
     tokio::time::advance(Duration::from_secs(60)).await;
-    let begun = Instant::now();
+    let start = Instant::now();
     all.call(call(json!({})), &HookContext::default()).await;
-    assert_eq!(begun.elapsed(), DEADLINE);
+    assert_eq!(start.elapsed(), DEADLINE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_is_heard_in_order_and_nobody_waits_for_it() {
+async fn notifications_are_processed_in_order_without_delaying_the_caller() {
     let slow = ScriptedHook {
-        takes: Duration::from_secs(1),
+        delay: Duration::from_secs(1),
         ..scripted("slow", Registration::at(HookPoint::GatewayStop), |_| Ok(HookResult::empty()))
     };
     let seen = slow.seen.clone();
     let all = hooks(vec![slow]);
-    let begun = Instant::now();
+    let start = Instant::now();
     for reason in ["one", "two"] {
         all.notify(&HookEvent::GatewayStop { reason: reason.to_owned() }, &HookContext::default());
     }
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     all.flush(Duration::from_secs(10)).await;
     assert_eq!(*seen.lock().unwrap(), [r#"slow: {"reason":"one"}"#, r#"slow: {"reason":"two"}"#]);
 }
 
 /// A listener that removes a file and reports it.
-struct Takes(Vec<String>, &'static str);
+struct RemovingListener(Vec<String>, &'static str);
 
 #[async_trait]
-impl Listener for Takes {
+impl Listener for RemovingListener {
     fn name(&self) -> &str {
         self.1
     }
@@ -154,18 +154,18 @@ impl Listener for Takes {
         &self.0
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
         if self.1 == "fails" {
             return Err(HookError::Failed("broken".to_owned()));
         }
-        let kept = signal.files().unwrap_or_default().into_iter().filter(|file| file.name != "SOUL.md").collect();
-        Ok(ListenerResult { messages: vec![format!("by {}", self.1)], bootstrap_files: Some(kept) })
+        let remaining = event.files().unwrap_or_default().into_iter().filter(|file| file.name != "SOUL.md").collect();
+        Ok(ListenerResult { messages: vec![format!("by {}", self.1)], bootstrap_files: Some(remaining) })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn listeners_of_a_kind_come_before_those_of_one_action_and_a_broken_one_changes_nothing() {
-    let listener = |event: &str, name| Arc::new(Takes(vec![event.to_owned()], name)) as Arc<dyn Listener>;
+async fn listeners_of_a_type_run_before_those_of_one_action_and_a_failing_one_changes_nothing() {
+    let listener = |event: &str, name| Arc::new(RemovingListener(vec![event.to_owned()], name)) as Arc<dyn Listener>;
     let all = Hooks::new(
         Vec::new(),
         vec![
@@ -175,7 +175,7 @@ async fn listeners_of_a_kind_come_before_those_of_one_action_and_a_broken_one_ch
             listener("agent:error", "other"),
         ],
     );
-    let mut signal = InternalEvent {
+    let mut bootstrap_event = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
         session_key: "agent:main:main".to_owned(),
@@ -189,35 +189,35 @@ async fn listeners_of_a_kind_come_before_those_of_one_action_and_a_broken_one_ch
         content: Some("text".to_owned()),
         missing: false,
     };
-    signal.set_files(&[file("SOUL.md"), file("USER.md")]);
-    let after = all.emit(signal).await;
+    bootstrap_event.set_files(&[file("SOUL.md"), file("USER.md")]);
+    let after = all.emit(bootstrap_event).await;
     assert_eq!(after.messages, ["by broad", "by exact"]);
     assert_eq!(after.files(), Some(vec![file("USER.md")]));
     assert!(all.has_listener("agent", "bootstrap") && !all.has_listener("command", "new"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_fails_all_the_time_is_named_until_it_has_been_well_for_a_minute() {
-    let throws = |name| scripted(name, before_call(), |_| Err(HookError::Failed("boom".to_owned())));
+async fn a_frequently_failing_hook_is_reported_until_a_minute_without_failures() {
+    let throwing = |name| scripted(name, before_call(), |_| Err(HookError::Failed("boom".to_owned())));
     let all = Hooks::new(
-        vec![Arc::new(throws("throws")), Arc::new(scripted("fine", before_call(), |_| Ok(HookResult::empty())))],
-        vec![Arc::new(Takes(vec!["agent".to_owned()], "fails"))],
+        vec![Arc::new(throwing("throws")), Arc::new(scripted("fine", before_call(), |_| Ok(HookResult::empty())))],
+        vec![Arc::new(RemovingListener(vec!["agent".to_owned()], "fails"))],
     );
     for _ in 0..20 {
         all.call(call(json!({})), &HookContext::default()).await;
         tokio::time::advance(Duration::from_millis(500)).await;
     }
     let failing = all.failing();
-    assert_eq!(failing.iter().map(|one| (one.name.as_str(), one.count)).collect::<Vec<_>>(), [("throws", 20)]);
+    assert_eq!(failing.iter().map(|hook| (hook.name.as_str(), hook.count)).collect::<Vec<_>>(), [("throws", 20)]);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(all.failing().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_is_a_guard_refuses_what_it_cannot_answer() {
-    struct Guards;
+async fn a_guard_listener_that_fails_blocks_the_event() {
+    struct HangingGuard;
     #[async_trait]
-    impl Listener for Guards {
+    impl Listener for HangingGuard {
         fn name(&self) -> &str {
             "keeper"
         }
@@ -235,7 +235,7 @@ async fn a_listener_that_is_a_guard_refuses_what_it_cannot_answer() {
             std::future::pending().await
         }
     }
-    let signal = |action: &str| InternalEvent {
+    let internal_event = |action: &str| InternalEvent {
         kind: "agent".to_owned(),
         action: action.to_owned(),
         session_key: "agent:main:main".to_owned(),
@@ -243,11 +243,11 @@ async fn a_listener_that_is_a_guard_refuses_what_it_cannot_answer() {
         timestamp: 0,
         messages: Vec::new(),
     };
-    let all = Hooks::new(Vec::new(), vec![Arc::new(Guards)]);
-    assert!(all.emit_guarded(signal("other")).await.is_ok());
+    let all = Hooks::new(Vec::new(), vec![Arc::new(HangingGuard)]);
+    assert!(all.emit_guarded(internal_event("other")).await.is_ok());
     // The guard also blocks while its circuit breaker is open.
-    for why in ["no answer within 5000 ms", "no answer within 5000 ms", "suspended after repeated failures"] {
-        let refused = all.emit_guarded(signal("bootstrap")).await.unwrap_err();
-        assert_eq!(refused, format!("the guard keeper failed: {why}"));
+    for reason in ["no answer within 5000 ms", "no answer within 5000 ms", "suspended after repeated failures"] {
+        let error = all.emit_guarded(internal_event("bootstrap")).await.unwrap_err();
+        assert_eq!(error, format!("the guard keeper failed: {reason}"));
     }
 }

@@ -45,11 +45,11 @@ fn terminal(run: &str) -> Rec {
 }
 
 #[tokio::test]
-async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
+async fn a_transcript_evicted_from_the_cache_continues_at_its_end() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let (key, session) = (AgentId::main().main_session(), SessionId::parse("s").unwrap());
-    let say = async |id: &str| {
+    let append = async |id: &str| {
         let entry = Entry {
             id: EntryId::parse(id).unwrap(),
             parent_id: None,
@@ -59,7 +59,7 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
         let rec = Rec::Entry { run: None, key: key.clone(), session: session.clone(), entry: Box::new(entry) };
         journal.commit(&journal.fence(), vec![rec]).await.unwrap()
     };
-    say("00000001").await;
+    append("00000001").await;
     journal.inner.writer().evict_idle(0);
     assert_eq!(journal.inner.writer().files.len(), 1, "its line is on its way");
     journal.inner.checkpoint().unwrap();
@@ -67,9 +67,9 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
     journal.inner.writer().evict_idle(1);
     assert_eq!(journal.inner.writer().files.len(), 1, "there are not many");
     journal.inner.writer().evict_idle(0);
-    let known = |desk: &WriterState| (desk.files.len(), desk.names.len());
-    assert_eq!(known(&journal.inner.writer()), (0, 0));
-    say("00000002").await;
+    let cached_counts = |writer: &WriterState| (writer.files.len(), writer.names.len());
+    assert_eq!(cached_counts(&journal.inner.writer()), (0, 0));
+    append("00000002").await;
     let read = journal.transcript(&key, &session).await.unwrap().unwrap();
     let chain: Vec<_> = read.iter().map(|it| (it.id.as_str(), it.parent_id.as_ref().map(EntryId::as_str))).collect();
     assert_eq!(chain, [("00000001", None), ("00000002", Some("00000001"))]);
@@ -77,7 +77,7 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
 
 // R11, F10: active runs may finish, known runs are answered, new runs are refused early.
 #[tokio::test]
-async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
+async fn low_disk_space_refuses_messages_but_not_active_runs() {
     let state = tempfile::tempdir().unwrap();
     let free = Arc::new(AtomicU64::new(u64::MAX));
     let mut journal = Journal::open(state.path(), || 1).unwrap();
@@ -111,7 +111,7 @@ async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
 
 // R11
 #[tokio::test]
-async fn a_full_disk_takes_nothing_of_a_batch_and_heals_by_itself() {
+async fn a_full_disk_rejects_a_whole_batch_and_recovers() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let commit = async |batch| journal.commit(&journal.fence(), batch).await;
@@ -128,7 +128,7 @@ async fn a_full_disk_takes_nothing_of_a_batch_and_heals_by_itself() {
 }
 
 #[tokio::test]
-async fn a_full_disk_gets_the_reserve_which_comes_back_when_there_is_room() {
+async fn a_full_disk_releases_the_reserve_until_space_is_free() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let commit = async |batch| journal.commit(&journal.fence(), batch).await;
@@ -149,15 +149,15 @@ async fn a_full_disk_gets_the_reserve_which_comes_back_when_there_is_room() {
 
 // R10: the journal's part.
 #[tokio::test]
-async fn after_a_failed_sync_nothing_is_taken_in() {
+async fn after_a_failed_sync_nothing_is_accepted() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let broken = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None);
-    let told = journal.inner.health.sql::<()>(Err(broken)).unwrap_err();
-    assert!(matches!(&told, Error::Disk(text) if text.starts_with("I/O error while writing ")), "{told:?}");
-    assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Err(told.clone()));
-    assert_eq!(journal.flush().await, Err(told.clone()));
-    assert_eq!(journal.failed().await, told);
+    let error = journal.inner.health.sql::<()>(Err(broken)).unwrap_err();
+    assert!(matches!(&error, Error::Disk(text) if text.starts_with("I/O error while writing ")), "{error:?}");
+    assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Err(error.clone()));
+    assert_eq!(journal.flush().await, Err(error.clone()));
+    assert_eq!(journal.failed().await, error);
     drop(journal);
     let journal = Journal::open(state.path(), || 1).unwrap();
     assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));

@@ -40,18 +40,18 @@ async fn a_plain_run_writes_few_pages() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let log = |state: &Path| fs::metadata(state.join("journal/journal.db-wal")).unwrap().len();
-    keep(&journal, vec![patch("main", None, record(SESSION))]).await;
+    commit_all(&journal, vec![patch("main", None, record(SESSION))]).await;
     let before = log(state.path());
-    let story = async {
+    let workload = async {
         for at in 0..RUNS {
-            keep(&journal, begin(at)).await;
-            keep(&journal, end(at)).await;
+            commit_all(&journal, begin(at)).await;
+            commit_all(&journal, end(at)).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     };
     tokio::select! {
-        () = story => {}
+        () = workload => {}
         () = journal.maintain() => unreachable!("it has no end"),
     }
     // Accept: the run, its index entry, its line. End: the run, and a page with its line and the record. The remainder

@@ -19,22 +19,22 @@ use crate::words::*;
 const TICK: Duration = Duration::from_millis(100);
 
 /// A run in four batches.
-fn story() -> Vec<Vec<Rec>> {
+fn batches() -> Vec<Vec<Rec>> {
     vec![
         vec![accept("r1", "x"), patch("main", None, record("s1"))],
         vec![start("r1", "main", "s1"), input("r1", MAIN, &[], &["u"])],
-        vec![said_by("r1", MAIN, "a"), done("r1", "c", "result")],
-        vec![said_by("r1", MAIN, "b"), terminal("r1", Outcome::Done), patch("main", Some("s1"), record("s1"))],
+        vec![append_by("r1", MAIN, "a"), done("r1", "c", "result")],
+        vec![append_by("r1", MAIN, "b"), terminal("r1", Outcome::Done), patch("main", Some("s1"), record("s1"))],
     ]
 }
 
 // R1, R3, R4: the journal's part. Pitfall 33: the user's message is stored before any reply.
 #[tokio::test]
-async fn a_copy_taken_after_any_batch_knows_all_of_it() {
+async fn a_copy_after_any_batch_contains_all_of_it() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    for batch in story() {
-        keep(&journal, batch).await;
+    for batch in batches() {
+        commit_all(&journal, batch).await;
         let copy = crash(state.path());
         let found = open(copy.path());
         assert_eq!(found.run(&run("r1")).await, journal.run(&run("r1")).await);
@@ -51,54 +51,55 @@ async fn a_copy_taken_after_any_batch_knows_all_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_models_took_is_counted_once_whenever_the_process_ends() {
+async fn usage_is_counted_once_whenever_the_process_ends() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let period = UsageQuery::Session(session("s1"));
     let mut copies = Vec::new();
     for number in 1..=6_u64 {
         let name = format!("r{number}");
-        keep(&journal, vec![accept(&name, &name), start(&name, "main", "s1"), input(&name, MAIN, &[], &[&name])]).await;
-        keep(&journal, vec![took(&name, 10)]).await;
+        commit_all(&journal, vec![accept(&name, &name), start(&name, "main", "s1"), input(&name, MAIN, &[], &[&name])])
+            .await;
+        commit_all(&journal, vec![end_with_usage(&name, 10)]).await;
         if number % 2 == 0 {
             // Maintenance deletes what is synced to files and updates the sums.
             tokio::time::timeout(TICK * 30, journal.maintain()).await.unwrap_err();
         }
-        assert_eq!(sum(&journal, &period).await, (number, 10 * number));
+        assert_eq!(usage_sum(&journal, &period).await, (number, 10 * number));
         copies.push((number, crash(state.path())));
     }
     for (number, copy) in copies {
         let found = open(copy.path());
-        assert_eq!(sum(&found, &period).await, (number, 10 * number), "after {number}");
+        assert_eq!(usage_sum(&found, &period).await, (number, 10 * number), "after {number}");
         found.flush().await.unwrap();
         drop(found);
-        assert_eq!(sum(&open(copy.path()), &period).await, (number, 10 * number), "after {number}, twice");
+        assert_eq!(usage_sum(&open(copy.path()), &period).await, (number, 10 * number), "after {number}, twice");
     }
 }
 
 // R2: whatever part of the transcript's unsynced bytes survives a power cut, the journal restores the rest.
 #[tokio::test]
-async fn lines_come_back_whatever_became_of_the_file() {
+async fn lines_are_restored_whatever_happened_to_the_file() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    for batch in story() {
-        keep(&journal, batch).await;
+    for batch in batches() {
+        commit_all(&journal, batch).await;
     }
     let expected = journal.load(&key("main")).await;
     let transcript = |state: &Path| sessions(state).join("s1.jsonl");
-    let whole = fs::read(transcript(state.path())).unwrap();
-    let mut fates: Vec<Vec<u8>> = (0..whole.len()).step_by(37).map(|cut| whole[..cut].to_vec()).collect();
-    for at in (0..whole.len()).step_by(53) {
-        let mut garbled = whole.clone();
-        let end = (at + 40).min(garbled.len());
-        garbled[at..end].fill(0);
-        fates.push(garbled);
+    let complete = fs::read(transcript(state.path())).unwrap();
+    let mut contents: Vec<Vec<u8>> = (0..complete.len()).step_by(37).map(|cut| complete[..cut].to_vec()).collect();
+    for start in (0..complete.len()).step_by(53) {
+        let mut garbled = complete.clone();
+        let end = (start + 40).min(garbled.len());
+        garbled[start..end].fill(0);
+        contents.push(garbled);
     }
-    for fate in fates {
+    for content in contents {
         let copy = crash(state.path());
-        fs::write(transcript(copy.path()), &fate).unwrap();
+        fs::write(transcript(copy.path()), &content).unwrap();
         assert_eq!(open(copy.path()).load(&key("main")).await, expected);
-        assert_eq!(fs::read(transcript(copy.path())).unwrap(), whole);
+        assert_eq!(fs::read(transcript(copy.path())).unwrap(), complete);
     }
     let copy = crash(state.path());
     fs::remove_dir_all(sessions(copy.path())).unwrap();
@@ -106,7 +107,7 @@ async fn lines_come_back_whatever_became_of_the_file() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
+async fn a_checkpoint_deletes_rows_that_the_files_contain() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let rows = || {
@@ -117,9 +118,9 @@ async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
         };
         (count("redo"), count("file"), count("run"))
     };
-    let story = async {
-        for batch in story() {
-            keep(&journal, batch).await;
+    let scenario = async {
+        for batch in batches() {
+            commit_all(&journal, batch).await;
         }
         // Three batches with lines, and two session records that are not in their table yet.
         assert_eq!(rows(), (5, 0, 1));
@@ -127,31 +128,31 @@ async fn a_checkpoint_lets_the_journal_forget_what_the_files_hold() {
         let mut runs = 1;
         while rows() != (0, 1, runs) {
             runs += 1;
-            keep(&journal, vec![accept(&format!("r{runs}"), "x")]).await;
+            commit_all(&journal, vec![accept(&format!("r{runs}"), "x")]).await;
             tokio::time::sleep(TICK).await;
         }
         // Without a further batch, a checkpoint deletes them.
-        keep(&journal, vec![said(MAIN, "c")]).await;
+        commit_all(&journal, vec![append(MAIN, "c")]).await;
         assert_eq!(rows(), (1, 1, runs));
         while rows() != (0, 1, runs) {
             tokio::time::sleep(TICK).await;
         }
     };
-    let story = tokio::time::timeout(Duration::from_secs(60), story);
+    let scenario = tokio::time::timeout(Duration::from_secs(60), scenario);
     tokio::select! {
-        told = story => told.expect("a checkpoint comes"),
+        result = scenario => result.expect("a checkpoint comes"),
         () = journal.maintain() => unreachable!("it has no end"),
     }
     // A synced end is trusted, so the next line is appended without reading the file.
     let copy = crash(state.path());
     let next = open(copy.path());
-    keep(&next, vec![said(MAIN, "d")]).await;
-    assert_eq!(lines(&next, "main").await.last(), Some(&under(Some("c"), "d")));
+    commit_all(&next, vec![append(MAIN, "d")]).await;
+    assert_eq!(lines(&next, "main").await.last(), Some(&child_entry(Some("c"), "d")));
 }
 
 // R6: the journal's part.
 #[tokio::test]
-async fn a_repeated_message_is_known_across_restarts() {
+async fn a_duplicate_message_is_detected_across_restarts() {
     let mut state = tempfile::tempdir().unwrap();
     let mut journal = open(state.path());
     let mut stored = 0;
@@ -180,12 +181,12 @@ async fn a_repeated_message_is_known_across_restarts() {
 
 // R5: the journal's part.
 #[tokio::test]
-async fn waiting_runs_are_found_in_the_order_in_which_they_came() {
+async fn queued_runs_are_found_in_the_order_of_acceptance() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let names: Vec<_> = (0..200).map(|at| format!("r{}", (at * 73) % 200)).collect();
     for batch in names.chunks(7) {
-        keep(&journal, batch.iter().map(|name| accept(name, "x")).collect()).await;
+        commit_all(&journal, batch.iter().map(|name| accept(name, "x")).collect()).await;
     }
     let copy = crash(state.path());
     let found = open(copy.path()).recover().await.unwrap();
@@ -198,11 +199,11 @@ async fn waiting_runs_are_found_in_the_order_in_which_they_came() {
 async fn a_damaged_database_is_moved_aside_and_the_sessions_are_rebuilt() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    for batch in story() {
-        keep(&journal, batch).await;
+    for batch in batches() {
+        commit_all(&journal, batch).await;
     }
     journal.flush().await.unwrap();
-    let (list, loaded) = (listed(&journal).await, journal.load(&key("main")).await);
+    let (list, loaded) = (list_sessions(&journal).await, journal.load(&key("main")).await);
     drop(journal);
     let database = state.path().join("journal/journal.db");
     let length = fs::metadata(&database).unwrap().len();
@@ -218,20 +219,20 @@ async fn a_damaged_database_is_moved_aside_and_the_sessions_are_rebuilt() {
         let copy = crash(state.path());
         damage(&copy.path().join("journal/journal.db"));
         let journal = open(copy.path());
-        assert_eq!(listed(&journal).await, list);
+        assert_eq!(list_sessions(&journal).await, list);
         assert_eq!(journal.load(&key("main")).await, loaded);
         assert_eq!(journal.run(&run("r1")).await, Ok(None));
-        assert_eq!(named(&copy.path().join("journal"), "corrupt").len(), 1);
-        keep(&journal, vec![accept("r2", "x"), said(MAIN, "next")]).await;
+        assert_eq!(files_named(&copy.path().join("journal"), "corrupt").len(), 1);
+        commit_all(&journal, vec![accept("r2", "x"), append(MAIN, "next")]).await;
     }
 }
 
 #[tokio::test]
-async fn damage_that_is_found_late_ends_the_journal_and_the_next_start_heals_it() {
+async fn damage_found_later_fails_the_journal_until_the_next_start() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    for batch in story() {
-        keep(&journal, batch).await;
+    for batch in batches() {
+        commit_all(&journal, batch).await;
     }
     journal.flush().await.unwrap();
     drop(journal);
@@ -249,11 +250,11 @@ async fn damage_that_is_found_late_ends_the_journal_and_the_next_start_heals_it(
     let failed = journal.commit(&journal.fence(), vec![accept("r2", "x")]).await.unwrap_err();
     assert!(matches!(&failed, Error::Corrupt(text) if text.contains("is damaged")), "{failed:?}");
     assert_eq!(journal.failed().await, failed);
-    assert_eq!(journal.commit(&journal.fence(), vec![said(MAIN, "c")]).await, Err(failed));
+    assert_eq!(journal.commit(&journal.fence(), vec![append(MAIN, "c")]).await, Err(failed));
     drop(journal);
     let journal = open(state.path());
-    keep(&journal, vec![accept("r2", "x")]).await;
-    assert_eq!(listed(&journal).await, Ok(vec![(key("main"), record("s1"))]));
+    commit_all(&journal, vec![accept("r2", "x")]).await;
+    assert_eq!(list_sessions(&journal).await, Ok(vec![(key("main"), record("s1"))]));
 }
 
 #[test]
@@ -264,7 +265,7 @@ fn a_journal_of_a_newer_version_is_left_alone() {
     rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = homard_journal::Journal::open(state.path(), || NOW).unwrap_err();
     assert!(matches!(&refused, Error::Corrupt(text) if text.contains("newer version")), "{refused:?}");
-    assert_eq!(named(&state.path().join("journal"), "corrupt"), Vec::<std::path::PathBuf>::new());
+    assert_eq!(files_named(&state.path().join("journal"), "corrupt"), Vec::<std::path::PathBuf>::new());
 }
 
 // D37: the duration is only printed, because a test machine is not representative.
@@ -280,10 +281,10 @@ async fn ten_thousand_sessions_open_at_once() {
     };
     let all: serde_json::Map<_, _> = (0..10_000).map(|at| (format!("agent:main:k{at}"), json!(record(at)))).collect();
     fs::write(sessions(state.path()).join("sessions.json"), json!(all).to_string()).unwrap();
-    let open_timed = |what: &str| {
-        let began = tokio::time::Instant::now();
+    let open_timed = |label: &str| {
+        let started_at = tokio::time::Instant::now();
         let journal = open(state.path());
-        println!("{what}: {:?}", began.elapsed());
+        println!("{label}: {:?}", started_at.elapsed());
         journal
     };
     let journal = open_timed("import of 10,000 sessions");
@@ -293,14 +294,14 @@ async fn ten_thousand_sessions_open_at_once() {
                 (format!("r{chunk}-{at}"), format!("k{}", chunk * 500 + at), format!("s{}", chunk * 500 + at));
             [accept(&name, "x"), start(&name, &key, &id), input(&name, (&key, &id), &[], &[&format!("e{at}")])]
         });
-        keep(&journal, runs.collect()).await;
+        commit_all(&journal, runs.collect()).await;
     }
     drop(journal);
     let journal = open_timed("start with 10,000 sessions and 1,000 open runs");
-    assert_eq!(listed(&journal).await.unwrap().len(), 10_000);
-    let began = tokio::time::Instant::now();
+    assert_eq!(list_sessions(&journal).await.unwrap().len(), 10_000);
+    let started_at = tokio::time::Instant::now();
     assert_eq!(journal.recover().await.unwrap().len(), 1000);
-    println!("recovery of 1,000 runs: {:?}", began.elapsed());
+    println!("recovery of 1,000 runs: {:?}", started_at.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -311,9 +312,9 @@ async fn commits_and_checkpoints_do_not_disturb_each_other() {
         let journal = std::sync::Arc::clone(&journal);
         async move {
             let (key, id) = (format!("k{writer}"), format!("s{writer}"));
-            keep(&journal, vec![patch(&key, None, record(&id))]).await;
+            commit_all(&journal, vec![patch(&key, None, record(&id))]).await;
             for at in 0..25 {
-                keep(&journal, vec![said((&key, &id), &format!("e{at}"))]).await;
+                commit_all(&journal, vec![append((&key, &id), &format!("e{at}"))]).await;
                 assert_eq!(lines(&*journal, &key).await.len(), at + 1);
             }
         }
@@ -331,7 +332,8 @@ async fn commits_and_checkpoints_do_not_disturb_each_other() {
     let copy = crash(state.path());
     let next = open(copy.path());
     let name = |at: usize| format!("e{at}");
-    let expected: Vec<_> = (0..25_usize).map(|at| under(at.checked_sub(1).map(name).as_deref(), &name(at))).collect();
+    let expected: Vec<_> =
+        (0..25_usize).map(|at| child_entry(at.checked_sub(1).map(name).as_deref(), &name(at))).collect();
     for writer in 0..8 {
         assert_eq!(lines(&*journal, &format!("k{writer}")).await, expected);
         assert_eq!(lines(&next, &format!("k{writer}")).await, expected);
@@ -339,14 +341,14 @@ async fn commits_and_checkpoints_do_not_disturb_each_other() {
 }
 
 #[tokio::test]
-async fn what_was_being_sent_is_unknown_after_a_crash_or_queued_again_if_it_may_be() {
+async fn a_delivery_in_flight_is_unknown_or_requeued_after_a_crash() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let [mut matrix, mut waits] = [("d1", "ann"), ("d2", "ann")].map(|(id, to)| delivery(id, to, None));
     (matrix.is_idempotent, waits.is_idempotent) = (true, true);
     let telegram = delivery("d3", "bob", None);
-    keep(&journal, vec![queue(&matrix), queue(&waits), queue(&telegram)]).await;
-    keep(&journal, vec![deliver("d1", DeliveryState::Sending), deliver("d3", DeliveryState::Sending)]).await;
+    commit_all(&journal, vec![queue(&matrix), queue(&waits), queue(&telegram)]).await;
+    commit_all(&journal, vec![deliver("d1", DeliveryState::Sending), deliver("d3", DeliveryState::Sending)]).await;
     let copy = crash(state.path());
     let journal = open(copy.path());
     let tried = |delivery, state| DeliveryRow { delivery, state, attempts: 1 };
@@ -357,7 +359,7 @@ async fn what_was_being_sent_is_unknown_after_a_crash_or_queued_again_if_it_may_
     ];
     assert_eq!(journal.outbox().await, Ok(expected));
     // A sent delivery is known after the next crash.
-    keep(&journal, vec![deliver("d3", sent())]).await;
+    commit_all(&journal, vec![deliver("d3", sent())]).await;
     let copy = crash(copy.path());
     let journal = open(copy.path());
     assert_eq!(journal.outbox().await.unwrap().len(), 2);
@@ -366,13 +368,13 @@ async fn what_was_being_sent_is_unknown_after_a_crash_or_queued_again_if_it_may_
 }
 
 #[tokio::test]
-async fn an_event_of_a_channel_is_known_across_restarts() {
+async fn a_channel_event_is_deduplicated_across_restarts() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![heard("r1", "e1")]).await;
+    commit_all(&journal, vec![accept_event("r1", "e1")]).await;
     let copy = crash(state.path());
     let journal = open(copy.path());
     let known = Box::new(journal.run(&run("r1")).await.unwrap().unwrap());
-    let verdicts = journal.commit(&journal.fence(), vec![heard("r2", "e1")]).await;
+    let verdicts = journal.commit(&journal.fence(), vec![accept_event("r2", "e1")]).await;
     assert_eq!(verdicts, Ok(vec![Verdict::Duplicate(known)]));
 }

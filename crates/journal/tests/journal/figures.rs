@@ -12,22 +12,22 @@ use homard_store::DeliveryState;
 use crate::words::*;
 
 /// Collects the reported repairs, including those made at start-up.
-fn told(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let ear = told.clone();
-    journal.on_repair(move |kind| ear.lock().unwrap().push(kind));
-    told
+fn collect_repairs(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
+    let repairs = Arc::new(Mutex::new(Vec::new()));
+    let callback_repairs = repairs.clone();
+    journal.on_repair(move |kind| callback_repairs.lock().unwrap().push(kind));
+    repairs
 }
 
 /// Creates a state directory with one session and shuts down cleanly.
 async fn closed(state: &Path) {
     let journal = open(state);
-    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a"), said(MAIN, "b")]).await;
+    commit_all(&journal, vec![patch("main", None, record("s1")), append(MAIN, "a"), append(MAIN, "b")]).await;
     journal.flush().await.unwrap();
 }
 
 #[tokio::test]
-async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
+async fn r89_every_repair_of_a_transcript_is_reported_and_counted() {
     type Harm = fn(&Path, &str);
     let cases: [(&str, Harm, &[&str]); 4] = [
         ("torn", |path, text| fs::write(path, format!("{text}{{\"type\":\"mes")).unwrap(), &["transcript_torn"]),
@@ -49,9 +49,9 @@ async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
         let path = sessions(state.path()).join("s1.jsonl");
         damage(&path, &fs::read_to_string(&path).unwrap());
         let journal = open(state.path());
-        let told = told(&journal);
-        keep(&journal, vec![said(MAIN, "c")]).await;
-        assert_eq!(*told.lock().unwrap(), expected, "{name}");
+        let reported = collect_repairs(&journal);
+        commit_all(&journal, vec![append(MAIN, "c")]).await;
+        assert_eq!(*reported.lock().unwrap(), expected, "{name}");
         let counted: Vec<_> = journal.metrics().unwrap().repairs.into_iter().collect();
         let mut expected: Vec<_> = expected.iter().map(|kind| (*kind, 1)).collect();
         expected.sort_unstable();
@@ -60,39 +60,39 @@ async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
 }
 
 #[tokio::test]
-async fn r89_what_a_start_puts_right_is_told_as_soon_as_somebody_listens() {
+async fn r89_repairs_at_start_are_reported_to_a_later_callback() {
     let state = tempfile::tempdir().unwrap();
     closed(state.path()).await;
     fs::write(sessions(state.path()).join("sessions.json"), "no json").unwrap();
-    assert_eq!(*told(&open(state.path())).lock().unwrap(), ["session_records_set_aside"]);
+    assert_eq!(*collect_repairs(&open(state.path())).lock().unwrap(), ["session_records_set_aside"]);
 
     let state = tempfile::tempdir().unwrap();
     closed(state.path()).await;
     let database = state.path().join("journal").join("journal.db");
     fs::write(&database, vec![7; 4096]).unwrap();
-    assert_eq!(*told(&open(state.path())).lock().unwrap(), ["journal_set_aside"]);
+    assert_eq!(*collect_repairs(&open(state.path())).lock().unwrap(), ["journal_set_aside"]);
 
     // The file never received the committed lines.
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
+    commit_all(&journal, vec![patch("main", None, record("s1")), append(MAIN, "a")]).await;
     let after = crash(state.path());
     let path = sessions(after.path()).join("s1.jsonl");
     fs::write(&path, "").unwrap();
-    assert_eq!(*told(&open(after.path())).lock().unwrap(), ["lines_replayed"]);
+    assert_eq!(*collect_repairs(&open(after.path())).lock().unwrap(), ["lines_replayed"]);
 
     // It is unknown whether the channel received the delivery.
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![queue(&delivery("d", "x", None)), deliver("d", DeliveryState::Sending)]).await;
+    commit_all(&journal, vec![queue(&delivery("d", "x", None)), deliver("d", DeliveryState::Sending)]).await;
     let after = crash(state.path());
     let journal = open(after.path());
-    assert_eq!(*told(&journal).lock().unwrap(), ["delivery_unknown"]);
+    assert_eq!(*collect_repairs(&journal).lock().unwrap(), ["delivery_unknown"]);
     assert_eq!(journal.metrics().unwrap().outbox.into_iter().collect::<Vec<_>>(), [("unknown".to_owned(), 1)]);
 }
 
 #[tokio::test]
-async fn what_was_noted_is_there_after_a_restart_and_without_one() {
+async fn notes_are_readable_before_and_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     assert_eq!(read_note_offline(state.path(), "audit").unwrap(), None);
     let journal = open(state.path());
@@ -111,8 +111,8 @@ async fn what_was_noted_is_there_after_a_restart_and_without_one() {
 async fn commits_are_counted() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
-    keep(&journal, vec![said(MAIN, "b")]).await;
+    commit_all(&journal, vec![patch("main", None, record("s1")), append(MAIN, "a")]).await;
+    commit_all(&journal, vec![append(MAIN, "b")]).await;
     let figures = journal.metrics().unwrap();
     assert_eq!((figures.commits, figures.bytes > 0, figures.duration.is_zero()), (2, true, false));
 }

@@ -45,7 +45,7 @@ async fn converse(journal: &Journal) {
         start("r1", "main", "s1"),
         input("r1", MAIN, &[], &["u1"]),
     ];
-    keep(journal, batch).await;
+    commit_all(journal, batch).await;
     let call = ToolCall {
         id: "call-1".to_owned(),
         name: "read".to_owned(),
@@ -57,7 +57,7 @@ async fn converse(journal: &Journal) {
         ("a1", assistant(vec![Block::text("Let me see."), Block::ToolCall(call)], StopReason::ToolUse)),
         ("t1", Message::ToolResult(result)),
     ] {
-        keep(
+        commit_all(
             journal,
             vec![Rec::Entry {
                 run: Some(run("r1")),
@@ -69,17 +69,17 @@ async fn converse(journal: &Journal) {
         .await;
     }
     let last = line("a2", assistant(vec![Block::text("“a” and “b” — done")], StopReason::Stop));
-    let told = Record { model: Some("fake-1".to_owned()), output_tokens: Some(3), ..known };
+    let with_model = Record { model: Some("fake-1".to_owned()), output_tokens: Some(3), ..known };
     let batch = vec![
         Rec::Entry { run: Some(run("r1")), key: key("main"), session: session("s1"), entry: Box::new(last) },
         terminal("r1", Outcome::Done),
-        patch("main", Some("s1"), told),
+        patch("main", Some("s1"), with_model),
     ];
-    keep(journal, batch).await;
+    commit_all(journal, batch).await;
 }
 
 #[tokio::test]
-async fn a_conversation_is_written_as_openclaw_would() {
+async fn a_conversation_is_written_in_openclaws_format() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
@@ -96,8 +96,9 @@ async fn the_next_process_finds_everything() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
-    keep(&journal, vec![patch("agent:ops:main", None, record("s2")), said(("agent:ops:main", "s2"), "b")]).await;
-    keep(&journal, vec![patch("global", None, record("s3")), said(("global", "s3"), "c")]).await;
+    commit_all(&journal, vec![patch("agent:ops:main", None, record("s2")), append(("agent:ops:main", "s2"), "b")])
+        .await;
+    commit_all(&journal, vec![patch("global", None, record("s3")), append(("global", "s3"), "c")]).await;
     let known = (journal.run(&run("r1")).await, journal.recover().await);
     assert_eq!(known.1, Ok(vec![]));
     let before = (journal.list().await, journal.load(&key("main")).await);
@@ -107,30 +108,30 @@ async fn the_next_process_finds_everything() {
     let journal = open(state.path());
     assert_eq!((journal.list().await, journal.load(&key("main")).await), before);
     assert_eq!((journal.run(&run("r1")).await, journal.recover().await), known);
-    assert_eq!(lines(&journal, "agent:ops:main").await, [under(None, "b")]);
-    keep(&journal, vec![said(("global", "s3"), "d")]).await;
-    assert_eq!(lines(&journal, "global").await, [under(None, "c"), under(Some("c"), "d")]);
+    assert_eq!(lines(&journal, "agent:ops:main").await, [child_entry(None, "b")]);
+    commit_all(&journal, vec![append(("global", "s3"), "d")]).await;
+    assert_eq!(lines(&journal, "global").await, [child_entry(None, "c"), child_entry(Some("c"), "d")]);
     assert!(state.path().join("agents/ops/sessions/s2.jsonl").is_file());
     assert!(sessions(state.path()).join("s3.jsonl").is_file());
 }
 
 #[tokio::test]
-async fn a_run_that_begins_has_a_transcript_wherever_its_record_stands_in_the_batch() {
+async fn a_started_run_has_a_transcript_whatever_the_order_in_the_batch() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![accept("r1", "x"), start("r1", "main", "s1"), patch("main", None, record("s1"))]).await;
+    commit_all(&journal, vec![accept("r1", "x"), start("r1", "main", "s1"), patch("main", None, record("s1"))]).await;
     let header = "{\"type\":\"session\",\"version\":3,\"id\":\"s1\",\"timestamp\":\"2026-11-15T02:32:40.355Z\",\"cwd\":\"/w\"}\n";
     let transcript = sessions(state.path()).join("s1.jsonl");
     assert_eq!(fs::read_to_string(&transcript).unwrap(), header);
-    keep(&journal, vec![accept("r2", "x"), start("r2", "main", "s1")]).await;
+    commit_all(&journal, vec![accept("r2", "x"), start("r2", "main", "s1")]).await;
     assert_eq!(fs::read_to_string(&transcript).unwrap(), header);
 }
 
 #[tokio::test]
-async fn a_line_from_nowhere_brings_a_header_of_its_own() {
+async fn an_entry_without_a_run_gets_a_default_header() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
+    commit_all(&journal, vec![patch("main", None, record("s1")), append(MAIN, "a")]).await;
     let text = fs::read_to_string(sessions(state.path()).join("s1.jsonl")).unwrap();
     let first =
         "{\"type\":\"session\",\"version\":3,\"id\":\"s1\",\"timestamp\":\"2026-11-15T02:32:41.000Z\",\"cwd\":\"\"}";
@@ -138,12 +139,12 @@ async fn a_line_from_nowhere_brings_a_header_of_its_own() {
 }
 
 #[tokio::test]
-async fn only_the_owner_may_look() {
+async fn files_are_readable_by_their_owner_only() {
     let above = tempfile::tempdir().unwrap();
     let state = above.path().join("new/state");
     let journal = open(&state);
     converse(&journal).await;
-    keep(&journal, vec![patch("main", Some("s1"), record("s1"))]).await;
+    commit_all(&journal, vec![patch("main", Some("s1"), record("s1"))]).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let sessions = sessions(&state);
     assert_eq!((mode(&state), mode(&sessions)), (0o700, 0o700));
@@ -165,31 +166,31 @@ async fn the_database_has_no_shared_memory_and_closes_empty() {
     let journal = open(state.path());
     converse(&journal).await;
     let files =
-        || named(&state.path().join("journal"), "").into_iter().map(|path| path.file_name().unwrap().to_owned());
+        || files_named(&state.path().join("journal"), "").into_iter().map(|path| path.file_name().unwrap().to_owned());
     assert_eq!(files().collect::<Vec<_>>(), ["journal.db", "journal.db-wal"]);
     journal.flush().await.unwrap();
     assert_eq!(fs::metadata(state.path().join("journal/journal.db-wal")).unwrap().len(), 0);
 }
 
 #[tokio::test]
-async fn a_deleted_transcript_is_put_aside() {
+async fn a_deleted_transcript_is_archived() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
     let before = fs::read(sessions(state.path()).join("s1.jsonl")).unwrap();
-    keep(&journal, vec![patch("empty", None, record("s2"))]).await;
-    let aside = sessions(state.path()).join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
+    commit_all(&journal, vec![patch("empty", None, record("s2"))]).await;
+    let archived = sessions(state.path()).join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
     let verdicts = journal.commit(&journal.fence(), vec![delete("main", "s1"), delete("empty", "s2")]).await;
-    assert_eq!(verdicts, Ok(vec![Verdict::Archived(Some(aside.clone())), Verdict::Archived(None)]));
-    assert_eq!(named(&sessions(state.path()), ""), std::slice::from_ref(&aside));
-    assert_eq!(fs::read(&aside).unwrap(), before);
+    assert_eq!(verdicts, Ok(vec![Verdict::Archived(Some(archived.clone())), Verdict::Archived(None)]));
+    assert_eq!(files_named(&sessions(state.path()), ""), std::slice::from_ref(&archived));
+    assert_eq!(fs::read(&archived).unwrap(), before);
     journal.flush().await.unwrap();
     drop(journal);
     let journal = open(state.path());
-    assert_eq!(listed(&journal).await, Ok(vec![]));
-    assert_eq!(fs::read(&aside).unwrap(), before);
-    let kept = journal.transcript(&key("main"), &session("s1")).await.unwrap().unwrap();
-    assert_eq!(kept.len() + 1, before.split_inclusive(|&byte| byte == b'\n').count());
+    assert_eq!(list_sessions(&journal).await, Ok(vec![]));
+    assert_eq!(fs::read(&archived).unwrap(), before);
+    let entries = journal.transcript(&key("main"), &session("s1")).await.unwrap().unwrap();
+    assert_eq!(entries.len() + 1, before.split_inclusive(|&byte| byte == b'\n').count());
     // Named as OpenClaw archives one at a reset; the last one is used.
     let reset = sessions(state.path()).join("s1-topic-7.jsonl.reset.2026-12-01T00-00-00.000Z");
     let text = [json!(header("s1")), json!(entry("r"))].map(|line| format!("{line}\n")).concat();
@@ -199,26 +200,29 @@ async fn a_deleted_transcript_is_put_aside() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_a_crash_cut_short_is_finished() {
+async fn a_deletion_interrupted_by_a_crash_is_finished() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
     journal.flush().await.unwrap();
     let transcript = sessions(state.path()).join("s1.jsonl");
     let before = fs::read_to_string(&transcript).unwrap();
-    let batch = vec![said(MAIN, "late"), delete("main", "s1"), said(MAIN, "new")];
+    let batch = vec![append(MAIN, "late"), delete("main", "s1"), append(MAIN, "new")];
     journal.commit(&journal.fence(), batch).await.unwrap();
     let copy = crash(state.path());
     let folder = sessions(copy.path());
-    let aside = folder.join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
+    let archived = folder.join("s1.jsonl.deleted.2026-11-15T02-32-40.355Z");
     fs::write(folder.join("s1.jsonl"), &before).unwrap();
-    fs::remove_file(&aside).unwrap();
+    fs::remove_file(&archived).unwrap();
 
     let journal = open(copy.path());
-    let late = fs::read_to_string(&aside).unwrap();
-    assert!(late.starts_with(&before) && late.contains("\"late\"") && !late.contains("\"new\""), "{late}");
-    keep(&journal, vec![patch("main", None, record("s1"))]).await;
-    assert_eq!(lines(&journal, "main").await, [under(None, "new")]);
+    let archived_text = fs::read_to_string(&archived).unwrap();
+    assert!(
+        archived_text.starts_with(&before) && archived_text.contains("\"late\"") && !archived_text.contains("\"new\""),
+        "{archived_text}"
+    );
+    commit_all(&journal, vec![patch("main", None, record("s1"))]).await;
+    assert_eq!(lines(&journal, "main").await, [child_entry(None, "new")]);
 }
 
 // Case 87 (D15): fails at once, naming the process and the directory.
@@ -239,19 +243,19 @@ fn a_state_directory_has_one_owner() {
 
 // Case 88 (D15): the lock is the system's, so a leftover file blocks no process.
 #[test]
-fn a_lock_file_of_a_dead_process_is_taken_at_once() {
+fn the_lock_of_a_dead_process_is_acquired_at_once() {
     let state = tempfile::tempdir().unwrap();
-    let mut dead = std::process::Command::new("true").spawn().unwrap();
-    dead.wait().unwrap();
+    let mut process = std::process::Command::new("true").spawn().unwrap();
+    process.wait().unwrap();
     let file = state.path().join("gateway.lock");
-    fs::write(&file, json!({"pid": dead.id(), "startedAt": NOW, "started": 1}).to_string()).unwrap();
+    fs::write(&file, json!({"pid": process.id(), "startedAt": NOW, "started": 1}).to_string()).unwrap();
     let _journal = open(state.path());
     assert_eq!(lock::holder(state.path()).map(|holder| holder.pid), Some(std::process::id()));
 }
 
 // Case 89, pitfall 28 (D15): the holder of the lock counts, not the content of the file.
 #[test]
-fn a_lock_is_held_before_its_file_says_by_whom() {
+fn a_lock_is_held_before_its_file_names_the_holder() {
     let state = tempfile::tempdir().unwrap();
     let file = fs::File::create(state.path().join("gateway.lock")).unwrap();
     file.lock().unwrap();
@@ -266,16 +270,16 @@ fn a_lock_is_held_before_its_file_says_by_whom() {
 
 // Pitfall 31 (D15), in addition to the lane's check.
 #[tokio::test]
-async fn a_writer_with_the_right_of_another_is_refused() {
+async fn a_writer_with_a_foreign_fence_is_rejected() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     let refused = journal.commit(&Fence(7), vec![patch("main", None, record("s1"))]).await;
     assert!(matches!(refused, Err(Error::Locked(_))), "{refused:?}");
-    assert_eq!(listed(&journal).await, Ok(vec![]));
+    assert_eq!(list_sessions(&journal).await, Ok(vec![]));
 }
 
 #[tokio::test]
-async fn the_right_of_the_process_before_is_worth_nothing() {
+async fn the_fence_of_the_previous_process_is_invalid() {
     let state = tempfile::tempdir().unwrap();
     let old = open(state.path()).fence();
     let journal = open(state.path());
@@ -285,7 +289,7 @@ async fn the_right_of_the_process_before_is_worth_nothing() {
 
 // Pitfall 30 (D15).
 #[test]
-fn the_owner_is_known_by_more_than_its_process_id() {
+fn the_lock_holder_is_identified_by_more_than_its_process_id() {
     let state = tempfile::tempdir().unwrap();
     assert_eq!(lock::holder(state.path()), None);
     let journal = open(state.path());
@@ -293,15 +297,15 @@ fn the_owner_is_known_by_more_than_its_process_id() {
     let holder = lock::LockHolder { pid, started_at: NOW, started };
     assert_eq!(lock::holder(state.path()), Some(holder.clone()));
     drop(journal);
-    let stranger = lock::LockHolder { started: started.map(|started| started + 1), ..holder };
+    let other_process = lock::LockHolder { started: started.map(|started| started + 1), ..holder };
     for name in ["gateway.lock", "gateway.holder.json"] {
-        fs::write(state.path().join(name), serde_json::to_vec(&stranger).unwrap()).unwrap();
+        fs::write(state.path().join(name), serde_json::to_vec(&other_process).unwrap()).unwrap();
     }
     assert_eq!(lock::holder(state.path()), None);
 }
 
 #[tokio::test]
-async fn a_process_that_did_not_end_well_is_counted() {
+async fn a_process_that_crashed_is_counted() {
     let state = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicU64::new(NOW));
     let boot = || {
@@ -318,7 +322,7 @@ async fn a_process_that_did_not_end_well_is_counted() {
     let journal = boot();
     assert_eq!(unclean(&journal), 2);
     journal.flush().await.unwrap();
-    keep(&journal, vec![patch("main", None, record("s1"))]).await;
+    commit_all(&journal, vec![patch("main", None, record("s1"))]).await;
     drop(journal);
     assert_eq!(unclean(&boot()), 3);
     clock.store(NOW + 5 * 60 * 1000 + 1, Ordering::Relaxed);
@@ -334,7 +338,7 @@ async fn a_thread_has_a_transcript_that_openclaw_finds() {
     fs::write(sessions(state.path()).join("s2.jsonl"), format!("{}\n", serde_json::json!(header("s2")))).unwrap();
     let journal = open(state.path());
     for (at, id) in [(thread, "s1"), (plain, "s2")] {
-        keep(&journal, vec![patch(at, None, record(id)), said((at, id), "a")]).await;
+        commit_all(&journal, vec![patch(at, None, record(id)), append((at, id), "a")]).await;
     }
     journal.flush().await.unwrap();
     let transcript = sessions(state.path()).join("s1-topic-7.jsonl");
@@ -349,7 +353,7 @@ async fn a_thread_has_a_transcript_that_openclaw_finds() {
     fs::remove_dir_all(state.path().join("journal")).unwrap();
     let journal = open(state.path());
     for at in [thread, plain] {
-        assert_eq!(lines(&journal, at).await, [under(None, "a")]);
+        assert_eq!(lines(&journal, at).await, [child_entry(None, "a")]);
     }
     drop(journal);
 

@@ -17,7 +17,7 @@ type Name = &'static str;
 #[derive(Debug, Clone)]
 enum RandomRecord {
     Accept(Name, Name),
-    Heard(Name, Name),
+    AcceptEvent(Name, Name),
     Start(Name),
     Input(Name, Option<Name>),
     Intent(Name, Name),
@@ -26,9 +26,9 @@ enum RandomRecord {
     Hold(Name),
     Release(Name),
     End(Name),
-    Said(Option<Name>, Name),
-    Patch { at: Name, fresh: bool, believes: bool },
-    Delete { at: Name, believes: bool },
+    Append(Option<Name>, Name),
+    Patch { at: Name, fresh: bool, expects_current: bool },
+    Delete { at: Name, expects_current: bool },
     Queue { id: Name, run: Option<Name>, is_idempotent: bool },
     Deliver(Name, DeliveryState),
 }
@@ -42,15 +42,15 @@ enum Between {
     Crash,
 }
 
-const PLACES: [Name; 3] = ["main", "agent:ops:main", "global"];
+const KEYS: [Name; 3] = ["main", "agent:ops:main", "global"];
 
-fn word() -> impl Strategy<Value = RandomRecord> {
+fn random_record() -> impl Strategy<Value = RandomRecord> {
     let run = || prop::sample::select(&["r1", "r2", "r3"]);
-    let at = || prop::sample::select(&PLACES);
+    let at = || prop::sample::select(&KEYS);
     let call = || prop::sample::select(&["c1", "c2"]);
-    let believes = || prop::bool::weighted(0.8);
+    let expects_current = || prop::bool::weighted(0.8);
     let id = || prop::sample::select(&["d1", "d2", "d3"]);
-    let said = (id(), prop::option::of(run()), any::<bool>());
+    let delivery_fields = (id(), prop::option::of(run()), any::<bool>());
     let states = vec![
         DeliveryState::Sending,
         DeliveryState::Sending,
@@ -60,20 +60,20 @@ fn word() -> impl Strategy<Value = RandomRecord> {
         sent(),
     ];
     prop_oneof![
-        3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| RandomRecord::Accept(run, print)),
-        1 => (run(), prop::sample::select(&["e1", "e2"])).prop_map(|(run, event)| RandomRecord::Heard(run, event)),
+        3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, fingerprint)| RandomRecord::Accept(run, fingerprint)),
+        1 => (run(), prop::sample::select(&["e1", "e2"])).prop_map(|(run, event)| RandomRecord::AcceptEvent(run, event)),
         2 => run().prop_map(RandomRecord::Start),
-        2 => (run(), prop::option::of(run())).prop_map(|(run, guest)| RandomRecord::Input(run, guest)),
+        2 => (run(), prop::option::of(run())).prop_map(|(run, absorbed)| RandomRecord::Input(run, absorbed)),
         1 => (run(), call()).prop_map(|(run, call)| RandomRecord::Intent(run, call)),
         1 => (run(), call()).prop_map(|(run, call)| RandomRecord::Done(run, call)),
         1 => run().prop_map(RandomRecord::Abort),
         1 => run().prop_map(RandomRecord::Hold),
         1 => run().prop_map(RandomRecord::Release),
         1 => run().prop_map(RandomRecord::End),
-        3 => (prop::option::of(run()), at()).prop_map(|(run, at)| RandomRecord::Said(run, at)),
-        3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| RandomRecord::Patch { at, fresh, believes }),
-        1 => (at(), believes()).prop_map(|(at, believes)| RandomRecord::Delete { at, believes }),
-        2 => said.prop_map(|(id, run, is_idempotent)| RandomRecord::Queue { id, run, is_idempotent }),
+        3 => (prop::option::of(run()), at()).prop_map(|(run, at)| RandomRecord::Append(run, at)),
+        3 => (at(), any::<bool>(), expects_current()).prop_map(|(at, fresh, expects_current)| RandomRecord::Patch { at, fresh, expects_current }),
+        1 => (at(), expects_current()).prop_map(|(at, expects_current)| RandomRecord::Delete { at, expects_current }),
+        2 => delivery_fields.prop_map(|(id, run, is_idempotent)| RandomRecord::Queue { id, run, is_idempotent }),
         4 => (id(), prop::sample::select(states)).prop_map(|(id, state)| RandomRecord::Deliver(id, state)),
     ]
 }
@@ -87,26 +87,26 @@ fn between() -> impl Strategy<Value = Between> {
     ]
 }
 
-/// Turns words into records; every entry and every new session gets a unique name.
+/// Resolves random records to store records; every entry and every new session gets a unique name.
 #[derive(Default)]
-struct Speaker {
+struct RecordResolver {
     count: u32,
     current: BTreeMap<Name, String>,
     /// Last session of a key, which may have been deleted.
     last: BTreeMap<Name, String>,
 }
 
-impl Speaker {
-    fn say(&mut self, word: &RandomRecord) -> Rec {
+impl RecordResolver {
+    fn resolve(&mut self, template: &RandomRecord) -> Rec {
         self.count += 1;
         let new = format!("n{}", self.count);
-        let place = |at: Name| self.last.get(at).unwrap_or(&new).clone();
-        match *word {
-            RandomRecord::Accept(run, print) => accept(run, print),
-            RandomRecord::Heard(run, event) => heard(run, event),
-            RandomRecord::Start(run) => start(run, "main", &place("main")),
-            RandomRecord::Input(run, guest) => {
-                input(run, ("main", &place("main")), guest.as_slice(), &[&new, &format!("{new}-2")])
+        let session_of = |at: Name| self.last.get(at).unwrap_or(&new).clone();
+        match *template {
+            RandomRecord::Accept(run, fingerprint) => accept(run, fingerprint),
+            RandomRecord::AcceptEvent(run, event) => accept_event(run, event),
+            RandomRecord::Start(run) => start(run, "main", &session_of("main")),
+            RandomRecord::Input(run, absorbed) => {
+                input(run, ("main", &session_of("main")), absorbed.as_slice(), &[&new, &format!("{new}-2")])
             }
             RandomRecord::Intent(run, call) => intent(run, call, ToolClass::Effect),
             RandomRecord::Done(run, call) => done(run, call, &new),
@@ -114,21 +114,21 @@ impl Speaker {
             RandomRecord::Hold(name) => Rec::Hold { run: run(name), at: NOW + 1 },
             RandomRecord::Release(name) => Rec::Release { run: run(name), at: NOW + 2 },
             RandomRecord::End(run) => terminal(run, Outcome::Done),
-            RandomRecord::Said(None, at) => said((at, &place(at)), &new),
-            RandomRecord::Said(Some(run), at) => said_by(run, (at, &place(at)), &new),
-            RandomRecord::Patch { at, believes: false, .. } => patch(at, Some("nobody"), record(&new)),
-            RandomRecord::Patch { at, fresh, believes: true } => {
+            RandomRecord::Append(None, at) => append((at, &session_of(at)), &new),
+            RandomRecord::Append(Some(run), at) => append_by(run, (at, &session_of(at)), &new),
+            RandomRecord::Patch { at, expects_current: false, .. } => patch(at, Some("nobody"), record(&new)),
+            RandomRecord::Patch { at, fresh, expects_current: true } => {
                 let current = self.current.get(at).cloned();
                 let next = current.clone().filter(|_| !fresh).unwrap_or(new);
                 self.current.insert(at, next.clone());
                 self.last.insert(at, next.clone());
                 patch(at, current.as_deref(), record(&next))
             }
-            RandomRecord::Delete { at, believes: true } => match self.current.remove(at) {
+            RandomRecord::Delete { at, expects_current: true } => match self.current.remove(at) {
                 Some(current) => delete(at, &current),
                 None => delete(at, "nobody"),
             },
-            RandomRecord::Delete { at, believes: false } => delete(at, "nobody"),
+            RandomRecord::Delete { at, expects_current: false } => delete(at, "nobody"),
             RandomRecord::Queue { id, run, is_idempotent } => {
                 queue(&Delivery { is_idempotent, ..delivery(id, "ann", run) })
             }
@@ -137,7 +137,7 @@ impl Speaker {
     }
 }
 
-async fn same(journal: &Journal, memory: &MemoryStore) {
+async fn assert_same(journal: &Journal, memory: &MemoryStore) {
     for name in ["r1", "r2", "r3"] {
         assert_eq!(journal.run(&run(name)).await, memory.run(&run(name)).await);
     }
@@ -148,20 +148,20 @@ async fn same(journal: &Journal, memory: &MemoryStore) {
         records
     };
     assert_eq!(sorted(journal.list().await.unwrap()), sorted(memory.list().await.unwrap()));
-    for at in PLACES {
+    for at in KEYS {
         assert_eq!(journal.load(&key(at)).await, memory.load(&key(at)).await);
     }
 }
 
-async fn compare(story: Vec<(Vec<RandomRecord>, Between)>) {
+async fn compare(steps: Vec<(Vec<RandomRecord>, Between)>) {
     let mut state: TempDir = tempfile::tempdir().unwrap();
     let mut journal = open(state.path());
     let memory = MemoryStore::default();
-    let (mut speaker, mut end) = (Speaker::default(), ProcessEnd::Crashed);
-    for (words, between) in &story {
-        let batch: Vec<_> = words.iter().map(|word| speaker.say(word)).collect();
+    let (mut resolver, mut end) = (RecordResolver::default(), ProcessEnd::Crashed);
+    for (records, between) in &steps {
+        let batch: Vec<_> = records.iter().map(|record| resolver.resolve(record)).collect();
         let expected = memory.commit(&Fence::default(), batch.clone()).await;
-        assert_eq!(journal.commit(&journal.fence(), batch).await.map(anywhere), expected);
+        assert_eq!(journal.commit(&journal.fence(), batch).await.map(without_archive_paths), expected);
         end = ProcessEnd::Crashed;
         match between {
             Between::Nothing => {}
@@ -183,17 +183,17 @@ async fn compare(story: Vec<(Vec<RandomRecord>, Between)>) {
             }
         }
     }
-    same(&journal, &memory).await;
+    assert_same(&journal, &memory).await;
     // Once more, as the next process finds it.
     drop(journal);
     memory.restart(end);
-    same(&open(state.path()), &memory).await;
+    assert_same(&open(state.path()), &memory).await;
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn the_journal_and_the_memory_store_agree(story in vec((vec(word(), 0..8), between()), 0..8)) {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(compare(story));
+    fn the_journal_and_the_memory_store_agree(steps in vec((vec(random_record(), 0..8), between()), 0..8)) {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(compare(steps));
     }
 }

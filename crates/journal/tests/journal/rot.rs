@@ -27,7 +27,7 @@ fn transcript(lines: &[Entry]) -> Vec<u8> {
 
 fn entries(count: usize) -> Vec<Entry> {
     let name = |at: usize| format!("e{at}");
-    (0..count).map(|at| under(at.checked_sub(1).map(name).as_deref(), &name(at))).collect()
+    (0..count).map(|at| child_entry(at.checked_sub(1).map(name).as_deref(), &name(at))).collect()
 }
 
 /// Like `entries`, with longer texts.
@@ -52,49 +52,49 @@ fn lay_out(state: &Path, files: &[Vec<u8>]) {
 
 /// Appends one line to every session, in large batches.
 async fn add_to_all(journal: &homard_journal::Journal, count: usize) {
-    let line = |at: usize| said((&format!("k{at}"), &format!("s{at}")), "new");
+    let line = |at: usize| append((&format!("k{at}"), &format!("s{at}")), "new");
     let all: Vec<Rec> = (0..count).map(line).collect();
     for batch in all.chunks(512) {
-        keep(journal, batch.to_vec()).await;
+        commit_all(journal, batch.to_vec()).await;
     }
 }
 
 // R8; case 82, pitfall 32.
 #[tokio::test]
-async fn a_transcript_cut_anywhere_in_its_last_three_lines_loads_and_what_is_before_stays() {
+async fn a_transcript_cut_in_its_last_three_lines_keeps_earlier_ones() {
     let state = folder();
-    let whole = transcript(&long_entries(6));
-    let ends: Vec<_> = (0..whole.len()).filter(|&at| whole[at] == b'\n').map(|at| at + 1).collect();
-    let cuts: Vec<_> = (ends[3]..=whole.len()).collect();
+    let complete = transcript(&long_entries(6));
+    let ends: Vec<_> = (0..complete.len()).filter(|&at| complete[at] == b'\n').map(|at| at + 1).collect();
+    let cuts: Vec<_> = (ends[3]..=complete.len()).collect();
     assert!(cuts.len() > 3000, "{}", cuts.len());
-    lay_out(state.path(), &cuts.iter().map(|&cut| whole[..cut].to_vec()).collect::<Vec<_>>());
+    lay_out(state.path(), &cuts.iter().map(|&cut| complete[..cut].to_vec()).collect::<Vec<_>>());
     let journal = open(state.path());
-    let kept = |cut: usize| {
+    let kept_entries = |cut: usize| {
         // A line that lacks only its line break is complete.
         let count = ends.iter().filter(|&&end| end - 1 <= cut).count() - 1;
         long_entries(count)
     };
     for (at, &cut) in cuts.iter().enumerate() {
-        assert_eq!(lines(&journal, &format!("k{at}")).await, kept(cut), "cut at {cut}");
+        assert_eq!(lines(&journal, &format!("k{at}")).await, kept_entries(cut), "cut at {cut}");
     }
     add_to_all(&journal, cuts.len()).await;
     for (at, &cut) in cuts.iter().enumerate() {
-        let before = kept(cut);
+        let before = kept_entries(cut);
         let leaf = before.last().unwrap().id.to_string();
-        let expected = [before, vec![under(Some(&leaf), "new")]].concat();
+        let expected = [before, vec![child_entry(Some(&leaf), "new")]].concat();
         assert_eq!(lines(&journal, &format!("k{at}")).await, expected, "cut at {cut}");
         let path = sessions(state.path()).join(format!("s{at}.jsonl"));
         let whole_lines = ends.iter().copied().rfind(|&end| end <= cut).unwrap();
-        assert_eq!(fs::read(&path).unwrap()[..whole_lines], whole[..whole_lines]);
+        assert_eq!(fs::read(&path).unwrap()[..whole_lines], complete[..whole_lines]);
         let torn = fs::read(path.with_added_extension(format!("torn-{NOW}"))).unwrap_or_default();
         let is_whole = ends.iter().any(|&end| end == cut || end - 1 == cut);
-        assert_eq!(torn, if is_whole { &[] } else { &whole[whole_lines..cut] }, "cut at {cut}");
+        assert_eq!(torn, if is_whole { &[] } else { &complete[whole_lines..cut] }, "cut at {cut}");
     }
 }
 
 // R9
 #[tokio::test]
-async fn a_thousand_flipped_bytes_stay_where_they_are() {
+async fn a_thousand_flipped_bytes_damage_only_their_lines() {
     let state = folder();
     let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut next = |below: usize| {
@@ -119,8 +119,8 @@ async fn a_thousand_flipped_bytes_stay_where_they_are() {
         assert!(read.len() >= 6, "one flip harms two lines at most: {at}");
         let path = sessions(state.path()).join(format!("s{at}.jsonl"));
         assert_eq!(&fs::read(&path).unwrap(), bytes, "reading changes nothing");
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').unwrap();
-        if !bytes[..whole].split(|&byte| byte == b'\n').all(is_json) {
+        let last_line_start = bytes.iter().rposition(|&byte| byte == b'\n').unwrap();
+        if !bytes[..last_line_start].split(|&byte| byte == b'\n').all(is_json) {
             quarantined += 1;
             assert_eq!(&fs::read(path.with_added_extension(format!("corrupt-{NOW}"))).unwrap(), bytes);
         }
@@ -132,12 +132,12 @@ async fn a_thousand_flipped_bytes_stay_where_they_are() {
         assert_eq!(after.last().unwrap().id.as_str(), "new");
         assert!(after.last().unwrap().parent_id.is_some());
     }
-    let sound = lines(&journal, &format!("k{}", files.len() - 1)).await;
-    assert_eq!(sound, [entries(8), vec![under(Some("e7"), "new")]].concat());
+    let undamaged = lines(&journal, &format!("k{}", files.len() - 1)).await;
+    assert_eq!(undamaged, [entries(8), vec![child_entry(Some("e7"), "new")]].concat());
     // Repaired files stay intact.
     journal.flush().await.unwrap();
     drop(journal);
     let journal = open(state.path());
-    assert_eq!(lines(&journal, "k1000").await, sound);
-    assert_eq!(listed(&journal).await.unwrap().len(), files.len());
+    assert_eq!(lines(&journal, "k1000").await, undamaged);
+    assert_eq!(list_sessions(&journal).await.unwrap().len(), files.len());
 }

@@ -20,7 +20,7 @@ fn transcripts(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 // R17, our half of it.
 #[tokio::test]
-async fn a_state_directory_of_the_original_goes_on_here() {
+async fn an_openclaw_state_directory_can_be_continued() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state/2026.2.9");
     if !sample.is_dir() {
         std::io::Write::write_all(
@@ -37,22 +37,22 @@ async fn a_state_directory_of_the_original_goes_on_here() {
     let records: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
 
     let journal = open(state.path());
-    let known = listed(&journal).await.unwrap();
+    let known = list_sessions(&journal).await.unwrap();
     assert_eq!(known.len(), records.as_object().unwrap().len());
     for (key, record) in &known {
         let before = journal.load(key).await.unwrap().unwrap().entries;
         let file = fs::read_to_string(folder.join(format!("{}.jsonl", record.session_id))).unwrap();
         assert_eq!(before.len(), file.lines().count() - 1, "{key}");
         let leaf = before.last().unwrap().id.to_string();
-        keep(
+        commit_all(
             &journal,
             vec![
-                said((key.as_str(), record.session_id.as_str()), "new"),
+                append((key.as_str(), record.session_id.as_str()), "new"),
                 patch(key.as_str(), Some(record.session_id.as_str()), record.clone()),
             ],
         )
         .await;
-        assert_eq!(lines(&journal, key.as_str()).await, [before, vec![under(Some(&leaf), "new")]].concat());
+        assert_eq!(lines(&journal, key.as_str()).await, [before, vec![child_entry(Some(&leaf), "new")]].concat());
     }
     journal.flush().await.unwrap();
     drop(journal);
@@ -63,7 +63,7 @@ async fn a_state_directory_of_the_original_goes_on_here() {
     let exported: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("sessions.json")).unwrap()).unwrap();
     assert_eq!(exported, records);
     let journal = open(state.path());
-    assert_eq!(listed(&journal).await.unwrap(), known);
+    assert_eq!(list_sessions(&journal).await.unwrap(), known);
     for (key, _) in &known {
         assert_eq!(lines(&journal, key.as_str()).await.last().unwrap().id.as_str(), "new");
     }

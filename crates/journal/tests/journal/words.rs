@@ -62,7 +62,7 @@ pub(crate) fn line(id: &str, message: Message) -> Entry {
 }
 
 /// An [`entry`] with a parent.
-pub(crate) fn under(parent: Option<&str>, id: &str) -> Entry {
+pub(crate) fn child_entry(parent: Option<&str>, id: &str) -> Entry {
     Entry { parent_id: parent.map(|parent| EntryId::parse(parent).unwrap()), ..entry(id) }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn accept(name: &str, fingerprint: &str) -> Rec {
 }
 
 /// An accepted message from a channel event.
-pub(crate) fn heard(name: &str, event: &str) -> Rec {
+pub(crate) fn accept_event(name: &str, event: &str) -> Rec {
     let Rec::Accept(mut accept) = accept(name, name) else { unreachable!() };
     let (channel, account) = ("telegram".to_owned(), "default".to_owned());
     accept.origin = Some(Origin { channel, account, event: event.to_owned() });
@@ -100,12 +100,12 @@ pub(crate) fn input(name: &str, (at, id): (&str, &str), absorbs: &[&str], entrie
 }
 
 /// An entry that belongs to no run.
-pub(crate) fn said((at, transcript): (&str, &str), id: &str) -> Rec {
+pub(crate) fn append((at, transcript): (&str, &str), id: &str) -> Rec {
     Rec::Entry { run: None, key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
 /// An entry of a run.
-pub(crate) fn said_by(name: &str, (at, transcript): (&str, &str), id: &str) -> Rec {
+pub(crate) fn append_by(name: &str, (at, transcript): (&str, &str), id: &str) -> Rec {
     Rec::Entry { run: Some(run(name)), key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
@@ -137,15 +137,15 @@ pub(crate) fn sent() -> DeliveryState {
 }
 
 /// The end of a run with this many input tokens.
-pub(crate) fn took(name: &str, tokens: u64) -> Rec {
+pub(crate) fn end_with_usage(name: &str, tokens: u64) -> Rec {
     let usage = Usage { input: tokens, ..Usage::default() };
     Rec::Terminal { run: run(name), ended: Box::new(EndRecord { usage, ..ended(Outcome::Done) }) }
 }
 
 /// Returns the number of runs and their input tokens.
-pub(crate) async fn sum(store: &dyn Store, period: &UsageQuery) -> (u64, u64) {
-    let spent = store.usage(period).await.unwrap();
-    (spent.iter().map(|one| one.runs).sum(), spent.iter().map(|one| one.usage.input).sum())
+pub(crate) async fn usage_sum(store: &dyn Store, period: &UsageQuery) -> (u64, u64) {
+    let sums = store.usage(period).await.unwrap();
+    (sums.iter().map(|sum| sum.runs).sum(), sums.iter().map(|sum| sum.usage.input).sum())
 }
 
 pub(crate) fn intent(name: &str, call: &str, class: ToolClass) -> Rec {
@@ -190,16 +190,16 @@ pub(crate) fn terminal(name: &str, outcome: Outcome) -> Rec {
 }
 
 /// Commits a batch; every record must be stored.
-pub(crate) async fn keep(journal: &Journal, batch: Vec<Rec>) {
+pub(crate) async fn commit_all(journal: &Journal, batch: Vec<Rec>) {
     let all = vec![Verdict::Stored; batch.len()];
     assert_eq!(journal.commit(&journal.fence(), batch).await.unwrap(), all);
 }
 
 /// Removes the archive paths from verdicts, because the memory store has none.
-pub(crate) fn anywhere(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+pub(crate) fn without_archive_paths(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     for verdict in &mut verdicts {
-        if let Verdict::Archived(place) = verdict {
-            *place = None;
+        if let Verdict::Archived(path) = verdict {
+            *path = None;
         }
     }
     verdicts
@@ -234,13 +234,13 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Returns the files in a folder whose names contain a text.
-pub(crate) fn named(folder: &Path, text: &str) -> Vec<PathBuf> {
+pub(crate) fn files_named(folder: &Path, text: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
     let mut found: Vec<_> = paths.filter(|path| path.file_name().unwrap().to_string_lossy().contains(text)).collect();
     found.sort();
     found
 }
 
-pub(crate) async fn listed(store: &dyn Store) -> Result<Vec<(SessionKey, Record)>, Error> {
+pub(crate) async fn list_sessions(store: &dyn Store) -> Result<Vec<(SessionKey, Record)>, Error> {
     Ok(store.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect())
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn tags_of_channels_name_pictures() {
+fn media_tags_of_channels_are_found() {
     for (text, paths) in [
         ("[media attached: /in/a.png (image/png) | https://h/x.png]\nhi", &["/in/a.png"][..]),
         ("[media attached 1/2: /in/a.jpg (image/jpeg)] [Media Attached 2/2: ./b.GIF]", &["/in/a.jpg", "./b.GIF"]),
@@ -23,7 +23,7 @@ fn tags_of_channels_name_pictures() {
 }
 
 #[test]
-fn paths_of_pictures_are_found_in_a_sentence() {
+fn image_paths_are_found_in_a_sentence() {
     for (text, paths) in [
         ("look at /tmp/a.png, ./b.jpg; ../c.jpeg and ~/d.gif.", &["/tmp/a.png", "./b.jpg", "../c.jpeg", "~/d.gif"][..]),
         (
@@ -41,7 +41,7 @@ fn paths_of_pictures_are_found_in_a_sentence() {
 }
 
 #[test]
-fn paths_with_spaces_are_found_where_their_ends_are_shown() {
+fn paths_with_spaces_are_found_between_delimiters() {
     for (text, paths) in [
         (r#"see "/tmp/my cat.png" and './her dog.jpg'"#, &["/tmp/my cat.png", "./her dog.jpg"][..]),
         ("`~/my pics/a b.png` and ‘/x y.png’ “/z w.png”", &["~/my pics/a b.png", "/x y.png", "/z w.png"]),
@@ -77,7 +77,7 @@ fn file_urls_are_local_and_all_others_remote() {
 }
 
 #[test]
-fn each_picture_is_given_once_and_twenty_at_most() {
+fn each_image_is_returned_once_and_at_most_twenty() {
     assert_eq!(find("/a.png ./b.png /a.png file:///a.png [Image: source: /a.png]"), ["/a.png", "./b.png"]);
     let many: Vec<_> = (0..30).map(|number| format!("./{number}.png")).collect();
     assert_eq!(find(&many.join("\n")), many[..20]);
@@ -85,7 +85,7 @@ fn each_picture_is_given_once_and_twenty_at_most() {
 }
 
 #[test]
-fn a_long_line_is_read_in_linear_time() {
+fn a_long_line_is_scanned_in_linear_time() {
     for piece in ["(", "[", "'", "\"", " '", "“", "a", "%", "://", "a:", "[media attached: (", "([{<", "(a)", "/.png "]
     {
         assert_eq!(find(&piece.repeat(20_000)), Vec::<String>::new(), "{piece}");
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_text_what_is_found_is_few_and_ends_as_pictures_do(
+    fn results_are_few_unique_and_have_image_extensions(
         text in r#"([\[\]()<>"'`|,:;.% a/~é“”「\n]|\./|\.png|\.JPG|file://|https://|\[media attached: |\[Image: source: ){0,60}"#,
     ) {
         let found = find(&text);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_between_quotes_is_found_whatever_is_in_it(name in "[a-zA-Z0-9 ()é_#&+-]{1,20}", quote in "[\"'`]") {
+    fn a_quoted_path_is_found_whatever_it_contains(name in "[a-zA-Z0-9 ()é_#&+-]{1,20}", quote in "[\"'`]") {
         let path = format!("/pics/{name}x.png");
         prop_assert_eq!(find(&format!("see {quote}{path}{quote} please")), [path]);
     }

@@ -39,10 +39,10 @@ fn noise(width: u32, height: u32) -> RgbaImage {
 }
 
 /// Returns the properties of an image; its bytes must decode to the declared sides.
-fn facts(picture: &FittedImage) -> (&'static str, u32, u32) {
-    let image = image::load_from_memory(&picture.data).unwrap();
-    assert_eq!((image.width(), image.height()), (picture.width, picture.height));
-    (picture.mime, picture.width, picture.height)
+fn properties(fitted: &FittedImage) -> (&'static str, u32, u32) {
+    let image = image::load_from_memory(&fitted.data).unwrap();
+    assert_eq!((image.width(), image.height()), (fitted.width, fitted.height));
+    (fitted.mime, fitted.width, fitted.height)
 }
 
 fn side(side: u32) -> ImageLimits {
@@ -50,23 +50,23 @@ fn side(side: u32) -> ImageLimits {
 }
 
 #[test]
-fn what_fits_is_passed_on_as_it_is() {
+fn an_image_that_fits_is_unchanged() {
     let mimes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
     for (format, mime) in FORMATS.into_iter().zip(mimes) {
         let data = file(gradient(40, 20), format);
-        let given = FittedImage { mime, data: data.clone(), width: 40, height: 20, was_scaled: false };
+        let expected = FittedImage { mime, data: data.clone(), width: 40, height: 20, was_scaled: false };
         let exactly = ImageLimits { side: 40, bytes: data.len() };
-        assert_eq!(fit(data.clone(), &exactly).unwrap(), given);
+        assert_eq!(fit(data.clone(), &exactly).unwrap(), expected);
         for tighter in [ImageLimits { side: 39, ..exactly }, ImageLimits { bytes: data.len() - 1, ..exactly }] {
-            let picture = fit(data.clone(), &tighter);
-            assert!(!picture.is_ok_and(|picture| picture.data == data), "{mime} {tighter:?}");
+            let fitted = fit(data.clone(), &tighter);
+            assert!(!fitted.is_ok_and(|fitted| fitted.data == data), "{mime} {tighter:?}");
         }
     }
 }
 
 #[test]
-fn other_files_are_refused_with_their_name() {
-    for (bytes, says) in [
+fn unsupported_formats_are_rejected_by_name() {
+    for (bytes, expected) in [
         (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP pictures cannot be sent to a model; convert the file to PNG or JPEG"),
         (b"II*\0\x08\0\0\0", "TIFF pictures cannot be sent to a model; convert the file to PNG or JPEG"),
         (b"\0\0\0\x18ftypheic", "HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG"),
@@ -74,7 +74,7 @@ fn other_files_are_refused_with_their_name() {
         (b"", "not a PNG, JPEG, GIF or WebP picture"),
         (b"\x89PNG\r\n\x1a\n", "the picture is damaged; save it again"),
     ] {
-        assert_eq!(fit(bytes.to_vec(), &ImageLimits::default()).unwrap_err().to_string(), says);
+        assert_eq!(fit(bytes.to_vec(), &ImageLimits::default()).unwrap_err().to_string(), expected);
     }
 }
 
@@ -83,16 +83,16 @@ fn a_long_side_is_scaled_and_the_ratio_kept() {
     for ((width, height), scaled) in
         [((120, 60), (40, 20)), ((60, 120), (20, 40)), ((41, 41), (40, 40)), ((400, 1), (40, 1)), ((3, 400), (1, 40))]
     {
-        let picture = fit(file(gradient(width, height), ImageFormat::Png), &side(40)).unwrap();
-        assert_eq!(facts(&picture), ("image/jpeg", scaled.0, scaled.1));
+        let fitted = fit(file(gradient(width, height), ImageFormat::Png), &side(40)).unwrap();
+        assert_eq!(properties(&fitted), ("image/jpeg", scaled.0, scaled.1));
     }
 }
 
 #[test]
-fn transparency_is_kept_while_it_fits_and_becomes_white_when_it_does_not() {
+fn transparency_is_kept_if_it_fits_and_becomes_white_otherwise() {
     let clear = Rgba([0, 0, 0, 0]);
     let small = fit(file(halves(80, 40, clear, RED), ImageFormat::Png), &side(40)).unwrap();
-    assert_eq!(facts(&small), ("image/png", 40, 20));
+    assert_eq!(properties(&small), ("image/png", 40, 20));
     assert_eq!(image::load_from_memory(&small.data).unwrap().into_rgba8().get_pixel(2, 2).0[3], 0);
 
     let mut speckled = noise(80, 80);
@@ -100,44 +100,48 @@ fn transparency_is_kept_while_it_fits_and_becomes_white_when_it_does_not() {
     speckled.put_pixel(79, 79, RED);
     let png = file(speckled, ImageFormat::Png);
     let heavy = fit(png, &ImageLimits { side: 80, bytes: 2000 }).unwrap();
-    assert_eq!(facts(&heavy), ("image/jpeg", 80, 80));
+    assert_eq!(properties(&heavy), ("image/jpeg", 80, 80));
     let corner = image::load_from_memory(&heavy.data).unwrap().into_rgb8().get_pixel(2, 2).0;
     assert!(corner.iter().all(|colour| *colour > 240), "{corner:?}");
 }
 
 #[test]
-fn an_alpha_channel_that_hides_nothing_does_not_ask_for_png() {
-    let picture = fit(file(halves(80, 40, RED, BLUE), ImageFormat::Png), &side(40)).unwrap();
-    assert_eq!(facts(&picture), ("image/jpeg", 40, 20));
+fn an_opaque_alpha_channel_does_not_need_png() {
+    let fitted = fit(file(halves(80, 40, RED, BLUE), ImageFormat::Png), &side(40)).unwrap();
+    assert_eq!(properties(&fitted), ("image/jpeg", 40, 20));
 }
 
 #[test]
 fn too_many_bytes_lower_the_quality_and_then_the_size() {
     let png = file(DynamicImage::from(noise(96, 48)).into_rgb8(), ImageFormat::Png);
     let coarse = fit(png.clone(), &ImageLimits { side: 96, bytes: 5000 }).unwrap();
-    assert_eq!(facts(&coarse), ("image/jpeg", 96, 48));
+    assert_eq!(properties(&coarse), ("image/jpeg", 96, 48));
     assert!(coarse.data.len() <= 5000);
     let smaller = fit(png, &ImageLimits { side: 96, bytes: 2000 }).unwrap();
-    assert!(smaller.data.len() <= 2000 && facts(&smaller).1 < 96 && smaller.width == smaller.height * 2, "{smaller:?}");
+    assert!(
+        smaller.data.len() <= 2000 && properties(&smaller).1 < 96 && smaller.width == smaller.height * 2,
+        "{smaller:?}"
+    );
 }
 
 #[test]
-fn limits_that_nothing_fits_are_an_error() {
+fn impossible_limits_are_an_error() {
     for limits in [ImageLimits { side: 40, bytes: 20 }, ImageLimits { side: 0, bytes: 5000 }] {
-        let says = format!("the picture cannot be scaled down to {} pixels and {} bytes", limits.side, limits.bytes);
-        assert_eq!(fit(file(gradient(4, 4), ImageFormat::Png), &limits).unwrap_err().to_string(), says);
+        let expected =
+            format!("the picture cannot be scaled down to {} pixels and {} bytes", limits.side, limits.bytes);
+        assert_eq!(fit(file(gradient(4, 4), ImageFormat::Png), &limits).unwrap_err().to_string(), expected);
     }
 }
 
 #[test]
-fn what_is_scaled_is_turned_upright() {
+fn a_scaled_image_is_rotated_upright() {
     let jpeg = file(DynamicImage::from(halves(60, 30, RED, BLUE)).into_rgb8(), ImageFormat::Jpeg);
     // The camera was rotated: what is stored on the left belongs at the top.
     let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
-    let turned = [&jpeg[..2], exif, &jpeg[2..]].concat();
-    let picture = fit(turned, &side(20)).unwrap();
-    assert_eq!(facts(&picture), ("image/jpeg", 10, 20));
-    let image = image::load_from_memory(&picture.data).unwrap().into_rgb8();
+    let rotated = [&jpeg[..2], exif, &jpeg[2..]].concat();
+    let fitted = fit(rotated, &side(20)).unwrap();
+    assert_eq!(properties(&fitted), ("image/jpeg", 10, 20));
+    let image = image::load_from_memory(&fitted.data).unwrap().into_rgb8();
     let (top, bottom) = (image.get_pixel(5, 2).0, image.get_pixel(5, 17).0);
     assert!(top[0] > 200 && top[2] < 60 && bottom[0] < 60 && bottom[2] > 200, "{top:?} {bottom:?}");
 }
@@ -168,8 +172,8 @@ fn animated_webp() -> Vec<u8> {
     body.extend(chunk(b"ANIM", &[0; 6]));
     for colour in [RED, BLUE] {
         let single = file(DynamicImage::from(RgbaImage::from_pixel(40, 40, colour)).into_rgb8(), ImageFormat::WebP);
-        let place = [0, 0, 0, 0, 0, 0, 39, 0, 0, 39, 0, 0, 100, 0, 0, 0];
-        body.extend(chunk(b"ANMF", &[&place, &single[12..]].concat()));
+        let header = [0, 0, 0, 0, 0, 0, 39, 0, 0, 39, 0, 0, 100, 0, 0, 0];
+        body.extend(chunk(b"ANMF", &[&header, &single[12..]].concat()));
     }
     chunk(b"RIFF", &body)
 }
@@ -178,9 +182,9 @@ fn animated_webp() -> Vec<u8> {
 fn an_animation_that_is_scaled_becomes_its_first_frame() {
     for bytes in [animated_gif(), animated_webp()] {
         assert_eq!(fit(bytes.clone(), &side(40)).unwrap().data, bytes);
-        let picture = fit(bytes, &side(10)).unwrap();
-        assert_eq!(facts(&picture), ("image/jpeg", 10, 10));
-        let middle = image::load_from_memory(&picture.data).unwrap().into_rgb8().get_pixel(5, 5).0;
+        let fitted = fit(bytes, &side(10)).unwrap();
+        assert_eq!(properties(&fitted), ("image/jpeg", 10, 10));
+        let middle = image::load_from_memory(&fitted.data).unwrap().into_rgb8().get_pixel(5, 5).0;
         assert!(middle[0] > 200 && middle[2] < 60, "{middle:?}");
     }
 }
@@ -233,7 +237,7 @@ fn hidden_webp_bomb() -> Vec<u8> {
 }
 
 #[test]
-fn a_small_file_that_would_unfold_into_a_huge_picture_is_refused() {
+fn a_decompression_bomb_is_rejected() {
     for bomb in [
         png_bomb(20_001),
         png_bomb(19_999),
@@ -244,26 +248,26 @@ fn a_small_file_that_would_unfold_into_a_huge_picture_is_refused() {
         webp_bomb(16_383),
         hidden_webp_bomb(),
     ] {
-        let refused = fit(bomb, &ImageLimits::default());
-        assert!(matches!(refused, Err(FitError::Huge)), "{refused:?}");
+        let result = fit(bomb, &ImageLimits::default());
+        assert!(matches!(result, Err(FitError::Huge)), "{result:?}");
     }
 }
 
 #[test]
-fn a_picture_without_pixels_is_refused() {
+fn an_image_without_pixels_is_rejected() {
     for limits in [ImageLimits::default(), ImageLimits { side: 2000, bytes: 1 }] {
         assert!(matches!(fit(gif_bomb(0), &limits), Err(FitError::Damaged(_))));
     }
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_refused_or_passed_on_but_never_panics() {
+fn a_truncated_file_is_rejected_or_unchanged_but_never_panics() {
     for format in FORMATS {
         let whole = file(gradient(24, 12), format);
         for length in 0..whole.len() {
             let cut = whole[..length].to_vec();
-            if let Ok(picture) = fit(cut.clone(), &ImageLimits::default()) {
-                assert_eq!((picture.data, picture.was_scaled), (cut, false));
+            if let Ok(fitted) = fit(cut.clone(), &ImageLimits::default()) {
+                assert_eq!((fitted.data, fitted.was_scaled), (cut, false));
             }
         }
         assert!(
@@ -276,13 +280,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_scaled_fits_and_keeps_its_ratio(
+    fn a_scaled_image_fits_and_keeps_its_ratio(
         width in 1_u32..160, height in 1_u32..160, side in 1_u32..100, bytes in 900_usize..4000,
     ) {
         let limits = ImageLimits { side, bytes };
-        let picture = fit(file(gradient(width, height), ImageFormat::Png), &limits).unwrap();
-        let (_, scaled_width, scaled_height) = facts(&picture);
-        prop_assert!(scaled_width.max(scaled_height) <= side && picture.data.len() <= bytes);
+        let fitted = fit(file(gradient(width, height), ImageFormat::Png), &limits).unwrap();
+        let (_, scaled_width, scaled_height) = properties(&fitted);
+        prop_assert!(scaled_width.max(scaled_height) <= side && fitted.data.len() <= bytes);
         let ratio = f64::from(scaled_width.max(scaled_height)) / f64::from(width.max(height));
         for (whole, scaled) in [(width, scaled_width), (height, scaled_height)] {
             prop_assert!((f64::from(whole) * ratio - f64::from(scaled)).abs() <= 1.0, "{whole} to {scaled}");
@@ -295,12 +299,12 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = file(gradient(24, 12), format);
-        for (place, byte) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+        for (offset, byte) in damage {
+            let offset = offset.index(bytes.len());
+            bytes[offset] = byte;
         }
-        if let Ok(picture) = fit(bytes, &side(8)) {
-            prop_assert!(picture.width.max(picture.height) <= 8);
+        if let Ok(fitted) = fit(bytes, &side(8)) {
+            prop_assert!(fitted.width.max(fitted.height) <= 8);
         }
     }
 
@@ -310,8 +314,8 @@ proptest! {
         rest in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let bytes = [start, &rest].concat();
-        if let Ok(picture) = fit(bytes.clone(), &ImageLimits::default()) {
-            prop_assert_eq!(picture.data, bytes);
+        if let Ok(fitted) = fit(bytes.clone(), &ImageLimits::default()) {
+            prop_assert_eq!(fitted.data, bytes);
         }
     }
 }

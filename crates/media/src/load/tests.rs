@@ -21,9 +21,9 @@ impl Disk {
         let dir = TempDir::new().unwrap();
         let mut png = Vec::new();
         RgbImage::new(3, 2).write_to(&mut io::Cursor::new(&mut png), ImageFormat::Png).unwrap();
-        for place in ["root/pics", "home", "secret"] {
-            fs::create_dir_all(dir.path().join(place)).unwrap();
-            fs::write(dir.path().join(place).join("a b.png"), &png).unwrap();
+        for folder in ["root/pics", "home", "secret"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+            fs::write(dir.path().join(folder).join("a b.png"), &png).unwrap();
         }
         Self { dir, png }
     }
@@ -32,21 +32,21 @@ impl Disk {
         self.dir.path().join(path)
     }
 
-    fn spell(&self, path: &str) -> String {
+    fn path_str(&self, path: &str) -> String {
         self.at(path).to_str().unwrap().to_owned()
     }
 
-    fn place(&self, beneath_only: bool) -> ImageRoot {
+    fn image_root(&self, beneath_only: bool) -> ImageRoot {
         ImageRoot { root: self.at("root"), home: Some(self.at("home")), beneath_only }
     }
 
-    fn picture(&self) -> FittedImage {
+    fn expected_image(&self) -> FittedImage {
         FittedImage { mime: "image/png", data: self.png.clone(), width: 3, height: 2, was_scaled: false }
     }
 
     /// Returns the error message, without the name of the temporary folder.
     fn failure(&self, reference: &str, beneath_only: bool) -> String {
-        let error = load(reference, &self.place(beneath_only)).unwrap_err();
+        let error = load(reference, &self.image_root(beneath_only)).unwrap_err();
         error.to_string().replace(self.dir.path().to_str().unwrap(), "")
     }
 }
@@ -54,9 +54,10 @@ impl Disk {
 #[test]
 fn relative_absolute_and_home_paths_are_loaded() {
     let disk = Disk::new();
-    for reference in ["pics/a b.png", "./pics/a b.png", "../secret/a b.png", "~/a b.png", &disk.spell("secret/a b.png")]
+    for reference in
+        ["pics/a b.png", "./pics/a b.png", "../secret/a b.png", "~/a b.png", &disk.path_str("secret/a b.png")]
     {
-        assert_eq!(load(reference, &disk.place(false)).unwrap(), disk.picture(), "{reference}");
+        assert_eq!(load(reference, &disk.image_root(false)).unwrap(), disk.expected_image(), "{reference}");
     }
 }
 
@@ -72,18 +73,18 @@ fn a_path_outside_the_sandbox_is_not_loaded() {
         "door/a b.png",
         "link.png",
         "~/a b.png",
-        &disk.spell("secret/a b.png"),
-        &disk.spell("root/../secret/a b.png"),
+        &disk.path_str("secret/a b.png"),
+        &disk.path_str("root/../secret/a b.png"),
     ] {
-        assert!(matches!(load(reference, &disk.place(true)), Err(LoadError::Outside { .. })), "{reference}");
+        assert!(matches!(load(reference, &disk.image_root(true)), Err(LoadError::Outside { .. })), "{reference}");
     }
-    for reference in ["pics/a b.png", "inner.png", "pics/../inner.png", &disk.spell("root/pics/a b.png")] {
-        assert_eq!(load(reference, &disk.place(true)).unwrap(), disk.picture(), "{reference}");
+    for reference in ["pics/a b.png", "inner.png", "pics/../inner.png", &disk.path_str("root/pics/a b.png")] {
+        assert_eq!(load(reference, &disk.image_root(true)).unwrap(), disk.expected_image(), "{reference}");
     }
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused_without_waiting() {
+fn special_files_are_rejected_without_blocking() {
     let disk = Disk::new();
     rustix::fs::mkfifoat(CWD, disk.at("root/pipe.png"), Mode::from_raw_mode(0o600)).unwrap();
     fs::create_dir(disk.at("root/folder.png")).unwrap();
@@ -108,10 +109,10 @@ fn a_file_of_six_mebibytes_is_read_and_a_larger_one_is_not() {
 }
 
 #[test]
-fn failures_name_the_picture_and_the_way_out() {
+fn errors_name_the_image_and_a_remedy() {
     let disk = Disk::new();
     fs::write(disk.at("root/notes.png"), "not a picture").unwrap();
-    for (reference, says) in [
+    for (reference, expected) in [
         ("gone.png", "picture gone.png does not exist"),
         ("notes.png/x.png", "picture notes.png/x.png does not exist"),
         ("notes.png", "cannot show picture notes.png"),
@@ -121,11 +122,11 @@ fn failures_name_the_picture_and_the_way_out() {
             "picture ../secret/a b.png is outside of /root, the only folder this run may read; copy it there",
         ),
     ] {
-        assert_eq!(disk.failure(reference, true), says);
+        assert_eq!(disk.failure(reference, true), expected);
     }
-    let place = ImageRoot { home: None, ..disk.place(false) };
+    let image_root = ImageRoot { home: None, ..disk.image_root(false) };
     assert_eq!(
-        load("~/a b.png", &place).unwrap_err().to_string(),
+        load("~/a b.png", &image_root).unwrap_err().to_string(),
         "picture ~/a b.png is in a home folder, and the home folder is unknown; use an absolute path"
     );
 }

@@ -31,37 +31,37 @@ pub(crate) fn candidate(name: &str) -> Candidate {
     Candidate { model: Arc::new(NamedModel(spec)), profile: profile.into(), credential: Credential::ApiKey }
 }
 
-/// Builds a roster: each text is a rank, with comma-separated candidates in the given order.
-pub(crate) fn roster(ranks: &[&str], book: Arc<HealthTracker>) -> Candidates {
-    let rank = |names: &&str| CandidateRank {
-        candidates: names.split(", ").map(candidate).collect(),
+/// Builds a chain of candidates: each string is a rank, with comma-separated candidates in the given order.
+pub(crate) fn chain(ranks: &[&str], tracker: Arc<HealthTracker>) -> Candidates {
+    let rank = |list: &&str| CandidateRank {
+        candidates: list.split(", ").map(candidate).collect(),
         order: CredentialOrder::Configured,
     };
-    Candidates::new(ranks.iter().map(rank).collect(), book).unwrap()
+    Candidates::new(ranks.iter().map(rank).collect(), tracker).unwrap()
 }
 
-fn names(order: &[Candidate]) -> Vec<&str> {
+fn profiles(order: &[Candidate]) -> Vec<&str> {
     order.iter().map(|candidate| &*candidate.profile).collect()
 }
 
-fn fails(book: &HealthTracker, profile: &str, now: u64) {
-    book.change(|standing| standing.failed(profile, "m", &Error::new(ErrorKind::RateLimit, "no"), now));
+fn record_failure(tracker: &HealthTracker, profile: &str, now: u64) {
+    tracker.change(|health| health.failed(profile, "m", &Error::new(ErrorKind::RateLimit, "no"), now));
 }
 
 #[test]
-fn a_given_order_is_kept_and_whoever_rests_comes_last_by_the_end_of_the_rest() {
-    let book = Arc::new(HealthTracker::default());
-    let roster = roster(&["p/m as c, p/m as a, p/m as b", "q/n as d"], book.clone());
-    assert_eq!(names(&roster.order(0, &PreferredCredential::Any)), ["c", "a", "b", "d"]);
-    fails(&book, "c", 20);
-    fails(&book, "a", 10);
-    assert_eq!(names(&roster.order(30, &PreferredCredential::Any)), ["b", "d", "a", "c"]);
-    assert_eq!(names(&roster.order(30_010, &PreferredCredential::Any)), ["a", "b", "d", "c"]);
+fn a_configured_order_is_kept_and_cooldowns_come_last_by_their_end() {
+    let tracker = Arc::new(HealthTracker::default());
+    let chain = chain(&["p/m as c, p/m as a, p/m as b", "q/n as d"], tracker.clone());
+    assert_eq!(profiles(&chain.order(0, &PreferredCredential::Any)), ["c", "a", "b", "d"]);
+    record_failure(&tracker, "c", 20);
+    record_failure(&tracker, "a", 10);
+    assert_eq!(profiles(&chain.order(30, &PreferredCredential::Any)), ["b", "d", "a", "c"]);
+    assert_eq!(profiles(&chain.order(30_010, &PreferredCredential::Any)), ["a", "b", "d", "c"]);
 }
 
 #[test]
-fn without_an_order_the_kind_counts_and_then_who_rested_longest() {
-    let book = Arc::new(HealthTracker::default());
+fn round_robin_sorts_by_kind_then_least_recently_used() {
+    let tracker = Arc::new(HealthTracker::default());
     let with = |name: &str, credential| Candidate { credential, ..candidate(name) };
     let candidates = vec![
         with("p/m as key", Credential::ApiKey),
@@ -70,37 +70,38 @@ fn without_an_order_the_kind_counts_and_then_who_rested_longest() {
         with("p/m as fresh", Credential::Token),
         with("p/m as login", Credential::Oauth),
     ];
-    book.change(|standing| {
-        standing.succeeded("used", "m", 9);
-        standing.succeeded("used before", "m", 8);
+    tracker.change(|health| {
+        health.succeeded("used", "m", 9);
+        health.succeeded("used before", "m", 8);
     });
-    let roster = Candidates::new(vec![CandidateRank { candidates, order: CredentialOrder::RoundRobin }], book).unwrap();
-    assert_eq!(names(&roster.order(10, &PreferredCredential::Any)), ["login", "fresh", "used before", "used", "key"]);
+    let chain =
+        Candidates::new(vec![CandidateRank { candidates, order: CredentialOrder::RoundRobin }], tracker).unwrap();
+    assert_eq!(profiles(&chain.order(10, &PreferredCredential::Any)), ["login", "fresh", "used before", "used", "key"]);
 }
 
 #[test]
-fn a_sticky_credential_comes_first_unless_it_rests() {
-    let book = Arc::new(HealthTracker::default());
-    let roster = roster(&["p/m as a, p/m as b", "p/n as a, p/n as b"], book.clone());
+fn a_sticky_credential_comes_first_unless_it_is_in_cooldown() {
+    let tracker = Arc::new(HealthTracker::default());
+    let chain = chain(&["p/m as a, p/m as b", "p/n as a, p/n as b"], tracker.clone());
     let sticky = PreferredCredential::Sticky("b".into());
-    assert_eq!(names(&roster.order(0, &sticky)), ["b", "a", "b", "a"]);
-    fails(&book, "b", 0);
-    assert_eq!(names(&roster.order(0, &sticky)), ["a", "b", "a", "b"]);
+    assert_eq!(profiles(&chain.order(0, &sticky)), ["b", "a", "b", "a"]);
+    record_failure(&tracker, "b", 0);
+    assert_eq!(profiles(&chain.order(0, &sticky)), ["a", "b", "a", "b"]);
 }
 
 #[test]
-fn a_pinned_credential_is_the_only_one_of_its_provider_and_does_not_rest() {
-    let book = Arc::new(HealthTracker::default());
-    let roster = roster(&["p/m as a, p/m as b", "q/n as c, q/n as d"], book.clone());
-    fails(&book, "b", 0);
-    assert_eq!(names(&roster.order(0, &PreferredCredential::Pinned("b".into()))), ["b", "c", "d"]);
-    assert_eq!(names(&roster.order(0, &PreferredCredential::Pinned("gone".into()))), ["a", "c", "d", "b"]);
+fn a_pinned_credential_is_the_only_one_of_its_provider_and_ignores_cooldowns() {
+    let tracker = Arc::new(HealthTracker::default());
+    let chain = chain(&["p/m as a, p/m as b", "q/n as c, q/n as d"], tracker.clone());
+    record_failure(&tracker, "b", 0);
+    assert_eq!(profiles(&chain.order(0, &PreferredCredential::Pinned("b".into()))), ["b", "c", "d"]);
+    assert_eq!(profiles(&chain.order(0, &PreferredCredential::Pinned("gone".into()))), ["a", "c", "d", "b"]);
 }
 
 #[test]
-fn who_stands_twice_counts_once_and_nobody_is_no_roster() {
-    let twice = roster(&["p/m as a", "q/n as c", "p/m as a, p/m as b"], Arc::default());
-    assert_eq!(names(&twice.order(0, &PreferredCredential::Any)), ["a", "c", "b"]);
+fn duplicates_are_removed_and_an_empty_list_is_none() {
+    let twice = chain(&["p/m as a", "q/n as c", "p/m as a, p/m as b"], Arc::default());
+    assert_eq!(profiles(&twice.order(0, &PreferredCredential::Any)), ["a", "c", "b"]);
     assert!(
         Candidates::new(
             vec![CandidateRank { candidates: Vec::new(), order: CredentialOrder::Configured }],

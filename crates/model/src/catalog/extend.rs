@@ -23,9 +23,9 @@ pub enum CatalogMode {
 pub struct CatalogProvider {
     /// Provider name.
     pub id: String,
-    /// Endpoint; defaults to the catalogue's.
+    /// Endpoint; defaults to the one in the catalogue.
     pub base_url: Option<String>,
-    /// Wire API of all its models; defaults to the catalogue's.
+    /// Wire API of all its models; defaults to the one in the catalogue.
     pub api: Option<String>,
     /// Idle timeout of its models' streams.
     pub timeout: Option<Duration>,
@@ -58,22 +58,24 @@ pub struct CatalogModel {
 /// the known ones of all other providers. Config values override the catalogue.
 pub fn extend(known: Vec<CatalogEntry>, configured: &[CatalogProvider], mode: CatalogMode) -> Vec<CatalogEntry> {
     let mut all: Vec<CatalogEntry> = Vec::new();
-    let mut rest = known;
-    for own in configured {
-        let name = provider_name(&own.id);
-        let (mut theirs, others) = rest.into_iter().partition::<Vec<_>, _>(|entry| entry.spec.provider == name);
-        rest = others;
-        theirs.iter_mut().for_each(|entry| own.override_entry(entry));
-        for offer in &own.models {
-            let model = model_name(&name, &offer.id);
-            let known = theirs.iter().find(|entry| entry.spec.model == model).cloned();
-            all.push(offer.apply(known.unwrap_or_else(|| own.assume(theirs.first(), model))));
+    let mut remaining = known;
+    for provider_config in configured {
+        let name = provider_name(&provider_config.id);
+        let (mut known_entries, others) =
+            remaining.into_iter().partition::<Vec<_>, _>(|entry| entry.spec.provider == name);
+        remaining = others;
+        known_entries.iter_mut().for_each(|entry| provider_config.override_entry(entry));
+        for model_config in &provider_config.models {
+            let model = model_name(&name, &model_config.id);
+            let known = known_entries.iter().find(|entry| entry.spec.model == model).cloned();
+            all.push(model_config.apply(known.unwrap_or_else(|| provider_config.assume(known_entries.first(), model))));
         }
-        let is_listed =
-            |entry: &CatalogEntry| own.models.iter().any(|offer| model_name(&name, &offer.id) == entry.spec.model);
-        all.extend(theirs.into_iter().filter(|entry| mode == CatalogMode::Merge && !is_listed(entry)));
+        let is_listed = |entry: &CatalogEntry| {
+            provider_config.models.iter().any(|model_config| model_name(&name, &model_config.id) == entry.spec.model)
+        };
+        all.extend(known_entries.into_iter().filter(|entry| mode == CatalogMode::Merge && !is_listed(entry)));
     }
-    all.extend(rest.into_iter().filter(|_| mode == CatalogMode::Merge));
+    all.extend(remaining.into_iter().filter(|_| mode == CatalogMode::Merge));
     all
 }
 
@@ -88,36 +90,36 @@ pub fn resolve(
     model: &str,
 ) -> Option<CatalogEntry> {
     let name = provider_name(provider_id);
-    let own = configured.iter().find(|own| provider_name(&own.id) == name);
-    if own.is_none() && mode == CatalogMode::Replace {
+    let provider_config = configured.iter().find(|provider_config| provider_name(&provider_config.id) == name);
+    if provider_config.is_none() && mode == CatalogMode::Replace {
         return None;
     }
     let model = model_name(&name, model);
-    let all = extend(provider(&name).collect(), own.map(std::slice::from_ref).unwrap_or_default(), mode);
+    let all = extend(provider(&name).collect(), provider_config.map(std::slice::from_ref).unwrap_or_default(), mode);
     if let Some(found) = all.into_iter().find(|entry| entry.spec.model == model) {
         return Some(found);
     }
-    let mut like = provider(&name).next();
-    let Some(own) = own else { return like.map(|like| assume(&like, model)) };
-    like.iter_mut().for_each(|like| own.override_entry(like));
-    Some(own.assume(like.as_ref(), model))
+    let mut template = provider(&name).next();
+    let Some(provider_config) = provider_config else { return template.map(|template| assume(&template, model)) };
+    template.iter_mut().for_each(|template| provider_config.override_entry(template));
+    Some(provider_config.assume(template.as_ref(), model))
 }
 
 /// Returns the configured idle timeout of a model: its own or its provider's.
 pub fn idle_timeout(configured: &[CatalogProvider], provider: &str, model: &str) -> Option<Duration> {
     let name = provider_name(provider);
-    let own = configured.iter().find(|own| provider_name(&own.id) == name)?;
+    let provider_config = configured.iter().find(|provider_config| provider_name(&provider_config.id) == name)?;
     let model = model_name(&name, model);
-    let offer = own.models.iter().find(|offer| model_name(&name, &offer.id) == model);
-    offer.and_then(|offer| offer.timeout).or(own.timeout)
+    let model_config = provider_config.models.iter().find(|model_config| model_name(&name, &model_config.id) == model);
+    model_config.and_then(|model_config| model_config.timeout).or(provider_config.timeout)
 }
 
 /// Builds the entry of an unlisted model, with the API and endpoint of another model of its provider.
-fn assume(like: &CatalogEntry, model: &str) -> CatalogEntry {
-    let ModelSpec { provider, api, .. } = like.spec.clone();
+fn assume(template: &CatalogEntry, model: &str) -> CatalogEntry {
+    let ModelSpec { provider, api, .. } = template.spec.clone();
     CatalogEntry {
         spec: ModelSpec { provider, api, model: model.to_owned(), ..ModelSpec::default() },
-        base_url: like.base_url.clone(),
+        base_url: template.base_url.clone(),
     }
 }
 
@@ -133,8 +135,8 @@ impl CatalogProvider {
         }
     }
 
-    fn assume(&self, like: Option<&CatalogEntry>, model: &str) -> CatalogEntry {
-        like.map(|like| assume(like, model)).unwrap_or_else(|| {
+    fn assume(&self, template: Option<&CatalogEntry>, model: &str) -> CatalogEntry {
+        template.map(|template| assume(template, model)).unwrap_or_else(|| {
             let (provider, api) = (self.id.clone(), self.api.clone().unwrap_or_default());
             let base_url = self.base_url.clone().unwrap_or_default();
             CatalogEntry {
@@ -152,8 +154,8 @@ impl CatalogModel {
         spec.api = self.api.clone().unwrap_or_else(|| std::mem::take(&mut spec.api));
         // Some configs write zero for "unknown".
         spec.context_window = self.context_window.filter(|window| *window > 0).unwrap_or(spec.context_window);
-        let usual = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
-        spec.max_output = self.max_output.unwrap_or_else(|| usual.min(spec.context_window));
+        let default_output = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
+        spec.max_output = self.max_output.unwrap_or_else(|| default_output.min(spec.context_window));
         match self.reasoning {
             Some(true) if spec.thinking.is_empty() => spec.thinking = thinking::DEFAULT_LEVELS.to_vec(),
             Some(false) => spec.thinking.clear(),
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn the_timeout_of_a_model_wins_over_that_of_its_provider() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let slow = CatalogModel { timeout: seconds(600), ..offer("slow") };
-        let config = [CatalogProvider { timeout: seconds(20), ..configured("mine", vec![slow, offer("m")]) }];
+        let slow = CatalogModel { timeout: seconds(600), ..model_config("slow") };
+        let config = [CatalogProvider { timeout: seconds(20), ..configured("mine", vec![slow, model_config("m")]) }];
         assert_eq!(idle_timeout(&config, "mine", "slow"), seconds(600));
         assert_eq!(idle_timeout(&config, "Mine", "m"), seconds(20));
         assert_eq!(idle_timeout(&config, "mine", "not listed"), seconds(20));
@@ -198,7 +200,7 @@ mod tests {
         CatalogProvider { id: id.to_owned(), models, ..CatalogProvider::default() }
     }
 
-    fn offer(id: &str) -> CatalogModel {
+    fn model_config(id: &str) -> CatalogModel {
         CatalogModel { id: id.to_owned(), ..CatalogModel::default() }
     }
 
@@ -209,46 +211,48 @@ mod tests {
     #[test]
     fn listed_models_come_first_and_unlisted_ones_stay_only_in_a_merge() {
         let all = || vec![known("a", "1"), known("b", "1"), known("b", "2")];
-        let config = [configured("b", vec![offer("new"), offer("2")]), configured("c", vec![offer("x")])];
+        let config =
+            [configured("b", vec![model_config("new"), model_config("2")]), configured("c", vec![model_config("x")])];
         assert_eq!(names(&extend(all(), &config, CatalogMode::Merge)), ["b/new", "b/2", "b/1", "c/x", "a/1"]);
         assert_eq!(names(&extend(all(), &config, CatalogMode::Replace)), ["b/new", "b/2", "c/x"]);
         assert_eq!(extend(all(), &[], CatalogMode::Merge), all());
     }
 
     #[test]
-    fn what_the_config_says_wins_and_the_rest_is_as_known() {
+    fn config_values_override_the_catalogue() {
         let prices = Prices { input: 1.0, ..Prices::default() };
-        let said = CatalogModel {
+        let overrides = CatalogModel {
             api: Some("openai-completions".to_owned()),
             context_window: Some(50),
             reasoning: Some(false),
             accepts_images: Some(false),
             prices: Some(prices),
-            ..offer("1")
+            ..model_config("1")
         };
         let mut expected = known("a", "1");
         expected.spec.api = "openai-completions".to_owned();
         (expected.spec.context_window, expected.spec.max_output) = (50, 50);
         (expected.spec.thinking, expected.spec.accepts_images, expected.spec.prices) = (Vec::new(), false, prices);
-        assert_eq!(extend(vec![known("a", "1")], &[configured("a", vec![said])], CatalogMode::Merge), [expected]);
-        let silent = [configured("a", vec![offer("1")])];
-        assert_eq!(extend(vec![known("a", "1")], &silent, CatalogMode::Replace), [known("a", "1")]);
+        assert_eq!(extend(vec![known("a", "1")], &[configured("a", vec![overrides])], CatalogMode::Merge), [expected]);
+        let no_overrides = [configured("a", vec![model_config("1")])];
+        assert_eq!(extend(vec![known("a", "1")], &no_overrides, CatalogMode::Replace), [known("a", "1")]);
     }
 
     #[test]
-    fn a_configured_place_is_for_all_models_of_the_provider() {
-        let place = (Some("http://proxy/v1".to_owned()), Some("openai-completions".to_owned()));
-        let config = CatalogProvider { base_url: place.0, api: place.1, ..configured("A", vec![offer("new")]) };
+    fn a_configured_endpoint_applies_to_all_models_of_the_provider() {
+        let endpoint = (Some("http://proxy/v1".to_owned()), Some("openai-completions".to_owned()));
+        let config =
+            CatalogProvider { base_url: endpoint.0, api: endpoint.1, ..configured("A", vec![model_config("new")]) };
         let all = extend(vec![known("a", "1"), known("b", "1")], &[config], CatalogMode::Merge);
-        let places: Vec<_> = all.iter().map(|entry| (entry.spec.api.as_str(), entry.base_url.as_str())).collect();
-        let moved = ("openai-completions", "http://proxy/v1");
-        assert_eq!(places, [moved, moved, ("anthropic-messages", "https://known")]);
+        let endpoints: Vec<_> = all.iter().map(|entry| (entry.spec.api.as_str(), entry.base_url.as_str())).collect();
+        let proxied = ("openai-completions", "http://proxy/v1");
+        assert_eq!(endpoints, [proxied, proxied, ("anthropic-messages", "https://known")]);
         assert_eq!(names(&all), ["A/new", "A/1", "b/1"]);
     }
 
     #[test]
-    fn a_model_that_only_the_config_knows_gets_what_is_usual() {
-        let config = [configured("mine", vec![CatalogModel { reasoning: Some(true), ..offer("m") }])];
+    fn a_model_known_only_from_the_config_gets_defaults() {
+        let config = [configured("mine", vec![CatalogModel { reasoning: Some(true), ..model_config("m") }])];
         let spec = ModelSpec {
             provider: "mine".to_owned(),
             model: "m".to_owned(),
@@ -258,42 +262,43 @@ mod tests {
             ..ModelSpec::default()
         };
         assert_eq!(extend(Vec::new(), &config, CatalogMode::Merge), [CatalogEntry { spec, base_url: String::new() }]);
-        let unknown = [configured("mine", vec![CatalogModel { context_window: Some(0), ..offer("m") }])];
+        let unknown = [configured("mine", vec![CatalogModel { context_window: Some(0), ..model_config("m") }])];
         let spec = &extend(Vec::new(), &unknown, CatalogMode::Merge)[0].spec;
         assert_eq!((spec.context_window, spec.max_output), (DEFAULT_CONTEXT_WINDOW, 8_192));
     }
 
     #[test]
-    fn a_model_that_nobody_lists_is_assumed_at_a_provider_that_is_there() {
+    fn an_unlisted_model_of_a_known_provider_is_assumed() {
         let resolved = |configured: &[CatalogProvider], mode, provider, model| {
             let entry = resolve(configured, mode, provider, model)?;
             Some((format!("{} {}", entry.spec.api, entry.base_url), entry.spec.context_window, entry.spec.max_output))
         };
-        let place = |place: &str, window, output| Some((place.to_owned(), window, output));
+        let endpoint = |endpoint: &str, window, output| Some((endpoint.to_owned(), window, output));
         let anthropic = "anthropic-messages https://api.anthropic.com";
-        assert_eq!(resolved(&[], CatalogMode::Merge, "anthropic", "claude-next"), place(anthropic, 200_000, 0));
+        assert_eq!(resolved(&[], CatalogMode::Merge, "anthropic", "claude-next"), endpoint(anthropic, 200_000, 0));
         assert_eq!(
             resolved(&[], CatalogMode::Merge, "anthropic", "claude-opus-4-5"),
-            place(anthropic, 200_000, 64_000)
+            endpoint(anthropic, 200_000, 64_000)
         );
         assert_eq!(resolved(&[], CatalogMode::Replace, "anthropic", "claude-opus-4-5"), None);
         assert_eq!(resolved(&[], CatalogMode::Merge, "nobody", "m"), None);
 
         let proxy = Some("http://proxy".to_owned());
-        let config = [CatalogProvider { base_url: proxy, ..configured("anthropic", vec![offer("claude-opus-4-5")]) }];
-        let moved = "anthropic-messages http://proxy";
+        let config =
+            [CatalogProvider { base_url: proxy, ..configured("anthropic", vec![model_config("claude-opus-4-5")]) }];
+        let proxied = "anthropic-messages http://proxy";
         assert_eq!(
             resolved(&config, CatalogMode::Merge, "anthropic", "claude-opus-4-5"),
-            place(moved, 200_000, 64_000)
+            endpoint(proxied, 200_000, 64_000)
         );
-        assert_eq!(resolved(&config, CatalogMode::Replace, "anthropic", "claude-next"), place(moved, 200_000, 0));
+        assert_eq!(resolved(&config, CatalogMode::Replace, "anthropic", "claude-next"), endpoint(proxied, 200_000, 0));
         let mine = [configured("mine", Vec::new())];
-        assert_eq!(resolved(&mine, CatalogMode::Replace, "mine", "m"), place(" ", 200_000, 0));
+        assert_eq!(resolved(&mine, CatalogMode::Replace, "mine", "m"), endpoint(" ", 200_000, 0));
     }
 
     #[test]
-    fn other_names_lead_to_the_model_whoever_lists_it() {
-        let listed = CatalogModel { context_window: Some(7), ..offer("gemini-3-flash") };
+    fn aliases_resolve_to_listed_and_unlisted_models() {
+        let listed = CatalogModel { context_window: Some(7), ..model_config("gemini-3-flash") };
         let config = [configured("google", vec![listed])];
         let entry = resolve(&config, CatalogMode::Merge, "google", "gemini-3-flash-preview").unwrap();
         assert_eq!((entry.spec.model.as_str(), entry.spec.context_window), ("gemini-3-flash-preview", 7));

@@ -103,15 +103,15 @@ pub(super) fn detect_intent(message: &str) -> DetectedIntent {
     while plain.len() > 1 && is_filler(AFTER, &plain[plain.len() - 1]) {
         plain = &plain[..plain.len() - 1];
     }
-    let wish = |intent| DetectedIntent { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
+    let detected = |intent| DetectedIntent { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
     let found = TABLE.iter().find_map(|(intent, phrase)| {
         // Text to be written is taken verbatim.
         let words = if matches!(intent, Note | Write | Edit) { words } else { plain };
         let phrase: Vec<_> = phrase.split(' ').collect();
-        let mut wish = wish(*intent);
-        fits(&phrase, words, message, &mut wish).then_some(wish)
+        let mut detected = detected(*intent);
+        fits(&phrase, words, message, &mut detected).then_some(detected)
     });
-    found.unwrap_or_else(|| wish(Unknown))
+    found.unwrap_or_else(|| detected(Unknown))
 }
 
 /// Strips a timestamp prefix such as `[Sun 2026-11-15 02:24 UTC] `.
@@ -175,64 +175,66 @@ fn is_filler(list: &str, word: &Word) -> bool {
     list.split_ascii_whitespace().any(|listed| listed == word.bare)
 }
 
-/// True if the words match the phrase; `wish` then contains the captures.
-fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
+/// True if the words match the phrase; `detected` then contains the captures.
+fn fits(phrase: &[&str], words: &[Word], message: &str, detected: &mut DetectedIntent) -> bool {
     let Some((head, rest)) = phrase.split_first() else { return words.is_empty() };
     if let Some(slot) = head.strip_prefix('<') {
         if rest.is_empty() {
-            return take(slot, words, message, wish);
+            return take(slot, words, message, detected);
         }
         // Longest first, so that the last `in` of a sentence introduces the location.
         let mut lengths = (0..=words.len()).rev();
-        return lengths.any(|at| fits(rest, &words[at..], message, wish) && take(slot, &words[..at], message, wish));
+        return lengths
+            .any(|at| fits(rest, &words[at..], message, detected) && take(slot, &words[..at], message, detected));
     }
     let either = head.trim_end_matches('?');
-    let is_said = words.first().is_some_and(|word| either.split('|').any(|either| either == word.bare));
-    (is_said && fits(rest, &words[1..], message, wish)) || (head.ends_with('?') && fits(rest, words, message, wish))
+    let is_match = words.first().is_some_and(|word| either.split('|').any(|either| either == word.bare));
+    (is_match && fits(rest, &words[1..], message, detected))
+        || (head.ends_with('?') && fits(rest, words, message, detected))
 }
 
-fn take(slot: &str, words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
-    let said = match words {
+fn take(slot: &str, words: &[Word], message: &str, detected: &mut DetectedIntent) -> bool {
+    let captured = match words {
         [] => "",
         [first, .., last] => &message[first.start..last.end],
         [only] => &message[only.start..only.end],
     };
     let text = match slot {
         "with>" => {
-            unquoted(said).unwrap_or(said).clone_into(&mut wish.with);
-            return !said.is_empty();
+            unquoted(captured).unwrap_or(captured).clone_into(&mut detected.with);
+            return !captured.is_empty();
         }
-        "text>" => unquoted(said).unwrap_or(said),
-        "term>" => unquoted(said).unwrap_or_else(|| without_punctuation(said)),
+        "text>" => unquoted(captured).unwrap_or(captured),
+        "term>" => unquoted(captured).unwrap_or_else(|| without_punctuation(captured)),
         "term!>" if words.first().is_some_and(|first| is_filler("the a my it to", first)) => "",
-        "term!>" => unquoted(said).unwrap_or_else(|| without_punctuation(said)),
-        _ => return take_path(slot, words, message, wish),
+        "term!>" => unquoted(captured).unwrap_or_else(|| without_punctuation(captured)),
+        _ => return take_path(slot, words, message, detected),
     };
-    text.clone_into(&mut wish.text);
+    text.clone_into(&mut detected.text);
     !text.is_empty()
 }
 
-fn take_path(slot: &str, words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
+fn take_path(slot: &str, words: &[Word], message: &str, detected: &mut DetectedIntent) -> bool {
     if words.len() > MAX_AROUND {
         return false;
     }
-    let has = |list| words.iter().any(|word| is_filler(list, word));
+    let contains = |list| words.iter().any(|word| is_filler(list, word));
     let is_folder = slot.starts_with("folder");
     let nouns = if is_folder { FOLDER } else { FILE };
     let is_article = |word: &Word| !is_folder && words.len() > 1 && word.bare == "a";
     let is_name = |word: &&Word| !is_filler(AROUND, word) && !is_filler(nouns, word) && !is_article(word);
     let names: Vec<_> = words.iter().filter(is_name).map(|name| &message[name.start..name.end]).collect();
     let path = match (slot, names.as_slice()) {
-        ("folder>" | "folder!>", _) if has(HERE) => ".",
+        ("folder>" | "folder!>", _) if contains(HERE) => ".",
         ("folder>", []) => ".",
-        ("folder!>", []) if has(FOLDER) => ".",
+        ("folder!>", []) if contains(FOLDER) => ".",
         (_, [path]) => unquoted(path).unwrap_or_else(|| without_punctuation(path)),
         _ => return false,
     };
-    path.clone_into(&mut wish.path);
+    path.clone_into(&mut detected.path);
     match slot {
-        "folder!>" => has(FOLDER) || has(HERE) || path.ends_with('/'),
-        "file!>" => has("file document") || path.contains(['.', '/']) || path.starts_with(char::is_uppercase),
+        "folder!>" => contains(FOLDER) || contains(HERE) || path.ends_with('/'),
+        "file!>" => contains("file document") || path.contains(['.', '/']) || path.starts_with(char::is_uppercase),
         "path>" => words.len() == 1,
         _ => true,
     }

@@ -38,7 +38,7 @@ fn tool_result(text: &str, is_error: bool) -> Message {
 
 const TOOLS: &[&str] = &["edit", "exec", "grep", "ls", "read", "write"];
 
-fn asked(text: &str) -> DemoStep {
+fn step_for(text: &str) -> DemoStep {
     next_step(&request(TOOLS, vec![user(text)]))
 }
 
@@ -72,9 +72,9 @@ fn write(path: &str, content: &str) -> DemoStep {
 }
 
 fn check(table: &[(&str, DemoStep)]) {
-    let wrong: Vec<_> = table.iter().filter(|(text, step)| asked(text) != *step).collect();
-    let got: Vec<_> = wrong.iter().map(|(text, _)| asked(text)).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}\n{got:#?}");
+    let wrong: Vec<_> = table.iter().filter(|(text, step)| step_for(text) != *step).collect();
+    let actual: Vec<_> = wrong.iter().map(|(text, _)| step_for(text)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}\n{actual:#?}");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_search_term_stays_data() {
 }
 
 #[test]
-fn files_are_changed_where_it_was_said() {
+fn files_are_edited() {
     let edit = |path: &str, old: &str, new: &str| {
         DemoStep::Call("edit", json!({"path": path, "oldText": old, "newText": new}))
     };
@@ -175,7 +175,7 @@ fn files_are_changed_where_it_was_said() {
 }
 
 #[test]
-fn files_are_written_as_they_were_said() {
+fn files_are_written() {
     check(&[
         ("save 'hello' to hello.txt", write("hello.txt", "hello\n")),
         ("Write hello world to hello.txt", write("hello.txt", "hello world\n")),
@@ -190,7 +190,7 @@ fn files_are_written_as_they_were_said() {
 }
 
 #[test]
-fn a_note_joins_the_notes_before_it() {
+fn a_note_is_appended_to_the_old_notes() {
     let phrases = [
         "write a note: buy milk",
         "Could you make a note to buy milk",
@@ -202,7 +202,7 @@ fn a_note_joins_the_notes_before_it() {
         "add buy milk to my notes",
     ];
     for phrase in phrases {
-        assert_eq!(asked(phrase), read("notes.md"), "{phrase}");
+        assert_eq!(step_for(phrase), read("notes.md"), "{phrase}");
         assert_eq!(after(phrase, &[("- eggs\n", false)]), write("notes.md", "- eggs\n- buy milk\n"), "{phrase}");
     }
     let noted = |old: &str, is_error| after("note: a", &[(old, is_error)]);
@@ -213,7 +213,7 @@ fn a_note_joins_the_notes_before_it() {
 }
 
 #[test]
-fn notes_that_were_not_read_whole_are_left_alone() {
+fn incomplete_notes_are_not_overwritten() {
     let refused = "notes.md is too long for me, or not plain text, so nothing was written. Start a new one.";
     for old in ["x".repeat(40_001), "\n".repeat(1901), "a\u{fffd}".to_owned()] {
         assert_eq!(after("note: a", &[(&old, false)]), say(refused));
@@ -265,12 +265,12 @@ fn the_last_request_counts() {
 #[test]
 fn a_greeting_is_answered_with_help() {
     for text in ["help", "Hello!", "hi there", "Hey Homard", "What can you do?", "who are you?", "can you help me?"] {
-        assert_eq!(asked(text), say(HELP), "{text}");
+        assert_eq!(step_for(text), say(HELP), "{text}");
     }
 }
 
 #[test]
-fn anything_else_is_answered_honestly() {
+fn anything_else_gets_the_unknown_reply() {
     let huge = format!("read {}", "“ x ".repeat(500_000));
     let texts = [
         "",
@@ -294,33 +294,33 @@ fn anything_else_is_answered_honestly() {
         &huge,
     ];
     for text in texts {
-        assert_eq!(asked(text), say(UNKNOWN), "{}", &text[..text.len().min(40)]);
+        assert_eq!(step_for(text), say(UNKNOWN), "{}", &text[..text.len().min(40)]);
     }
     assert_eq!(next_step(&request(TOOLS, Vec::new())), say(UNKNOWN));
 }
 
 #[test]
-fn a_tool_that_is_not_there_is_not_called() {
+fn an_unavailable_tool_is_not_called() {
     let step = next_step(&request(&["read"], vec![user("ls")]));
     assert_eq!(step, say("I would need the tool `ls` for this, and it is not available here."));
 }
 
 #[tokio::test]
-async fn an_answer_comes_word_by_word() {
+async fn an_answer_is_streamed_word_by_word() {
     let messages = vec![user("read a.txt"), tool_result("one two\nthree", false)];
-    let told: Vec<_> = Demo::default().stream(request(TOOLS, messages)).collect().await;
+    let events: Vec<_> = Demo::default().stream(request(TOOLS, messages)).collect().await;
     let words = ["one ", "two\n", "three"].map(|word| ModelEvent::Text(word.to_owned()));
     let usage = Usage { input: 9, output: 3, total_tokens: 12, ..Usage::default() };
-    assert_eq!(told[..3], words);
-    assert_eq!(told[3..], [ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]);
+    assert_eq!(events[..3], words);
+    assert_eq!(events[3..], [ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]);
 }
 
 #[tokio::test]
-async fn a_call_is_a_call_of_the_loop() {
-    let told: Vec<_> = Demo::default().stream(request(TOOLS, vec![user("ls docs")])).collect().await;
-    let [ModelEvent::Call(call), ModelEvent::Done(AnswerEnd { stop: StopReason::ToolUse, .. })] = told.as_slice()
+async fn a_call_becomes_a_tool_call_block() {
+    let events: Vec<_> = Demo::default().stream(request(TOOLS, vec![user("ls docs")])).collect().await;
+    let [ModelEvent::Call(call), ModelEvent::Done(AnswerEnd { stop: StopReason::ToolUse, .. })] = events.as_slice()
     else {
-        panic!("{told:?}")
+        panic!("{events:?}")
     };
     let mut answer = ModelAnswer::default();
     answer.call(call.clone());
@@ -335,7 +335,7 @@ proptest! {
         Just("show".to_owned()), Just("the".to_owned()), Just("“".to_owned()), Just("'".to_owned()), "\\PC{0,5}",
     ], 0..12)) {
         let text = words.join(" ");
-        let is_empty = matches!(asked(&text), DemoStep::Say(said) if said.is_empty());
+        let is_empty = matches!(step_for(&text), DemoStep::Say(reply) if reply.is_empty());
         prop_assert!(!is_empty);
     }
 }

@@ -149,17 +149,17 @@ const REFERENCES: [(&str, u64, &str); 28] = [
 ];
 
 #[test]
-fn texts_weigh_about_what_a_tokenizer_counts() {
-    for (name, counted, text) in REFERENCES {
+fn estimates_are_close_to_a_tokenizer() {
+    for (name, actual, text) in REFERENCES {
         let estimated = estimate(text);
-        let ratio = estimated as f64 / counted as f64;
-        assert!((0.8..=1.6).contains(&ratio), "{name}: {estimated} for {counted}");
+        let ratio = estimated as f64 / actual as f64;
+        assert!((0.8..=1.6).contains(&ratio), "{name}: {estimated} for {actual}");
     }
 }
 
 #[test]
-fn an_empty_text_weighs_nothing_and_a_long_run_is_not_free() {
-    for (text, weight) in [
+fn an_empty_text_costs_nothing_and_long_runs_are_not_free() {
+    for (text, tokens) in [
         (String::new(), 0),
         ("a".to_owned(), 1),
         (" ".repeat(6400), 101),
@@ -169,47 +169,47 @@ fn an_empty_text_weighs_nothing_and_a_long_run_is_not_free() {
         ("x".repeat(4_000_020), 2_000_005),
         ("語".repeat(1000), 1200),
     ] {
-        assert_eq!(estimate(&text), weight, "{:?}", text.chars().next());
+        assert_eq!(estimate(&text), tokens, "{:?}", text.chars().next());
     }
 }
 
 #[test]
-fn a_message_weighs_what_a_model_is_shown_of_it() {
-    let picture = Block::Image(ImageBlock { data: "A".repeat(100_000), ..ImageBlock::default() });
+fn a_message_counts_what_the_model_sees() {
+    let image = Block::Image(ImageBlock { data: "A".repeat(100_000), ..ImageBlock::default() });
     let thinking = ThinkingBlock {
         thinking: "hm".to_owned(),
         thinking_signature: Some("sealed".repeat(100)),
         ..ThinkingBlock::default()
     };
     let call = ToolCall { name: "read".to_owned(), arguments: json!({"path": "a"}), ..ToolCall::default() };
-    let said = vec![Block::text("yes"), Block::Thinking(thinking), Block::ToolCall(call)];
+    let content = vec![Block::text("yes"), Block::Thinking(thinking), Block::ToolCall(call)];
     let result = ToolResult {
         tool_call_id: "call".to_owned(),
         tool_name: "read".to_owned(),
-        content: vec![Block::text("one two"), picture.clone()],
+        content: vec![Block::text("one two"), image.clone()],
         details: Some(json!({"for programs": "only"})),
         is_error: false,
         timestamp: 0,
         extra: Map::new(),
     };
     let user = |content| Message::User(User { content, timestamp: 0, extra: Map::new() });
-    for (message, weight) in [
+    for (message, tokens) in [
         (user(Content::Text("one two".to_owned())), 4 + 2),
-        (user(Content::Blocks(vec![Block::text("one two"), picture])), 4 + 2 + 1500),
+        (user(Content::Blocks(vec![Block::text("one two"), image])), 4 + 2 + 1500),
         (
-            Message::Assistant(Assistant { content: said, ..Assistant::default() }),
+            Message::Assistant(Assistant { content, ..Assistant::default() }),
             4 + 1 + 1 + 1 + estimate(r#"{"path":"a"}"#),
         ),
         (Message::ToolResult(result), 4 + 2 + 1500),
         (user(Content::Blocks(vec![Block::Other(json!({"type": "new"}))])), 4),
         (Message::Other(Map::new()), 0),
     ] {
-        assert_eq!(of_message(&message), weight, "{message:?}");
+        assert_eq!(of_message(&message), tokens, "{message:?}");
     }
 }
 
 #[test]
-fn tools_weigh_their_names_descriptions_and_schemas() {
+fn tools_count_their_names_descriptions_and_schemas() {
     let tool = ToolSpec {
         name: "read".to_owned(),
         description: "Reads a file".to_owned(),
@@ -236,7 +236,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_texts_together_weigh_what_they_weigh_alone(one in any_text(), other in any_text()) {
+    fn estimates_of_two_texts_add_up(one in any_text(), other in any_text()) {
         let together = estimate(&format!("{one}{other}"));
         let alone = estimate(&one) + estimate(&other);
         prop_assert!(together.abs_diff(alone) <= 8, "{together} for {alone}");
@@ -244,16 +244,16 @@ proptest! {
     }
 
     #[test]
-    fn words_at_once_weigh_what_their_letters_weigh(text in any_text(), long in "[A-Z]?[a-z]{0,40}") {
+    fn counting_by_word_equals_counting_by_character(text in any_text(), long in "[A-Z]?[a-z]{0,40}") {
         let text = format!("{text}{long}{text}");
         let mut run = CharRun { class: Class::Newline, last: '\n', length: 0 };
-        let tenths: u64 = text.chars().map(|letter| run.cost_of(letter)).sum();
+        let tenths: u64 = text.chars().map(|c| run.cost_of(c)).sum();
         prop_assert_eq!(estimate(&text), tenths.div_ceil(10));
     }
 
     #[test]
-    fn no_text_is_grossly_too_light_or_too_heavy(text in any_text()) {
-        let visible = text.chars().filter(|letter| !letter.is_whitespace()).count() as u64;
+    fn estimates_are_bounded_by_text_length(text in any_text()) {
+        let visible = text.chars().filter(|c| !c.is_whitespace()).count() as u64;
         let estimated = estimate(&text);
         prop_assert!(estimated * 10 >= visible && estimated <= 3 * text.chars().count() as u64);
     }

@@ -1,4 +1,4 @@
-// For channels: who may speak, who was meant, and which entry of the config counts.
+// For channels: access rules, mentions, and which config entry applies.
 
 const texts = (list) => (list ?? []).map((each) => String(each).trim()).filter(Boolean);
 

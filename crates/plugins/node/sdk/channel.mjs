@@ -1,4 +1,4 @@
-// For channels: small words and callbacks. Channels cannot be registered here, but plugins that have one among other
+// For channels: texts and callbacks. Channels cannot be registered here, but plugins that contain one among other
 // things import these, and tools for a service use them too.
 
 export const PAIRING_APPROVED_MESSAGE = "✅ You are paired with the agent now. Send a message to begin.";

@@ -1,4 +1,4 @@
-// For plugins that watch: the log, and events that plugins send each other. The gateway's own events are its hooks.
+// For monitoring plugins: the log, and events between plugins. Events of the gateway are available as hooks.
 
 import { bridge } from "../bridge.mjs";
 

@@ -1,4 +1,4 @@
-// Stands in for the place in OpenClaw's sources where its bundled plugins find the agent. The gateway runs it.
+// Replaces the OpenClaw module through which its bundled plugins run the agent; here the gateway runs it.
 
 import { bridge } from "../bridge.mjs";
 import { whose } from "../owner.mjs";

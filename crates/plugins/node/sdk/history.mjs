@@ -1,4 +1,4 @@
-// For group chats: what was said since the agent's last answer.
+// For group chats: the messages since the agent's last reply.
 
 export const DEFAULT_GROUP_HISTORY_LIMIT = 50;
 export const HISTORY_CONTEXT_MARKER = "[Chat messages since your last reply - for context]";

@@ -1,4 +1,4 @@
-// What `openclaw/plugin-sdk` and all that is below it resolve to: the helpers that plugins use and that need no
+// `openclaw/plugin-sdk` and all of its subpaths resolve to this module: helpers that plugins use and that need no
 // gateway. A name that is not here fails when the plugin is loaded, with that name.
 
 export * from "./access.mjs";

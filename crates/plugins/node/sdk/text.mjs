@@ -1,4 +1,4 @@
-// Small things with texts, numbers and time.
+// Helpers for texts, numbers and time.
 
 import path from "node:path";
 

@@ -1,4 +1,4 @@
-// A little TypeBox, for plugins that come without one: what it makes is JSON Schema. The marks are those of the real
+// A minimal TypeBox, for plugins that do not bundle it: it creates JSON Schema. The markers are those of the real
 // one, so that schemas of both can be mixed.
 
 const KIND = Symbol.for("TypeBox.Kind");
@@ -14,7 +14,7 @@ function object(properties, options = {}) {
 
 function optional(inner) {
   const marked = { ...inner, [OPTIONAL]: "Optional" };
-  // Newer versions look for another mark.
+  // Newer versions use another marker.
   return Object.defineProperty(marked, "~optional", { value: true, enumerable: false });
 }
 
@@ -53,7 +53,7 @@ export const Type = {
   Omit: (inner, keys) => chosen(inner, keys, false),
 };
 
-// An enum of numbers has its names among its values, the other way round; a list is its values.
+// A numeric TypeScript enum also maps its values to names, which are skipped; a list is used as it is.
 function enumValues(values) {
   if (Array.isArray(values)) return values;
   const names = Object.keys(values).filter((key) => Number.isNaN(Number(key)));

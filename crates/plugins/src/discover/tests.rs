@@ -49,71 +49,71 @@ fn ids(found: &DiscoveredPlugins) -> Vec<(&str, PluginOrigin)> {
 }
 
 #[test]
-fn the_first_of_an_id_wins_and_a_workspace_is_last_unless_it_is_trusted() {
-    let house = DiscoverFixture::new();
-    house.plugin("named/a", "a");
+fn the_first_plugin_with_an_id_wins_and_untrusted_workspaces_are_last() {
+    let fixture = DiscoverFixture::new();
+    fixture.plugin("named/a", "a");
     for id in ["a", "b"] {
-        house.plugin(&format!("work/.openclaw/extensions/{id}"), id);
-        house.plugin(&format!("state/extensions/{id}"), id);
+        fixture.plugin(&format!("work/.openclaw/extensions/{id}"), id);
+        fixture.plugin(&format!("state/extensions/{id}"), id);
     }
-    let found = house.found(&["named/a"], false);
+    let found = fixture.found(&["named/a"], false);
     assert_eq!(ids(&found), [("a", PluginOrigin::Config), ("b", PluginOrigin::State)]);
-    let told = |at: &str, first: &str, id: &str| {
-        let (at, first) = (house.path(at), house.path(first));
+    let expected_problem = |at: &str, first: &str, id: &str| {
+        let (at, first) = (fixture.path(at), fixture.path(first));
         format!("{} is not used: {} also contains the plugin {id} and takes precedence", at.display(), first.display())
     };
     let expected = [
-        told("state/extensions/a", "named/a", "a"),
-        told("work/.openclaw/extensions/a", "named/a", "a"),
-        told("work/.openclaw/extensions/b", "state/extensions/b", "b"),
+        expected_problem("state/extensions/a", "named/a", "a"),
+        expected_problem("work/.openclaw/extensions/a", "named/a", "a"),
+        expected_problem("work/.openclaw/extensions/b", "state/extensions/b", "b"),
     ];
     assert_eq!(found.problems, expected);
-    assert_eq!(ids(&house.found(&[], true)), [("a", PluginOrigin::Workspace), ("b", PluginOrigin::Workspace)]);
+    assert_eq!(ids(&fixture.found(&[], true)), [("a", PluginOrigin::Workspace), ("b", PluginOrigin::Workspace)]);
 }
 
 #[test]
-fn an_entry_is_what_the_package_says_or_an_index_or_a_single_file() {
-    let house = DiscoverFixture::new();
-    let packed = house.plugin("named/packed", "packed");
-    house.write("named/packed/src/main.ts", "");
-    house.write("named/packed/package.json", r#"{"openclaw": {"extensions": ["./src/main.ts"]}}"#);
-    let plain = house.plugin("named/plain", "plain");
-    house.write("single/openclaw.plugin.json", r#"{"id": "single", "configSchema": {}}"#);
-    let single = house.write("single/one.mjs", "");
-    let found = house.found(&["named", "single/one.mjs"], false);
+fn the_entry_file_comes_from_the_package_an_index_or_a_single_file() {
+    let fixture = DiscoverFixture::new();
+    let packed = fixture.plugin("named/packed", "packed");
+    fixture.write("named/packed/src/main.ts", "");
+    fixture.write("named/packed/package.json", r#"{"openclaw": {"extensions": ["./src/main.ts"]}}"#);
+    let plain = fixture.plugin("named/plain", "plain");
+    fixture.write("single/openclaw.plugin.json", r#"{"id": "single", "configSchema": {}}"#);
+    let single = fixture.write("single/one.mjs", "");
+    let found = fixture.found(&["named", "single/one.mjs"], false);
     let entries: Vec<_> = found.candidates.iter().map(|candidate| candidate.entry.clone().unwrap()).collect();
     assert_eq!(entries, [packed.join("src/main.ts"), plain.join("index.js"), single]);
     assert_eq!(found.problems, Vec::<String>::new());
 }
 
 #[test]
-fn a_command_needs_no_script() {
-    let house = DiscoverFixture::new();
+fn a_plugin_with_a_command_needs_no_script() {
+    let fixture = DiscoverFixture::new();
     let manifest = json!({"id": "mine", "configSchema": {}, "run": ["sh", "plugin.sh"]});
-    house.write("named/mine/homard.plugin.json", &manifest.to_string());
-    let script = house.write("named/mine/plugin.sh", "");
-    let found = house.found(&["named"], false);
+    fixture.write("named/mine/homard.plugin.json", &manifest.to_string());
+    let script = fixture.write("named/mine/plugin.sh", "");
+    let found = fixture.found(&["named"], false);
     assert_eq!((ids(&found), found.candidates[0].entry.clone()), (vec![("mine", PluginOrigin::Config)], None));
     fs::set_permissions(&script, fs::Permissions::from_mode(0o666)).unwrap();
     let expected = format!("{} is not used: it is world-writable; fix it with chmod o-w", script.display());
-    assert_eq!(house.found(&["named"], false).problems, [expected]);
+    assert_eq!(fixture.found(&["named"], false).problems, [expected]);
 }
 
 #[test]
-fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
-    let house = DiscoverFixture::new();
-    let elsewhere = house.write("elsewhere.js", "");
-    let linked = house.plugin("named/linked", "linked");
+fn links_out_of_a_plugin_and_files_writable_by_others_are_rejected() {
+    let fixture = DiscoverFixture::new();
+    let outside_file = fixture.write("elsewhere.js", "");
+    let linked = fixture.plugin("named/linked", "linked");
     fs::remove_file(linked.join("index.js")).unwrap();
-    symlink(&elsewhere, linked.join("index.js")).unwrap();
-    let hard = house.plugin("named/hard", "hard");
-    fs::hard_link(hard.join("index.js"), house.path("other-name.js")).unwrap();
-    let open = house.plugin("named/open", "open");
+    symlink(&outside_file, linked.join("index.js")).unwrap();
+    let hard = fixture.plugin("named/hard", "hard");
+    fs::hard_link(hard.join("index.js"), fixture.path("other-name.js")).unwrap();
+    let open = fixture.plugin("named/open", "open");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    let real = house.plugin("real", "real");
-    fs::create_dir_all(house.path("state/extensions")).unwrap();
-    symlink(&real, house.path("state/extensions/real")).unwrap();
-    let found = house.found(&["named", "gone"], false);
+    let real = fixture.plugin("real", "real");
+    fs::create_dir_all(fixture.path("state/extensions")).unwrap();
+    symlink(&real, fixture.path("state/extensions/real")).unwrap();
+    let found = fixture.found(&["named", "gone"], false);
     assert_eq!(ids(&found), []);
     let expected = [
         format!(
@@ -125,10 +125,10 @@ fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
             linked.join("index.js").display()
         ),
         format!("{} is not used: it is world-writable; fix it with chmod o-w", open.display()),
-        format!("{} is listed in plugins.load.paths but does not exist", house.path("gone").display()),
+        format!("{} is listed in plugins.load.paths but does not exist", fixture.path("gone").display()),
         format!(
             "{} is not used: it is a symbolic link; add {} to plugins.load.paths",
-            house.path("state/extensions/real").display(),
+            fixture.path("state/extensions/real").display(),
             real.display()
         ),
     ];
@@ -136,15 +136,15 @@ fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
 }
 
 #[test]
-fn a_folder_without_a_good_manifest_is_told_of() {
-    let house = DiscoverFixture::new();
-    house.write("named/a/index.js", "");
-    house.write("named/b/openclaw.plugin.json", "{");
-    house.write("named/c/openclaw.plugin.json", &" ".repeat(MAX_MANIFEST_BYTES as usize + 1));
-    house.write("named/d/openclaw.plugin.json", r#"{"id": "d", "configSchema": {}}"#);
-    house.write("named/e.d.ts", "");
-    let problems = house.found(&["named"], false).problems;
-    let at = |at: &str| house.path(at).display().to_string();
+fn a_directory_without_a_valid_manifest_is_reported() {
+    let fixture = DiscoverFixture::new();
+    fixture.write("named/a/index.js", "");
+    fixture.write("named/b/openclaw.plugin.json", "{");
+    fixture.write("named/c/openclaw.plugin.json", &" ".repeat(MAX_MANIFEST_BYTES as usize + 1));
+    fixture.write("named/d/openclaw.plugin.json", r#"{"id": "d", "configSchema": {}}"#);
+    fixture.write("named/e.d.ts", "");
+    let problems = fixture.found(&["named"], false).problems;
+    let at = |at: &str| fixture.path(at).display().to_string();
     assert_eq!(problems.len(), 4);
     assert_eq!(
         problems[0],

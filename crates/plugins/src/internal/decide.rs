@@ -95,7 +95,7 @@ impl HookDecisionState {
 /// Decides about a hook.
 pub fn decide(hook: &InternalHook, host: &HostEnvironment, rules: &HookRules) -> HookDecisionState {
     let entry = rules.entries.get(&hook.key);
-    let off = match (rules.enabled, entry.and_then(|entry| entry.enabled)) {
+    let disabled = match (rules.enabled, entry.and_then(|entry| entry.enabled)) {
         (Some(false), _) => Some(DisabledReason::All),
         (_, Some(false)) => Some(DisabledReason::Entry),
         (Some(true) | None, Some(true)) => None,
@@ -103,18 +103,18 @@ pub fn decide(hook: &InternalHook, host: &HostEnvironment, rules: &HookRules) ->
         (Some(true), None) if hook.source == HookSource::Workspace => Some(DisabledReason::Workspace),
         (Some(true), None) => hook.is_disabled_by_default.then_some(DisabledReason::ByDefault),
     };
-    let given = entry.map(|entry| homard_skills::SkillEntry {
+    let skill_entry = entry.map(|entry| homard_skills::SkillEntry {
         env: entry.env.clone(),
         fault: entry.fault.clone(),
         ..homard_skills::SkillEntry::default()
     });
     let InternalHook { os, always, requires, .. } = hook;
-    let needs = Requirements { os, always: *always, requires, primary_env: None };
-    let mut missing = missing(&needs, host, given.as_ref());
+    let requirements = Requirements { os, always: *always, requires, primary_env: None };
+    let mut missing = missing(&requirements, host, skill_entry.as_ref());
     if host.config["workspace"]["dir"].is_null() {
         missing.requires.config.retain(|path| path != WORKSPACE);
     }
-    HookDecisionState { disabled: off, missing }
+    HookDecisionState { disabled, missing }
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_on_unless_somebody_says_so() {
+    fn no_hook_is_enabled_by_default() {
         let hook = hook(HookSource::Managed);
         for (enabled, entry, expected) in [
             (None, None, Some(DisabledReason::NotEnabled)),
@@ -153,21 +153,21 @@ mod tests {
     }
 
     #[test]
-    fn a_workspaces_hook_needs_a_word_of_its_own_and_so_does_one_whose_author_says_so() {
-        let theirs = hook(HookSource::Workspace);
+    fn workspace_hooks_and_hooks_disabled_by_default_need_an_entry() {
+        let workspace_hook = hook(HookSource::Workspace);
         assert_eq!(
-            [off(Some(true), None, &theirs), off(Some(true), Some(true), &theirs)],
+            [off(Some(true), None, &workspace_hook), off(Some(true), Some(true), &workspace_hook)],
             [Some(DisabledReason::Workspace), None]
         );
-        let shy = InternalHook { is_disabled_by_default: true, ..hook(HookSource::Extra) };
+        let disabled_by_default = InternalHook { is_disabled_by_default: true, ..hook(HookSource::Extra) };
         assert_eq!(
-            [off(Some(true), None, &shy), off(Some(true), Some(true), &shy)],
+            [off(Some(true), None, &disabled_by_default), off(Some(true), Some(true), &disabled_by_default)],
             [Some(DisabledReason::ByDefault), None]
         );
     }
 
     #[test]
-    fn a_hook_whose_entry_needs_a_variable_that_is_not_set_takes_no_part() {
+    fn a_hook_with_an_unset_variable_is_not_active() {
         let fault = Some("hooks.internal.entries.tide.env.K needs the environment variable K".to_owned());
         let entry = HookEntry { enabled: Some(true), fault: fault.clone(), ..HookEntry::default() };
         let rules = HookRules { enabled: None, entries: [("tide".to_owned(), entry)].into() };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_workspace_unless_the_config_says_otherwise_and_an_entry_gives_variables() {
+    fn the_workspace_requirement_is_met_by_default_and_entries_provide_variables() {
         let mut hook = hook(HookSource::Managed);
         hook.requires.env = vec!["TIDE".to_owned()];
         let entry = HookEntry { env: [("TIDE".to_owned(), "high".to_owned())].into(), ..HookEntry::default() };

@@ -45,25 +45,25 @@ pub struct DiscoveredHooks {
 /// Of two hooks with the same name the one from the location of higher precedence is used. A workspace cannot reuse a
 /// name: otherwise its agent could replace code that the owner has enabled.
 pub fn discover(roots: &HookRoots) -> DiscoveredHooks {
-    let mut look = HookSearch::default();
+    let mut search = HookSearch::default();
     for root in &roots.extra {
-        look.search(root, HookSource::Extra);
+        search.search(root, HookSource::Extra);
     }
     for bundled in BundledHook::ALL {
-        look.add(bundled.hook());
+        search.add(bundled.hook());
     }
-    look.search(&roots.managed, HookSource::Managed);
-    look.search(&roots.workspace, HookSource::Workspace);
-    look.problems.sort();
-    look.problems.dedup();
-    DiscoveredHooks { hooks: look.chosen.into_values().collect(), problems: look.problems }
+    search.search(&roots.managed, HookSource::Managed);
+    search.search(&roots.workspace, HookSource::Workspace);
+    search.problems.sort();
+    search.problems.dedup();
+    DiscoveredHooks { hooks: search.chosen.into_values().collect(), problems: search.problems }
 }
 
 /// Returns the hooks of one directory, which is a hook, a pack of hooks, or contains some.
 pub(super) fn within(dir: &Path, source: HookSource) -> DiscoveredHooks {
-    let mut look = HookSearch::default();
-    look.search(dir, source);
-    DiscoveredHooks { hooks: look.chosen.into_values().collect(), problems: look.problems }
+    let mut search = HookSearch::default();
+    search.search(dir, source);
+    DiscoveredHooks { hooks: search.chosen.into_values().collect(), problems: search.problems }
 }
 
 #[derive(Debug, Default)]
@@ -100,8 +100,8 @@ impl HookSearch {
             self.warn(root, format!("contains more than {MAX_DIRS} folders; the rest is not searched for hooks"));
         }
         for folder in folders {
-            if let Some(inside) = self.inside(&folder, &real) {
-                self.read_dir_hook(&inside, source);
+            if let Some(resolved) = self.inside(&folder, &real) {
+                self.read_dir_hook(&resolved, source);
             }
         }
     }
@@ -119,7 +119,7 @@ impl HookSearch {
         let listed = match text_of(&file, dir).map(|text| serde_json::from_str::<Value>(&text)) {
             Ok(Ok(package)) => PACKAGE_KEYS.iter().find_map(|key| package.get(key)?.get("hooks").cloned()),
             Ok(Err(error)) => return self.warn_pack(&file, format!("is not JSON: {error}")),
-            Err(what) => return self.warn_pack(&file, what),
+            Err(reason) => return self.warn_pack(&file, reason),
         };
         let Some(listed) = listed else { return false };
         for path in listed.as_array().into_iter().flatten().filter_map(Value::as_str).take(MAX_DIRS) {
@@ -127,8 +127,8 @@ impl HookSearch {
                 Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
             if !is_below {
                 self.warn(&file, format!("lists the hook {path:?}, which is outside its folder"));
-            } else if let Some(inside) = self.inside(&dir.join(path), dir) {
-                self.read(&inside, source);
+            } else if let Some(resolved) = self.inside(&dir.join(path), dir) {
+                self.read(&resolved, source);
             }
         }
         true
@@ -140,7 +140,7 @@ impl HookSearch {
                 notes.into_iter().for_each(|note| self.warn(&hook.file, note));
                 self.add(hook);
             }
-            Err(what) => self.warn(&dir.join(FILE), what),
+            Err(reason) => self.warn(&dir.join(FILE), reason),
         }
     }
 
@@ -152,20 +152,21 @@ impl HookSearch {
         if other.file == hook.file {
             return;
         }
-        let is_barred = hook.source == HookSource::Workspace && other.source != HookSource::Workspace;
-        let (hidden, meant) = if is_barred { (&hook, other) } else { (other, &hook) };
-        let why = if is_barred { "; a workspace hook cannot replace another hook" } else { "" };
-        let whose = match meant.source {
+        let is_rejected = hook.source == HookSource::Workspace && other.source != HookSource::Workspace;
+        let (overridden, winner) = if is_rejected { (&hook, other) } else { (other, &hook) };
+        let suffix = if is_rejected { "; a workspace hook cannot replace another hook" } else { "" };
+        let winner_name = match winner.source {
             HookSource::Bundled => "the bundled hook".to_owned(),
-            HookSource::Extra | HookSource::Managed | HookSource::Workspace => meant.file.display().to_string(),
+            HookSource::Extra | HookSource::Managed | HookSource::Workspace => winner.file.display().to_string(),
         };
         // Replacing a bundled hook is not reported, since the name was chosen deliberately.
-        if hidden.source != HookSource::Bundled {
-            let what = format!("defines the hook \"{}\", which is overridden by {whose}{why}", hidden.name);
-            let level = if is_barred { ProblemLevel::Warning } else { ProblemLevel::Info };
-            self.problems.push(SkillProblem { path: hidden.file.clone(), message: what, level });
+        if overridden.source != HookSource::Bundled {
+            let message =
+                format!("defines the hook \"{}\", which is overridden by {winner_name}{suffix}", overridden.name);
+            let level = if is_rejected { ProblemLevel::Warning } else { ProblemLevel::Info };
+            self.problems.push(SkillProblem { path: overridden.file.clone(), message, level });
         }
-        if !is_barred {
+        if !is_rejected {
             self.chosen.insert(hook.name.clone(), hook);
         }
     }
@@ -193,13 +194,17 @@ impl HookSearch {
         }
     }
 
-    fn warn(&mut self, path: &Path, what: impl Into<String>) {
-        self.problems.push(SkillProblem { path: path.to_owned(), message: what.into(), level: ProblemLevel::Warning });
+    fn warn(&mut self, path: &Path, message: impl Into<String>) {
+        self.problems.push(SkillProblem {
+            path: path.to_owned(),
+            message: message.into(),
+            level: ProblemLevel::Warning,
+        });
     }
 
     /// Like [`warn`](Self::warn), for a broken pack; returns true.
-    fn warn_pack(&mut self, path: &Path, what: String) -> bool {
-        self.warn(path, what);
+    fn warn_pack(&mut self, path: &Path, message: String) -> bool {
+        self.warn(path, message);
         true
     }
 }

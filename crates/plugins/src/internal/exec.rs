@@ -75,11 +75,11 @@ struct ProgramOutput {
 
 impl ProgramListener {
     pub(super) fn new(hook: &InternalHook, path: &Path, entry: &HookEntry, host: &HostEnvironment) -> Self {
-        let usual = VARIABLES.iter().copied().chain(hook.requires.env.iter().map(String::as_str));
-        let usual = usual.filter_map(|name| Some((name.to_owned(), host.env.get(name)?.clone())));
-        let given = entry.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let inherited = VARIABLES.iter().copied().chain(hook.requires.env.iter().map(String::as_str));
+        let inherited = inherited.filter_map(|name| Some((name.to_owned(), host.env.get(name)?.clone())));
+        let configured = entry.env.iter().map(|(name, value)| (name.clone(), value.clone()));
         // The last of each name takes precedence.
-        let all = [("PATH".to_owned(), DEFAULT_PATH.to_owned())].into_iter().chain(usual).chain(given);
+        let all = [("PATH".to_owned(), DEFAULT_PATH.to_owned())].into_iter().chain(inherited).chain(configured);
         // Invalid variables would prevent the program from starting.
         let is_variable =
             |(name, value): &(String, String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
@@ -112,18 +112,18 @@ impl ProgramListener {
         let (mut running, stdin) = RunningProgram::start(self).map_err(failed)?;
         let (stdout, stderr) = (running.child.stdout.take(), running.stderr.take());
         let (tree, leader) = (running.tree.clone(), running.leader);
-        let ended = async move {
+        let exit = async move {
             // Not reaped yet: its process id must stay reserved until its descendants are killed.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            let awaited = spawn_blocking(move || {
+            let waiter = spawn_blocking(move || {
                 while waitid(WaitId::Pid(leader), options).is_err_and(|error| error == rustix::io::Errno::INTR) {}
                 tree.kill();
             });
-            awaited.await.map_err(io::Error::other)
+            waiter.await.map_err(io::Error::other)
         };
-        let talked =
-            try_join!(write_input(stdin, input), read_stdout(stdout), read_stderr(stderr), ended).map_err(failed)?;
-        let ((), output, remark, ()) = talked;
+        let results =
+            try_join!(write_input(stdin, input), read_stdout(stdout), read_stderr(stderr), exit).map_err(failed)?;
+        let ((), output, remark, ()) = results;
         running.is_killed = true;
         let status = running.child.wait().await.map_err(failed)?;
         let remark = self.stderr_excerpt(&remark);
@@ -152,13 +152,14 @@ impl Listener for ProgramListener {
         self.deadline
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let gone = |error: tokio::sync::AcquireError| HookError::Unavailable(error.to_string());
-        let _turn = self.permits.acquire().await.map_err(gone)?;
-        let mut signal = signal.clone();
-        signal.context.remove(CONFIG_KEY);
-        let wrong = |error: serde_json::Error| HookError::Failed(format!("failed to serialize the event: {error}"));
-        let mut input = serde_json::to_vec(&signal).map_err(wrong)?;
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let closed = |error: tokio::sync::AcquireError| HookError::Unavailable(error.to_string());
+        let _turn = self.permits.acquire().await.map_err(closed)?;
+        let mut event = event.clone();
+        event.context.remove(CONFIG_KEY);
+        let serialise_error =
+            |error: serde_json::Error| HookError::Failed(format!("failed to serialize the event: {error}"));
+        let mut input = serde_json::to_vec(&event).map_err(serialise_error)?;
         input.push(b'\n');
         parse_output(&self.run(input).await?)
     }
@@ -168,16 +169,21 @@ fn parse_output(output: &[u8]) -> Result<ListenerResult, HookError> {
     if output.trim_ascii().is_empty() {
         return Ok(ListenerResult::default());
     }
-    let wrong = |error: serde_json::Error| {
+    let invalid = |error: serde_json::Error| {
         HookError::Failed(format!(
             "the output on stdout is not {{\"messages\": […], \"bootstrapFiles\": […]}}: {error}; write other output \
              to stderr"
         ))
     };
-    let said: ProgramOutput = serde_json::from_slice(output).map_err(wrong)?;
-    let (most, chars) = MESSAGE_LIMITS;
-    let messages = said.messages.into_iter().take(most).map(|message| message.chars().take(chars).collect()).collect();
-    Ok(ListenerResult { messages, bootstrap_files: said.bootstrap_files })
+    let parsed: ProgramOutput = serde_json::from_slice(output).map_err(invalid)?;
+    let (max_messages, max_chars) = MESSAGE_LIMITS;
+    let messages = parsed
+        .messages
+        .into_iter()
+        .take(max_messages)
+        .map(|message| message.chars().take(max_chars).collect())
+        .collect();
+    Ok(ListenerResult { messages, bootstrap_files: parsed.bootstrap_files })
 }
 
 /// A running program. Dropping it kills the whole process tree.
@@ -196,10 +202,10 @@ impl RunningProgram {
     fn start(program: &ProgramListener) -> io::Result<(Self, Option<ChildStdin>)> {
         let (reader, writer) = io::pipe()?;
         // Open pipes have distinct inode numbers, so the number identifies these processes.
-        let mark = fstat(&reader)?.st_ino.to_string();
+        let tag = fstat(&reader)?.st_ino.to_string();
         let stderr = Receiver::from_owned_fd(OwnedFd::from(reader.try_clone()?))?;
         let mut command = Command::new(&program.path);
-        command.env_clear().envs(program.env.iter().cloned()).env(MARK, &mark).current_dir(&program.dir);
+        command.env_clear().envs(program.env.iter().cloned()).env(MARK, &tag).current_dir(&program.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer).process_group(0).kill_on_drop(true);
         let mut child = command.spawn()?;
         // It holds the write end of the pipe, which would otherwise never close.
@@ -207,7 +213,7 @@ impl RunningProgram {
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("the process has no id"))?;
         let stdin = child.stdin.take();
-        let tree = ProcessTree::new(leader, &mark);
+        let tree = ProcessTree::new(leader, &tag);
         Ok((Self { child, leader, tree, stderr: Some(stderr), _mark: reader, is_killed: false }, stdin))
     }
 }
@@ -231,25 +237,25 @@ async fn write_input(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()
 
 /// Reads stdout up to the limit.
 async fn read_stdout(stdout: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(stdout) = stdout {
-        stdout.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(&mut said).await?;
+        stdout.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(&mut output).await?;
     }
     let too_much = || io::Error::other(format!("it wrote more than {MAX_OUTPUT_BYTES} bytes to stdout"));
-    if said.len() > MAX_OUTPUT_BYTES { Err(too_much()) } else { Ok(said) }
+    if output.len() > MAX_OUTPUT_BYTES { Err(too_much()) } else { Ok(output) }
 }
 
 /// Reads stderr and returns its end.
 async fn read_stderr(stderr: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut kept = Vec::new();
-    let Some(mut stderr) = stderr else { return Ok(kept) };
+    let mut tail = Vec::new();
+    let Some(mut stderr) = stderr else { return Ok(tail) };
     let mut buffer = vec![0; STDERR_BYTES];
     loop {
         match stderr.read(&mut buffer).await? {
-            0 => return Ok(kept),
+            0 => return Ok(tail),
             count => {
-                kept.extend_from_slice(&buffer[..count]);
-                kept.drain(..kept.len().saturating_sub(STDERR_BYTES));
+                tail.extend_from_slice(&buffer[..count]);
+                tail.drain(..tail.len().saturating_sub(STDERR_BYTES));
             }
         }
     }

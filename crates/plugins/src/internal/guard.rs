@@ -36,8 +36,8 @@ impl Listener for GuardListener {
         self.guard.covers(event)
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        self.hook.handle(signal).await
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        self.hook.handle(event).await
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn expected_guards(rules: &HookRules) -> impl Iterator<Item = &String
 pub fn guard_problem(hook: &InternalHook, rules: &HookRules) -> Option<SkillProblem> {
     let guard = &rules.entries.get(&hook.key)?.guard;
     let at = format!("hooks.internal.entries.{}.guard", hook.key);
-    let what = match guard {
+    let message = match guard {
         GuardPolicy::At(names) if names.iter().any(|name| name != GUARDED_EVENT) => {
             format!("{at} can only list {GUARDED_EVENT:?}: other events cannot be blocked")
         }
@@ -99,7 +99,7 @@ pub fn guard_problem(hook: &InternalHook, rules: &HookRules) -> Option<SkillProb
         }
         GuardPolicy::All(_) | GuardPolicy::At(_) => return None,
     };
-    Some(SkillProblem { path: hook.file.clone(), message: what, level: ProblemLevel::Warning })
+    Some(SkillProblem { path: hook.file.clone(), message, level: ProblemLevel::Warning })
 }
 
 /// True if a subscription to this event includes [`GUARDED_EVENT`].

@@ -129,34 +129,34 @@ impl HookHandler {
 pub(super) fn read(dir: &Path, source: HookSource) -> Result<(InternalHook, Vec<String>), String> {
     let file = dir.join(FILE);
     let text = text_of(&file, dir)?;
-    let matter = FrontMatter::read(&text)
+    let front_matter = FrontMatter::read(&text)
         .ok_or("has no front matter: begin it with `---`, `name:` and `metadata:` lines, and `---` again")?;
-    let said = |key: &str| matter.get(key).as_ref().and_then(as_text);
+    let text_field = |key: &str| front_matter.get(key).as_ref().and_then(as_text);
     let mut notes = Vec::new();
     let folder = dir.file_name().map(|name| on_one_line(&name.to_string_lossy())).unwrap_or_default();
-    let name = said("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(folder);
+    let name = text_field("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(folder);
     let length = name.chars().count();
     if length > MAX_NAME_CHARS {
         return Err(format!("has a name of {length} characters; at most {MAX_NAME_CHARS} are allowed"));
     }
-    let meta = manifest(matter.get("metadata"), &mut notes);
-    let own = |key: &str| lookup(&meta, key).and_then(as_text);
+    let meta = manifest(front_matter.get("metadata"), &mut notes);
+    let metadata_text = |key: &str| lookup(&meta, key).and_then(as_text);
     let list = |key: &str| lookup(&meta, key).map(as_list).unwrap_or_default();
     let events = list("events");
-    notes.extend(event_notes(&events, matter.yaml_error()));
-    let handler = handler(dir, own("export"))?;
+    notes.extend(event_notes(&events, front_matter.yaml_error()));
+    let handler = handler(dir, metadata_text("export"))?;
     let deadline = lookup(&meta, "timeoutMs").and_then(Value::as_u64).filter(|ms| *ms > 0).map(Duration::from_millis);
     let hook = InternalHook {
-        description: said("description").map(|text| on_one_line(&text)).unwrap_or_default(),
-        homepage: own("homepage").or_else(|| said("homepage")),
-        key: own("hookKey").unwrap_or_else(|| name.clone()),
-        emoji: own("emoji"),
+        description: text_field("description").map(|text| on_one_line(&text)).unwrap_or_default(),
+        homepage: metadata_text("homepage").or_else(|| text_field("homepage")),
+        key: metadata_text("hookKey").unwrap_or_else(|| name.clone()),
+        emoji: metadata_text("emoji"),
         events,
         os: list("os"),
         always: lookup(&meta, "always").and_then(as_bool).unwrap_or(false),
         requires: requires(lookup(&meta, "requires")),
         install: lookup(&meta, "install").and_then(Value::as_array).cloned().unwrap_or_default(),
-        is_disabled_by_default: matter.get("enabled").as_ref().and_then(as_bool) == Some(false),
+        is_disabled_by_default: front_matter.get("enabled").as_ref().and_then(as_bool) == Some(false),
         deadline: deadline.map(|deadline| deadline.min(MAX_DEADLINE)),
         dir: dir.to_owned(),
         file,
@@ -168,17 +168,18 @@ pub(super) fn read(dir: &Path, source: HookSource) -> Result<(InternalHook, Vec<
 }
 
 /// Returns notes about suspicious event names.
-fn event_notes(events: &[String], flaw: Option<&str>) -> Vec<String> {
+fn event_notes(events: &[String], yaml_error: Option<&str>) -> Vec<String> {
     if events.is_empty() {
-        let why = flaw.map(|flaw| format!(" (its front matter is not YAML: {flaw})")).unwrap_or_default();
-        let way = r#"write metadata: {"openclaw": {"events": ["command:new"]}}"#;
-        return vec![format!("lists no events, so it is never called{why}; {way}")];
+        let reason =
+            yaml_error.map(|yaml_error| format!(" (its front matter is not YAML: {yaml_error})")).unwrap_or_default();
+        let example = r#"write metadata: {"openclaw": {"events": ["command:new"]}}"#;
+        return vec![format!("lists no events, so it is never called{reason}; {example}")];
     }
     let is_strange = |event: &&String| !EVENT_TYPES.contains(&event.split(':').next().unwrap_or_default());
-    let told = |event: &String| {
+    let note = |event: &String| {
         format!("subscribes to the unknown event {event:?}; events begin with {}", EVENT_TYPES.join(", "))
     };
-    events.iter().filter(is_strange).map(told).collect()
+    events.iter().filter(is_strange).map(note).collect()
 }
 
 /// Finds the handler.
@@ -255,10 +256,10 @@ mod tests {
     const MATTER: &str = "---\nname: tide\ndescription: \"Tell: it is high\"\nhomepage: https://x.example\nmetadata:\n  {\n    // JSON5\n    openclaw: {events: ['command:new', 'agent'], emoji: '🌊', hookKey: 'sea', os: 'linux,darwin', export: 'run',\n      requires: {bins: ['sh'], env: ['TIDE']}, timeoutMs: 900, install: [{id: 'x', kind: 'npm'}]},\n  }\n---\n# Tide\n";
 
     #[test]
-    fn what_a_file_says_is_read_whole() {
+    fn all_fields_of_a_hook_file_are_read() {
         let (_temp, dir) = folder(&[("HOOK.md", MATTER), ("handler.js", ""), ("index.ts", "")]);
         let (hook, notes) = read(&dir, HookSource::Managed).unwrap();
-        let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let texts = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect::<Vec<_>>();
         let expected = InternalHook {
             name: "tide".to_owned(),
             description: "Tell: it is high".to_owned(),
@@ -281,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn the_handler_is_the_first_script_or_else_a_program() {
+    fn the_handler_is_the_first_script_or_a_program() {
         let chosen = |files: &[(&str, &str)]| {
             let files: Vec<_> = [("HOOK.md", MATTER)].iter().chain(files).copied().collect();
             let (_temp, dir) = folder(&files);
             let read = read(&dir, HookSource::Extra).map(|(hook, _)| hook.handler.path().unwrap().to_owned());
             read.map(|path| path.strip_prefix(&dir).unwrap().display().to_string())
-                .map_err(|what| what.replace(dir.to_str().unwrap(), "$DIR"))
+                .map_err(|error| error.replace(dir.to_str().unwrap(), "$DIR"))
         };
         assert_eq!(chosen(&[("index.js", ""), ("handler.ts", "")]).unwrap(), "handler.ts");
         assert_eq!(chosen(&[("index.js", ""), ("handler*", "")]).unwrap(), "index.js");
@@ -300,33 +301,35 @@ mod tests {
     }
 
     #[test]
-    fn links_out_of_the_folder_are_refused() {
+    fn links_out_of_the_directory_are_rejected() {
         let (temp, dir) = folder(&[("HOOK.md", MATTER)]);
-        let outside = temp.path().join("outside.js");
-        fs::write(&outside, "").unwrap();
-        symlink(&outside, dir.join("handler.js")).unwrap();
+        let outside_file = temp.path().join("outside.js");
+        fs::write(&outside_file, "").unwrap();
+        symlink(&outside_file, dir.join("handler.js")).unwrap();
         let refused = read(&dir, HookSource::Managed).unwrap_err();
         assert!(refused.starts_with("has a handler.js that is a link out of its folder"), "{refused}");
         fs::remove_file(dir.join("HOOK.md")).unwrap();
-        symlink(&outside, dir.join("HOOK.md")).unwrap();
+        symlink(&outside_file, dir.join("HOOK.md")).unwrap();
         assert!(read(&dir, HookSource::Managed).unwrap_err().starts_with("is a link out of its folder"));
     }
 
     #[test]
-    fn what_is_odd_is_told_and_the_rest_is_read() {
-        let odd = |text: &str| {
+    fn invalid_fields_are_reported_and_the_rest_is_read() {
+        let notes_of = |text: &str| {
             let (_temp, dir) = folder(&[("HOOK.md", text), ("index.js", "")]);
             read(&dir, HookSource::Managed).map(|(hook, notes)| (hook.name, hook.is_disabled_by_default, notes))
         };
-        let (name, is_off, notes) = odd("---\nenabled: no\n---\n").unwrap();
+        let (name, is_off, notes) = notes_of("---\nenabled: no\n---\n").unwrap();
         assert_eq!((name.as_str(), is_off, notes.len()), ("tide", true, 1));
         assert!(notes[0].starts_with("lists no events, so it is never called; write metadata: "), "{notes:?}");
-        let strange = "---\nmetadata: {openclaw: {events: [weather:rain, command]}}\n---\n";
-        let told = "subscribes to the unknown event \"weather:rain\"; events begin with command, session, agent, \
+        let unknown_event = "---\nmetadata: {openclaw: {events: [weather:rain, command]}}\n---\n";
+        let expected = "subscribes to the unknown event \"weather:rain\"; events begin with command, session, agent, \
              gateway, message";
-        assert_eq!(odd(strange).unwrap(), ("tide".to_owned(), false, vec![told.to_owned()]));
-        assert!(odd("just text").unwrap_err().starts_with("has no front matter"));
-        assert!(odd(&format!("---\nname: {}\n---\n", "x".repeat(200))).unwrap_err().contains("200 characters"));
-        assert!(odd(&format!("---\nname: x\n---\n{}", "x".repeat(300_000))).unwrap_err().starts_with("is larger than"));
+        assert_eq!(notes_of(unknown_event).unwrap(), ("tide".to_owned(), false, vec![expected.to_owned()]));
+        assert!(notes_of("just text").unwrap_err().starts_with("has no front matter"));
+        assert!(notes_of(&format!("---\nname: {}\n---\n", "x".repeat(200))).unwrap_err().contains("200 characters"));
+        assert!(
+            notes_of(&format!("---\nname: x\n---\n{}", "x".repeat(300_000))).unwrap_err().starts_with("is larger than")
+        );
     }
 }

@@ -76,16 +76,16 @@ pub enum ReplacePolicy {
 
 /// Examines what can be installed from a directory. Blocks.
 pub fn inspect(source: &Path) -> Result<InstalledHook, InstallError> {
-    let unfit = |what: &str| InstallError::Invalid { path: source.to_owned(), what: what.to_owned() };
+    let invalid = |reason: &str| InstallError::Invalid { path: source.to_owned(), what: reason.to_owned() };
     let dir = match fs::canonicalize(source) {
         Ok(dir) if dir.is_dir() => dir,
         Ok(_) => {
-            return Err(unfit(
+            return Err(invalid(
                 "is not a folder; unpack an archive first, then specify the folder that contains HOOK.md",
             ));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(unfit(
+            return Err(invalid(
                 "does not exist; specify a folder with a HOOK.md. Packages are not downloaded: fetch one with `npm \
                  pack`, inspect and unpack it, and specify its folder",
             ));
@@ -96,20 +96,20 @@ pub fn inspect(source: &Path) -> Result<InstalledHook, InstallError> {
     let package =
         text_of(&dir.join("package.json"), &dir).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
     if !is_hook && package.is_none() {
-        return Err(unfit("has neither a HOOK.md nor a package.json that names hooks"));
+        return Err(invalid("has neither a HOOK.md nor a package.json that names hooks"));
     }
     let DiscoveredHooks { hooks, problems } = within(&dir, HookSource::Managed);
     let Some(first) = hooks.first() else {
-        let why = problems.first().map_or_else(|| "no hooks were found".to_owned(), ToString::to_string);
-        return Err(unfit(&format!("contains no usable hook: {why}")));
+        let problem = problems.first().map_or_else(|| "no hooks were found".to_owned(), ToString::to_string);
+        return Err(invalid(&format!("contains no usable hook: {problem}")));
     };
-    let named = |key: &str| package.as_ref().and_then(|package| package.get(key)?.as_str().map(ToOwned::to_owned));
-    let name = if is_hook { first.name.clone() } else { named("name").unwrap_or_default() };
-    let id = id(&name).ok_or_else(|| unfit("has a name that cannot be used as a folder name"))?;
+    let text_field = |key: &str| package.as_ref().and_then(|package| package.get(key)?.as_str().map(ToOwned::to_owned));
+    let name = if is_hook { first.name.clone() } else { text_field("name").unwrap_or_default() };
+    let id = id(&name).ok_or_else(|| invalid("has a name that cannot be used as a folder name"))?;
     Ok(InstalledHook {
         id,
         hooks: hooks.into_iter().map(|hook| hook.name).collect(),
-        version: named("version"),
+        version: text_field("version"),
         hash: hash(&dir, &list_files(&dir)?)?,
         problems,
         path: dir,
@@ -127,15 +127,15 @@ pub fn install(source: &Path, managed: &Path, replace: ReplacePolicy) -> Result<
     let managed = fs::canonicalize(managed).map_err(disk(managed))?;
     let target = managed.join(&found.id);
     if managed.starts_with(&found.path) || found.path.starts_with(&managed) {
-        let what = "cannot be copied there: one of the two folders contains the other".to_owned();
-        return Err(InstallError::Invalid { path: found.path, what });
+        let reason = "cannot be copied there: one of the two folders contains the other".to_owned();
+        return Err(InstallError::Invalid { path: found.path, what: reason });
     }
     let is_taken = target.symlink_metadata().is_ok();
     if is_taken && replace == ReplacePolicy::Never {
         return Err(InstallError::Exists(target));
     }
-    let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&managed).map_err(disk(&managed))?;
-    let (new, old) = (aside.path().join("new"), aside.path().join("old"));
+    let staging = tempfile::Builder::new().prefix(".install-").tempdir_in(&managed).map_err(disk(&managed))?;
+    let (new, old) = (staging.path().join("new"), staging.path().join("old"));
     copy(&found.path, &new)?;
     // Computed from the copy, since the source may have changed meanwhile.
     let hash = hash(&new, &list_files(&new)?)?;
@@ -145,8 +145,8 @@ pub fn install(source: &Path, managed: &Path, replace: ReplacePolicy) -> Result<
     if let Err(error) = fs::rename(&new, &target) {
         if is_taken && let Err(error) = fs::rename(&old, &target) {
             // Prevents the old version from being deleted with the temporary directory.
-            let kept = aside.keep();
-            tracing::error!(%error, kept = %kept.display(), "failed to restore the previous version of a hook");
+            let staging_path = staging.keep();
+            tracing::error!(%error, kept = %staging_path.display(), "failed to restore the previous version of a hook");
         }
         return Err(disk(&target)(error));
     }
@@ -170,13 +170,13 @@ fn id(name: &str) -> Option<String> {
 
 /// Lists the files of a directory, relative and sorted. Links and special files are rejected.
 fn list_files(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    let unfit = |path: &Path, what: String| InstallError::Invalid { path: path.to_owned(), what };
+    let invalid = |path: &Path, reason: String| InstallError::Invalid { path: path.to_owned(), what: reason };
     let (mut files, mut bytes) = (Vec::new(), 0);
     let mut waiting = VecDeque::from([PathBuf::new()]);
     while let Some(folder) = waiting.pop_front() {
-        let place = dir.join(&folder);
-        let disk = |source| InstallError::Io { path: place.clone(), source };
-        for entry in fs::read_dir(&place).map_err(disk)? {
+        let current = dir.join(&folder);
+        let disk = |source| InstallError::Io { path: current.clone(), source };
+        for entry in fs::read_dir(&current).map_err(disk)? {
             let entry = entry.map_err(disk)?;
             let (meta, path) = (entry.metadata().map_err(disk)?, folder.join(entry.file_name()));
             if meta.is_dir() {
@@ -187,13 +187,13 @@ fn list_files(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
                 bytes += meta.len();
                 files.push(path);
             } else {
-                return Err(unfit(
+                return Err(invalid(
                     &entry.path(),
                     "is a link or special file; only regular files and folders can be installed".to_owned(),
                 ));
             }
             if files.len() + waiting.len() > MAX_FILES || bytes > MAX_BYTES {
-                return Err(unfit(dir, format!("has more than {MAX_FILES} files or {MAX_BYTES} bytes")));
+                return Err(invalid(dir, format!("has more than {MAX_FILES} files or {MAX_BYTES} bytes")));
             }
         }
     }
@@ -253,10 +253,10 @@ mod tests {
     impl InstallFixture {
         fn new(files: &[(&str, &str)]) -> Self {
             let temp = tempfile::tempdir().unwrap();
-            let top = fs::canonicalize(temp.path()).unwrap();
-            let place = Self { _temp: temp, source: top.join("source"), managed: top.join("state/hooks") };
-            files.iter().for_each(|(file, text)| place.write(file, text));
-            place
+            let root = fs::canonicalize(temp.path()).unwrap();
+            let fixture = Self { _temp: temp, source: root.join("source"), managed: root.join("state/hooks") };
+            files.iter().for_each(|(file, text)| fixture.write(file, text));
+            fixture
         }
 
         fn write(&self, file: &str, text: &str) {
@@ -266,9 +266,9 @@ mod tests {
         }
 
         fn install(&self, replace: ReplacePolicy) -> Result<InstalledHook, String> {
-            let told = install(&self.source, &self.managed, replace);
-            let top = format!("{}/", self.source.parent().unwrap().display());
-            told.map_err(|error| error.to_string().replace(&top, ""))
+            let result = install(&self.source, &self.managed, replace);
+            let prefix = format!("{}/", self.source.parent().unwrap().display());
+            result.map_err(|error| error.to_string().replace(&prefix, ""))
         }
 
         fn installed(&self) -> Vec<String> {
@@ -280,64 +280,68 @@ mod tests {
     const HOOK: &str = "---\nname: Tide Hook\nmetadata: {openclaw: {events: [command]}}\n---\n";
 
     #[test]
-    fn a_hook_is_copied_whole_and_never_over_another() {
-        let place =
+    fn a_hook_is_copied_completely_and_never_over_another() {
+        let fixture =
             InstallFixture::new(&[("HOOK.md", HOOK), ("handler.sh", "x"), ("lib/a.txt", "a"), (".git/config", "g")]);
-        fs::set_permissions(place.source.join("handler.sh"), fs::Permissions::from_mode(0o700)).unwrap();
-        let done = place.install(ReplacePolicy::Never).unwrap();
-        let target = place.managed.join("Tide-Hook");
+        fs::set_permissions(fixture.source.join("handler.sh"), fs::Permissions::from_mode(0o700)).unwrap();
+        let done = fixture.install(ReplacePolicy::Never).unwrap();
+        let target = fixture.managed.join("Tide-Hook");
         assert_eq!((done.id.as_str(), &done.path, done.hooks.join(" ").as_str()), ("Tide-Hook", &target, "Tide Hook"));
         assert_eq!(done.hash, fingerprint(&target).unwrap());
         assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "a");
         assert!(is_program(&target.join("handler.sh")) && !target.join(".git").exists());
         let refused = "state/hooks/Tide-Hook already exists; use --force to replace it";
-        assert_eq!(place.install(ReplacePolicy::Never), Err(refused.to_owned()));
-        place.write("lib/a.txt", "b");
-        let again = place.install(ReplacePolicy::Allowed).unwrap();
+        assert_eq!(fixture.install(ReplacePolicy::Never), Err(refused.to_owned()));
+        fixture.write("lib/a.txt", "b");
+        let again = fixture.install(ReplacePolicy::Allowed).unwrap();
         assert_ne!(again.hash, done.hash);
         assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "b");
-        assert_eq!(place.installed(), ["Tide-Hook"]);
+        assert_eq!(fixture.installed(), ["Tide-Hook"]);
     }
 
     #[test]
-    fn a_pack_is_called_as_its_package() {
+    fn a_package_of_hooks_has_the_name_of_its_package() {
         let package = r#"{"name": "@me/sea.hooks", "version": "1.2.0", "openclaw": {"hooks": ["./a"]}}"#;
-        let place = InstallFixture::new(&[("package.json", package), ("a/HOOK.md", HOOK), ("a/index.js", "")]);
-        let done = place.install(ReplacePolicy::Never).unwrap();
+        let fixture = InstallFixture::new(&[("package.json", package), ("a/HOOK.md", HOOK), ("a/index.js", "")]);
+        let done = fixture.install(ReplacePolicy::Never).unwrap();
         assert_eq!((done.id.as_str(), done.version.as_deref()), ("sea.hooks", Some("1.2.0")));
     }
 
     #[test]
-    fn what_is_no_hook_or_leads_elsewhere_is_refused_and_leaves_nothing() {
-        let told = |files: &[(&str, &str)]| {
-            let place = InstallFixture::new(files);
-            fs::create_dir_all(&place.source).unwrap();
-            let told = place.install(ReplacePolicy::Never).unwrap_err();
-            assert_eq!(place.installed(), Vec::<String>::new());
-            told
+    fn invalid_sources_and_links_are_rejected_without_leftovers() {
+        let install_error = |files: &[(&str, &str)]| {
+            let fixture = InstallFixture::new(files);
+            fs::create_dir_all(&fixture.source).unwrap();
+            let install_error = fixture.install(ReplacePolicy::Never).unwrap_err();
+            assert_eq!(fixture.installed(), Vec::<String>::new());
+            install_error
         };
-        assert_eq!(told(&[("a.txt", "")]), "source has neither a HOOK.md nor a package.json that names hooks");
-        assert!(told(&[("HOOK.md", HOOK)]).contains("contains no usable hook: source/HOOK.md has no handler"));
-        assert!(told(&[("package.json", "{}"), ("a/b", "")]).ends_with("contains no usable hook: no hooks were found"));
-        let place = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
-        symlink("/etc/passwd", place.source.join("more")).unwrap();
-        let link = "source/more is a link or special file; only regular files and folders can be installed";
-        assert_eq!(place.install(ReplacePolicy::Never), Err(link.to_owned()));
-        let nowhere = install(Path::new("no/such"), &place.managed, ReplacePolicy::Never).unwrap_err().to_string();
-        assert!(nowhere.starts_with("no/such does not exist; specify a folder with a HOOK.md."), "{nowhere}");
+        assert_eq!(install_error(&[("a.txt", "")]), "source has neither a HOOK.md nor a package.json that names hooks");
+        assert!(install_error(&[("HOOK.md", HOOK)]).contains("contains no usable hook: source/HOOK.md has no handler"));
+        assert!(
+            install_error(&[("package.json", "{}"), ("a/b", "")])
+                .ends_with("contains no usable hook: no hooks were found")
+        );
+        let fixture = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        symlink("/etc/passwd", fixture.source.join("more")).unwrap();
+        let expected = "source/more is a link or special file; only regular files and folders can be installed";
+        assert_eq!(fixture.install(ReplacePolicy::Never), Err(expected.to_owned()));
+        let error = install(Path::new("no/such"), &fixture.managed, ReplacePolicy::Never).unwrap_err().to_string();
+        assert!(error.starts_with("no/such does not exist; specify a folder with a HOOK.md."), "{error}");
     }
 
     #[test]
-    fn no_name_leads_out_of_the_folder() {
+    fn no_name_escapes_the_directory() {
         let ids = ["../../etc", "..", "a/b", "@x/y z", ".hidden", "", "-rf"].map(id);
         let expected = [Some("etc"), None, Some("b"), Some("y-z"), Some("hidden"), None, Some("rf")];
         assert_eq!(ids, expected.map(|id| id.map(ToOwned::to_owned)));
     }
 
     #[test]
-    fn a_folder_is_not_copied_into_itself() {
-        let place = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
-        let told = install(&place.source, &place.source.join("hooks"), ReplacePolicy::Never).unwrap_err().to_string();
-        assert!(told.ends_with("one of the two folders contains the other"), "{told}");
+    fn a_directory_is_not_copied_into_itself() {
+        let fixture = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        let error =
+            install(&fixture.source, &fixture.source.join("hooks"), ReplacePolicy::Never).unwrap_err().to_string();
+        assert!(error.ends_with("one of the two folders contains the other"), "{error}");
     }
 }

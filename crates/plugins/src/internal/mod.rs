@@ -61,21 +61,20 @@ pub struct Settings {
 pub fn listeners(
     settings: &Settings,
     scripts: Option<&Arc<dyn ScriptRunner>>,
-    house: &BundledServices,
+    services: &BundledServices,
 ) -> (Vec<Arc<dyn Listener>>, Vec<SkillProblem>) {
     let DiscoveredHooks { hooks, mut problems } = discover(&settings.roots);
     let mut listeners: Vec<Arc<dyn Listener>> = Vec::new();
-    let mut absent: BTreeSet<&String> = guard::expected_guards(&settings.rules).collect();
+    let mut missing_guards: BTreeSet<&String> = guard::expected_guards(&settings.rules).collect();
     for hook in hooks {
-        let verdict = decide(&hook, &settings.host, &settings.rules);
-        let warning =
-            |what: String| SkillProblem { path: hook.file.clone(), message: what, level: ProblemLevel::Warning };
-        if !verdict.is_active() {
+        let decision = decide(&hook, &settings.host, &settings.rules);
+        let warning = |message: String| SkillProblem { path: hook.file.clone(), message, level: ProblemLevel::Warning };
+        if !decision.is_active() {
             // Missing requirements of a disabled hook are not reported.
-            if verdict.disabled.is_none() {
+            if decision.disabled.is_none() {
                 problems.push(warning(format!(
                     "is an enabled hook that cannot run: {}",
-                    describe_missing(&verdict.missing)
+                    describe_missing(&decision.missing)
                 )));
             }
             continue;
@@ -84,7 +83,7 @@ pub fn listeners(
         problems.extend(guard_problem(&hook, &settings.rules));
         let guard = entry.guard.clone();
         let listener: Arc<dyn Listener> = match &hook.handler {
-            HookHandler::Bundled(bundled) => bundled.listener(settings, &entry, house),
+            HookHandler::Bundled(bundled) => bundled.listener(settings, &entry, services),
             HookHandler::Program(path) => Arc::new(ProgramListener::new(&hook, path, &entry, &settings.host)),
             HookHandler::Script { path, export } => match scripts {
                 Some(scripts) => {
@@ -99,16 +98,16 @@ pub fn listeners(
                     Arc::new(ScriptListener::new(script, scripts.clone(), deadline))
                 }
                 None => {
-                    let what = "is an enabled hook whose script cannot run; it needs Node 22 or newer";
-                    problems.push(warning(what.to_owned()));
+                    let message = "is an enabled hook whose script cannot run; it needs Node 22 or newer";
+                    problems.push(warning(message.to_owned()));
                     continue;
                 }
             },
         };
-        absent.remove(&hook.key);
+        missing_guards.remove(&hook.key);
         listeners.push(if guard.is_set() { Arc::new(GuardListener { hook: listener, guard }) } else { listener });
     }
-    listeners.extend(absent.into_iter().map(|key| Arc::new(MissingHookGuard::new(key)) as Arc<dyn Listener>));
+    listeners.extend(missing_guards.into_iter().map(|key| Arc::new(MissingHookGuard::new(key)) as Arc<dyn Listener>));
     (listeners, problems)
 }
 
@@ -122,8 +121,8 @@ pub fn describe_missing(missing: &MissingRequirements) -> String {
         return fault.clone();
     }
     let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
-    let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
-    format!("it needs {}", needs.join(", "))
+    let requirements: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
+    format!("it needs {}", requirements.join(", "))
 }
 
 /// Deadline of a program.

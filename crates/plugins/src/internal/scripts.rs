@@ -44,15 +44,16 @@ pub struct LoadedScript {
 #[async_trait]
 pub trait ScriptRunner: Send + Sync {
     /// Loads handlers; for each, in order, returns a handle or an error.
-    async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError>;
+    async fn load(&self, scripts: &[Script], timeout: Duration)
+    -> Result<Vec<Result<LoadedScript, String>>, HookError>;
 
     /// Passes an event to a handler. `None` if the process that loaded it is gone: the event was not sent, and the
     /// handler has to be loaded again.
     async fn emit(
         &self,
         script: &LoadedScript,
-        signal: &InternalEvent,
-        within: Duration,
+        event: &InternalEvent,
+        timeout: Duration,
     ) -> Result<Option<ListenerResult>, HookError>;
 }
 
@@ -69,19 +70,19 @@ impl ScriptListener {
         Self { script, scripts, deadline, loaded: Mutex::default() }
     }
 
-    async fn loaded(&self, within: Duration) -> Result<LoadedScript, HookError> {
+    async fn loaded(&self, timeout: Duration) -> Result<LoadedScript, HookError> {
         let mut loaded = self.loaded.lock().await;
         if let Some(script) = &*loaded {
             return Ok(script.clone());
         }
-        let all = self.scripts.load(std::slice::from_ref(&self.script), within).await?;
-        let wrong =
-            |what: String| HookError::Failed(format!("{} cannot be loaded: {what}", self.script.path.display()));
-        let script = all
+        let results = self.scripts.load(std::slice::from_ref(&self.script), timeout).await?;
+        let load_error =
+            |reason: String| HookError::Failed(format!("{} cannot be loaded: {reason}", self.script.path.display()));
+        let script = results
             .into_iter()
             .next()
             .unwrap_or_else(|| Err("the Node host returned no result".to_owned()))
-            .map_err(wrong)?;
+            .map_err(load_error)?;
         Ok(loaded.insert(script).clone())
     }
 }
@@ -100,13 +101,13 @@ impl Listener for ScriptListener {
         self.deadline
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let by = Instant::now() + self.deadline.min(SCRIPT_DEADLINE).mul_f64(DEADLINE_SHARE);
-        let left = || by.saturating_duration_since(Instant::now());
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let deadline = Instant::now() + self.deadline.min(SCRIPT_DEADLINE).mul_f64(DEADLINE_SHARE);
+        let remaining = || deadline.saturating_duration_since(Instant::now());
         loop {
-            let script = self.loaded(left()).await?;
-            if let Some(heard) = self.scripts.emit(&script, signal, left()).await? {
-                return Ok(heard);
+            let script = self.loaded(remaining()).await?;
+            if let Some(result) = self.scripts.emit(&script, event, remaining()).await? {
+                return Ok(result);
             }
             self.loaded.lock().await.take_if(|known| *known == script);
         }
@@ -128,9 +129,9 @@ mod tests {
     #[async_trait]
     impl ScriptRunner for RecordingHost {
         async fn load(&self, scripts: &[Script], _: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
-            let mut played = self.0.lock().unwrap();
-            let (start, name) = (played.0, scripts[0].name.clone());
-            played.1.push(format!("load {name}"));
+            let mut recorded = self.0.lock().unwrap();
+            let (start, name) = (recorded.0, scripts[0].name.clone());
+            recorded.1.push(format!("load {name}"));
             let is_broken = scripts[0].path.ends_with("broken.js");
             let script = LoadedScript { start, name, reference: Value::Null };
             Ok(vec![if is_broken { Err("it has no default export".to_owned()) } else { Ok(script) }])
@@ -139,16 +140,16 @@ mod tests {
         async fn emit(
             &self,
             script: &LoadedScript,
-            signal: &InternalEvent,
+            event: &InternalEvent,
             _: Duration,
         ) -> Result<Option<ListenerResult>, HookError> {
-            let mut played = self.0.lock().unwrap();
-            if script.start != played.0 {
+            let mut recorded = self.0.lock().unwrap();
+            if script.start != recorded.0 {
                 return Ok(None);
             }
-            played.1.push(format!("emit {}", signal.action));
-            if signal.action == "stop" {
-                played.0 += 1;
+            recorded.1.push(format!("emit {}", event.action));
+            if event.action == "stop" {
+                recorded.0 += 1;
                 return Err(HookError::Unavailable("it ended".to_owned()));
             }
             Ok(Some(ListenerResult { messages: vec!["aye".to_owned()], bootstrap_files: None }))
@@ -166,7 +167,7 @@ mod tests {
         ScriptListener::new(script, scripts, Duration::from_secs(1))
     }
 
-    fn signal(action: &str) -> InternalEvent {
+    fn command_event(action: &str) -> InternalEvent {
         InternalEvent {
             kind: "command".to_owned(),
             action: action.to_owned(),
@@ -178,21 +179,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_is_loaded_once_a_process_and_no_signal_is_lost_after_a_restart() {
-        let played = Arc::new(RecordingHost::default());
-        let listener = listener("/h/handler.js", played.clone());
-        assert_eq!(listener.handle(&signal("new")).await.unwrap().messages, ["aye"]);
-        listener.handle(&signal("reset")).await.unwrap();
-        listener.handle(&signal("stop")).await.unwrap_err();
+    async fn a_script_is_loaded_once_per_process_and_no_event_is_lost_after_a_restart() {
+        let recorded = Arc::new(RecordingHost::default());
+        let listener = listener("/h/handler.js", recorded.clone());
+        assert_eq!(listener.handle(&command_event("new")).await.unwrap().messages, ["aye"]);
+        listener.handle(&command_event("reset")).await.unwrap();
+        listener.handle(&command_event("stop")).await.unwrap_err();
         // The first event in the new process is handled, too: acceptance D9.
-        assert_eq!(listener.handle(&signal("new")).await.unwrap().messages, ["aye"]);
-        let seen = played.0.lock().unwrap().1.join(", ");
+        assert_eq!(listener.handle(&command_event("new")).await.unwrap().messages, ["aye"]);
+        let seen = recorded.0.lock().unwrap().1.join(", ");
         assert_eq!(seen, "load tide, emit new, emit reset, emit stop, load tide, emit new");
     }
 
     #[tokio::test]
-    async fn a_script_that_cannot_be_loaded_says_why() {
-        let told = listener("/h/broken.js", Arc::default()).handle(&signal("new")).await.unwrap_err();
-        assert_eq!(told.to_string(), "/h/broken.js cannot be loaded: it has no default export");
+    async fn a_script_that_cannot_be_loaded_fails_with_a_reason() {
+        let error = listener("/h/broken.js", Arc::default()).handle(&command_event("new")).await.unwrap_err();
+        assert_eq!(error.to_string(), "/h/broken.js cannot be loaded: it has no default export");
     }
 }

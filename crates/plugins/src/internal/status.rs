@@ -11,10 +11,11 @@ use super::{
 /// Builds the report of a hook, with both OpenClaw's older and newer field names.
 ///
 /// Config values are not included, only whether they are set.
-pub fn report(hook: &InternalHook, verdict: &HookDecisionState) -> Value {
-    let HookDecisionState { disabled: off, missing: MissingRequirements { os, requires, fault } } = verdict;
-    let reason =
-        off.map(DisabledReason::message).or_else(|| (!verdict.has_requirements()).then_some("missing requirements"));
+pub fn report(hook: &InternalHook, decision: &HookDecisionState) -> Value {
+    let HookDecisionState { disabled, missing: MissingRequirements { os, requires, fault } } = decision;
+    let reason = disabled
+        .map(DisabledReason::message)
+        .or_else(|| (!decision.has_requirements()).then_some("missing requirements"));
     let is_satisfied = |path: &String| json!({"path": path, "satisfied": !requires.config.contains(path)});
     let kind = match &hook.handler {
         HookHandler::Script { .. } => "script",
@@ -39,11 +40,11 @@ pub fn report(hook: &InternalHook, verdict: &HookDecisionState) -> Value {
     put("events", json!(hook.events));
     put("always", json!(hook.always));
     put("bundled", json!(hook.source == HookSource::Bundled));
-    put("disabled", json!(*off == Some(DisabledReason::Entry)));
-    put("eligible", json!(*off != Some(DisabledReason::Entry) && verdict.has_requirements()));
-    put("enabledByConfig", json!(off.is_none()));
-    put("requirementsSatisfied", json!(verdict.has_requirements()));
-    put("loadable", json!(verdict.is_active()));
+    put("disabled", json!(*disabled == Some(DisabledReason::Entry)));
+    put("eligible", json!(*disabled != Some(DisabledReason::Entry) && decision.has_requirements()));
+    put("enabledByConfig", json!(disabled.is_none()));
+    put("requirementsSatisfied", json!(decision.has_requirements()));
+    put("loadable", json!(decision.is_active()));
     if let Some(reason) = reason {
         put("blockedReason", json!(reason));
     }
@@ -64,15 +65,15 @@ fn needs(requires: &SkillRequirements, os: &[String]) -> Value {
 }
 
 /// Formats an installation instruction.
-fn install_option((at, said): (usize, &Value)) -> Option<Value> {
-    let kind = said["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
-    let what = ["package", "repository"].iter().find_map(|key| said[*key].as_str());
-    let label = said["label"].as_str().map_or_else(
-        || what.map_or_else(|| "Bundled with Homard".to_owned(), |what| format!("Install {what} ({kind})")),
+fn install_option((index, option): (usize, &Value)) -> Option<Value> {
+    let kind = option["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
+    let source = ["package", "repository"].iter().find_map(|key| option[*key].as_str());
+    let label = option["label"].as_str().map_or_else(
+        || source.map_or_else(|| "Bundled with Homard".to_owned(), |source| format!("Install {source} ({kind})")),
         ToOwned::to_owned,
     );
-    let id = said["id"].as_str().map_or_else(|| format!("{kind}-{at}"), ToOwned::to_owned);
-    Some(json!({"id": id, "kind": kind, "label": label, "bins": homard_skills::as_list(&said["bins"])}))
+    let id = option["id"].as_str().map_or_else(|| format!("{kind}-{index}"), ToOwned::to_owned);
+    Some(json!({"id": id, "kind": kind, "label": label, "bins": homard_skills::as_list(&option["bins"])}))
 }
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
     use crate::internal::bundled::BundledHook;
 
     #[test]
-    fn a_hook_is_told_with_openclaws_words() {
+    fn the_status_report_uses_openclaws_field_names() {
         let hook = InternalHook {
             install: vec![json!({"kind": "npm", "package": "tide"}), json!({"kind": "magic"})],
             ..BundledHook::SessionMemory.hook()
@@ -89,7 +90,7 @@ mod tests {
         let verdict =
             HookDecisionState { disabled: Some(DisabledReason::NotEnabled), missing: MissingRequirements::default() };
         let nothing = json!({"bins": [], "anyBins": [], "env": [], "config": [], "os": []});
-        let needs = json!({"bins": [], "anyBins": [], "env": [], "config": ["workspace.dir"], "os": []});
+        let requirements = json!({"bins": [], "anyBins": [], "env": [], "config": ["workspace.dir"], "os": []});
         let expected = json!({
             "name": "session-memory",
             "description": "Saves the end of a conversation to memory/ when a new one begins",
@@ -99,7 +100,7 @@ mod tests {
             "events": ["command:new", "command:reset", "session:auto-reset"], "always": false, "bundled": true,
             "disabled": false, "eligible": true, "enabledByConfig": false, "requirementsSatisfied": true,
             "loadable": false, "blockedReason": "not enabled in config", "managedByPlugin": false,
-            "requirements": needs, "missing": nothing,
+            "requirements": requirements, "missing": nothing,
             "configChecks": [{"path": "workspace.dir", "satisfied": true}],
             "install": [{"id": "npm-0", "kind": "npm", "label": "Install tide (npm)", "bins": []}],
         });

@@ -42,24 +42,24 @@ fn write(file: &Path, text: &str) {
 }
 
 /// A probe in the state directory, another in the workspace, and one with a missing requirement.
-fn house(top: &Path) -> Settings {
-    write(&top.join("state/hooks/probe/HOOK.md"), PROBE);
-    write(&top.join("state/hooks/probe/handler.js"), "");
-    write(&top.join("workspace/hooks/own/HOOK.md"), &PROBE.replace("probe-hook", "own"));
-    write(&top.join("workspace/hooks/own/handler"), "");
+fn write_hooks(root: &Path) -> Settings {
+    write(&root.join("state/hooks/probe/HOOK.md"), PROBE);
+    write(&root.join("state/hooks/probe/handler.js"), "");
+    write(&root.join("workspace/hooks/own/HOOK.md"), &PROBE.replace("probe-hook", "own"));
+    write(&root.join("workspace/hooks/own/handler"), "");
     let lacking =
         "---\nmetadata: {openclaw: {events: [command], requires: {anyBins: [tide, moon], env: [SEA]}}}\n---\n";
-    write(&top.join("state/hooks/sea/HOOK.md"), lacking);
-    write(&top.join("state/hooks/sea/handler.sh"), "");
+    write(&root.join("state/hooks/sea/HOOK.md"), lacking);
+    write(&root.join("state/hooks/sea/handler.sh"), "");
     Settings {
         roots: HookRoots {
             extra: Vec::new(),
-            managed: top.join("state/hooks"),
-            workspace: top.join("workspace/hooks"),
+            managed: root.join("state/hooks"),
+            workspace: root.join("workspace/hooks"),
         },
         rules: HookRules { enabled: Some(true), ..HookRules::default() },
-        state: top.join("state"),
-        workspace: top.join("workspace"),
+        state: root.join("state"),
+        workspace: root.join("workspace"),
         ..Settings::default()
     }
 }
@@ -69,17 +69,17 @@ fn names(listeners: &[Arc<dyn Listener>]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn those_who_are_on_and_lack_nothing_listen() {
-    let top = tempfile::tempdir().unwrap();
-    let mut settings = house(top.path());
+async fn enabled_hooks_with_met_requirements_are_active() {
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = write_hooks(root.path());
     let node: Arc<dyn ScriptRunner> = Arc::new(Node);
     let bundled = ["boot-md", "bootstrap-extra-files", "command-logger"];
-    let (heard, problems) = listeners(&settings, Some(&node), &BundledServices::default());
-    assert_eq!(names(&heard), [&bundled[..], &["probe-hook", "session-memory"]].concat());
-    let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["is an enabled hook that cannot run: it needs tide or moon, SEA"]);
+    let (active, problems) = listeners(&settings, Some(&node), &BundledServices::default());
+    assert_eq!(names(&active), [&bundled[..], &["probe-hook", "session-memory"]].concat());
+    let messages: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages, ["is an enabled hook that cannot run: it needs tide or moon, SEA"]);
 
-    let signal = InternalEvent {
+    let event = InternalEvent {
         kind: "command".to_owned(),
         action: "stop".to_owned(),
         session_key: "agent:main:main".to_owned(),
@@ -87,41 +87,43 @@ async fn those_who_are_on_and_lack_nothing_listen() {
         timestamp: 0,
         messages: Vec::new(),
     };
-    let after = Hooks::new(Vec::new(), heard).emit(signal).await;
+    let after = Hooks::new(Vec::new(), active).emit(event).await;
     assert_eq!(after.messages, ["handler.js#default"]);
-    let log = fs::read_to_string(top.path().join("state/logs/commands.log")).unwrap();
+    let log = fs::read_to_string(root.path().join("state/logs/commands.log")).unwrap();
     assert!(log.contains(r#""action":"stop","sessionKey":"agent:main:main","senderId":"me""#), "{log}");
 
-    let on = HookEntry { enabled: Some(true), ..HookEntry::default() };
-    let off = HookEntry { enabled: Some(false), ..HookEntry::default() };
-    settings.rules.entries = [("own", on), ("boot-md", off)].map(|(key, entry)| (key.to_owned(), entry)).into();
-    let (heard, problems) = listeners(&settings, None, &BundledServices::default());
-    assert_eq!(names(&heard), ["bootstrap-extra-files", "command-logger", "own", "session-memory"]);
-    let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    let enabled_entry = HookEntry { enabled: Some(true), ..HookEntry::default() };
+    let disabled_entry = HookEntry { enabled: Some(false), ..HookEntry::default() };
+    settings.rules.entries =
+        [("own", enabled_entry), ("boot-md", disabled_entry)].map(|(key, entry)| (key.to_owned(), entry)).into();
+    let (active, problems) = listeners(&settings, None, &BundledServices::default());
+    assert_eq!(names(&active), ["bootstrap-extra-files", "command-logger", "own", "session-memory"]);
+    let messages: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
     let node = "is an enabled hook whose script cannot run; it needs Node 22 or newer";
-    assert_eq!(told, [node, "is an enabled hook that cannot run: it needs tide or moon, SEA"]);
+    assert_eq!(messages, [node, "is an enabled hook that cannot run: it needs tide or moon, SEA"]);
 }
 
 #[test]
-fn nobody_listens_until_somebody_says_so() {
-    let top = tempfile::tempdir().unwrap();
-    let settings = Settings { rules: HookRules::default(), ..house(top.path()) };
-    let (heard, problems) = listeners(&settings, None, &BundledServices::default());
-    assert_eq!((names(&heard), problems), (Vec::new(), Vec::new()));
+fn no_hook_is_active_until_enabled() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = Settings { rules: HookRules::default(), ..write_hooks(root.path()) };
+    let (active, problems) = listeners(&settings, None, &BundledServices::default());
+    assert_eq!((names(&active), problems), (Vec::new(), Vec::new()));
 }
 
 #[tokio::test]
-async fn a_hook_that_is_a_guard_and_cannot_take_part_refuses_what_it_guards() {
-    let top = tempfile::tempdir().unwrap();
-    let mut settings = house(top.path());
+async fn a_guard_hook_that_cannot_run_blocks_its_event() {
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = write_hooks(root.path());
     let guard = |enabled| HookEntry { enabled: Some(enabled), guard: GuardPolicy::All(true), ..HookEntry::default() };
     let entries = [("probe-hook", guard(true)), ("gone", guard(true)), ("off", guard(false)), ("sea", guard(true))];
     settings.rules.entries = entries.map(|(key, entry)| (key.to_owned(), entry)).into();
     let node: Arc<dyn ScriptRunner> = Arc::new(Node);
-    let (heard, _) = listeners(&settings, Some(&node), &BundledServices::default());
-    let guards: Vec<&str> = heard.iter().filter(|one| one.is_guard("agent:bootstrap")).map(|one| one.name()).collect();
+    let (active, _) = listeners(&settings, Some(&node), &BundledServices::default());
+    let guards: Vec<&str> =
+        active.iter().filter(|listener| listener.is_guard("agent:bootstrap")).map(|listener| listener.name()).collect();
     assert_eq!(guards, ["probe-hook", "gone", "sea"]);
-    let signal = InternalEvent {
+    let event = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
         session_key: "agent:main:main".to_owned(),
@@ -129,12 +131,13 @@ async fn a_hook_that_is_a_guard_and_cannot_take_part_refuses_what_it_guards() {
         timestamp: 0,
         messages: Vec::new(),
     };
-    let refused = Hooks::new(Vec::new(), heard).emit_guarded(signal).await.unwrap_err();
-    assert!(refused.starts_with("the guard gone failed: the hook gone is declared a guard"), "{refused}");
-    assert!(refused.ends_with("homard hooks disable gone"), "{refused}");
+    let error = Hooks::new(Vec::new(), active).emit_guarded(event).await.unwrap_err();
+    assert!(error.starts_with("the guard gone failed: the hook gone is declared a guard"), "{error}");
+    assert!(error.ends_with("homard hooks disable gone"), "{error}");
 
     settings.rules.entries = [("session-memory".to_owned(), guard(true))].into();
     let (_, problems) = listeners(&settings, Some(&node), &BundledServices::default());
-    let told = "hooks.internal.entries.session-memory.guard has no effect: the hook does not listen to agent:bootstrap";
-    assert!(problems.iter().any(|problem| problem.message == told), "{problems:?}");
+    let expected =
+        "hooks.internal.entries.session-memory.guard has no effect: the hook does not listen to agent:bootstrap";
+    assert!(problems.iter().any(|problem| problem.message == expected), "{problems:?}");
 }

@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-fn fake(folder: &Path, name: &str, says: &str) -> PathBuf {
+fn fake(folder: &Path, name: &str, script: &str) -> PathBuf {
     let file = folder.join(name);
-    fs::write(&file, format!("#!/bin/sh\n{says}\n")).unwrap();
+    fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
     file
 }
 
 #[tokio::test]
-async fn a_node_that_is_too_old_or_none_is_told_with_the_way_out() {
+async fn a_missing_or_outdated_node_is_reported_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let good = fake(root, "good", "echo v22.1.0");
+    let current = fake(root, "good", "echo v22.1.0");
     let old = fake(root, "old", "echo v20.20.2");
-    let odd = fake(root, "odd", "echo what");
-    assert_eq!(find_node(Some(&good), "").await, Ok(good));
-    let why = format!("{} is Node v20.20.2, which is too old for OpenClaw's plugins; {ADVICE}", old.display());
-    assert_eq!(find_node(Some(&old), "").await, Err(why));
+    let unparsable = fake(root, "odd", "echo what");
+    assert_eq!(find_node(Some(&current), "").await, Ok(current));
+    let expected = format!("{} is Node v20.20.2, which is too old for OpenClaw's plugins; {ADVICE}", old.display());
+    assert_eq!(find_node(Some(&old), "").await, Err(expected));
     assert_eq!(
-        find_node(Some(&odd), "").await,
-        Err(format!("{} --version did not print a Node version; {ADVICE}", odd.display()))
+        find_node(Some(&unparsable), "").await,
+        Err(format!("{} --version did not print a Node version; {ADVICE}", unparsable.display()))
     );
     assert_eq!(find_node(None, "/nowhere").await, Err(format!("node was not found on the PATH; {ADVICE}")));
     let path = root.display().to_string();
@@ -32,7 +32,7 @@ async fn a_node_that_is_too_old_or_none_is_told_with_the_way_out() {
 }
 
 #[test]
-fn the_binary_carries_every_file_of_the_host() {
+fn the_binary_embeds_every_file_of_the_host() {
     fn walk(folder: &Path, root: &Path, names: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -45,14 +45,14 @@ fn the_binary_carries_every_file_of_the_host() {
         }
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("node");
-    let mut there = BTreeSet::new();
-    walk(&root, &root, &mut there);
-    let carried: BTreeSet<String> = source::FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    assert_eq!(carried, there, "src/node/source.rs lists the files of node/");
+    let mut on_disk = BTreeSet::new();
+    walk(&root, &root, &mut on_disk);
+    let embedded: BTreeSet<String> = source::FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(embedded, on_disk, "src/node/source.rs lists the files of node/");
 }
 
 #[test]
-fn the_source_is_written_once_and_mended_if_somebody_changed_it() {
+fn the_source_is_written_once_and_restored_if_changed() {
     let folder = tempfile::tempdir().unwrap();
     let home = write_source(folder.path()).unwrap();
     assert_eq!(home.metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -70,7 +70,7 @@ fn inode(file: &Path) -> u64 {
 }
 
 #[test]
-fn a_report_is_what_was_registered_or_why_it_was_not() {
+fn a_load_report_contains_registrations_or_an_error() {
     let loaded = json!({"plugins": [{"id": "a", "status": "loaded", "registrations": {"hooks": [{"name": "agent_end", "priority": 1.5}]}}]});
     assert_eq!(read_report(&loaded).unwrap().hooks[0].priority, 1);
     let failed = json!({"plugins": [{"id": "a", "status": "error", "error": "api.registerChannel is not supported"}]});

@@ -48,9 +48,9 @@ impl Launcher for Shell {
         Ok(ProcessSpec { name: "shell".to_owned(), run: run.into(), dir: self.dir.clone(), env, memory_mb: Some(256) })
     }
 
-    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
-        let paper = CallParams::plain(&json!({})).map_err(|error| InitError::Retry(error.to_string()))?;
-        let answer = link.call("initialize", &paper.params, within, None).await;
+    async fn initialise(&self, session: &RpcSession, timeout: Duration) -> Result<LoadedPlugins, InitError> {
+        let call = CallParams::plain(&json!({})).map_err(|error| InitError::Retry(error.to_string()))?;
+        let answer = session.call("initialize", &call.params, timeout, None).await;
         answer.map_err(|error| InitError::Retry(error.to_string()))?;
         let services = vec!["s".to_owned().into()];
         Ok(vec![("shell".to_owned(), Ok(Registrations { services, ..Registrations::default() }))])
@@ -77,11 +77,11 @@ fn quick() -> ProcessTiming {
     }
 }
 
-fn house(before: &'static str, go: &'static str) -> SupervisorFixture {
-    house_with(quick(), before, go)
+fn shell_fixture(before: &'static str, go: &'static str) -> SupervisorFixture {
+    shell_fixture_with(quick(), before, go)
 }
 
-fn house_with(timing: ProcessTiming, before: &'static str, go: &'static str) -> SupervisorFixture {
+fn shell_fixture_with(timing: ProcessTiming, before: &'static str, go: &'static str) -> SupervisorFixture {
     let folder = tempfile::tempdir().unwrap();
     let launch = Shell { before, go, dir: folder.path().to_owned() };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -90,17 +90,17 @@ fn house_with(timing: ProcessTiming, before: &'static str, go: &'static str) -> 
 }
 
 impl SupervisorFixture {
-    async fn go(&self, within: Duration) -> Result<Value, Error> {
-        self.ask("go", within).await
+    async fn go(&self, timeout: Duration) -> Result<Value, Error> {
+        self.ask("go", timeout).await
     }
 
-    async fn ask(&self, method: &str, within: Duration) -> Result<Value, Error> {
-        self.send(method, within, Delivery::AtMostOnce).await
+    async fn ask(&self, method: &str, timeout: Duration) -> Result<Value, Error> {
+        self.send(method, timeout, Delivery::AtMostOnce).await
     }
 
-    async fn send(&self, method: &str, within: Duration, delivery: Delivery) -> Result<Value, Error> {
-        let question = PluginCall { plugin: "shell", method, timeout: within, delivery, on_progress: None };
-        self.worker.call(question, |_| CallParams::plain(&json!({}))).await
+    async fn send(&self, method: &str, timeout: Duration, delivery: Delivery) -> Result<Value, Error> {
+        let call = PluginCall { plugin: "shell", method, timeout, delivery, on_progress: None };
+        self.worker.call(call, |_| CallParams::plain(&json!({}))).await
     }
 
     /// How often `go` was read, by all processes.
@@ -127,14 +127,14 @@ impl SupervisorFixture {
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(200);
 
-fn is_down(life: &ProcessLife) -> bool {
-    matches!(life, ProcessLife::Down { .. })
+fn is_down(state: &ProcessLife) -> bool {
+    matches!(state, ProcessLife::Down { .. })
 }
 
 /// Up, with another process id.
 fn is_other(before: Pid) -> impl FnMut(&ProcessLife) -> bool {
     let before = before.as_raw_nonzero().get().cast_unsigned();
-    move |life| matches!(life, ProcessLife::Up(up) if up.session.pid() != Some(before))
+    move |state| matches!(state, ProcessLife::Up(process) if process.session.pid() != Some(before))
 }
 
 fn is_running(pid: Pid) -> bool {
@@ -146,142 +146,144 @@ fn pid_in(file: &Path) -> Pid {
 }
 
 #[tokio::test]
-async fn a_process_is_started_when_it_is_first_asked_and_ends_with_the_house() {
-    let house = house("", "printf '{\"id\":%s,\"result\":7}\\n' \"$id\"");
-    assert!(matches!(*house.worker.state().borrow(), ProcessLife::Off));
-    assert_eq!(house.go(LONG).await, Ok(json!(7)));
-    let pid = house.pid().await;
+async fn a_process_starts_on_first_use_and_ends_at_shutdown() {
+    let fixture = shell_fixture("", "printf '{\"id\":%s,\"result\":7}\\n' \"$id\"");
+    assert!(matches!(*fixture.worker.state().borrow(), ProcessLife::Off));
+    assert_eq!(fixture.go(LONG).await, Ok(json!(7)));
+    let pid = fixture.pid().await;
     assert!(is_running(pid));
-    house.close().await;
+    fixture.close().await;
     assert!(!is_running(pid));
 }
 
 #[tokio::test]
-async fn one_that_hangs_is_late_then_missed_by_its_ping_and_started_again() {
-    let house = house("", "while :; do sleep 1000; done");
-    house.ask("warm", LONG).await.unwrap();
-    let pid = house.pid().await;
-    let begun = Instant::now();
-    assert_eq!(house.go(SHORT).await, Err(Error::Timeout(SHORT)));
-    assert!(begun.elapsed() < SHORT * 5, "{:?}", begun.elapsed());
-    house.is(is_other(pid)).await;
+async fn a_hanging_process_times_out_fails_its_ping_and_is_restarted() {
+    let fixture = shell_fixture("", "while :; do sleep 1000; done");
+    fixture.ask("warm", LONG).await.unwrap();
+    let pid = fixture.pid().await;
+    let start = Instant::now();
+    assert_eq!(fixture.go(SHORT).await, Err(Error::Timeout(SHORT)));
+    assert!(start.elapsed() < SHORT * 5, "{:?}", start.elapsed());
+    fixture.is(is_other(pid)).await;
     assert!(!is_running(pid));
-    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
-    house.close().await;
+    assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn one_that_fails_three_times_within_a_minute_is_left_alone() {
-    let house = house("", "while :; do sleep 1000; done");
-    house.ask("warm", LONG).await.unwrap();
+async fn a_plugin_that_fails_three_times_within_a_minute_is_suspended() {
+    let fixture = shell_fixture("", "while :; do sleep 1000; done");
+    fixture.ask("warm", LONG).await.unwrap();
     let mut failures = 0;
-    while house.worker.breaker_open_for("shell").is_none() {
-        house.go(SHORT).await.unwrap_err();
+    while fixture.worker.breaker_open_for("shell").is_none() {
+        fixture.go(SHORT).await.unwrap_err();
         failures += 1;
     }
     assert!(failures >= 3, "{failures}");
-    let refused = house.ask("more", LONG).await.unwrap_err();
+    let refused = fixture.ask("more", LONG).await.unwrap_err();
     assert!(refused.to_string().starts_with("the plugin failed too often and is suspended for"), "{refused}");
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn one_that_ends_takes_its_calls_with_it_and_nobody_elses() {
-    let (ends, stays) =
-        (house("", "echo broken >&2; exit 3"), house("", "printf '{\"id\":%s,\"result\":1}\\n' \"$id\""));
-    let first = ends.pid().await;
-    let (ended, stayed) = tokio::join!(ends.go(LONG), stays.go(LONG));
-    let why = "the plugin process exited with status 3; its last line on stderr: broken";
-    assert_eq!((ended, stayed), (Err(Error::Unavailable(why.to_owned())), Ok(json!(1))));
-    ends.is(is_other(first)).await;
-    assert_eq!(ends.ask("more", LONG).await, Ok(json!({})));
-    ends.close().await;
-    stays.close().await;
+async fn the_exit_of_a_process_fails_only_its_own_calls() {
+    let (exiting, surviving) = (
+        shell_fixture("", "echo broken >&2; exit 3"),
+        shell_fixture("", "printf '{\"id\":%s,\"result\":1}\\n' \"$id\""),
+    );
+    let first = exiting.pid().await;
+    let (exit_result, survivor_result) = tokio::join!(exiting.go(LONG), surviving.go(LONG));
+    let expected = "the plugin process exited with status 3; its last line on stderr: broken";
+    assert_eq!((exit_result, survivor_result), (Err(Error::Unavailable(expected.to_owned())), Ok(json!(1))));
+    exiting.is(is_other(first)).await;
+    assert_eq!(exiting.ask("more", LONG).await, Ok(json!({})));
+    exiting.close().await;
+    surviving.close().await;
 }
 
 #[tokio::test]
-async fn a_flood_ends_the_process_and_not_the_house() {
-    let floods = house("", "while :; do echo nonsense; done");
-    let why = "the plugin wrote more than 1000 lines to stdout that are not protocol messages";
-    assert_eq!(floods.go(LONG).await, Err(Error::Unavailable(why.to_owned())));
-    floods.close().await;
-    let floods = house("", "while :; do echo '{\"method\":\"log\",\"params\":{}}'; done");
-    let why = "the plugin sent more than 20000 unsolicited messages";
-    assert_eq!(floods.go(LONG).await, Err(Error::Unavailable(why.to_owned())));
-    floods.close().await;
+async fn a_flood_of_output_ends_only_that_process() {
+    let flooding = shell_fixture("", "while :; do echo nonsense; done");
+    let expected = "the plugin wrote more than 1000 lines to stdout that are not protocol messages";
+    assert_eq!(flooding.go(LONG).await, Err(Error::Unavailable(expected.to_owned())));
+    flooding.close().await;
+    let flooding = shell_fixture("", "while :; do echo '{\"method\":\"log\",\"params\":{}}'; done");
+    let expected = "the plugin sent more than 20000 unsolicited messages";
+    assert_eq!(flooding.go(LONG).await, Err(Error::Unavailable(expected.to_owned())));
+    flooding.close().await;
     // Part of a line is not a response. Oversized lines are tested below.
-    let floods = house("", "head -c 4000000 /dev/zero; while :; do sleep 1; done");
-    assert_eq!(floods.go(SHORT).await, Err(Error::Timeout(SHORT)));
-    floods.is(is_down).await;
-    floods.close().await;
+    let flooding = shell_fixture("", "head -c 4000000 /dev/zero; while :; do sleep 1; done");
+    assert_eq!(flooding.go(SHORT).await, Err(Error::Timeout(SHORT)));
+    flooding.is(is_down).await;
+    flooding.close().await;
 }
 
 #[tokio::test]
-async fn one_that_asks_and_asks_and_does_not_read_is_not_read_either_and_missed_by_its_ping() {
-    let asks = house("", "while :; do echo '{\"id\":1,\"method\":\"no.such\"}'; done");
-    asks.ask("warm", LONG).await.unwrap();
-    assert_eq!(asks.go(SHORT).await, Err(Error::Timeout(SHORT)));
-    asks.is(is_down).await;
-    let ProcessLife::Down { why, .. } = asks.worker.state().borrow().clone() else { panic!("it is up again") };
+async fn a_process_that_floods_requests_without_reading_fails_its_ping() {
+    let requesting = shell_fixture("", "while :; do echo '{\"id\":1,\"method\":\"no.such\"}'; done");
+    requesting.ask("warm", LONG).await.unwrap();
+    assert_eq!(requesting.go(SHORT).await, Err(Error::Timeout(SHORT)));
+    requesting.is(is_down).await;
+    let ProcessLife::Down { why, .. } = requesting.worker.state().borrow().clone() else { panic!("it is up again") };
     // If it had been read continuously, it would have been ended for what it sent.
     assert_eq!(why, "the plugin process did not answer a ping within 300 ms");
-    asks.close().await;
+    requesting.close().await;
 }
 
 #[tokio::test]
-async fn whoever_asks_too_much_is_refused_in_order_and_can_go_on() {
-    let go = "for i in 1 2 3; do echo '{\"id\":\"q'$i'\",\"method\":\"no.such\"}'; IFS= read -r said; \
+async fn excess_requests_are_rejected_in_order_and_the_process_continues() {
+    let script = "for i in 1 2 3; do echo '{\"id\":\"q'$i'\",\"method\":\"no.such\"}'; IFS= read -r said; \
               printf '%s\\n' \"$said\" >> said; done; printf '{\"id\":%s,\"result\":1}\\n' \"$id\"";
-    let house = house("", go);
-    assert_eq!(house.go(LONG).await, Ok(json!(1)));
+    let fixture = shell_fixture("", script);
+    assert_eq!(fixture.go(LONG).await, Ok(json!(1)));
     let refusal = |number: u8| {
         rpc::error_response(&json!(format!("q{number}")), rpc::UNKNOWN_METHOD, "unknown method \"no.such\"")
     };
-    let said = fs::read_to_string(house.folder.path().join("said")).unwrap();
-    assert_eq!(said, [1, 2, 3].map(refusal).concat());
-    house.close().await;
+    let responses = fs::read_to_string(fixture.folder.path().join("said")).unwrap();
+    assert_eq!(responses, [1, 2, 3].map(refusal).concat());
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn who_waits_for_an_answer_that_is_too_long_is_told_at_once() {
-    let go = "printf '{\"id\":%s,\"result\":\"' \"$id\"; head -c 9000000 /dev/zero | tr '\\0' x; printf '\"}\\n'";
-    let house = house("", go);
-    let pid = house.pid().await;
-    let why =
+async fn an_oversized_response_fails_its_call_at_once() {
+    let script = "printf '{\"id\":%s,\"result\":\"' \"$id\"; head -c 9000000 /dev/zero | tr '\\0' x; printf '\"}\\n'";
+    let fixture = shell_fixture("", script);
+    let pid = fixture.pid().await;
+    let expected =
         "the plugin wrote a line of more than 8 MiB, which was discarded; if it was a response, it must be shorter";
-    assert_eq!(house.go(LONG).await, Err(Error::Failed(why.to_owned())));
-    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
-    assert_eq!(house.pid().await, pid, "it is still the same");
-    house.close().await;
+    assert_eq!(fixture.go(LONG).await, Err(Error::Failed(expected.to_owned())));
+    assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
+    assert_eq!(fixture.pid().await, pid, "it is still the same");
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn some_garbage_is_borne() {
-    let go =
+async fn some_malformed_output_is_tolerated() {
+    let script =
         "for i in 1 2 3; do echo hello; done; printf '[]\\n\\377\\n'; printf '{\"id\":%s,\"result\":1}\\n' \"$id\"";
-    let house = house("echo starting", go);
-    assert_eq!(house.go(LONG).await, Ok(json!(1)));
-    house.close().await;
+    let fixture = shell_fixture("echo starting", script);
+    assert_eq!(fixture.go(LONG).await, Ok(json!(1)));
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn a_process_has_only_so_much_memory() {
-    let go = "awk 'BEGIN { s = \"x\"; while (length(s) < 2^30) s = s s; print length(s) > \"/dev/null\" }' 2>/dev/null \
+async fn the_memory_of_a_process_is_limited() {
+    let script = "awk 'BEGIN { s = \"x\"; while (length(s) < 2^30) s = s s; print length(s) > \"/dev/null\" }' 2>/dev/null \
               && r=all || r=limited; printf '{\"id\":%s,\"result\":\"%s\"}\\n' \"$id\" $r";
-    let house = house("", go);
-    assert_eq!(house.go(LONG).await, Ok(json!("limited")));
-    house.close().await;
+    let fixture = shell_fixture("", script);
+    assert_eq!(fixture.go(LONG).await, Ok(json!("limited")));
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn one_that_does_not_want_to_go_goes_with_all_that_it_has_started() {
+async fn a_process_that_ignores_shutdown_is_killed_with_its_descendants() {
     let before = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > child; while :; do sleep 1000; done' & \
                   until [ -s child ]; do sleep 0.01; done";
-    let house = house(before, "");
-    house.ask("warm", LONG).await.unwrap();
-    let (pid, child) = (house.pid().await, pid_in(&house.folder.path().join("child")));
+    let fixture = shell_fixture(before, "");
+    fixture.ask("warm", LONG).await.unwrap();
+    let (pid, child) = (fixture.pid().await, pid_in(&fixture.folder.path().join("child")));
     assert!(is_running(pid) && is_running(child));
-    house.close().await;
+    fixture.close().await;
     assert!(!is_running(pid) && !is_alive(child));
 }
 
@@ -292,143 +294,144 @@ fn is_alive(pid: Pid) -> bool {
 }
 
 #[tokio::test]
-async fn a_hundred_times_killed_and_started_again_leave_no_process() {
-    let house = house("sleep 1000 & setsid sleep 1000 & echo $! > child", "");
+async fn a_hundred_restarts_leave_no_process() {
+    let fixture = shell_fixture("sleep 1000 & setsid sleep 1000 & echo $! > child", "");
     let mut seen = Vec::new();
     for _ in 0..100 {
-        let pid = house.pid().await;
-        seen.extend([pid, pid_in(&house.folder.path().join("child"))]);
+        let pid = fixture.pid().await;
+        seen.extend([pid, pid_in(&fixture.folder.path().join("child"))]);
         kill_process(pid, Signal::KILL).unwrap();
-        house.is(is_other(pid)).await;
+        fixture.is(is_other(pid)).await;
     }
-    house.close().await;
+    fixture.close().await;
     assert_eq!(seen.iter().filter(|pid| is_alive(**pid)).count(), 0);
-    let ours = seen.iter().step_by(2).collect::<std::collections::HashSet<_>>().len();
-    assert!(ours > 90, "{ours} processes of a hundred");
+    let own_pids = seen.iter().step_by(2).collect::<std::collections::HashSet<_>>().len();
+    assert!(own_pids > 90, "{own_pids} processes of a hundred");
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_is_taken_back() {
-    let go = "IFS= read -r line; printf '%s' \"$line\" > taken.new; mv taken.new taken; printf '{\"id\":99,\"result\":1}\\n'";
-    let house = house("", go);
-    assert_eq!(house.go(Duration::from_millis(500)).await, Err(Error::Timeout(Duration::from_millis(500))));
+async fn a_dropped_call_is_cancelled() {
+    let script = "IFS= read -r line; printf '%s' \"$line\" > taken.new; mv taken.new taken; printf '{\"id\":99,\"result\":1}\\n'";
+    let fixture = shell_fixture("", script);
+    assert_eq!(fixture.go(Duration::from_millis(500)).await, Err(Error::Timeout(Duration::from_millis(500))));
     // The next response comes after that.
-    house.ask("more", LONG).await.unwrap();
-    let taken = fs::read_to_string(house.folder.path().join("taken")).unwrap();
-    assert_eq!(taken, r#"{"jsonrpc":"2.0","method":"$/cancel","params":{"id":2}}"#);
-    house.close().await;
+    fixture.ask("more", LONG).await.unwrap();
+    let cancellation = fs::read_to_string(fixture.folder.path().join("taken")).unwrap();
+    assert_eq!(cancellation, r#"{"jsonrpc":"2.0","method":"$/cancel","params":{"id":2}}"#);
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_so_and_is_tried_again_when_somebody_asks() {
-    let house = house("exit 5", "");
-    let why = house.go(LONG).await.unwrap_err();
-    assert!(why.to_string().starts_with("the plugin process exited with status 5"), "{why}");
-    house.is(|life| matches!(life, ProcessLife::Off)).await;
-    assert!(house.go(LONG).await.is_err());
-    house.close().await;
+async fn a_process_that_cannot_start_reports_why_and_is_retried_on_the_next_call() {
+    let fixture = shell_fixture("exit 5", "");
+    let error = fixture.go(LONG).await.unwrap_err();
+    assert!(error.to_string().starts_with("the plugin process exited with status 5"), "{error}");
+    fixture.is(|state| matches!(state, ProcessLife::Off)).await;
+    assert!(fixture.go(LONG).await.is_err());
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn a_service_is_started_again_with_its_process() {
-    let house = house("", "");
+async fn a_service_is_restarted_with_its_process() {
+    let fixture = shell_fixture("", "");
     let service = RegistrationAddress {
         plugin: "shell".to_owned(),
         kind: RegistrationKind::Service,
         name: "s".to_owned(),
         nth: 0,
     };
-    house.worker.start_service(&service, json!({"stateDir": "x"})).await.unwrap();
-    let (log, begun) = (house.folder.path().join("services"), house.pid().await);
+    fixture.worker.start_service(&service, json!({"stateDir": "x"})).await.unwrap();
+    let (log, first_pid) = (fixture.folder.path().join("services"), fixture.pid().await);
     let line = "{\"stateDir\":\"x\"}\n";
     assert_eq!(fs::read_to_string(&log).unwrap(), line);
-    kill_process(begun, Signal::KILL).unwrap();
-    house.is(is_other(begun)).await;
+    kill_process(first_pid, Signal::KILL).unwrap();
+    fixture.is(is_other(first_pid)).await;
     assert_eq!(fs::read_to_string(&log).unwrap(), line.repeat(2));
-    house.worker.stop_service(&service).await;
-    house.close().await;
+    fixture.worker.stop_service(&service).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn who_asks_while_the_process_is_started_again_waits_for_it() {
-    let waits = Duration::from_millis(200);
-    let house = house_with(ProcessTiming { backoff: waits, longest_backoff: waits, ..quick() }, "", "");
-    house.ask("warm", LONG).await.unwrap();
-    kill_process(house.pid().await, Signal::KILL).unwrap();
-    house.is(is_down).await;
+async fn calls_wait_while_the_process_restarts() {
+    let backoff = Duration::from_millis(200);
+    let fixture = shell_fixture_with(ProcessTiming { backoff, longest_backoff: backoff, ..quick() }, "", "");
+    fixture.ask("warm", LONG).await.unwrap();
+    kill_process(fixture.pid().await, Signal::KILL).unwrap();
+    fixture.is(is_down).await;
     // Acceptance D9: a request made now is not lost.
-    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+    assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
     // A call with less time than the restart takes fails at once, and its plugin is not blamed.
-    kill_process(house.pid().await, Signal::KILL).unwrap();
-    house.is(is_down).await;
+    kill_process(fixture.pid().await, Signal::KILL).unwrap();
+    fixture.is(is_down).await;
     for _ in 0..4 {
-        let refused = house.ask("more", Duration::from_millis(1)).await.unwrap_err();
-        assert!(matches!(&refused, Error::Unavailable(why) if why.contains("next start in")), "{refused}");
+        let error = fixture.ask("more", Duration::from_millis(1)).await.unwrap_err();
+        assert!(matches!(&error, Error::Unavailable(reason) if reason.contains("next start in")), "{error}");
     }
-    assert_eq!(house.worker.breaker_open_for("shell"), None);
-    assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
-    house.close().await;
+    assert_eq!(fixture.worker.breaker_open_for("shell"), None);
+    assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn a_question_that_a_dead_process_could_not_read_is_asked_of_the_next_one() {
-    let house = house("", "");
-    house.ask("warm", LONG).await.unwrap();
+async fn a_call_that_a_dead_process_could_not_read_is_sent_to_the_next_one() {
+    let fixture = shell_fixture("", "");
+    fixture.ask("warm", LONG).await.unwrap();
     for _ in 0..20 {
-        let pid = house.pid().await;
+        let pid = fixture.pid().await;
         kill_process(pid, Signal::KILL).unwrap();
         // It is dead, and the supervisor may not know it yet.
         while is_alive(pid) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
+        assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
     }
-    house.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn an_event_that_a_process_read_and_did_not_answer_is_sent_to_the_next_one() {
-    let go = "echo x >> read; [ -e died ] || { : > died; kill -9 $$; }; printf '{\"id\":%s,\"result\":7}\\n' \"$id\"";
+async fn an_unanswered_event_is_sent_to_the_next_process() {
+    let script =
+        "echo x >> read; [ -e died ] || { : > died; kill -9 $$; }; printf '{\"id\":%s,\"result\":7}\\n' \"$id\"";
     // Acceptance D9: it counts as delivered when it was answered, not when it was written.
-    let house = house("", go);
-    house.ask("warm", LONG).await.unwrap();
-    assert_eq!(house.send("go", LONG, Delivery::AtLeastOnce).await, Ok(json!(7)));
-    assert_eq!((house.count(), house.worker.breaker_open_for("shell")), (2, None));
-    house.close().await;
+    let fixture = shell_fixture("", script);
+    fixture.ask("warm", LONG).await.unwrap();
+    assert_eq!(fixture.send("go", LONG, Delivery::AtLeastOnce).await, Ok(json!(7)));
+    assert_eq!((fixture.count(), fixture.worker.breaker_open_for("shell")), (2, None));
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn what_must_not_be_done_twice_is_sent_once() {
-    let house = house("", "echo x >> read; kill -9 $$");
-    house.ask("warm", LONG).await.unwrap();
-    assert!(matches!(house.go(LONG).await, Err(Error::Unavailable(_))));
-    assert_eq!(house.count(), 1);
-    house.close().await;
+async fn an_at_most_once_call_is_sent_once() {
+    let fixture = shell_fixture("", "echo x >> read; kill -9 $$");
+    fixture.ask("warm", LONG).await.unwrap();
+    assert!(matches!(fixture.go(LONG).await, Err(Error::Unavailable(_))));
+    assert_eq!(fixture.count(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn an_event_that_ends_every_process_is_given_up_and_its_plugin_left_alone() {
-    let house = house("", "echo x >> read; kill -9 $$");
-    house.ask("warm", LONG).await.unwrap();
-    let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
+async fn an_event_that_crashes_every_process_is_dropped_and_its_plugin_suspended() {
+    let fixture = shell_fixture("", "echo x >> read; kill -9 $$");
+    fixture.ask("warm", LONG).await.unwrap();
+    let refused = fixture.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
     assert!(refused.to_string().starts_with("the plugin failed too often and is suspended for"), "{refused}");
-    assert_eq!(house.count(), 3);
-    house.close().await;
+    assert_eq!(fixture.count(), 3);
+    fixture.close().await;
 }
 
 #[tokio::test]
-async fn an_event_is_not_sent_again_when_its_time_is_over() {
-    let waits = Duration::from_secs(30);
-    let house = house_with(
-        ProcessTiming { backoff: waits, longest_backoff: waits, ..quick() },
+async fn an_event_is_not_resent_after_its_deadline() {
+    let backoff = Duration::from_secs(30);
+    let fixture = shell_fixture_with(
+        ProcessTiming { backoff, longest_backoff: backoff, ..quick() },
         "",
         "echo x >> read; kill -9 $$",
     );
-    house.ask("warm", LONG).await.unwrap();
-    let begun = Instant::now();
-    let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
+    fixture.ask("warm", LONG).await.unwrap();
+    let start = Instant::now();
+    let refused = fixture.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
     assert!(refused.to_string().contains("next start in 30 s"), "{refused}");
-    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
-    assert_eq!(house.count(), 1);
-    house.close().await;
+    assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+    assert_eq!(fixture.count(), 1);
+    fixture.close().await;
 }

@@ -24,7 +24,7 @@ fn call(params: Value) -> PluginToolCall {
 }
 
 #[test]
-fn they_are_short() {
+fn the_examples_are_short() {
     for file in ["python/plugin.py", "shell/plugin.sh"] {
         let lines = fs::read_to_string(examples().join(file)).unwrap().lines().count();
         assert!(lines < 60, "{file} has {lines} lines");
@@ -32,19 +32,19 @@ fn they_are_short() {
 }
 
 #[tokio::test]
-async fn they_end_when_they_are_told_to() {
+async fn the_examples_exit_on_shutdown() {
     for (program, folder, file) in [("python3", "python", "plugin.py"), ("sh", "shell", "plugin.sh")] {
         let mut command = Command::new(program);
         command.arg(file).current_dir(examples().join(folder)).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         // Stays open, so that they do not exit because of it.
         let mut stdin = child.stdin.take().unwrap();
-        let asked = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"shutdown\",\"params\":{\"graceMs\":2000}}\n";
-        stdin.write_all(asked.as_bytes()).await.unwrap();
-        let ended = timeout(Duration::from_secs(20), child.wait_with_output()).await.expect(file).unwrap();
-        let answer: Value = serde_json::from_slice(&ended.stdout).unwrap();
+        let request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"shutdown\",\"params\":{\"graceMs\":2000}}\n";
+        stdin.write_all(request.as_bytes()).await.unwrap();
+        let output = timeout(Duration::from_secs(20), child.wait_with_output()).await.expect(file).unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(
-            (ended.status.code(), answer),
+            (output.status.code(), answer),
             (Some(0), json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
             "{file}"
         );
@@ -52,11 +52,11 @@ async fn they_end_when_they_are_told_to() {
 }
 
 #[tokio::test]
-async fn the_one_in_python_guards_counts_and_answers_a_command() {
-    let mut house = PluginTestSetup::new();
-    house.install(&examples().join("python"), "tidy");
-    house.settings["entries"]["tidy"]["config"] = json!({"forbidden": ["mkfs"]});
-    let plugins = house.open();
+async fn the_python_example_guards_counts_and_handles_a_command() {
+    let mut setup = PluginTestSetup::new();
+    setup.install(&examples().join("python"), "tidy");
+    setup.settings["entries"]["tidy"]["config"] = json!({"forbidden": ["mkfs"]});
+    let plugins = setup.open();
     let all = plugins.extensions();
     assert_eq!(state(&plugins, "tidy"), ProcessState::Off, "nobody needed it yet");
     let hooks = Hooks::new(all.hooks, all.listeners);
@@ -69,19 +69,19 @@ async fn the_one_in_python_guards_counts_and_answers_a_command() {
     assert_eq!(all.tools[0].spec().name, "count_words");
     let failed = all.tools[0].execute(call(json!({}))).await.unwrap_err();
     assert_eq!(failed.to_string(), "KeyError: 'text'");
-    let said = all.commands[0].run(CommandInvocation::default()).await.unwrap();
-    assert_eq!(said, json!({"text": "Forbidden: rm -rf /, mkfs"}));
+    let reply = all.commands[0].run(CommandInvocation::default()).await.unwrap();
+    assert_eq!(reply, json!({"text": "Forbidden: rm -rf /, mkfs"}));
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn the_one_in_shell_has_a_tool_and_hears_of_runs() {
-    let mut house = PluginTestSetup::new();
-    house.install(&examples().join("shell"), "disk");
-    let plugins = house.open();
+async fn the_shell_example_has_a_tool_and_is_notified_of_runs() {
+    let mut setup = PluginTestSetup::new();
+    setup.install(&examples().join("shell"), "disk");
+    let plugins = setup.open();
     let all = plugins.extensions();
-    let told = all.tools[0].execute(call(json!({}))).await.unwrap();
-    let text = serde_json::to_value(&told.content).unwrap()[0]["text"].as_str().unwrap().to_owned();
+    let result = all.tools[0].execute(call(json!({}))).await.unwrap();
+    let text = serde_json::to_value(&result.content).unwrap()[0]["text"].as_str().unwrap().to_owned();
     assert!(text.contains("Filesystem") && text.contains('\n'), "{text}");
     let event = HookEvent::GatewayStop { reason: "end".to_owned() };
     assert!(all.hooks[0].call(event, HookContext::default()).await.unwrap().is_empty());

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::support::{PluginTestSetup, state};
 
-const HANGS: &str = "while :; do sleep 1000; done";
-const ANSWERS: &str = r#"printf '{"id":%s,"result":{"result":{"params":{"seen":true}}}}\n' "$id""#;
+const HANG_SCRIPT: &str = "while :; do sleep 1000; done";
+const ANSWER_SCRIPT: &str = r#"printf '{"id":%s,"result":{"result":{"params":{"seen":true}}}}\n' "$id""#;
 
-fn told() -> HookEvent {
+fn gateway_stop() -> HookEvent {
     HookEvent::GatewayStop { reason: "end".to_owned() }
 }
 
@@ -23,37 +23,37 @@ fn call() -> HookEvent {
 }
 
 #[tokio::test]
-async fn one_that_hangs_in_any_hook_is_late_by_its_deadline() {
-    let mut house = PluginTestSetup::new();
+async fn a_plugin_that_hangs_in_any_hook_times_out() {
+    let mut setup = PluginTestSetup::new();
     for point in HookPoint::ALL {
-        house.shell(point.name(), &json!({"rights": {"hooks": [point.name()]}}), HANGS);
-        house.settings["entries"][point.name()]["hooks"] = json!({"timeoutMs": 2000});
+        setup.shell(point.name(), &json!({"rights": {"hooks": [point.name()]}}), HANG_SCRIPT);
+        setup.settings["entries"][point.name()]["hooks"] = json!({"timeoutMs": 2000});
     }
-    let plugins = house.open();
+    let plugins = setup.open();
     let hooks = plugins.extensions().hooks;
     assert_eq!(hooks.len(), HookPoint::ALL.len());
-    let begun = Instant::now();
-    let answers = join_all(hooks.iter().map(|hook| hook.call(told(), HookContext::default()))).await;
+    let start = Instant::now();
+    let answers = join_all(hooks.iter().map(|hook| hook.call(gateway_stop(), HookContext::default()))).await;
     let late = HookError::Timeout(Duration::from_millis(2000));
     assert!(answers.iter().all(|answer| *answer == Err(late.clone())), "{answers:?}");
-    assert!(begun.elapsed() < Duration::from_millis(3500), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_millis(3500), "{:?}", start.elapsed());
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn a_guard_that_hangs_or_ends_forbids_and_others_are_passed_over() {
-    for (how, is_guard) in [(HANGS, true), ("exit 1", true), (HANGS, false), ("exit 1", false)] {
-        let mut house = PluginTestSetup::new();
+async fn a_guard_that_hangs_or_exits_blocks_and_other_hooks_are_skipped() {
+    for (script, is_guard) in [(HANG_SCRIPT, true), ("exit 1", true), (HANG_SCRIPT, false), ("exit 1", false)] {
+        let mut setup = PluginTestSetup::new();
         let guard = if is_guard { json!(["before_tool_call"]) } else { json!([]) };
-        house.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), how);
-        house.shell("good", &json!({"rights": {"hooks": ["before_tool_call"]}}), ANSWERS);
-        house.settings["entries"]["bad"]["hooks"] = json!({"timeoutMs": 1000});
-        let plugins = house.open();
+        setup.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), script);
+        setup.shell("good", &json!({"rights": {"hooks": ["before_tool_call"]}}), ANSWER_SCRIPT);
+        setup.settings["entries"]["bad"]["hooks"] = json!({"timeoutMs": 1000});
+        let plugins = setup.open();
         let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
         let outcome = hooks.call(call(), &HookContext::default()).await;
         if is_guard {
-            let why = outcome.block_reason().unwrap();
-            assert!(why.starts_with("the guard bad failed: "), "{why}");
+            let reason = outcome.block_reason().unwrap();
+            assert!(reason.starts_with("the guard bad failed: "), "{reason}");
         } else {
             assert_eq!(outcome.block_reason(), None);
             assert_eq!(outcome.answer.params.unwrap()["seen"], json!(true));
@@ -63,28 +63,28 @@ async fn a_guard_that_hangs_or_ends_forbids_and_others_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_guard_that_answers_in_another_shape_forbids_and_others_are_passed_over() {
+async fn a_guard_with_an_invalid_result_blocks_and_other_hooks_are_skipped() {
     for answer in [r#"{}"#, r#"null"#, r#"{"block":true}"#, r#"{"result":"block"}"#, r#"{"result":["block"]}"#] {
         for is_guard in [true, false] {
-            let mut house = PluginTestSetup::new();
+            let mut setup = PluginTestSetup::new();
             let guard = if is_guard { json!(["before_tool_call"]) } else { json!([]) };
             let hook = format!(r#"printf '{{"id":%s,"result":{answer}}}\n' "$id""#);
-            house.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), &hook);
-            let plugins = house.open();
+            setup.shell("bad", &json!({"guard": guard, "rights": {"hooks": ["before_tool_call"]}}), &hook);
+            let plugins = setup.open();
             let outcome =
                 Hooks::new(plugins.extensions().hooks, Vec::new()).call(call(), &HookContext::default()).await;
-            let why = "the guard bad failed: the hook must return {\"result\": null} or {\"result\": {…}}";
-            assert_eq!(outcome.block_reason(), is_guard.then_some(why), "{answer}");
+            let expected = "the guard bad failed: the hook must return {\"result\": null} or {\"result\": {…}}";
+            assert_eq!(outcome.block_reason(), is_guard.then_some(expected), "{answer}");
             plugins.close().await;
         }
     }
 }
 
 /// Damages an installed guard in the given way.
-fn spoil(house: &PluginTestSetup, how: &str) {
-    let root = house.path("state/extensions/tidy");
+fn damage_guard(setup: &PluginTestSetup, damage: &str) {
+    let root = setup.path("state/extensions/tidy");
     let manifest = root.join("homard.plugin.json");
-    match how {
+    match damage {
         "changed" => {
             let other = json!({"id": "tidy", "configSchema": {}, "run": ["sh", "plugin.sh"], "rights": {"hooks": ["agent_end"]}});
             fs::write(manifest, other.to_string()).unwrap();
@@ -100,65 +100,66 @@ fn spoil(house: &PluginTestSetup, how: &str) {
 }
 
 #[tokio::test]
-async fn a_guard_stands_whatever_becomes_of_its_folder_until_it_is_switched_off() {
-    for how in ["changed", "renamed", "broken", "open to all", "deleted"] {
-        let mut house = PluginTestSetup::new();
-        house.shell("tidy", &json!({"guard": ["before_tool_call"]}), ANSWERS);
-        house.settings["installs"]["tidy"]["guard"] = json!(["before_tool_call"]);
-        let plugins = house.open();
+async fn a_guard_blocks_whatever_happens_to_its_directory_until_it_is_disabled() {
+    for damage in ["changed", "renamed", "broken", "open to all", "deleted"] {
+        let mut setup = PluginTestSetup::new();
+        setup.shell("tidy", &json!({"guard": ["before_tool_call"]}), ANSWER_SCRIPT);
+        setup.settings["installs"]["tidy"]["guard"] = json!(["before_tool_call"]);
+        let plugins = setup.open();
         let hooks = plugins.extensions().hooks;
         assert_eq!(hooks.len(), 1, "it stands there itself");
         assert_eq!(Hooks::new(hooks, Vec::new()).call(call(), &HookContext::default()).await.block_reason(), None);
         plugins.close().await;
-        spoil(&house, how);
-        let plugins = house.open();
+        damage_guard(&setup, damage);
+        let plugins = setup.open();
         let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
-        let why = "the guard tidy failed: the plugin tidy is a guard of before_tool_call and is not active; find the \
+        let expected = "the guard tidy failed: the plugin tidy is a guard of before_tool_call and is not active; find the \
              cause with: homard plugins doctor; reinstall the plugin, or disable it: homard plugins disable tidy";
         // The error is the same on every call.
         for _ in 0..10 {
-            assert_eq!(hooks.call(call(), &HookContext::default()).await.block_reason(), Some(why), "{how}");
+            assert_eq!(hooks.call(call(), &HookContext::default()).await.block_reason(), Some(expected), "{damage}");
         }
-        if how != "changed" {
+        if damage != "changed" {
             let problem = "the plugin tidy is enabled in the config but was not found or cannot be used; what it \
                  guards (before_tool_call) is blocked until the plugin is reinstalled or disabled";
-            assert!(plugins.problems().iter().any(|told| told == problem), "{how}: {:?}", plugins.problems());
+            assert!(plugins.problems().iter().any(|other| other == problem), "{damage}: {:?}", plugins.problems());
         }
         plugins.close().await;
-        house.settings["entries"]["tidy"]["enabled"] = json!(false);
-        let plugins = house.open();
-        assert!(plugins.extensions().hooks.is_empty(), "{how}");
+        setup.settings["entries"]["tidy"]["enabled"] = json!(false);
+        let plugins = setup.open();
+        assert!(plugins.extensions().hooks.is_empty(), "{damage}");
         plugins.close().await;
     }
 }
 
 #[tokio::test]
-async fn one_that_fails_again_and_again_is_marked_and_others_go_on() {
-    let mut house = PluginTestSetup::new();
-    house.shell("bad", &json!({"rights": {"hooks": ["agent_end"]}}), "exit 1");
-    house.shell("good", &json!({"rights": {"hooks": ["agent_end"]}}), ANSWERS);
-    let plugins = house.open();
+async fn a_repeatedly_failing_plugin_is_suspended_and_others_continue() {
+    let mut setup = PluginTestSetup::new();
+    setup.shell("bad", &json!({"rights": {"hooks": ["agent_end"]}}), "exit 1");
+    setup.shell("good", &json!({"rights": {"hooks": ["agent_end"]}}), ANSWER_SCRIPT);
+    let plugins = setup.open();
     let hooks = plugins.extensions().hooks;
     while !matches!(state(&plugins, "bad"), ProcessState::CircuitOpen { .. }) {
-        hooks[0].call(told(), HookContext::default()).await.unwrap_err();
-        hooks[1].call(told(), HookContext::default()).await.unwrap();
+        hooks[0].call(gateway_stop(), HookContext::default()).await.unwrap_err();
+        hooks[1].call(gateway_stop(), HookContext::default()).await.unwrap();
     }
-    let refused = hooks[0].call(told(), HookContext::default()).await.unwrap_err();
-    assert!(refused.to_string().starts_with("the plugin failed too often and is suspended for"), "{refused}");
+    let error = hooks[0].call(gateway_stop(), HookContext::default()).await.unwrap_err();
+    assert!(error.to_string().starts_with("the plugin failed too often and is suspended for"), "{error}");
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn one_whose_program_is_missing_says_so() {
-    let mut house = PluginTestSetup::new();
-    house.shell("bad", &json!({"run": ["no-such-program"], "rights": {"hooks": ["agent_end"]}}), "");
-    let plugins = house.open();
-    let why = plugins.extensions().hooks[0].call(told(), HookContext::default()).await.unwrap_err().to_string();
+async fn a_plugin_whose_program_is_missing_reports_it() {
+    let mut setup = PluginTestSetup::new();
+    setup.shell("bad", &json!({"run": ["no-such-program"], "rights": {"hooks": ["agent_end"]}}), "");
+    let plugins = setup.open();
+    let error =
+        plugins.extensions().hooks[0].call(gateway_stop(), HookContext::default()).await.unwrap_err().to_string();
     assert!(
-        why.starts_with(
+        error.starts_with(
             "failed to start the plugin process: the program no-such-program was not found on the PATH; install it"
         ),
-        "{why}"
+        "{error}"
     );
     plugins.close().await;
 }

@@ -46,24 +46,24 @@ impl tracing::Subscriber for CapturedWarnings {
 }
 
 #[tokio::test]
-async fn two_of_one_name_are_told_of_once_until_more_is_known() {
+async fn duplicate_names_are_reported_once_per_edition() {
     let warnings = CapturedWarnings::default();
     let _kept = tracing::subscriber::set_default(warnings.clone());
-    let mut house = PluginTestSetup::new();
+    let mut setup = PluginTestSetup::new();
     let command = json!({"rights": {"commands": ["go"]}});
-    house.shell("first", &command, "");
-    house.shell("second", &command, "");
+    setup.shell("first", &command, "");
+    setup.shell("second", &command, "");
     // That this one registers nothing is not known before it runs.
-    house.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
-    let plugins = house.open();
-    let told = [r#"two plugins register the same name; using the first name="go""#];
-    for expected in [&told[..], &[], &[]] {
+    setup.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
+    let plugins = setup.open();
+    let expected_lines = [r#"two plugins register the same name; using the first name="go""#];
+    for expected in [&expected_lines[..], &[], &[]] {
         assert_eq!(plugins.extensions().commands.len(), 1);
         assert_eq!(warnings.take(), expected);
     }
     plugins.discover_registrations().await;
     warnings.take();
-    for expected in [&told[..], &[]] {
+    for expected in [&expected_lines[..], &[]] {
         assert_eq!(plugins.extensions().commands.len(), 1);
         assert_eq!(warnings.take(), expected);
     }
@@ -71,20 +71,20 @@ async fn two_of_one_name_are_told_of_once_until_more_is_known() {
 }
 
 #[tokio::test]
-async fn a_hook_that_answers_in_another_shape_is_told_of_once() {
+async fn an_invalid_hook_result_is_reported_once() {
     let warnings = CapturedWarnings::default();
     let _kept = tracing::subscriber::set_default(warnings.clone());
-    let mut house = PluginTestSetup::new();
+    let mut setup = PluginTestSetup::new();
     let answers = r#"printf '{"id":%s,"result":{}}\n' "$id""#;
-    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), answers);
-    let plugins = house.open();
+    setup.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), answers);
+    let plugins = setup.open();
     let hooks = plugins.extensions().hooks;
     for _ in 0..3 {
         let event = HookEvent::GatewayStop { reason: "end".to_owned() };
         assert!(hooks[0].call(event, HookContext::default()).await.unwrap().is_empty());
     }
-    let told = "hook result ignored: the hook must return {\"result\": null} or {\"result\": {…}} plugin=\"mine\" \
+    let expected_line = "hook result ignored: the hook must return {\"result\": null} or {\"result\": {…}} plugin=\"mine\" \
          point=\"agent_end\"";
-    assert_eq!(warnings.take(), [told]);
+    assert_eq!(warnings.take(), [expected_line]);
     plugins.close().await;
 }

@@ -27,36 +27,36 @@ export default {
 /// Node of the machine, or the one installed for the tests.
 async fn node() -> Result<PathBuf, String> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node22/node_modules/node/bin/node");
-    let named = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
-    let configured = named.or_else(|| installed.exists().then_some(installed));
+    let from_env = std::env::vars().find(|(name, _)| name == "HOMARD_NODE").map(|(_, path)| PathBuf::from(path));
+    let configured = from_env.or_else(|| installed.exists().then_some(installed));
     let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, path)| path).unwrap_or_default();
     which_node(configured.as_deref(), &path).await
 }
 
-fn install(house: &mut PluginTestSetup, id: &str, source: &str) {
+fn install(setup: &mut PluginTestSetup, id: &str, source: &str) {
     let manifest = json!({"id": id, "configSchema": {}});
-    house.write(&format!("state/extensions/{id}/openclaw.plugin.json"), &manifest.to_string());
-    house.write(&format!("state/extensions/{id}/index.mjs"), source);
-    house.enable(id);
+    setup.write(&format!("state/extensions/{id}/openclaw.plugin.json"), &manifest.to_string());
+    setup.write(&format!("state/extensions/{id}/index.mjs"), source);
+    setup.enable(id);
 }
 
 #[tokio::test]
-async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left_out() {
-    let mut house = PluginTestSetup::new();
-    install(&mut house, "good", PLUGIN);
-    install(&mut house, "channel", "export default (api) => api.registerChannel({});");
+async fn openclaw_plugins_run_and_one_that_hangs_while_loading_is_skipped() {
+    let mut setup = PluginTestSetup::new();
+    install(&mut setup, "good", PLUGIN);
+    install(&mut setup, "channel", "export default (api) => api.registerChannel({});");
     match node().await {
         Ok(node) => {
-            house.settings["node"] = json!(node);
-            install(&mut house, "hangs", "for (;;) {}");
+            setup.settings["node"] = json!(node);
+            install(&mut setup, "hangs", "for (;;) {}");
         }
-        Err(_) => house.settings["node"] = json!("/nowhere/node"),
+        Err(_) => setup.settings["node"] = json!("/nowhere/node"),
     }
-    let plugins = house.open();
+    let plugins = setup.open();
     plugins.discover_registrations().await;
     let status = plugins.status();
     let error = |id: &str| status.iter().find(|status| status.id == id).unwrap().error.clone();
-    if house.settings["node"] == json!("/nowhere/node") {
+    if setup.settings["node"] == json!("/nowhere/node") {
         assert!(error("good").unwrap().contains("install Node 22 or newer"), "{:?}", error("good"));
         plugins.close().await;
         return;
@@ -69,15 +69,15 @@ async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left
     let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
     let answer = Hooks::new(all.hooks, Vec::new()).call(event, &context).await.answer;
     assert_eq!(answer.prepend_context.unwrap(), "hi agent:main:main");
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for tool in &all.tools {
         let context = json!({"sessionKey": "agent:main:main"});
         let call = PluginToolCall { id: "c".to_owned(), params: json!({"x": "y"}), context, on_progress: None };
-        let told = tool.execute(call).await.unwrap();
-        said.push((tool.name().to_owned(), serde_json::to_value(&told.content).unwrap()[0]["text"].clone()));
+        let result = tool.execute(call).await.unwrap();
+        outputs.push((tool.name().to_owned(), serde_json::to_value(&result.content).unwrap()[0]["text"].clone()));
     }
-    assert_eq!(said, [("echo".to_owned(), json!("c y")), ("whose".to_owned(), json!("agent:main:main"))]);
-    scripts(&house, &plugins).await;
+    assert_eq!(outputs, [("echo".to_owned(), json!("c y")), ("whose".to_owned(), json!("agent:main:main"))]);
+    scripts(&setup, &plugins).await;
     plugins.close().await;
 }
 
@@ -86,25 +86,25 @@ export default (api) => api.on("before_agent_start", (event) => { if (event.prom
 "#;
 
 #[tokio::test]
-async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
+async fn a_busy_loop_restarts_the_process_and_other_plugins_recover() {
     let Ok(node) = node().await else {
         let line = "skipped: a plugin that spins: there is no Node that is new enough\n";
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = PluginTestSetup::new();
-    house.settings["node"] = json!(node);
-    install(&mut house, "good", PLUGIN);
-    install(&mut house, "spins", SPINS);
-    house.settings["entries"]["spins"]["hooks"] = json!({"timeoutMs": 1000});
-    let plugins = house.open();
+    let mut setup = PluginTestSetup::new();
+    setup.settings["node"] = json!(node);
+    install(&mut setup, "good", PLUGIN);
+    install(&mut setup, "spins", SPINS);
+    setup.settings["entries"]["spins"]["hooks"] = json!({"timeoutMs": 1000});
+    let plugins = setup.open();
     plugins.discover_registrations().await;
     let hooks = plugins.extensions().hooks;
     let turn = |prompt: &str| HookEvent::BeforeAgentStart(RunStart { prompt: prompt.to_owned(), messages: Vec::new() });
-    let spun = hooks[1].call(turn("spin"), HookContext::default()).await.unwrap_err();
-    assert_eq!(spun.to_string(), "no answer within 1000 ms");
+    let error = hooks[1].call(turn("spin"), HookContext::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "no answer within 1000 ms");
     // It fails a ping, is killed and restarted; until then its neighbour is unavailable, too.
-    let back = async {
+    let recovered = async {
         loop {
             if let Ok(answer) = hooks[0].call(turn("hi"), HookContext::default()).await {
                 return answer;
@@ -112,7 +112,7 @@ async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
             tokio::task::yield_now().await;
         }
     };
-    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), back).await.unwrap();
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(60), recovered).await.unwrap();
     assert_eq!(answer.prepend_context.unwrap(), "hi undefined");
     plugins.close().await;
 }
@@ -128,17 +128,17 @@ export default (api) => api.on("before_agent_start", (event) => {
 "#;
 
 #[tokio::test]
-async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_one() {
+async fn an_event_whose_process_dies_before_answering_is_handled_by_the_next_one() {
     let Ok(node) = node().await else {
         let line = "skipped: a plugin that dies: there is no Node that is new enough\n";
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = PluginTestSetup::new();
-    house.settings["node"] = json!(node);
-    install(&mut house, "dies", DIES);
-    house.settings["entries"]["dies"]["hooks"] = json!({"timeoutMs": 20000});
-    let plugins = house.open();
+    let mut setup = PluginTestSetup::new();
+    setup.settings["node"] = json!(node);
+    install(&mut setup, "dies", DIES);
+    setup.settings["entries"]["dies"]["hooks"] = json!({"timeoutMs": 20000});
+    let plugins = setup.open();
     plugins.discover_registrations().await;
     let hooks = plugins.extensions().hooks;
     let turn = HookEvent::BeforeAgentStart(RunStart { prompt: "die".to_owned(), messages: Vec::new() });
@@ -146,7 +146,7 @@ async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_on
     assert_eq!(answer.prepend_context.unwrap(), "handled");
 
     // The same for a handler, which the next process has to load first.
-    let died = house.path("hook/died");
+    let died = setup.path("hook/died");
     let handler = format!(
         r#"import {{ existsSync, writeFileSync }} from "node:fs";
         export default (event) => {{
@@ -154,14 +154,14 @@ async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_on
           event.messages.push("handled");
         }};"#
     );
-    house.write(
+    setup.write(
         "hook/HOOK.md",
         "---\nname: dies\ndescription: d\nmetadata: {\"openclaw\": {\"events\": [\"command\"]}}\n---\n",
     );
-    house.write("hook/handler.js", &handler);
-    house.write("hook/package.json", r#"{"type": "module"}"#);
+    setup.write("hook/handler.js", &handler);
+    setup.write("hook/package.json", r#"{"type": "module"}"#);
     let mut settings = homard_plugins::internal::Settings::default();
-    settings.roots.extra = vec![house.path("hook")];
+    settings.roots.extra = vec![setup.path("hook")];
     settings
         .rules
         .entries
@@ -169,9 +169,9 @@ async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_on
     let scripts: std::sync::Arc<dyn homard_plugins::internal::ScriptRunner> = std::sync::Arc::new(plugins.node());
     let (listeners, problems) = homard_plugins::internal::listeners(&settings, Some(&scripts), &Default::default());
     assert_eq!(problems, []);
-    let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
-    let heard = listeners[0].handle(&serde_json::from_value(signal).unwrap()).await.unwrap();
-    assert_eq!(heard.messages, ["handled"]);
+    let event = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
+    let result = listeners[0].handle(&serde_json::from_value(event).unwrap()).await.unwrap();
+    assert_eq!(result.messages, ["handled"]);
     plugins.close().await;
 }
 
@@ -180,56 +180,56 @@ export default () => setInterval(() => { throw new Error("boom"); }, 10);
 "#;
 
 #[tokio::test]
-async fn one_that_throws_all_the_time_is_named() {
+async fn a_plugin_that_throws_repeatedly_is_reported() {
     let Ok(node) = node().await else {
         let line = "skipped: a plugin that throws: there is no Node that is new enough\n";
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = PluginTestSetup::new();
-    house.settings["node"] = json!(node);
-    install(&mut house, "good", PLUGIN);
-    install(&mut house, "throws", THROWS);
-    let plugins = house.open();
+    let mut setup = PluginTestSetup::new();
+    setup.settings["node"] = json!(node);
+    install(&mut setup, "good", PLUGIN);
+    install(&mut setup, "throws", THROWS);
+    let plugins = setup.open();
     plugins.discover_registrations().await;
-    let named = async {
+    let reported = async {
         while plugins.frequent_errors().is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), named).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), reported).await.unwrap();
     let throwing = plugins.frequent_errors();
-    assert_eq!(throwing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["throws"]);
+    assert_eq!(throwing.iter().map(|failing| failing.name.as_str()).collect::<Vec<_>>(), ["throws"]);
     assert!(throwing[0].last.contains("boom"), "{throwing:?}");
     plugins.close().await;
 }
 
-async fn scripts(house: &PluginTestSetup, plugins: &homard_plugins::Plugins) {
+async fn scripts(setup: &PluginTestSetup, plugins: &homard_plugins::Plugins) {
     let handler = "export default async (event) => { event.messages.push(`heard ${event.type}:${event.action}`); };";
-    house.write("hook/handler.mjs", handler);
-    house.write("hook/transform.mjs", "export default ({ payload }) => ({ text: payload.x });");
+    setup.write("hook/handler.mjs", handler);
+    setup.write("hook/transform.mjs", "export default ({ payload }) => ({ text: payload.x });");
     let node = plugins.node();
     let script = Script {
         name: "mine".to_owned(),
-        path: house.path("hook/handler.mjs"),
+        path: setup.path("hook/handler.mjs"),
         export: "default".to_owned(),
         events: vec!["command".to_owned()],
         env: std::collections::BTreeMap::new(),
     };
-    let missing = Script { path: house.path("hook/none.mjs"), name: "none".to_owned(), ..script.clone() };
-    let within = std::time::Duration::from_secs(10);
-    let loaded = node.load(&[script.clone(), missing], within).await.unwrap();
+    let missing = Script { path: setup.path("hook/none.mjs"), name: "none".to_owned(), ..script.clone() };
+    let timeout = std::time::Duration::from_secs(10);
+    let loaded = node.load(&[script.clone(), missing], timeout).await.unwrap();
     assert!(loaded[1].is_err());
-    let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
-    let signal = serde_json::from_value(signal).unwrap();
+    let event = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
+    let event = serde_json::from_value(event).unwrap();
     let first = loaded[0].as_ref().unwrap();
-    let heard = node.emit(first, &signal, within).await.unwrap().unwrap();
-    assert_eq!(heard.messages, ["heard command:new"]);
-    let earlier = homard_hooks::InternalEvent { messages: vec!["said before".to_owned()], ..signal };
-    let heard = node.emit(first, &earlier, within).await.unwrap().unwrap();
-    assert_eq!(heard.messages, ["heard command:new"], "what was said before is not said again");
-    let module = house.path("hook/transform.mjs").display().to_string();
-    let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), within).await.unwrap();
+    let result = node.emit(first, &event, timeout).await.unwrap().unwrap();
+    assert_eq!(result.messages, ["heard command:new"]);
+    let earlier = homard_hooks::InternalEvent { messages: vec!["said before".to_owned()], ..event };
+    let result = node.emit(first, &earlier, timeout).await.unwrap().unwrap();
+    assert_eq!(result.messages, ["heard command:new"], "what was said before is not said again");
+    let module = setup.path("hook/transform.mjs").display().to_string();
+    let changed = node.transform(&module, None, json!({"payload": {"x": "y"}}), timeout).await.unwrap();
     assert_eq!(changed, json!({"text": "y"}));
 
     // The process is restarted after a kill. Concurrent callers wait for it, and nothing is sent to a handle of the old
@@ -247,8 +247,8 @@ async fn scripts(house: &PluginTestSetup, plugins: &homard_plugins::Plugins) {
     while is_up() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(node.emit(first, &earlier, within).await.unwrap(), None);
-    let again = node.load(&[script], within).await.unwrap();
-    let heard = node.emit(again[0].as_ref().unwrap(), &earlier, within).await.unwrap().unwrap();
-    assert_eq!(heard.messages, ["heard command:new"]);
+    assert_eq!(node.emit(first, &earlier, timeout).await.unwrap(), None);
+    let again = node.load(&[script], timeout).await.unwrap();
+    let result = node.emit(again[0].as_ref().unwrap(), &earlier, timeout).await.unwrap().unwrap();
+    assert_eq!(result.messages, ["heard command:new"]);
 }

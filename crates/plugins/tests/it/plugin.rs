@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use crate::support::{PluginTestSetup, state};
 
 fn every(rights: &Value) -> PluginTestSetup {
-    let mut house = PluginTestSetup::new();
+    let mut setup = PluginTestSetup::new();
     let manifest = json!({"id": "every", "configSchema": {}, "run": ["python3", "plugin.py"], "rights": rights});
-    house.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
+    setup.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/every.py");
-    house.write("state/extensions/every/plugin.py", &std::fs::read_to_string(script).unwrap());
-    house.enable("every");
-    house
+    setup.write("state/extensions/every/plugin.py", &std::fs::read_to_string(script).unwrap());
+    setup.enable("every");
+    setup
 }
 
 fn all_rights() -> Value {
@@ -38,32 +38,32 @@ struct SingleMethodHost;
 
 #[async_trait]
 impl Host for SingleMethodHost {
-    async fn handle(&self, plugin: &str, ask: HostMethod, _: Value) -> Result<Value, String> {
-        if ask == HostMethod::MemorySearch {
+    async fn handle(&self, plugin: &str, method: HostMethod, _: Value) -> Result<Value, String> {
+        if method == HostMethod::MemorySearch {
             return Ok(json!(format!("found for {plugin}")));
         }
-        Err(format!("{} is not available here", ask.name()))
+        Err(format!("{} is not available here", method.name()))
     }
 }
 
 #[tokio::test]
-async fn a_plugin_is_asked_all_that_it_registered() {
-    let mut house = every(&all_rights());
-    house.host = Arc::new(SingleMethodHost);
-    let plugins = house.open();
+async fn all_registrations_of_a_plugin_are_called() {
+    let mut setup = every(&all_rights());
+    setup.host = Arc::new(SingleMethodHost);
+    let plugins = setup.open();
     // Its tool is declared by name only, so it has to run once before its registrations are known.
     assert!(plugins.extensions().hooks.is_empty());
-    let mut news = plugins.watch();
+    let mut changes = plugins.watch();
     plugins.discover_registrations().await;
-    assert!(news.has_changed().unwrap());
-    news.mark_unchanged();
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
     let all = plugins.extensions();
     let hooks = Hooks::new(all.hooks, all.listeners);
     let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
     let turn = |messages| HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages });
     let answer = hooks.call(turn(Vec::new()), &context).await.answer;
     assert_eq!(answer.prepend_context.unwrap(), "h1 2 agent:main:main\n\nh2 2 agent:main:main");
-    let mut signal = InternalEvent {
+    let mut event = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
         session_key: "s".to_owned(),
@@ -72,14 +72,14 @@ async fn a_plugin_is_asked_all_that_it_registered() {
         messages: Vec::new(),
     };
     let file = |name: &str| BootstrapFile { name: name.to_owned(), path: name.into(), content: None, missing: true };
-    signal.set_files(&[file("SOUL.md"), file("USER.md")]);
-    let after = hooks.emit(signal).await;
+    event.set_files(&[file("SOUL.md"), file("USER.md")]);
+    let after = hooks.emit(event).await;
     assert_eq!((after.files().unwrap(), after.messages), (vec![file("USER.md")], vec!["one is gone".to_owned()]));
     let cx = CommandInvocation { args: Some("a\u{7}b".to_owned()), ..CommandInvocation::default() };
     assert_eq!(all.commands[0].run(cx).await.unwrap(), json!({"text": "args: 'ab'"}));
     let answer = all.methods[0].call(json!({"x": 1}), json!({})).await.unwrap();
     assert_eq!(answer, MethodResponse { ok: true, payload: json!({"x": 1}), error: Value::Null });
-    let ask = PluginHttpCall {
+    let call = PluginHttpCall {
         method: "POST".to_owned(),
         url: "/every?x".to_owned(),
         body: b"hello".to_vec(),
@@ -87,18 +87,18 @@ async fn a_plugin_is_asked_all_that_it_registered() {
     };
     let headers = vec![("x-method".to_owned(), "POST".to_owned())];
     let expected = PluginHttpReply { is_handled: true, status: 201, headers, body: b"HELLO".to_vec() };
-    assert_eq!(all.routes[0].handle(ask).await.unwrap(), expected);
+    assert_eq!(all.routes[0].handle(call).await.unwrap(), expected);
     all.services[0].start().await.unwrap();
     all.services[0].stop().await;
-    assert!(!news.has_changed().unwrap());
+    assert!(!changes.has_changed().unwrap());
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_neither_registered_nor_answered() {
-    let mut house = every(&json!({"tools": ["tell"], "host": ["memory.search"]}));
-    house.host = Arc::new(SingleMethodHost);
-    let plugins = house.open();
+async fn undeclared_registrations_and_requests_are_rejected() {
+    let mut setup = every(&json!({"tools": ["tell"], "host": ["memory.search"]}));
+    setup.host = Arc::new(SingleMethodHost);
+    let plugins = setup.open();
     plugins.discover_registrations().await;
     let status = plugins.status().remove(0);
     assert_eq!(status.registered, Some(vec!["tool tell".to_owned()]));
@@ -116,31 +116,31 @@ async fn what_is_not_declared_is_neither_registered_nor_answered() {
     ];
     assert_eq!(denied, expected);
     let progress = Arc::new(Mutex::new(Vec::new()));
-    let heard = progress.clone();
+    let recorder = progress.clone();
     let call = PluginToolCall {
         id: "c7".to_owned(),
         params: json!({"ask": ["memory.search", "gateway.request", "no.such", "ref.get"]}),
         context: Value::Null,
-        on_progress: Some(Box::new(move |value| heard.lock().unwrap().push(value))),
+        on_progress: Some(Box::new(move |value| recorder.lock().unwrap().push(value))),
     };
-    let told = plugins.extensions().tools[0].execute(call).await.unwrap();
+    let result = plugins.extensions().tools[0].execute(call).await.unwrap();
     let answers = json!([
         "found for every",
         {"code": -32001, "message": "the manifest does not declare gateway.request under \"rights.host\""},
         {"code": -32601, "message": "unknown method \"no.such\""},
         {"code": -32000, "message": "unknown reference \"\"; its call may have ended"},
     ]);
-    let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
+    let Block::Text(text) = &result.content[0] else { panic!("{result:?}") };
     assert_eq!(serde_json::from_str::<Value>(&text.text).unwrap(), answers);
-    assert_eq!(told.details, Some(json!({"call": "c7"})));
+    assert_eq!(result.details, Some(json!({"call": "c7"})));
     assert_eq!(*progress.lock().unwrap(), [json!({"content": [{"type": "text", "text": "half"}]})]);
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn a_large_conversation_is_fetched_by_who_needs_it() {
-    let house = every(&all_rights());
-    let plugins = house.open();
+async fn a_large_conversation_is_fetched_by_reference() {
+    let setup = every(&all_rights());
+    let plugins = setup.open();
     plugins.discover_registrations().await;
     let all = plugins.extensions();
     let message = json!({"role": "user", "content": "x".repeat(300_000), "timestamp": 1});
@@ -153,12 +153,12 @@ async fn a_large_conversation_is_fetched_by_who_needs_it() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_registered_is_remembered_until_it_changes() {
-    let house = every(&all_rights());
-    let first = house.open();
+async fn registrations_are_cached_until_the_manifest_changes() {
+    let setup = every(&all_rights());
+    let first = setup.open();
     first.discover_registrations().await;
     first.close().await;
-    let second = house.open();
+    let second = setup.open();
     assert_eq!(second.extensions().tools.len(), 1);
     second.discover_registrations().await;
     assert_eq!(state(&second, "every"), ProcessState::Off, "there was nothing to learn");
@@ -166,82 +166,83 @@ async fn what_a_plugin_registered_is_remembered_until_it_changes() {
     let mut rights = all_rights();
     rights["env"] = json!(["USER"]);
     let manifest = json!({"id": "every", "configSchema": {}, "run": ["python3", "plugin.py"], "rights": rights});
-    house.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
-    let third = house.open();
+    setup.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
+    let third = setup.open();
     assert_eq!(third.extensions().tools.len(), 0);
     third.close().await;
 }
 
 #[tokio::test]
-async fn a_plugin_that_was_changed_since_it_was_installed_does_not_run() {
-    let mut house = PluginTestSetup::new();
-    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), r#"printf '{"id":%s,"result":{}}\n' "$id""#);
-    let root = house.path("state/extensions/mine");
-    house.settings["installs"]["mine"]["hash"] = json!(fingerprint(&root).unwrap());
+async fn a_plugin_modified_after_installation_does_not_run() {
+    let mut setup = PluginTestSetup::new();
+    setup.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), r#"printf '{"id":%s,"result":{}}\n' "$id""#);
+    let root = setup.path("state/extensions/mine");
+    setup.settings["installs"]["mine"]["hash"] = json!(fingerprint(&root).unwrap());
     let event = || HookEvent::GatewayStop { reason: "end".to_owned() };
-    let plugins = house.open();
+    let plugins = setup.open();
     assert!(plugins.extensions().hooks[0].call(event(), HookContext::default()).await.is_ok());
     plugins.close().await;
-    house.write("state/extensions/mine/more.sh", "echo more");
-    let plugins = house.open();
-    let refused = plugins.extensions().hooks[0].call(event(), HookContext::default()).await.unwrap_err();
+    setup.write("state/extensions/mine/more.sh", "echo more");
+    let plugins = setup.open();
+    let error = plugins.extensions().hooks[0].call(event(), HookContext::default()).await.unwrap_err();
     assert!(
-        refused.to_string().starts_with("the plugin's files have changed since it was installed; inspect "),
-        "{refused}"
+        error.to_string().starts_with("the plugin's files have changed since it was installed; inspect "),
+        "{error}"
     );
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn a_process_sees_only_the_variables_that_it_declared() {
-    let mut house = PluginTestSetup::new();
+async fn a_process_gets_only_declared_variables() {
+    let mut setup = PluginTestSetup::new();
     let hook = r#"env | cut -d= -f1 | sort > seen; printf '{"id":%s,"result":{}}\n' "$id""#;
-    house.shell("mine", &json!({"rights": {"hooks": ["agent_end"], "env": ["TOKEN"]}}), hook);
-    house.settings["entries"]["mine"]["env"] = json!({"TOKEN": "t", "OTHER": "o"});
-    let plugins = house.open();
+    setup.shell("mine", &json!({"rights": {"hooks": ["agent_end"], "env": ["TOKEN"]}}), hook);
+    setup.settings["entries"]["mine"]["env"] = json!({"TOKEN": "t", "OTHER": "o"});
+    let plugins = setup.open();
     let event = HookEvent::GatewayStop { reason: "end".to_owned() };
     plugins.extensions().hooks[0].call(event, HookContext::default()).await.unwrap();
-    let seen = std::fs::read_to_string(house.path("state/extensions/mine/seen")).unwrap();
-    let ours: Vec<&str> =
+    let seen = std::fs::read_to_string(setup.path("state/extensions/mine/seen")).unwrap();
+    let variables: Vec<&str> =
         seen.lines().filter(|name| !matches!(*name, "_" | "PWD" | "SHLVL" | "LANG" | "OLDPWD")).collect();
-    assert_eq!(ours, ["HOMARD_PLUGIN", "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "TOKEN"]);
+    assert_eq!(variables, ["HOMARD_PLUGIN", "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "TOKEN"]);
     plugins.close().await;
 }
 
 #[tokio::test]
-async fn a_config_that_does_not_fit_keeps_a_plugin_from_starting_and_its_guard_shut() {
-    let mut house = PluginTestSetup::new();
+async fn an_invalid_config_prevents_a_plugin_from_starting_and_its_guard_blocks() {
+    let mut setup = PluginTestSetup::new();
     let manifest = json!({"configSchema": {"type": "object", "required": ["key"]}, "guard": ["before_tool_call"]});
-    house.shell("mine", &manifest, "");
-    house.enable("gone");
-    let plugins = house.open();
+    setup.shell("mine", &manifest, "");
+    setup.enable("gone");
+    let plugins = setup.open();
     let status = plugins.status().remove(0);
-    let why = "plugins.entries.mine.config does not match the plugin's configSchema: must have required property 'key'";
-    assert_eq!((status.verdict.is_enabled, status.error.as_deref()), (true, Some(why)));
+    let expected =
+        "plugins.entries.mine.config does not match the plugin's configSchema: must have required property 'key'";
+    assert_eq!((status.verdict.is_enabled, status.error.as_deref()), (true, Some(expected)));
     assert_eq!(
         plugins.problems(),
         ["the plugin gone is enabled in the config but was not found or cannot be used; its guards, if any, are \
              not active"]
     );
     let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
-    let called = homard_hooks::ToolCallStart {
+    let call = homard_hooks::ToolCallStart {
         tool_name: "exec".to_owned(),
         params: serde_json::Map::new(),
         run_id: "r".to_owned(),
         tool_call_id: "c".to_owned(),
     };
-    let outcome = hooks.call(HookEvent::BeforeToolCall(called), &HookContext::default()).await;
-    assert!(outcome.block_reason().unwrap().starts_with(&format!("the guard mine failed: {why}")), "{outcome:?}");
+    let outcome = hooks.call(HookEvent::BeforeToolCall(call), &HookContext::default()).await;
+    assert!(outcome.block_reason().unwrap().starts_with(&format!("the guard mine failed: {expected}")), "{outcome:?}");
     plugins.close().await;
 }
 
 #[tokio::test]
 async fn fifty_plugins_are_known_without_starting_one() {
-    let mut house = PluginTestSetup::new();
+    let mut setup = PluginTestSetup::new();
     for number in 0..50 {
-        house.shell(&format!("p{number}"), &json!({"rights": {"hooks": ["agent_end"]}}), "");
+        setup.shell(&format!("p{number}"), &json!({"rights": {"hooks": ["agent_end"]}}), "");
     }
-    let plugins = house.open();
+    let plugins = setup.open();
     assert_eq!(plugins.extensions().hooks.len(), 50);
     plugins.discover_registrations().await;
     assert!(plugins.status().iter().all(|status| status.state == ProcessState::Off));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_found_wherever_the_text_is_broken_behind_it_or_inside_another_member() {
+    fn the_id_is_found_although_other_members_are_malformed() {
         for (text, id) in [
             (r#"{"type":"req","id":"a","method":"m","params":{"text":"\ud800"}}"#, Some(json!("a"))),
             (r#"{"params":{"text":"\udc00 \ud800"},"id":"b"}"#, Some(json!("b"))),

@@ -121,9 +121,9 @@ mod tests {
     use crate::{Generation, method::Params};
 
     #[test]
-    fn only_newer_clients_may_say_what_we_do_not_know() {
+    fn only_protocol_4_accepts_unknown_approval_members() {
         let params = json!({"command": "ls", "cwd": null, "commandArgv": ["ls"], "twoPhase": true});
-        let read = RequestParams::decode(Generation::Four, Some(params.clone())).unwrap();
+        let decoded = RequestParams::decode(Generation::Four, Some(params.clone())).unwrap();
         let more = json!({"cwd": null, "commandArgv": ["ls"]});
         let expected = RequestParams {
             id: None,
@@ -132,13 +132,13 @@ mod tests {
             two_phase: true,
             more: more.as_object().unwrap().clone(),
         };
-        assert_eq!(read, expected);
+        assert_eq!(decoded, expected);
         let error = RequestParams::decode(Generation::Three, Some(params)).unwrap_err();
         assert!(error.message.starts_with("invalid exec.approval.request params: "), "{error:?}");
     }
 
     #[test]
-    fn a_decision_names_what_it_is_about() {
+    fn a_decision_names_its_request() {
         let error = ResolveParams::decode(Generation::Three, Some(json!({"decision": "deny"}))).unwrap_err();
         assert!(error.message.starts_with("invalid exec.approval.resolve params: "), "{error:?}");
     }

@@ -87,8 +87,8 @@ pub struct Attachment {
 
 impl From<Value> for Attachment {
     fn from(value: Value) -> Self {
-        let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-        Self { name: word("fileName"), mime: word("mimeType"), content: word("content") }
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self { name: text("fileName"), mime: text("mimeType"), content: text("content") }
     }
 }
 
@@ -154,7 +154,7 @@ params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], s
 pub struct HistoryParams {
     /// Session key; echoed as requested.
     pub session_key: String,
-    /// Agent of a key that names none (protocol 4).
+    /// Agent to use if the session key names no agent (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Expected session id of the session (protocol 4).
@@ -227,7 +227,7 @@ params!(MetadataParams, "chat.metadata", &[], |_| {
 pub struct AbortParams {
     /// Session whose runs are aborted.
     pub session_key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// One run of it; all when absent.
@@ -247,7 +247,7 @@ params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
 pub struct InjectParams {
     /// Session key.
     pub session_key: String,
-    /// Agent of a key that names none (protocol 4).
+    /// Agent to use if the session key names no agent (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Text of the assistant message to insert.

@@ -112,12 +112,12 @@ mod tests {
     use super::*;
     use crate::{Generation, method::Params};
 
-    fn refused<P: Params + fmt::Debug>(generation: Generation, params: Value) -> String {
+    fn error_of<P: Params + fmt::Debug>(generation: Generation, params: Value) -> String {
         P::decode(generation, Some(params)).unwrap_err().message
     }
 
     #[test]
-    fn a_change_says_what_changes() {
+    fn config_changes_are_decoded_in_both_protocol_versions() {
         let params = json!({
             "raw": "{}", "baseHash": "abc", "sessionKey": "main", "note": "new model", "restartDelayMs": 0,
         });
@@ -131,38 +131,38 @@ mod tests {
     }
 
     #[test]
-    fn only_newer_clients_say_what_is_replaced() {
+    fn replace_paths_requires_protocol_4() {
         let params =
             json!({"raw": "{}", "deliveryContext": {"channel": "slack", "threadId": 7}, "replacePaths": ["a"]});
         let newer = PatchParams::decode(Generation::Four, Some(params.clone())).unwrap();
         assert_eq!(newer.replace_paths, ["a"]);
         assert_eq!(
-            refused::<PatchParams>(Generation::Three, params.clone()),
+            error_of::<PatchParams>(Generation::Three, params.clone()),
             "invalid config.patch params: at root: unexpected property 'replacePaths'"
         );
         assert_eq!(
-            refused::<ApplyParams>(Generation::Four, params),
+            error_of::<ApplyParams>(Generation::Four, params),
             "invalid config.apply params: at root: unexpected property 'replacePaths'"
         );
     }
 
     #[test]
-    fn a_config_is_never_empty_and_never_guessed() {
+    fn a_config_change_requires_its_text() {
         for generation in [Generation::Three, Generation::Four] {
             assert_eq!(
-                refused::<SetParams>(generation, json!({"raw": ""})),
+                error_of::<SetParams>(generation, json!({"raw": ""})),
                 "invalid config.set params: at /raw: must NOT have fewer than 1 characters"
             );
             assert_eq!(
-                refused::<SetParams>(generation, json!({"baseHash": "abc"})),
+                error_of::<SetParams>(generation, json!({"baseHash": "abc"})),
                 "invalid config.set params: must have required property 'raw'"
             );
             assert_eq!(
-                refused::<GetParams>(generation, json!({"path": "gateway"})),
+                error_of::<GetParams>(generation, json!({"path": "gateway"})),
                 "invalid config.get params: at root: unexpected property 'path'"
             );
             assert_eq!(
-                refused::<LookupParams>(generation, json!({"path": "a".repeat(1025)})),
+                error_of::<LookupParams>(generation, json!({"path": "a".repeat(1025)})),
                 "invalid config.schema.lookup params: at /path: must NOT have more than 1024 characters"
             );
             assert_eq!(SchemaParams::decode(generation, None), Ok(SchemaParams {}));

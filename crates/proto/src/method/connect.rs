@@ -127,7 +127,7 @@ impl Params for ConnectParams {
 
     fn schema(_: Generation) -> &'static Schema {
         static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-            let word = || json!({"type": "string", "minLength": 1});
+            let non_empty = || json!({"type": "string", "minLength": 1});
             let text = || json!({"type": "string"});
             Schema::compile(&json!({
                 "type": "object", "required": ["minProtocol", "maxProtocol", "client"],
@@ -138,20 +138,20 @@ impl Params for ConnectParams {
                         "type": "object", "required": ["id", "version", "platform", "mode"],
                         "properties": {
                             "id": {"enum": CLIENT_IDS}, "mode": {"enum": CLIENT_MODES},
-                            "version": word(), "platform": word(),
+                            "version": non_empty(), "platform": non_empty(),
                         },
                     },
-                    "role": word(),
-                    "scopes": {"type": "array", "items": word()},
-                    "caps": {"type": "array", "items": word()},
+                    "role": non_empty(),
+                    "scopes": {"type": "array", "items": non_empty()},
+                    "caps": {"type": "array", "items": non_empty()},
                     "auth": {"type": "object", "properties": {
                         "token": text(), "password": text(), "deviceToken": text(), "bootstrapToken": text(),
                     }},
                     "device": {
                         "type": "object", "required": ["id", "publicKey", "signature", "signedAt"],
                         "properties": {
-                            "id": word(), "publicKey": word(), "signature": word(),
-                            "signedAt": {"type": "integer", "minimum": 0}, "nonce": word(),
+                            "id": non_empty(), "publicKey": non_empty(), "signature": non_empty(),
+                            "signedAt": {"type": "integer", "minimum": 0}, "nonce": non_empty(),
                         },
                     },
                 },

@@ -115,10 +115,10 @@ impl JobRef {
     }
 }
 
-fn which(mut more: Value) -> Value {
-    more["id"] = text();
-    more["jobId"] = text();
-    more
+fn with_job_id(mut properties: Value) -> Value {
+    properties["id"] = text();
+    properties["jobId"] = text();
+    properties
 }
 
 /// Parameters of `cron.get`.
@@ -129,7 +129,7 @@ pub struct GetParams {
     pub which: JobRef,
 }
 
-params!(GetParams, "cron.get", &[], |_| (which(json!({})), UnknownMembers::Refused));
+params!(GetParams, "cron.get", &[], |_| (with_job_id(json!({})), UnknownMembers::Refused));
 
 /// Parameters of `cron.update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -147,7 +147,7 @@ params!(UpdateParams, "cron.update", &["patch"], |generation| {
     });
     patch.as_object_mut().into_iter().for_each(|patch| patch.extend(job_members(generation)));
     let patch = json!({"type": "object", "additionalProperties": false, "properties": patch});
-    (which(json!({"patch": patch})), UnknownMembers::Refused)
+    (with_job_id(json!({"patch": patch})), UnknownMembers::Refused)
 });
 
 /// Parameters of `cron.remove`.
@@ -158,7 +158,7 @@ pub struct RemoveParams {
     pub which: JobRef,
 }
 
-params!(RemoveParams, "cron.remove", &[], |_| (which(json!({})), UnknownMembers::Refused));
+params!(RemoveParams, "cron.remove", &[], |_| (with_job_id(json!({})), UnknownMembers::Refused));
 
 /// Parameters of `cron.run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +171,10 @@ pub struct RunParams {
     pub mode: Option<String>,
 }
 
-params!(RunParams, "cron.run", &[], |_| (which(json!({"mode": {"enum": ["due", "force"]}})), UnknownMembers::Refused));
+params!(RunParams, "cron.run", &[], |_| (
+    with_job_id(json!({"mode": {"enum": ["due", "force"]}})),
+    UnknownMembers::Refused
+));
 
 /// Parameters of `cron.runs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,7 +206,7 @@ params!(RunsParams, "cron.runs", &[], |generation| {
             "statuses": {"type": "array", "items": {"enum": ["ok", "error", "skipped"]}},
         }),
     };
-    (which(properties), newer(generation))
+    (with_job_id(properties), newer(generation))
 });
 
 /// Parameters of `wake`.

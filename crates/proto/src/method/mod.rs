@@ -87,21 +87,21 @@ pub trait Params: DeserializeOwned {
     /// Validates and parses parameters; absent and `null` mean none.
     fn decode(generation: Generation, params: Option<Value>) -> Result<Self, ErrorShape> {
         let mut params = params.filter(|params| !params.is_null()).unwrap_or_else(|| Value::Object(Map::new()));
-        let wrong = |why: &str| ErrorShape::invalid(format!("invalid {} params: {why}", Self::METHOD));
+        let invalid = |why: &str| ErrorShape::invalid(format!("invalid {} params: {why}", Self::METHOD));
         if let Value::Object(members) = &mut params {
             for (name, why) in Self::REFUSED {
                 match members.shift_remove(*name) {
                     None | Some(Value::Null | Value::Bool(false)) => {}
-                    Some(_) => return Err(wrong(&format!("{name} is not supported: {why}"))),
+                    Some(_) => return Err(invalid(&format!("{name} is not supported: {why}"))),
                 }
             }
             Self::NO_EFFECT.iter().for_each(|(name, _)| drop(members.shift_remove(*name)));
         }
         let problems = Self::schema(generation).check(&params);
         if !problems.is_empty() {
-            return Err(wrong(&summary(&problems)));
+            return Err(invalid(&summary(&problems)));
         }
-        serde_json::from_value(params).map_err(|error| wrong(&error.to_string()))
+        serde_json::from_value(params).map_err(|error| invalid(&error.to_string()))
     }
 }
 

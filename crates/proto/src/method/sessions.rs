@@ -23,9 +23,9 @@ fn label(generation: Generation) -> Value {
 }
 
 /// Adds members that only the newer generation sends.
-fn newer(generation: Generation, mut properties: Value, more: &[(&str, Value)]) -> Value {
+fn newer(generation: Generation, mut properties: Value, added: &[(&str, Value)]) -> Value {
     if generation == Generation::Four {
-        for (name, schema) in more {
+        for (name, schema) in added {
             properties[*name] = schema.clone();
         }
     }
@@ -180,7 +180,7 @@ params!(DescribeParams, "sessions.describe", &["key"], |_| json!({"key": text()}
 pub struct PatchParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Expected session id.
@@ -223,7 +223,7 @@ const EXEC: &str = "tools.exec and approvals in the config apply to commands in 
 pub struct ResetParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Reason reported to hooks: `new` or `reset` (protocol 4).
@@ -242,7 +242,7 @@ params!(ResetParams, "sessions.reset", &["key"], |generation| {
 pub struct DeleteParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Whether its transcript is deleted as well.
@@ -267,7 +267,7 @@ params!(DeleteParams, "sessions.delete", &["key"], |generation| {
 pub struct CompactParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// What the summary should pay attention to. A Homard extension.
@@ -288,7 +288,7 @@ params!(CompactParams, "sessions.compact", &["key"], |generation| {
 pub struct CompactionsParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
@@ -301,7 +301,7 @@ params!(CompactionsParams, "sessions.compactions", &["key"], |_| json!({"key": t
 pub struct UndoCompactionParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// Entry id of the compaction; defaults to the last one in effect.

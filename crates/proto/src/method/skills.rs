@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_is_made_of_texts() {
+    fn environment_values_must_be_strings() {
         let params = json!({"skillKey": "maps", "env": {"MAPS_KEY": 5}});
         let error = UpdateParams::decode(Generation::Four, Some(params)).unwrap_err();
         assert!(error.message.starts_with("invalid skills.update params: invalid type: integer `5`"), "{error:?}");

@@ -17,7 +17,7 @@ params!(SubscribeParams, "sessions.subscribe", &[], |_| (json!({}), UnknownMembe
 pub struct MessagesParams {
     /// Session key.
     pub key: String,
-    /// Agent of a key that names none.
+    /// Agent to use if the session key names no agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }

@@ -176,8 +176,8 @@ const SAY: &str = "homard/src/methods/channels/send.rs";
 const SKILLS: &str = "homard/src/methods/skills.rs";
 
 #[test]
-fn every_type_of_parameters_is_known_here() {
-    let known: BTreeSet<_> = all().iter().map(|known| known.name.to_owned()).collect();
+fn every_params_type_is_listed() {
+    let listed: BTreeSet<_> = all().iter().map(|listed| listed.name.to_owned()).collect();
     let mut found = BTreeSet::new();
     for (path, text) in sources("proto/src/method") {
         let family = Path::new(&path).file_stem().unwrap().to_str().unwrap().to_owned();
@@ -186,86 +186,92 @@ fn every_type_of_parameters_is_known_here() {
         found.extend(types.chain(macros).filter(|name| !name.contains('$')).map(|name| format!("{family}::{name}")));
     }
     found.retain(|name| !name.starts_with("mod::") && !name.starts_with("tests::"));
-    assert_eq!(known, found);
+    assert_eq!(listed, found);
 }
 
 #[test]
 fn every_parameter_reaches_the_handler() {
-    for known in all() {
+    for params_type in all() {
         for generation in GENERATIONS {
-            let schema = (known.schema)(generation);
+            let schema = (params_type.schema)(generation);
             for member in schema.property_names() {
-                if ELSEWHERE.iter().any(|(name, one, _)| (*name, *one) == (known.name, member)) {
+                if ELSEWHERE.iter().any(|(name, parameter, _)| (*name, *parameter) == (params_type.name, member)) {
                     continue;
                 }
-                let given = schema.example(Some(member));
-                let got = (known.read)(generation, given.clone()).unwrap_or_else(|why| panic!("{given}: {why}"));
-                assert_eq!(got[member], given[member], "{} of {} is dropped", member, known.method);
+                let example = schema.example(Some(member));
+                let decoded =
+                    (params_type.read)(generation, example.clone()).unwrap_or_else(|why| panic!("{example}: {why}"));
+                assert_eq!(decoded[member], example[member], "{} of {} is dropped", member, params_type.method);
             }
         }
     }
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_its_name() {
-    for known in all() {
+fn unsupported_members_are_rejected_by_name() {
+    for params_type in all() {
         for generation in GENERATIONS {
-            let schema = (known.schema)(generation);
+            let schema = (params_type.schema)(generation);
             let plain = schema.example(None);
-            for (name, why) in known.refused {
+            for (name, why) in params_type.refused {
                 assert!(!schema.property_names().any(|member| member == *name), "{name} is a parameter");
-                let with = |value: Value| {
+                let decode_with = |value: Value| {
                     let mut params = plain.clone();
                     params[*name] = value;
-                    (known.read)(generation, params)
+                    (params_type.read)(generation, params)
                 };
-                let refused = with("x".into()).unwrap_err();
-                assert_eq!(refused, format!("invalid {} params: {name} is not supported: {why}", known.method));
+                let error = decode_with("x".into()).unwrap_err();
+                assert_eq!(error, format!("invalid {} params: {name} is not supported: {why}", params_type.method));
                 // `null` and `false` have no effect.
-                let none = with_none(&known, generation);
-                assert_eq!((with(Value::Null), with(false.into())), (none.clone(), none));
+                let decoded_without = decode_example(&params_type, generation);
+                assert_eq!(
+                    (decode_with(Value::Null), decode_with(false.into())),
+                    (decoded_without.clone(), decoded_without)
+                );
             }
-            for (name, why) in known.no_effect {
+            for (name, why) in params_type.no_effect {
                 assert!(why.len() > 20, "{name} needs a reason");
                 let mut params = plain.clone();
                 params[*name] = "x".into();
-                assert_eq!((known.read)(generation, params), with_none(&known, generation), "{name}");
+                assert_eq!((params_type.read)(generation, params), decode_example(&params_type, generation), "{name}");
             }
         }
     }
 }
 
-fn with_none(known: &ParamsType, generation: Generation) -> Result<Value, String> {
-    (known.read)(generation, (known.schema)(generation).example(None))
+fn decode_example(params_type: &ParamsType, generation: Generation) -> Result<Value, String> {
+    (params_type.read)(generation, (params_type.schema)(generation).example(None))
 }
 
 #[test]
-fn what_nobody_knows_is_refused() {
-    for known in all() {
-        let reason = OPEN.iter().find(|(name, _)| *name == known.name || known.name.split("::").next() == Some(*name));
+fn unknown_members_are_rejected() {
+    for params_type in all() {
+        let reason = OPEN
+            .iter()
+            .find(|(name, _)| *name == params_type.name || params_type.name.split("::").next() == Some(*name));
         for generation in GENERATIONS {
-            let schema = (known.schema)(generation);
-            assert!(schema.is_closed() || reason.is_some(), "{} accepts what nobody knows", known.name);
+            let schema = (params_type.schema)(generation);
+            assert!(schema.is_closed() || reason.is_some(), "{} accepts what nobody knows", params_type.name);
         }
-        let is_open = GENERATIONS.iter().any(|generation| !(known.schema)(*generation).is_closed());
-        assert!(is_open || reason.is_none(), "{} is closed; take it off the list", known.name);
+        let is_open = GENERATIONS.iter().any(|generation| !(params_type.schema)(*generation).is_closed());
+        assert!(is_open || reason.is_none(), "{} is closed; take it off the list", params_type.name);
     }
 }
 
 #[test]
 fn handlers_read_every_parameter() {
-    let mut read = 0;
-    for folder in ["gateway/src", "homard/src", "agent/src"] {
-        for (path, text) in sources(folder) {
+    let mut handlers = 0;
+    for dir in ["gateway/src", "homard/src", "agent/src"] {
+        for (path, text) in sources(dir) {
             for (at, _) in text.match_indices(".params()?") {
                 let before = &text[..at];
                 let pattern = before.rfind("let ").map(|start| &before[start + 4..]).unwrap_or_default();
                 let pattern = pattern.rsplit_once('=').map(|(pattern, _)| pattern.trim()).unwrap_or_default();
-                read += 1;
+                handlers += 1;
                 match pattern.strip_prefix("params: ") {
                     Some(name) => {
                         let is_listed =
-                            HANDED_ON.iter().any(|(known, handler, ..)| *known == name && path.ends_with(handler));
+                            HANDED_ON.iter().any(|(listed, handler, ..)| *listed == name && path.ends_with(handler));
                         assert!(is_listed, "{path}: {name} is not taken apart; name all its fields in a pattern");
                     }
                     None => check_pattern(&path, pattern, &[]),
@@ -273,7 +279,7 @@ fn handlers_read_every_parameter() {
             }
         }
     }
-    assert!(read > 80, "only {read} handlers were found");
+    assert!(handlers > 80, "only {handlers} handlers were found");
     for (name, _, file, elsewhere) in HANDED_ON {
         let (path, text) = sources(file).remove(0);
         let start = text.find(&format!("let {name} {{")).unwrap_or_else(|| panic!("{path} does not take {name} apart"));
@@ -287,33 +293,35 @@ fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
     assert!(pattern.contains("Params"), "{path}: `{pattern}` is no pattern of parameters");
     assert!(!pattern.contains(".."), "{path}: `{pattern}` leaves fields out");
     for field in pattern.split([',', '{']).filter_map(|field| field.trim().strip_suffix(": _")) {
-        let place = elsewhere.iter().find(|(name, _)| *name == field).map(|(_, place)| *place);
-        let place = place.unwrap_or_else(|| panic!("{path}: `{field}` is not read"));
-        let is_read = sources(place).iter().any(|(_, text)| text.contains(&format!(".{field}")));
-        assert!(is_read, "{place} does not read `{field}`");
+        let location = elsewhere.iter().find(|(name, _)| *name == field).map(|(_, location)| *location);
+        let location = location.unwrap_or_else(|| panic!("{path}: `{field}` is not read"));
+        let is_read = sources(location).iter().any(|(_, text)| text.contains(&format!(".{field}")));
+        assert!(is_read, "{location} does not read `{field}`");
     }
 }
 
 #[test]
 fn every_parameter_has_an_effect_that_is_checked() {
-    let (mut rows, mut wrong) = (BTreeMap::new(), Vec::new());
+    let (mut rows, mut errors) = (BTreeMap::new(), Vec::new());
     let lines = include_str!("effects.tsv").lines().filter(|line| !line.starts_with('#'));
     for line in lines {
         let columns: Vec<_> = line.split('\t').collect();
         let [method, parameter, kind, rest @ ..] = columns.as_slice() else { panic!("{line:?} has too few columns") };
         if *kind != "setup" && rows.insert((*method, *parameter), (*kind, rest.to_vec())).is_some() {
-            wrong.push(format!("{method} {parameter}: there are two rows"));
+            errors.push(format!("{method} {parameter}: there are two rows"));
         }
     }
     let mut parameters = BTreeSet::new();
-    for known in all() {
+    for params_type in all() {
         for generation in GENERATIONS {
-            parameters.extend((known.schema)(generation).property_names().map(|name| (known.method, name.to_owned())));
+            parameters.extend(
+                (params_type.schema)(generation).property_names().map(|name| (params_type.method, name.to_owned())),
+            );
         }
     }
     for (method, name) in &parameters {
         if !rows.contains_key(&(*method, name.as_str())) {
-            wrong.push(format!("{method} {name}: no row says where its effect is seen"));
+            errors.push(format!("{method} {name}: no row says where its effect is seen"));
         }
     }
     let tests = tests();
@@ -335,14 +343,16 @@ fn every_parameter_has_an_effect_that_is_checked() {
             }
             _ => "the row cannot be read",
         };
-        wrong.push(format!("{method} {name}: {why}"));
+        errors.push(format!("{method} {name}: {why}"));
     }
-    assert!(wrong.is_empty(), "effects.tsv:\n{}", wrong.join("\n"));
+    assert!(errors.is_empty(), "effects.tsv:\n{}", errors.join("\n"));
 }
 
 fn is_open(method: &str) -> bool {
-    all().iter().any(|known| known.method == method && !(known.schema)(Generation::Four).is_closed())
-        || OPEN.iter().any(|(name, _)| all().iter().any(|known| known.method == method && known.name == *name))
+    all().iter().any(|params_type| params_type.method == method && !(params_type.schema)(Generation::Four).is_closed())
+        || OPEN
+            .iter()
+            .any(|(name, _)| all().iter().any(|params_type| params_type.method == method && params_type.name == *name))
 }
 
 fn snake(name: &str) -> String {
@@ -370,15 +380,15 @@ fn tests() -> BTreeMap<String, Vec<String>> {
 }
 
 /// Returns the files below a folder of the workspace, or one file, with this extension.
-fn files(place: &str, extension: &str) -> Vec<(String, String)> {
-    let mut waiting = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(place)];
+fn files(dir: &str, extension: &str) -> Vec<(String, String)> {
+    let mut pending = vec![Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(dir)];
     let mut found = Vec::new();
-    while let Some(path) = waiting.pop() {
+    while let Some(path) = pending.pop() {
         if path.is_symlink() {
             continue;
         }
         if path.is_dir() {
-            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|found| found == extension) {
             found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
         }
@@ -387,15 +397,15 @@ fn files(place: &str, extension: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the sources below a folder of the workspace, or one file, without their tests.
-fn sources(place: &str) -> Vec<(String, String)> {
+fn sources(dir: &str) -> Vec<(String, String)> {
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod").next().unwrap_or_default().to_owned();
-    files(place, "rs").into_iter().map(|(path, text)| (path, without_tests(text))).collect()
+    files(dir, "rs").into_iter().map(|(path, text)| (path, without_tests(text))).collect()
 }
 
 /// Returns the texts between two markers.
 fn between<'a>(text: &'a str, start: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
-    let rests = text.match_indices(start).map(move |(at, _)| &text[at + start.len()..]);
-    rests
-        .filter_map(move |rest| rest.split_once(end).map(|(name, _)| name))
+    let tails = text.match_indices(start).map(move |(at, _)| &text[at + start.len()..]);
+    tails
+        .filter_map(move |tail| tail.split_once(end).map(|(name, _)| name))
         .filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '$'))
 }

@@ -34,10 +34,10 @@ enum OpenBlock {
     Thinking {
         signature: String,
     },
-    /// `whole` are arguments that arrived at once; partial ones that follow replace them.
+    /// `full_input` has the arguments if they arrived at once; partial ones that follow replace them.
     Call {
         index: usize,
-        whole: String,
+        full_input: String,
     },
     /// A block of an unrequested kind.
     Other,
@@ -84,8 +84,8 @@ impl Decoder {
         if !self.has_begun {
             return truncated_event();
         }
-        let natural = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
-        ModelEvent::Done(AnswerEnd { stop: self.stop.unwrap_or(natural), usage: self.usage.clone() })
+        let default_stop = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
+        ModelEvent::Done(AnswerEnd { stop: self.stop.unwrap_or(default_stop), usage: self.usage.clone() })
     }
 
     fn stopped(&mut self, reason: Option<&str>, why: Option<String>, events: &mut Vec<ModelEvent>) {
@@ -106,7 +106,9 @@ impl Decoder {
     fn count(&mut self, tokens: Option<MessageUsage>) {
         let Some(tokens) = tokens else { return };
         // Every count contains the totals; some servers know them only at the end, and send zero before.
-        let update = |known: &mut u64, told: Option<u64>| *known = told.filter(|told| *told > 0).unwrap_or(*known);
+        let update = |current: &mut u64, reported: Option<u64>| {
+            *current = reported.filter(|reported| *reported > 0).unwrap_or(*current)
+        };
         let usage = &mut self.usage;
         update(&mut usage.input, tokens.input_tokens);
         update(&mut usage.output, tokens.output_tokens);
@@ -116,7 +118,7 @@ impl Decoder {
         usage.total_tokens = parts.into_iter().fold(usage.input, u64::saturating_add);
     }
 
-    fn begin(&mut self, place: u64, block: BlockStart<'_>, events: &mut Vec<ModelEvent>) {
+    fn begin(&mut self, block_index: u64, block: BlockStart<'_>, events: &mut Vec<ModelEvent>) {
         self.has_begun = true;
         let open = match &*block.r#type {
             "text" => {
@@ -136,16 +138,16 @@ impl Decoder {
                 self.calls += 1;
                 let (id, name) = (non_empty(block.id), non_empty(block.name));
                 events.push(ModelEvent::Call(CallDelta { index, id, name, arguments: String::new() }));
-                let whole = block.input.filter(|input| input.as_object().is_some_and(|input| !input.is_empty()));
-                OpenBlock::Call { index, whole: whole.map(|input| input.to_string()).unwrap_or_default() }
+                let full_input = block.input.filter(|input| input.as_object().is_some_and(|input| !input.is_empty()));
+                OpenBlock::Call { index, full_input: full_input.map(|input| input.to_string()).unwrap_or_default() }
             }
             _ => OpenBlock::Other,
         };
-        self.open.insert(place, open);
+        self.open.insert(block_index, open);
     }
 
-    fn delta(&mut self, place: u64, delta: Delta<'_>, events: &mut Vec<ModelEvent>) {
-        let open = self.open.get_mut(&place);
+    fn delta(&mut self, block_index: u64, delta: Delta<'_>, events: &mut Vec<ModelEvent>) {
+        let open = self.open.get_mut(&block_index);
         match (&*delta.r#type, open) {
             (_, Some(OpenBlock::Other)) => {}
             ("text_delta", _) => events.extend(non_empty(delta.text).map(ModelEvent::Text)),
@@ -153,9 +155,9 @@ impl Decoder {
             ("signature_delta", Some(OpenBlock::Thinking { signature })) => {
                 signature.extend(non_empty(delta.signature))
             }
-            ("input_json_delta", Some(OpenBlock::Call { index, whole })) => {
+            ("input_json_delta", Some(OpenBlock::Call { index, full_input })) => {
                 if let Some(arguments) = non_empty(delta.partial_json) {
-                    whole.clear();
+                    full_input.clear();
                     events.push(ModelEvent::Call(CallDelta { index: *index, arguments, ..CallDelta::default() }));
                 }
             }
@@ -171,13 +173,13 @@ impl Decoder {
         }
     }
 
-    fn end(&mut self, place: u64) -> Option<ModelEvent> {
-        match self.open.remove(&place)? {
+    fn end(&mut self, block_index: u64) -> Option<ModelEvent> {
+        match self.open.remove(&block_index)? {
             OpenBlock::Thinking { signature } if !signature.is_empty() => {
                 Some(ModelEvent::Signature(Signature::Thinking(signature)))
             }
-            OpenBlock::Call { index, whole } if !whole.is_empty() => {
-                Some(ModelEvent::Call(CallDelta { index, arguments: whole, ..CallDelta::default() }))
+            OpenBlock::Call { index, full_input } if !full_input.is_empty() => {
+                Some(ModelEvent::Call(CallDelta { index, arguments: full_input, ..CallDelta::default() }))
             }
             OpenBlock::Text | OpenBlock::Thinking { .. } | OpenBlock::Call { .. } | OpenBlock::Other => None,
         }

@@ -31,7 +31,7 @@ const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/w
 /// Encodes a request body.
 pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let spec = &target.spec;
-    let mut messages = lines(spec, request);
+    let mut messages = messages(spec, request);
     let (max_tokens, thinking) = think::plan(spec, request, !lacks_reasoning(&messages));
     let mut tools: Vec<_> = request.tools.iter().map(Tool::from).collect();
     let (stable, tail) = request.system.split_at_checked(request.stable_bytes).unwrap_or((&request.system, ""));
@@ -42,9 +42,9 @@ pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>,
     if let Some(tool) = tools.last_mut() {
         tool.cache_control = mark;
     }
-    let last_words =
-        messages.last_mut().filter(|line| line.role == Role::User).and_then(|line| line.content.last_mut());
-    for part in [system.first_mut(), last_words].into_iter().flatten() {
+    let last_block =
+        messages.last_mut().filter(|message| message.role == Role::User).and_then(|message| message.content.last_mut());
+    for part in [system.first_mut(), last_block].into_iter().flatten() {
         part.cache_control = mark;
     }
     let tool_choice = target.forbids_calls(request).then_some(ToolChoice { r#type: "none" });
@@ -72,40 +72,41 @@ fn mark(target: &ModelTarget, cache: CacheLifetime) -> Option<CacheControl> {
 }
 
 /// True if calls are open and no answer since the last user message has reasoning.
-fn lacks_reasoning(lines: &[MessageBody<'_>]) -> bool {
-    let has = |line: &MessageBody<'_>, kind: fn(&Block<'_>) -> bool| line.content.iter().any(|part| kind(&part.block));
+fn lacks_reasoning(messages: &[MessageBody<'_>]) -> bool {
+    let has_block =
+        |message: &MessageBody<'_>, kind: fn(&Block<'_>) -> bool| message.content.iter().any(|part| kind(&part.block));
     let is_result = |block: &Block<'_>| matches!(block, Block::ToolResult { .. });
-    let is_thought = |block: &Block<'_>| matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. });
-    let asked = lines.iter().rposition(|line| line.role == Role::User && !has(line, is_result));
-    let since = &lines[asked.map_or(0, |asked| asked + 1)..];
-    !since.is_empty() && !since.iter().any(|line| has(line, is_thought))
+    let is_reasoning = |block: &Block<'_>| matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. });
+    let last_user = messages.iter().rposition(|message| message.role == Role::User && !has_block(message, is_result));
+    let after = &messages[last_user.map_or(0, |last_user| last_user + 1)..];
+    !after.is_empty() && !after.iter().any(|message| has_block(message, is_reasoning))
 }
 
-fn lines<'a>(spec: &ModelSpec, request: &'a Request) -> Vec<MessageBody<'a>> {
-    let mut lines = Vec::new();
-    for turn in conversation_steps(spec, request, IDS) {
-        match turn {
+fn messages<'a>(spec: &ModelSpec, request: &'a Request) -> Vec<MessageBody<'a>> {
+    let mut messages = Vec::new();
+    for step in conversation_steps(spec, request, IDS) {
+        match step {
             ConversationStep::User(user) => {
-                let said = user_parts(user, spec).into_iter().filter_map(show);
-                push_message(Role::User, said.map(MarkedBlock::from).collect(), &mut lines);
+                let blocks = user_parts(user, spec).into_iter().filter_map(content_block);
+                push_message(Role::User, blocks.map(MarkedBlock::from).collect(), &mut messages);
             }
             ConversationStep::Answer(exchange) => {
                 let blocks = exchange.message.content.iter().filter_map(|block| assistant_blocks(block, &exchange));
-                push_message(Role::Assistant, blocks.map(MarkedBlock::from).collect(), &mut lines);
-                let results = exchange.calls.into_iter().map(|called| answer(spec, called));
-                push_message(Role::User, results.map(MarkedBlock::from).collect(), &mut lines);
+                push_message(Role::Assistant, blocks.map(MarkedBlock::from).collect(), &mut messages);
+                let results = exchange.calls.into_iter().map(|call| tool_result(spec, call));
+                push_message(Role::User, results.map(MarkedBlock::from).collect(), &mut messages);
             }
         }
     }
-    lines
+    messages
 }
 
 /// Appends content; merges consecutive messages of one role and skips empty ones.
-fn push_message<'a>(role: Role, mut content: Vec<MarkedBlock<'a>>, lines: &mut Vec<MessageBody<'a>>) {
-    match lines.last_mut() {
+fn push_message<'a>(role: Role, mut content: Vec<MarkedBlock<'a>>, messages: &mut Vec<MessageBody<'a>>) {
+    match messages.last_mut() {
         _ if content.is_empty() => {}
-        Some(line) if line.role == role => line.content.append(&mut content),
-        _ => lines.push(MessageBody { role, content }),
+        Some(message) if message.role == role => message.content.append(&mut content),
+        _ => messages.push(MessageBody { role, content }),
     }
 }
 
@@ -114,9 +115,9 @@ fn text(text: &str) -> Option<Block<'_>> {
     (!text.trim().is_empty()).then_some(Block::Text { text: Cow::Borrowed(text) })
 }
 
-fn show(piece: ContentPart<'_>) -> Option<Block<'_>> {
-    match piece {
-        ContentPart::Text(words) => text(words),
+fn content_block(part: ContentPart<'_>) -> Option<Block<'_>> {
+    match part {
+        ContentPart::Text(content) => text(content),
         ContentPart::Image(image) if IMAGE_TYPES.contains(&image.mime_type.as_str()) => Some(image_block(image)),
         ContentPart::Image(image) => {
             let text = format!("(an image was left out: its type {} is not supported)", image.mime_type);
@@ -142,22 +143,22 @@ fn assistant_blocks<'a>(block: &'a message::Block, exchange: &AssistantExchange<
 
 /// Returns a reasoning block; the API accepts it only with its signature.
 fn thinking(thought: &ThinkingBlock) -> Option<Block<'_>> {
-    let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.is_empty())?;
+    let signature = thought.thinking_signature.as_deref().filter(|signature| !signature.is_empty())?;
     let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
     Some(match is_redacted {
-        true => Block::RedactedThinking { data: seal },
-        false => Block::Thinking { thinking: &thought.thinking, signature: seal },
+        true => Block::RedactedThinking { data: signature },
+        false => Block::Thinking { thinking: &thought.thinking, signature },
     })
 }
 
-fn answer<'a>(spec: &ModelSpec, called: CallWithResult<'a>) -> Block<'a> {
-    let CallWithResult { id, result, .. } = called;
-    let mut content: Vec<_> = result_parts(result, spec).into_iter().filter_map(show).collect();
+fn tool_result<'a>(spec: &ModelSpec, call: CallWithResult<'a>) -> Block<'a> {
+    let CallWithResult { id, result, .. } = call;
+    let mut content: Vec<_> = result_parts(result, spec).into_iter().filter_map(content_block).collect();
     if content.is_empty() {
         content.push(Block::Text { text: Cow::Borrowed("(no output)") });
     }
     // A failed result may contain only text, so one with an image is not marked as failed.
-    let has_picture = content.iter().any(|block| matches!(block, Block::Image { .. }));
-    let is_error = result.is_none_or(|result| result.is_error) && !has_picture;
+    let has_image = content.iter().any(|block| matches!(block, Block::Image { .. }));
+    let is_error = result.is_none_or(|result| result.is_error) && !has_image;
     Block::ToolResult { tool_use_id: id, content, is_error }
 }

@@ -41,8 +41,8 @@ struct OutputConfig {
 /// With a budget, an answer with open calls must start with its reasoning; `may_budget` is false if it does not,
 /// because another model wrote it or reasoning was off.
 pub(super) fn plan(spec: &ModelSpec, request: &Request, may_budget: bool) -> (u64, Thinking) {
-    let most = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
-    let output = request.max_output.unwrap_or(most.min(DEFAULT_OUTPUT));
+    let model_limit = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
+    let output = request.max_output.unwrap_or(model_limit.min(DEFAULT_OUTPUT));
     let level = request.thinking.clamp(&spec.thinking);
     if level == ReasoningLevel::Off {
         return (output, Thinking::default());
@@ -55,7 +55,7 @@ pub(super) fn plan(spec: &ModelSpec, request: &Request, may_budget: bool) -> (u6
         return (output, Thinking { thinking: Some(ThinkingMode::Adaptive { display }), output_config });
     }
     // Reasoning counts as output, so the limit is raised accordingly.
-    let limit = output.saturating_add(budget(level)).min(most.max(output));
+    let limit = output.saturating_add(budget(level)).min(model_limit.max(output));
     let budget_tokens = budget(level).min(limit.saturating_sub(MIN_BUDGET));
     if !may_budget || budget_tokens < MIN_BUDGET {
         return (output, Thinking::default());
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_leaves_room_for_words() {
-        let planned = |max_output, asked, thinking| {
+    fn a_reasoning_budget_leaves_tokens_for_text() {
+        let planned = |max_output, requested, thinking| {
             let spec = ModelSpec {
                 max_output,
                 thinking: homard_model::thinking::DEFAULT_LEVELS.to_vec(),
                 ..ModelSpec::default()
             };
-            plan(&spec, &Request { max_output: asked, thinking, ..Request::default() }, true)
+            plan(&spec, &Request { max_output: requested, thinking, ..Request::default() }, true)
         };
         let enabled =
             |budget_tokens| Thinking { thinking: Some(ThinkingMode::Enabled { budget_tokens }), output_config: None };

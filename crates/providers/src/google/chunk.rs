@@ -69,8 +69,8 @@ impl From<UsageMetadata> for Usage {
         let prompt = tokens.prompt_token_count.unwrap_or(0);
         let cache_read = tokens.cached_content_token_count.unwrap_or(0).min(prompt);
         let input = (prompt - cache_read).saturating_add(tokens.tool_use_prompt_token_count.unwrap_or(0));
-        let written = tokens.candidates_token_count.unwrap_or(0);
-        let output = written.saturating_add(tokens.thoughts_token_count.unwrap_or(0));
+        let candidates = tokens.candidates_token_count.unwrap_or(0);
+        let output = candidates.saturating_add(tokens.thoughts_token_count.unwrap_or(0));
         let all = input.saturating_add(cache_read).saturating_add(output);
         let total_tokens = tokens.total_token_count.unwrap_or(all);
         Self { input, output, cache_read, total_tokens, ..Self::default() }

@@ -30,7 +30,7 @@ pub(crate) struct Decoder {
 #[derive(Debug, PartialEq, Eq)]
 struct ReceivedCall {
     /// The model's own id, or empty.
-    given: String,
+    own_id: String,
     /// Id used outside.
     id: String,
     name: String,
@@ -59,8 +59,8 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> ModelEvent {
-        let natural = if self.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
-        let stop = self.stop.map(|stop| if stop == StopReason::Stop { natural } else { stop });
+        let default_stop = if self.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
+        let stop = self.stop.map(|stop| if stop == StopReason::Stop { default_stop } else { stop });
         stop.map_or_else(truncated_event, |stop| ModelEvent::Done(AnswerEnd { stop, usage: self.usage.clone() }))
     }
 }
@@ -76,8 +76,8 @@ impl Decoder {
             self.usage = tokens.into();
         }
         if let Some(Feedback { block_reason: Some(reason), block_reason_message }) = chunk.prompt_feedback {
-            let said = format!("the provider rejected the prompt ({reason})");
-            return events.push(failed(ErrorKind::ContentFilter, &said, block_reason_message));
+            let message = format!("the provider rejected the prompt ({reason})");
+            return events.push(failed(ErrorKind::ContentFilter, &message, block_reason_message));
         }
         // One candidate was requested; of several, the first is used.
         let mut candidates = chunk.candidates.unwrap_or_default().into_iter();
@@ -94,11 +94,11 @@ impl Decoder {
             self.part(part, events);
         }
         let Some(reason) = candidate.finish_reason else { return };
-        match ending(&reason) {
+        match finish_meaning(&reason) {
             FinishMeaning::None => {}
             FinishMeaning::Good(stop) => self.stop = Some(stop),
-            FinishMeaning::Bad(kind, said) => {
-                events.push(failed(kind, &format!("{said} ({reason})"), candidate.finish_message));
+            FinishMeaning::Bad(kind, message) => {
+                events.push(failed(kind, &format!("{message} ({reason})"), candidate.finish_message));
             }
         }
     }
@@ -108,45 +108,53 @@ impl Decoder {
         if let Some(text) = part.text.filter(|text| !text.is_empty()) {
             events.push(if is_thought { ModelEvent::Thinking(text) } else { ModelEvent::Text(text) });
         }
-        let seal = part.thought_signature.filter(|seal| !seal.is_empty());
+        let signature = part.thought_signature.filter(|signature| !signature.is_empty());
         match part.function_call {
-            Some(call) => self.call(call, seal, events),
+            Some(call) => self.call(call, signature, events),
             // A part may consist only of the signature.
             None => {
-                let seal = seal.map(|seal| if is_thought { Signature::Thinking(seal) } else { Signature::Text(seal) });
-                events.extend(seal.map(ModelEvent::Signature));
+                let signature =
+                    signature.map(
+                        |signature| {
+                            if is_thought { Signature::Thinking(signature) } else { Signature::Text(signature) }
+                        },
+                    );
+                events.extend(signature.map(ModelEvent::Signature));
             }
         }
     }
 
-    fn call(&mut self, call: FunctionCallChunk, seal: Option<String>, events: &mut Vec<ModelEvent>) {
+    fn call(&mut self, call: FunctionCallChunk, signature: Option<String>, events: &mut Vec<ModelEvent>) {
         let Some(name) = call.name.filter(|name| !name.is_empty()) else {
             return events.push(failed(ErrorKind::Server, "the model made a tool call without a name", None));
         };
-        let given = call.id.unwrap_or_default();
+        let own_id = call.id.unwrap_or_default();
         let arguments = call.args.map_or_else(String::new, |args| args.get().to_owned());
-        let is_same = |heard: &ReceivedCall| heard.name == name && heard.arguments == arguments && heard.given == given;
+        let is_same = |received: &ReceivedCall| {
+            received.name == name && received.arguments == arguments && received.own_id == own_id
+        };
         // A confused model repeats a call in every chunk; two equal calls without ids in one chunk are intended.
-        if self.calls.iter().any(|heard| is_same(heard) && (heard.chunk != self.chunks || !given.is_empty())) {
+        if self.calls.iter().any(|received| is_same(received) && (received.chunk != self.chunks || !own_id.is_empty()))
+        {
             return;
         }
         let index = self.calls.len();
-        let id = if given.is_empty() || self.calls.iter().any(|heard| heard.id == given) {
+        let id = if own_id.is_empty() || self.calls.iter().any(|received| received.id == own_id) {
             self.generate_id(index)
         } else {
-            given.clone()
+            own_id.clone()
         };
         let delta = CallDelta { index, id: Some(id.clone()), name: Some(name.clone()), arguments: arguments.clone() };
-        self.calls.push(ReceivedCall { given, id, name, arguments, chunk: self.chunks });
+        self.calls.push(ReceivedCall { own_id, id, name, arguments, chunk: self.chunks });
         events.push(ModelEvent::Call(delta));
-        events.extend(seal.map(|seal| ModelEvent::Signature(Signature::Call(index, seal))));
+        events.extend(signature.map(|signature| ModelEvent::Signature(Signature::Call(index, signature))));
     }
 
     /// Generates a call id that is unique in this answer and across answers.
     fn generate_id(&self, index: usize) -> String {
         let answer: String = self.response_id.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut id = format!("call{answer}n{index}");
-        while self.calls.iter().any(|heard| heard.id == id) {
+        while self.calls.iter().any(|received| received.id == id) {
             id.push('x');
         }
         id
@@ -160,7 +168,7 @@ enum FinishMeaning {
     Bad(ErrorKind, &'static str),
 }
 
-fn ending(reason: &str) -> FinishMeaning {
+fn finish_meaning(reason: &str) -> FinishMeaning {
     match reason {
         "" | "FINISH_REASON_UNSPECIFIED" => FinishMeaning::None,
         "STOP" => FinishMeaning::Good(StopReason::Stop),
@@ -190,10 +198,10 @@ fn ending(reason: &str) -> FinishMeaning {
     }
 }
 
-fn failed(kind: ErrorKind, said: &str, why: Option<String>) -> ModelEvent {
+fn failed(kind: ErrorKind, message: &str, why: Option<String>) -> ModelEvent {
     let why = why.filter(|why| !why.trim().is_empty());
     let why = why.map(|why| format!(": {}", why.trim())).unwrap_or_default();
-    ModelEvent::Failed(Error::new(kind, format!("{said}{why}")))
+    ModelEvent::Failed(Error::new(kind, format!("{message}{why}")))
 }
 
 #[cfg(test)]
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_reason_to_stop_counts() {
+    fn only_the_last_finish_reason_counts() {
         let text = |text: &str| ModelEvent::Text(text.to_owned());
         let done = |stop| ModelEvent::Done(AnswerEnd { stop, usage: Usage::default() });
         let stop = Some("STOP");

@@ -33,12 +33,12 @@ pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>,
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
     let declarations: Vec<_> = request.tools.iter().map(declaration).collect();
     let tools = (!declarations.is_empty()).then_some(ToolDeclarations { function_declarations: declarations });
-    let silenced = ToolConfig { function_calling_config: FunctionCalling { mode: "NONE" } };
+    let no_calls = ToolConfig { function_calling_config: FunctionCalling { mode: "NONE" } };
     serde_json::to_vec(&GenerateContentBody {
         system_instruction: (!request.system.is_empty())
             .then(|| Instruction { parts: [GeminiPart::text(&request.system)] }),
         tools: tools.into_iter().collect(),
-        tool_config: target.forbids_calls(request).then_some(silenced),
+        tool_config: target.forbids_calls(request).then_some(no_calls),
         generation_config: Generation {
             max_output_tokens: limit,
             thinking_config: thinking::config(spec, request.thinking, limit),
@@ -54,8 +54,8 @@ fn declaration(tool: &ToolSpec) -> Declaration<'_> {
 
 fn contents<'a>(target: &ModelTarget, request: &'a Request) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(request.messages.len());
-    for turn in conversation_steps(&target.spec, request, IDS) {
-        match turn {
+    for step in conversation_steps(&target.spec, request, IDS) {
+        match step {
             ConversationStep::User(user) => {
                 let parts = user_parts(user, &target.spec).into_iter().map(part).collect();
                 push(&mut contents, Role::User, parts);
@@ -91,14 +91,14 @@ fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, contents: &
     push(contents, Role::Model, assistant_parts(&answer, is_old));
 
     let mut results = Vec::new();
-    let mut pictures = Vec::new();
+    let mut user_images = Vec::new();
     for CallWithResult { call, id, result } in answer.calls {
         let pieces = result_parts(result, &target.spec);
-        let (images, words): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.image().is_some());
+        let (images, texts): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.image().is_some());
         let images: Vec<_> = images.into_iter().map(part).collect();
-        let mut response = response(call, result, &words);
+        let mut response = response(call, result, &texts);
         if is_old {
-            pictures.extend(images);
+            user_images.extend(images);
         } else {
             response.id = Some(id);
             response.parts = images;
@@ -107,17 +107,17 @@ fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, contents: &
     }
     push(contents, Role::User, results);
     // Older models do not accept images in results, so these follow as if the user had sent them.
-    if !pictures.is_empty() {
-        pictures.insert(0, GeminiPart::text("Images from the tool results above:"));
-        push(contents, Role::User, pictures);
+    if !user_images.is_empty() {
+        user_images.insert(0, GeminiPart::text("Images from the tool results above:"));
+        push(contents, Role::User, user_images);
     }
 }
 
-fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[ContentPart<'a>]) -> Response<'a> {
-    let words: String = words.iter().map(ContentPart::text).collect();
-    let words = if words.is_empty() { "(an image)".to_owned() } else { words };
-    let is_good = result.is_some_and(|result| !result.is_error);
-    let response = if is_good { Outcome::Output(words) } else { Outcome::Error(words) };
+fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, text: &[ContentPart<'a>]) -> Response<'a> {
+    let text: String = text.iter().map(ContentPart::text).collect();
+    let text = if text.is_empty() { "(an image)".to_owned() } else { text };
+    let is_success = result.is_some_and(|result| !result.is_error);
+    let response = if is_success { Outcome::Output(text) } else { Outcome::Error(text) };
     Response { id: None, name: &call.name, response, parts: Vec::new() }
 }
 
@@ -135,7 +135,8 @@ fn assistant_parts<'a>(answer: &AssistantExchange<'a>, is_old: bool) -> Vec<Gemi
                 }
             }
             Block::Thinking(block) => {
-                let thought_signature = block.thinking_signature.as_deref().filter(|seal| is_own && !seal.is_empty());
+                let thought_signature =
+                    block.thinking_signature.as_deref().filter(|signature| is_own && !signature.is_empty());
                 if is_own && (!block.thinking.is_empty() || thought_signature.is_some()) {
                     parts.push(GeminiPart { thought: true, thought_signature, ..GeminiPart::text(&block.thinking) });
                 }
@@ -159,7 +160,7 @@ fn assistant_parts<'a>(answer: &AssistantExchange<'a>, is_old: bool) -> Vec<Gemi
 }
 
 fn signature<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    fields.get(name).and_then(Value::as_str).filter(|seal| !seal.is_empty())
+    fields.get(name).and_then(Value::as_str).filter(|signature| !signature.is_empty())
 }
 
 /// Adds the placeholder signature to the first call, if no call has one. Of several calls only the first is signed.
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_that_speaks_twice_speaks_once_and_an_empty_answer_is_none() {
+    fn consecutive_answers_are_merged_and_empty_ones_dropped() {
         let spec = ModelSpec { model: "gemini-3.8-flash".to_owned(), ..ModelSpec::default() };
         let answer = |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
         let messages = json!([

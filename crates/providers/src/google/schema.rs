@@ -13,8 +13,8 @@ const MAX_SCHEMAS: usize = 5_000;
 
 /// Returns an object schema without references.
 pub(super) fn accepted(root: &Value) -> Value {
-    let mut unfolding = SchemaInliner { root, open: Vec::new(), left: MAX_SCHEMAS };
-    match unfolding.schema(root) {
+    let mut inliner = SchemaInliner { root, in_progress: Vec::new(), remaining: MAX_SCHEMAS };
+    match inliner.schema(root) {
         Value::Object(mut fields) if !fields.is_empty() => {
             fields.entry("type").or_insert_with(|| "object".into());
             Value::Object(fields)
@@ -28,48 +28,48 @@ pub(super) fn accepted(root: &Value) -> Value {
 /// State of the inlining.
 struct SchemaInliner<'a> {
     root: &'a Value,
-    /// References being inlined; one of them again would recurse forever.
-    open: Vec<&'a str>,
-    left: usize,
+    /// References being inlined. To inline one of them again would recurse forever.
+    in_progress: Vec<&'a str>,
+    remaining: usize,
 }
 
 impl<'a> SchemaInliner<'a> {
     fn schema(&mut self, schema: &'a Value) -> Value {
         let Value::Object(fields) = schema else { return schema.clone() };
-        self.left = self.left.saturating_sub(1);
-        let mut unfolded = self.target(fields);
+        self.remaining = self.remaining.saturating_sub(1);
+        let mut inlined = self.target(fields);
         for (name, value) in fields {
             let value = match name.as_str() {
                 "$ref" => continue,
                 name if DROPPED.contains(&name) => continue,
                 // Here the names are the tool's own, and only their values are schemas.
-                "properties" | "patternProperties" | "dependentSchemas" => self.named(value),
+                "properties" | "patternProperties" | "dependentSchemas" => self.named_schemas(value),
                 // These contain values and no schemas.
                 "enum" | "const" | "default" | "examples" | "required" => value.clone(),
                 _ => self.schemas(value),
             };
-            unfolded.insert(name.clone(), value);
+            inlined.insert(name.clone(), value);
         }
-        Value::Object(unfolded)
+        Value::Object(inlined)
     }
 
     /// Returns the target of a reference; an empty schema, which allows everything, if it is unknown or recursive.
     fn target(&mut self, fields: &'a Map<String, Value>) -> Map<String, Value> {
         let Some(reference) = fields.get("$ref").and_then(Value::as_str) else { return Map::new() };
         let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let Some(found) = found.filter(|_| self.left > 0 && !self.open.contains(&reference)) else {
+        let Some(found) = found.filter(|_| self.remaining > 0 && !self.in_progress.contains(&reference)) else {
             return Map::new();
         };
-        self.open.push(reference);
+        self.in_progress.push(reference);
         let target = self.schema(found);
-        self.open.pop();
+        self.in_progress.pop();
         match target {
             Value::Object(fields) => fields,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
         }
     }
 
-    fn named(&mut self, schemas: &'a Value) -> Value {
+    fn named_schemas(&mut self, schemas: &'a Value) -> Value {
         match schemas {
             Value::Object(fields) => fields.iter().map(|(name, schema)| (name.clone(), self.schema(schema))).collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => schemas.clone(),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_replaced_and_what_stands_beside_them_wins() {
+    fn references_are_inlined_and_sibling_keywords_override_them() {
         let schema = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_that_does_not_end_allows_everything() {
+    fn a_recursive_or_unknown_reference_allows_everything() {
         let tree = json!({
             "type": "object",
             "properties": {"child": {"$ref": "#"}, "lost": {"$ref": "#/$defs/None"}, "far": {"$ref": "https://x"}},
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_unfolds_without_bounds_is_cut() {
+    fn exponential_inlining_is_bounded() {
         let mut defs = Map::new();
         for level in 0..40 {
             let next = json!({"$ref": format!("#/$defs/{}", level + 1)});

@@ -7,19 +7,19 @@ use super::{body::Thinking, is_old};
 /// Returns the reasoning parameters; `None` for models without reasoning.
 pub(super) fn config(spec: &ModelSpec, wanted: ReasoningLevel, limit: Option<u64>) -> Option<Thinking> {
     // Newer models cannot turn reasoning off, only reduce it to the minimum.
-    let least = *spec.thinking.iter().min()?;
+    let lowest = *spec.thinking.iter().min()?;
     let level = wanted.clamp(&spec.thinking);
     let include_thoughts = level != ReasoningLevel::Off;
     Some(if is_old(&spec.model) {
         let thinking_budget = Some(budget(&spec.model, level, limit));
         Thinking { include_thoughts, thinking_budget, ..Thinking::default() }
     } else {
-        let thinking_level = Some(word(if include_thoughts { level } else { least }));
+        let thinking_level = Some(level_name(if include_thoughts { level } else { lowest }));
         Thinking { include_thoughts, thinking_level, ..Thinking::default() }
     })
 }
 
-fn word(level: ReasoningLevel) -> &'static str {
+fn level_name(level: ReasoningLevel) -> &'static str {
     match level {
         ReasoningLevel::Off | ReasoningLevel::Minimal => "MINIMAL",
         ReasoningLevel::Low => "LOW",
@@ -33,29 +33,38 @@ fn word(level: ReasoningLevel) -> &'static str {
 fn budget(model: &str, level: ReasoningLevel, limit: Option<u64>) -> u64 {
     let model = model.to_ascii_lowercase();
     let is_pro = model.contains("pro");
-    let (least, most) = match (is_pro, model.contains("lite")) {
+    let (min, max) = match (is_pro, model.contains("lite")) {
         (true, _) => (128, 32_768),
         (false, true) => (512, 24_576),
         (false, false) => (1, 24_576),
     };
     let tokens = match level {
         // The Pro models always reason.
-        ReasoningLevel::Off if is_pro => least,
+        ReasoningLevel::Off if is_pro => min,
         ReasoningLevel::Off => return 0,
         ReasoningLevel::Minimal => 512,
         ReasoningLevel::Low => 2_048,
         ReasoningLevel::Medium => 8_192,
-        ReasoningLevel::High | ReasoningLevel::Xhigh => most,
+        ReasoningLevel::High | ReasoningLevel::Xhigh => max,
     };
-    tokens.min(limit.map_or(most, |limit| limit / 2)).max(least)
+    tokens.min(limit.map_or(max, |limit| limit / 2)).max(min)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ask(model: &str, has: &[ReasoningLevel], wanted: ReasoningLevel, limit: Option<u64>) -> Option<Thinking> {
-        config(&ModelSpec { model: model.to_owned(), thinking: has.to_vec(), ..ModelSpec::default() }, wanted, limit)
+    fn config_for(
+        model: &str,
+        supported: &[ReasoningLevel],
+        wanted: ReasoningLevel,
+        limit: Option<u64>,
+    ) -> Option<Thinking> {
+        config(
+            &ModelSpec { model: model.to_owned(), thinking: supported.to_vec(), ..ModelSpec::default() },
+            wanted,
+            limit,
+        )
     }
 
     fn by_level(include_thoughts: bool, level: &'static str) -> Option<Thinking> {
@@ -67,34 +76,34 @@ mod tests {
     }
 
     #[test]
-    fn newer_models_take_a_level_and_cannot_be_silenced() {
+    fn newer_models_take_a_level_and_always_reason() {
         use ReasoningLevel::{High, Low, Medium, Minimal, Off, Xhigh};
         let flash = [Low, Medium, High];
-        assert_eq!(ask("gemini-3.8-flash", &flash, Minimal, None), by_level(true, "LOW"));
-        assert_eq!(ask("gemini-3.8-flash", &flash, Medium, None), by_level(true, "MEDIUM"));
-        assert_eq!(ask("gemini-3.8-flash", &flash, Xhigh, None), by_level(true, "HIGH"));
-        assert_eq!(ask("gemini-3.8-flash", &flash, Off, None), by_level(false, "LOW"));
+        assert_eq!(config_for("gemini-3.8-flash", &flash, Minimal, None), by_level(true, "LOW"));
+        assert_eq!(config_for("gemini-3.8-flash", &flash, Medium, None), by_level(true, "MEDIUM"));
+        assert_eq!(config_for("gemini-3.8-flash", &flash, Xhigh, None), by_level(true, "HIGH"));
+        assert_eq!(config_for("gemini-3.8-flash", &flash, Off, None), by_level(false, "LOW"));
         assert_eq!(
-            ask("gemini-flash-latest", homard_model::thinking::DEFAULT_LEVELS, Off, None),
+            config_for("gemini-flash-latest", homard_model::thinking::DEFAULT_LEVELS, Off, None),
             by_level(false, "MINIMAL")
         );
-        assert_eq!(ask("gemini-3-pro-preview", &[Low, High], Medium, None), by_level(true, "HIGH"));
+        assert_eq!(config_for("gemini-3-pro-preview", &[Low, High], Medium, None), by_level(true, "HIGH"));
     }
 
     #[test]
     fn older_models_take_a_budget_that_leaves_room_for_the_answer() {
         use ReasoningLevel::{High, Low, Minimal, Off};
-        let usual = homard_model::thinking::DEFAULT_LEVELS;
-        assert_eq!(ask("gemini-2.5-flash", usual, Off, None), by_budget(false, 0));
-        assert_eq!(ask("gemini-2.5-pro", usual, Off, None), by_budget(false, 128));
-        assert_eq!(ask("gemini-2.5-flash-lite", usual, Minimal, Some(100)), by_budget(true, 512));
-        assert_eq!(ask("gemini-2.5-pro", usual, High, Some(65_536)), by_budget(true, 32_768));
-        assert_eq!(ask("gemini-2.5-flash", usual, High, None), by_budget(true, 24_576));
-        assert_eq!(ask("gemini-2.5-flash", usual, Low, Some(1_000)), by_budget(true, 500));
+        let levels = homard_model::thinking::DEFAULT_LEVELS;
+        assert_eq!(config_for("gemini-2.5-flash", levels, Off, None), by_budget(false, 0));
+        assert_eq!(config_for("gemini-2.5-pro", levels, Off, None), by_budget(false, 128));
+        assert_eq!(config_for("gemini-2.5-flash-lite", levels, Minimal, Some(100)), by_budget(true, 512));
+        assert_eq!(config_for("gemini-2.5-pro", levels, High, Some(65_536)), by_budget(true, 32_768));
+        assert_eq!(config_for("gemini-2.5-flash", levels, High, None), by_budget(true, 24_576));
+        assert_eq!(config_for("gemini-2.5-flash", levels, Low, Some(1_000)), by_budget(true, 500));
     }
 
     #[test]
-    fn a_model_that_does_not_reason_is_asked_nothing() {
-        assert_eq!(ask("gemini-2.0-flash", &[], ReasoningLevel::High, None), None);
+    fn a_model_without_reasoning_gets_no_parameters() {
+        assert_eq!(config_for("gemini-2.0-flash", &[], ReasoningLevel::High, None), None);
     }
 }

@@ -7,7 +7,7 @@ use reqwest::{Url, header::CONTENT_TYPE};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{HttpClient, cause, is_loopback, readable};
+use super::{HttpClient, cause, header_pairs, is_loopback};
 use crate::{Secret, secret::excerpt};
 
 /// Timeout of a token endpoint.
@@ -51,27 +51,27 @@ impl HttpClient {
             .append_pair("refresh_token", refresh.expose());
         form.query_pairs_mut().extend_pairs(client_id.map(|id| ("client_id", id)));
         let body = form.query().unwrap_or_default().to_owned();
-        let road = (**self.client_for(&url)).clone()?;
-        let request = road.post(url).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
-        let answered = timeout(REFRESH_TIMEOUT, async {
+        let client = (**self.client_for(&url)).clone()?;
+        let request = client.post(url).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
+        let exchange = timeout(REFRESH_TIMEOUT, async {
             let response = request.send().await?;
-            let (status, headers) = (response.status(), readable(response.headers()));
+            let (status, headers) = (response.status(), header_pairs(response.headers()));
             Ok::<_, reqwest::Error>((status, headers, response.bytes().await?))
         });
-        let (status, headers, body) = match answered.await {
+        let (status, headers, body) = match exchange.await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(failed(ErrorKind::Connect, &cause(&error))),
             Err(_) => return Err(failed(ErrorKind::Timeout, &format!("no response within {REFRESH_TIMEOUT:?}"))),
         };
         if !status.is_success() {
-            let refusal = classify(Some(status.as_u16()), &headers, &String::from_utf8_lossy(&body));
+            let error = classify(Some(status.as_u16()), &headers, &String::from_utf8_lossy(&body));
             // OAuth responds with 400 to an invalid refresh token.
-            let kind = if status.as_u16() == 400 { ErrorKind::Auth } else { refusal.kind };
-            let message = failed(kind, &refusal.message).message;
-            return Err(Error { kind, message, excerpt: excerpt(&refusal.excerpt, [refresh]), ..refusal });
+            let kind = if status.as_u16() == 400 { ErrorKind::Auth } else { error.kind };
+            let message = failed(kind, &error.message).message;
+            return Err(Error { kind, message, excerpt: excerpt(&error.excerpt, [refresh]), ..error });
         }
         let answer: Answer = serde_json::from_slice(&body)
-            .map_err(|_may_show_it| failed(ErrorKind::Malformed, "the response has no access_token"))?;
+            .map_err(|_may_contain_token| failed(ErrorKind::Malformed, "the response has no access_token"))?;
         Ok(RefreshedToken {
             access: answer.access_token.into(),
             refresh: answer.refresh_token.map(Secret::from),
@@ -85,16 +85,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_token_is_sent_only_where_nobody_listens_in() {
-        let refused = async |endpoint: &str| {
+    async fn a_refresh_token_is_sent_only_over_https() {
+        let failure = async |endpoint: &str| {
             let refresh = Secret::from("a-refresh-token");
             let error = HttpClient::default().refresh(endpoint, Some("me"), &refresh).await.unwrap_err();
             (error.kind, error.message)
         };
         let not_https = (ErrorKind::Auth, "token endpoint: the URL is not https".to_owned());
-        assert_eq!(refused("http://example.com/token").await, not_https);
-        assert_eq!(refused("ftp://example.com/token").await, not_https);
-        let (kind, message) = refused("a-refresh-token").await;
+        assert_eq!(failure("http://example.com/token").await, not_https);
+        assert_eq!(failure("ftp://example.com/token").await, not_https);
+        let (kind, message) = failure("a-refresh-token").await;
         assert_eq!((kind, message.contains("a-refresh-token")), (ErrorKind::Auth, false), "{message}");
     }
 }

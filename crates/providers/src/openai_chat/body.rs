@@ -40,13 +40,13 @@ pub(super) struct StreamOptions {
 #[serde(tag = "role", rename_all = "lowercase")]
 pub(super) enum ChatMessage<'a> {
     System {
-        content: Words,
+        content: MessageContent,
     },
     Developer {
-        content: Words,
+        content: MessageContent,
     },
     User {
-        content: Words,
+        content: MessageContent,
     },
     Assistant {
         content: Option<String>,
@@ -65,12 +65,12 @@ pub(super) enum ChatMessage<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Words {
+pub(super) enum MessageContent {
     Plain(String),
     Parts(Vec<InputPart>),
 }
 
-impl Words {
+impl MessageContent {
     /// Converts to the form that can carry a cache marker.
     pub(super) fn spread(&mut self) -> &mut Self {
         if let Self::Plain(text) = self {

@@ -46,7 +46,7 @@ pub(super) struct Choice<'a> {
 #[derive(Deserialize, Default)]
 pub(super) struct Delta<'a> {
     #[serde(borrow)]
-    pub(super) content: Option<Words<'a>>,
+    pub(super) content: Option<DeltaContent<'a>>,
     #[serde(borrow)]
     pub(super) reasoning_content: Option<Text<'a>>,
     #[serde(borrow)]
@@ -82,40 +82,40 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// Content: a text, or Mistral's list of texts and reasoning.
 #[derive(Default)]
-pub(super) struct Words<'a> {
-    pub(super) thoughts: String,
-    pub(super) words: Cow<'a, str>,
+pub(super) struct DeltaContent<'a> {
+    pub(super) reasoning: String,
+    pub(super) text: Cow<'a, str>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordsVisitor)
+        deserializer.deserialize_any(DeltaContentVisitor)
     }
 }
 
-struct WordsVisitor;
+struct DeltaContentVisitor;
 
-impl<'de> Visitor<'de> for WordsVisitor {
-    type Value = Words<'de>;
+impl<'de> Visitor<'de> for DeltaContentVisitor {
+    type Value = DeltaContent<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string or a list of text parts")
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Words { words: Cow::Borrowed(text), ..Words::default() })
+        Ok(DeltaContent { text: Cow::Borrowed(text), ..DeltaContent::default() })
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Words { words: Cow::Owned(text.to_owned()), ..Words::default() })
+        Ok(DeltaContent { text: Cow::Owned(text.to_owned()), ..DeltaContent::default() })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut all = Words::default();
+        let mut all = DeltaContent::default();
         while let Some(part) = list.next_element::<Value>()? {
-            all.words.to_mut().push_str(part["text"].as_str().unwrap_or_default());
-            let thoughts = part["thinking"].as_array().into_iter().flatten();
-            all.thoughts.extend(thoughts.filter_map(|thought| thought["text"].as_str()));
+            all.text.to_mut().push_str(part["text"].as_str().unwrap_or_default());
+            let reasoning = part["thinking"].as_array().into_iter().flatten();
+            all.reasoning.extend(reasoning.filter_map(|entry| entry["text"].as_str()));
         }
         Ok(all)
     }
@@ -149,11 +149,16 @@ impl From<CompletionUsage> for Usage {
         let details = tokens.prompt_tokens_details.unwrap_or_default();
         let cache_read = details.cached_tokens.or(tokens.prompt_cache_hit_tokens).unwrap_or(0).min(prompt);
         let cache_write = details.cache_write_tokens.unwrap_or(0).min(prompt - cache_read);
-        let written = tokens.completion_tokens.unwrap_or(0);
-        let reasoned = tokens.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0);
+        let completion = tokens.completion_tokens.unwrap_or(0);
+        let reasoning_tokens =
+            tokens.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0);
         // xAI counts reasoning separately, which only the total shows.
-        let apart = prompt.saturating_add(written).saturating_add(reasoned);
-        let output = if tokens.total_tokens == Some(apart) { written.saturating_add(reasoned) } else { written };
+        let separate_total = prompt.saturating_add(completion).saturating_add(reasoning_tokens);
+        let output = if tokens.total_tokens == Some(separate_total) {
+            completion.saturating_add(reasoning_tokens)
+        } else {
+            completion
+        };
         Self {
             input: prompt - cache_read - cache_write,
             output,

@@ -8,7 +8,7 @@ use homard_model::{
 use homard_proto::message::{StopReason, Usage};
 use serde_json::Value;
 
-use super::chunk::{CallPiece, Choice, Chunk, Delta, Text, Words};
+use super::chunk::{CallPiece, Choice, Chunk, Delta, DeltaContent, Text};
 use crate::{
     sse::Frame,
     wire::{Decode, malformed_event, truncated_event},
@@ -107,34 +107,34 @@ impl Decoder {
     }
 
     fn delta(&mut self, delta: Delta<'_>, events: &mut Vec<ModelEvent>) {
-        let filled = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
+        let non_empty = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
         for detail in delta.reasoning_details.unwrap_or_default() {
             if let (Some("reasoning.encrypted"), Some(id)) = (detail["type"].as_str(), detail["id"].as_str()) {
                 self.details.push((id.to_owned(), detail.to_string()));
             }
         }
         // Servers that send several of these fields send the same text in each.
-        let named = [
-            ("reasoning_content", filled(delta.reasoning_content)),
-            ("reasoning", filled(delta.reasoning)),
-            ("reasoning_text", filled(delta.reasoning_text)),
+        let by_field = [
+            ("reasoning_content", non_empty(delta.reasoning_content)),
+            ("reasoning", non_empty(delta.reasoning)),
+            ("reasoning_text", non_empty(delta.reasoning_text)),
         ];
-        if let Some((field, text)) = named.into_iter().find_map(|(field, text)| Some((field, text?))) {
+        if let Some((field, text)) = by_field.into_iter().find_map(|(field, text)| Some((field, text?))) {
             self.reasoning.get_or_insert(field);
             events.push(ModelEvent::Thinking(text));
         }
-        let (thoughts, words) = match delta.content {
-            Some(Words { thoughts, words }) => (thoughts, words.into_owned()),
+        let (reasoning, text) = match delta.content {
+            Some(DeltaContent { reasoning, text }) => (reasoning, text.into_owned()),
             None => Default::default(),
         };
-        events.extend((!thoughts.is_empty()).then_some(ModelEvent::Thinking(thoughts)));
-        for words in [Some(words), filled(delta.refusal)].into_iter().flatten().filter(|words| !words.is_empty()) {
+        events.extend((!reasoning.is_empty()).then_some(ModelEvent::Thinking(reasoning)));
+        for text in [Some(text), non_empty(delta.refusal)].into_iter().flatten().filter(|text| !text.is_empty()) {
             events.extend(self.end_reasoning());
-            events.push(ModelEvent::Text(words));
+            events.push(ModelEvent::Text(text));
         }
-        for piece in delta.tool_calls.unwrap_or_default() {
+        for part in delta.tool_calls.unwrap_or_default() {
             events.extend(self.end_reasoning());
-            events.push(ModelEvent::Call(self.call(piece)));
+            events.push(ModelEvent::Call(self.call(part)));
         }
     }
 
@@ -144,19 +144,19 @@ impl Decoder {
 
     /// Returns the remaining signatures at the end of the answer: of open reasoning, and of calls.
     fn signatures(&mut self) -> Vec<ModelEvent> {
-        let mut seals: Vec<_> = self.end_reasoning().into_iter().collect();
+        let mut signatures: Vec<_> = self.end_reasoning().into_iter().collect();
         for (id, detail) in self.details.drain(..) {
             let call = self.calls.iter().position(|call| call.id.as_ref() == Some(&id));
-            seals.extend(call.map(|call| ModelEvent::Signature(Signature::Call(call, detail))));
+            signatures.extend(call.map(|call| ModelEvent::Signature(Signature::Call(call, detail))));
         }
-        seals
+        signatures
     }
 
-    fn call(&mut self, piece: CallPiece<'_>) -> CallDelta {
-        let id = piece.id.map(|id| id.0.into_owned()).filter(|id| !id.is_empty());
-        let function = piece.function.unwrap_or_default();
+    fn call(&mut self, part: CallPiece<'_>) -> CallDelta {
+        let id = part.id.map(|id| id.0.into_owned()).filter(|id| !id.is_empty());
+        let function = part.function.unwrap_or_default();
         let name = function.name.map(|name| name.0.into_owned()).filter(|name| !name.is_empty());
-        let index = self.find_call(piece.index, id.as_deref(), name.is_some());
+        let index = self.find_call(part.index, id.as_deref(), name.is_some());
         let call = &mut self.calls[index];
         // Some servers repeat id and name with every part; the reader expects them once.
         let id = if call.id.is_none() { id } else { None };
@@ -176,16 +176,17 @@ impl Decoder {
 
     /// Returns the call that a part belongs to; a new one if it matches none.
     fn find_call(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
-        let known = match (id, index) {
+        let existing = match (id, index) {
             (Some(id), _) => {
-                let fits = |call: &OpenCall| call.index == index && call.id.as_deref().is_none_or(|known| known == id);
-                self.calls.iter().rposition(fits)
+                let is_same =
+                    |call: &OpenCall| call.index == index && call.id.as_deref().is_none_or(|existing| existing == id);
+                self.calls.iter().rposition(is_same)
             }
             (None, Some(_)) => self.calls.iter().rposition(|call| call.index == index),
             // Without both, only a name indicates a new call.
             (None, None) => self.calls.len().checked_sub(1).filter(|last| !(named && self.calls[*last].named)),
         };
-        known.unwrap_or_else(|| {
+        existing.unwrap_or_else(|| {
             self.calls.push(OpenCall { index, id: None, named: false });
             self.calls.len() - 1
         })

@@ -5,7 +5,8 @@ use homard_proto::message::{Block, ThinkingBlock};
 use serde_json::{Map, Value, json};
 
 use super::body::{
-    ChatCompletionsBody, ChatMessage, InputPart, Invocation, StreamOptions, ToolCallBody, Words, function, tool,
+    ChatCompletionsBody, ChatMessage, InputPart, Invocation, MessageContent, StreamOptions, ToolCallBody, function,
+    tool,
 };
 use crate::{
     ModelTarget, Quirks,
@@ -34,7 +35,7 @@ pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>,
     let is_cached = quirks.cache_key && request.cache != CacheLifetime::Off;
     serde_json::to_vec(&ChatCompletionsBody {
         model: &spec.model,
-        messages: lines(target, request),
+        messages: messages(target, request),
         tools: request.tools.iter().map(tool).collect(),
         tool_choice: target.forbids_calls(request).then_some("none"),
         stream: true,
@@ -50,58 +51,58 @@ pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>,
 
 /// Returns the reasoning parameters; empty if there are none.
 fn effort(quirks: &Quirks, level: ReasoningLevel) -> Map<String, Value> {
-    let asked = match (quirks.effort, level) {
+    let parameters = match (quirks.effort, level) {
         (EffortFormat::Uncontrolled, _) | (_, ReasoningLevel::Off) => Value::Null,
         (EffortFormat::Plain, level) => json!({"reasoning_effort": level.as_str()}),
         (EffortFormat::Nested, level) => json!({"reasoning": {"effort": level.as_str()}}),
         (EffortFormat::Switch, _) => json!({"thinking": {"type": "enabled"}}),
         (EffortFormat::Template, _) => json!({"chat_template_kwargs": {"enable_thinking": true}}),
     };
-    match asked {
+    match parameters {
         Value::Object(fields) => fields,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }
 
-fn lines<'a>(target: &ModelTarget, request: &'a Request) -> Vec<ChatMessage<'a>> {
+fn messages<'a>(target: &ModelTarget, request: &'a Request) -> Vec<ChatMessage<'a>> {
     let ModelTarget { spec, quirks, .. } = target;
-    let mut lines = Vec::with_capacity(request.messages.len() + 1);
+    let mut messages = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
         let is_developer = quirks.developer_role && !spec.thinking.is_empty();
-        let content = Words::Plain(request.system.to_string());
-        lines.push(if is_developer { ChatMessage::Developer { content } } else { ChatMessage::System { content } });
+        let content = MessageContent::Plain(request.system.to_string());
+        messages.push(if is_developer { ChatMessage::Developer { content } } else { ChatMessage::System { content } });
     }
-    for turn in conversation_steps(spec, request, IDS) {
-        match turn {
+    for step in conversation_steps(spec, request, IDS) {
+        match step {
             ConversationStep::User(user) => {
                 if let Some(content) = user_content(user_parts(user, spec)) {
-                    push_user(quirks, content, &mut lines);
+                    push_user(quirks, content, &mut messages);
                 }
             }
-            ConversationStep::Answer(answer) => exchange(target, answer, &mut lines),
+            ConversationStep::Answer(answer) => exchange(target, answer, &mut messages),
         }
     }
     // Only Anthropic's models behind a router need cache markers; the others cache automatically.
     if quirks.cache_marks && spec.model.starts_with("anthropic/") && request.cache != CacheLifetime::Off {
-        mark_cache(&mut lines);
+        mark_cache(&mut messages);
     }
-    lines
+    messages
 }
 
 /// Appends a user message. If none may directly follow a tool result, an assistant message is inserted between them.
-fn push_user(quirks: &Quirks, content: Words, lines: &mut Vec<ChatMessage<'_>>) {
-    if quirks.strict_results && matches!(lines.last(), Some(ChatMessage::Tool { .. })) {
+fn push_user(quirks: &Quirks, content: MessageContent, messages: &mut Vec<ChatMessage<'_>>) {
+    if quirks.strict_results && matches!(messages.last(), Some(ChatMessage::Tool { .. })) {
         let content = Some("I have read the results.".to_owned());
-        lines.push(ChatMessage::Assistant { content, tool_calls: Vec::new(), reasoning: Map::new() });
+        messages.push(ChatMessage::Assistant { content, tool_calls: Vec::new(), reasoning: Map::new() });
     }
-    lines.push(ChatMessage::User { content });
+    messages.push(ChatMessage::User { content });
 }
 
 /// Marks the system prompt and the last user message as ends of cached prefixes.
-fn mark_cache(lines: &mut [ChatMessage<'_>]) {
-    let last_user = lines.iter().rposition(|line| matches!(line, ChatMessage::User { .. }));
-    for (at, line) in lines.iter_mut().enumerate() {
-        match line {
+fn mark_cache(messages: &mut [ChatMessage<'_>]) {
+    let last_user = messages.iter().rposition(|message| matches!(message, ChatMessage::User { .. }));
+    for (at, message) in messages.iter_mut().enumerate() {
+        match message {
             ChatMessage::System { content } => content.spread().mark(),
             ChatMessage::User { content } if Some(at) == last_user => content.spread().mark(),
             // No longer marked, but in the same form as when it was.
@@ -114,12 +115,12 @@ fn mark_cache(lines: &mut [ChatMessage<'_>]) {
 }
 
 /// Returns the content of a user message, as one string if it is only text; `None` if it is empty.
-fn user_content(pieces: Vec<ContentPart<'_>>) -> Option<Words> {
+fn user_content(pieces: Vec<ContentPart<'_>>) -> Option<MessageContent> {
     let is_plain = pieces.iter().all(|piece| matches!(piece, ContentPart::Text(_)));
     match pieces.is_empty() {
         true => None,
-        false if is_plain => Some(Words::Plain(pieces.iter().map(ContentPart::text).collect())),
-        false => Some(Words::Parts(pieces.into_iter().map(part).collect())),
+        false if is_plain => Some(MessageContent::Plain(pieces.iter().map(ContentPart::text).collect())),
+        false => Some(MessageContent::Parts(pieces.into_iter().map(part).collect())),
     }
 }
 
@@ -131,7 +132,7 @@ fn part(piece: ContentPart<'_>) -> InputPart {
 }
 
 /// Appends an assistant message and the results of its calls.
-fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, lines: &mut Vec<ChatMessage<'a>>) {
+fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, messages: &mut Vec<ChatMessage<'a>>) {
     let text = answer.message.text();
     let content = (!text.is_empty()).then_some(text);
     let call = |CallWithResult { call, id, .. }: &CallWithResult<'a>| {
@@ -143,23 +144,23 @@ fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, lines: &mut
     }
     let replays = answer.is_own && target.quirks.replays_reasoning;
     let reasoning = if replays { reasoning(&answer) } else { Map::new() };
-    lines.push(ChatMessage::Assistant { content, tool_calls, reasoning });
+    messages.push(ChatMessage::Assistant { content, tool_calls, reasoning });
 
-    let mut pictures = Vec::new();
+    let mut all_images = Vec::new();
     for CallWithResult { call, id, result } in answer.calls {
         let (images, pieces): (Vec<_>, Vec<_>) =
             result_parts(result, &target.spec).into_iter().partition(|piece| piece.image().is_some());
-        let words: String = pieces.iter().map(ContentPart::text).collect();
-        let content = if words.is_empty() { "(an image, see below)".to_owned() } else { words };
-        pictures.extend(images);
+        let output: String = pieces.iter().map(ContentPart::text).collect();
+        let content = if output.is_empty() { "(an image, see below)".to_owned() } else { output };
+        all_images.extend(images);
         let name = target.quirks.strict_results.then_some(call.name.as_str());
-        lines.push(ChatMessage::Tool { tool_call_id: id, name, content });
+        messages.push(ChatMessage::Tool { tool_call_id: id, name, content });
     }
     // A tool message may contain only text, so its images follow as if the user had sent them.
-    if !pictures.is_empty() {
+    if !all_images.is_empty() {
         let mut parts = vec![InputPart::text("Images from the tool results above:")];
-        parts.extend(pictures.into_iter().map(part));
-        push_user(&target.quirks, Words::Parts(parts), lines);
+        parts.extend(all_images.into_iter().map(part));
+        push_user(&target.quirks, MessageContent::Parts(parts), messages);
     }
 }
 
@@ -167,15 +168,16 @@ fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, lines: &mut
 fn reasoning(answer: &AssistantExchange<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     for field in REASONING {
-        let is_here = |thought: &&ThinkingBlock| thought.thinking_signature.as_deref() == Some(field);
-        let thoughts: Vec<_> = own_reasoning(answer).filter(is_here).map(|thought| thought.thinking.as_str()).collect();
-        if !thoughts.is_empty() {
-            fields.insert(field.to_owned(), thoughts.join("\n").into());
+        let is_in_field = |thought: &&ThinkingBlock| thought.thinking_signature.as_deref() == Some(field);
+        let texts: Vec<_> =
+            own_reasoning(answer).filter(is_in_field).map(|thought| thought.thinking.as_str()).collect();
+        if !texts.is_empty() {
+            fields.insert(field.to_owned(), texts.join("\n").into());
         }
     }
-    let seals = answer.message.tool_calls().filter_map(|call| call.extra.get("thoughtSignature")?.as_str());
+    let signatures = answer.message.tool_calls().filter_map(|call| call.extra.get("thoughtSignature")?.as_str());
     let details: Vec<Value> =
-        seals.filter_map(|seal| serde_json::from_str(seal).ok()).filter(Value::is_object).collect();
+        signatures.filter_map(|signature| serde_json::from_str(signature).ok()).filter(Value::is_object).collect();
     if !details.is_empty() {
         fields.insert("reasoning_details".to_owned(), details.into());
     }

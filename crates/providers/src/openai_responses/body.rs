@@ -45,9 +45,9 @@ pub(super) struct Reasoning {
 pub(super) enum Item<'a> {
     Message {
         role: &'static str,
-        content: Words<'a>,
+        content: MessageContent<'a>,
         #[serde(flatten)]
-        mark: Mark,
+        identity: MessageIdentity,
     },
     FunctionCall {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,28 +58,28 @@ pub(super) enum Item<'a> {
     },
     FunctionCallOutput {
         call_id: Cow<'a, str>,
-        output: Words<'a>,
+        output: MessageContent<'a>,
     },
-    /// As received; its type is one of its fields.
+    /// Reasoning exactly as it was received. The map contains the `type` field, so no tag is added.
     #[serde(untagged)]
     Reasoning(Map<String, Value>),
 }
 
 /// Fields that identify a message as the provider's own.
 #[derive(Serialize, Default)]
-pub(super) struct Mark {
+pub(super) struct MessageIdentity {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'static str>,
-    /// Whether it is a comment or the answer.
+    /// Phase of the message: commentary or final answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) phase: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Words<'a> {
+pub(super) enum MessageContent<'a> {
     Plain(Cow<'a, str>),
     Parts(Vec<InputPart<'a>>),
 }

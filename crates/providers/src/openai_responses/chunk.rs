@@ -30,7 +30,7 @@ impl Chunk<'_> {
     /// Returns the complete text of the part that this event ends.
     pub(super) fn whole(&mut self) -> String {
         let own = self.text.take().or_else(|| self.refusal.take()).or_else(|| self.arguments.take());
-        own.map(text).or_else(|| self.part.take().map(OutputPart::words)).unwrap_or_default()
+        own.map(text).or_else(|| self.part.take().map(OutputPart::into_text)).unwrap_or_default()
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) struct OutputPart {
 }
 
 impl OutputPart {
-    pub(super) fn words(self) -> String {
+    pub(super) fn into_text(self) -> String {
         self.text.or(self.refusal).unwrap_or_default()
     }
 }

@@ -35,8 +35,8 @@ impl Decode for Decoder {
             events.push(truncated_event());
             return;
         }
-        let taken = serde_json::from_str(&frame.data).and_then(|chunk| self.chunk(chunk, frame, events));
-        if let Err(error) = taken {
+        let result = serde_json::from_str(&frame.data).and_then(|chunk| self.chunk(chunk, frame, events));
+        if let Err(error) = result {
             events.push(malformed_event(frame, &error));
         }
     }
@@ -62,16 +62,16 @@ impl Decoder {
                 events.push(ModelEvent::Failed(classify(None, &[], &frame.data)));
             }
             name => match (part_of_event(name, &chunk), name.rsplit('.').next()) {
-                (Some((kind, place)), Some("delta")) => {
+                (Some((kind, position)), Some("delta")) => {
                     let delta = chunk.delta.take().map(text).unwrap_or_default();
-                    self.item(&chunk, kind).add(place, &delta);
+                    self.item(&chunk, kind).add(position, &delta);
                 }
-                (Some((kind, place)), Some("done")) => {
+                (Some((kind, position)), Some("done")) => {
                     let whole = chunk.whole();
                     let name = chunk.name.take();
                     let item = self.item(&chunk, kind);
                     item.name = item.name.take().or(name);
-                    item.complete(place, whole);
+                    item.complete(position, whole);
                 }
                 (Some(_), _) => {}
                 // `response.created`, `response.in_progress`, heartbeats, and unrequested events.
@@ -109,11 +109,11 @@ impl Decoder {
         let Some((kind, output)) = read(chunk.item)? else { return Ok(()) };
         // Text may arrive before the start of its item, but a second start is another item.
         let index = chunk.output_index;
-        let known = self.with_id(kind, output.id.as_deref()).or_else(|| {
-            let fits = |item: &Item| item.kind == kind && Some(item.index) == index && !item.has_begun;
-            self.items.iter().rposition(fits)
+        let existing = self.with_id(kind, output.id.as_deref()).or_else(|| {
+            let is_same = |item: &Item| item.kind == kind && Some(item.index) == index && !item.has_begun;
+            self.items.iter().rposition(is_same)
         });
-        let at = known.unwrap_or_else(|| self.insert(index, kind));
+        let at = existing.unwrap_or_else(|| self.insert(index, kind));
         self.items[at].begin(&output);
         self.items[at].has_begun = true;
         Ok(())
@@ -141,11 +141,11 @@ impl Decoder {
     /// Finds an item by its id, or else by its position: some servers use another id in every event.
     fn find(&self, kind: Kind, id: Option<&str>, index: Option<u64>) -> Option<usize> {
         self.with_id(kind, id).or_else(|| {
-            let is_there = |item: &Item| match index {
+            let is_at_index = |item: &Item| match index {
                 Some(index) => item.index == index,
                 None => id.is_none() || item.id.is_none(),
             };
-            self.items.iter().rposition(|item| item.kind == kind && is_there(item))
+            self.items.iter().rposition(|item| item.kind == kind && is_at_index(item))
         })
     }
 
@@ -203,12 +203,14 @@ impl Decoder {
     /// Merges an item of the list at the end of the answer, unless it is known: servers number that list differently.
     fn merge_final(&mut self, index: u64, json: &serde_json::value::RawValue) -> serde_json::Result<()> {
         let Some((kind, output)) = read(Some(json))? else { return Ok(()) };
-        let called = |item: &Item| output.call_id.is_some() && item.call_id == output.call_id;
-        let there = |item: &Item| item.kind == kind && item.index == index;
-        let known = self.with_id(kind, output.id.as_deref());
-        let known = known.or_else(|| self.items.iter().position(called)).or_else(|| self.items.iter().position(there));
+        let has_call_id = |item: &Item| output.call_id.is_some() && item.call_id == output.call_id;
+        let is_at_index = |item: &Item| item.kind == kind && item.index == index;
+        let existing = self.with_id(kind, output.id.as_deref());
+        let existing = existing
+            .or_else(|| self.items.iter().position(has_call_id))
+            .or_else(|| self.items.iter().position(is_at_index));
         let is_free = self.items.iter().all(|item| item.index != index);
-        if let Some(at) = known.or_else(|| is_free.then(|| self.insert(Some(index), kind))) {
+        if let Some(at) = existing.or_else(|| is_free.then(|| self.insert(Some(index), kind))) {
             self.items[at].end(output, json.get());
         }
         Ok(())

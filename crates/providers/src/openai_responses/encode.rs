@@ -8,7 +8,7 @@ use homard_proto::message::{Block, TextBlock, ThinkingBlock, ToolCall};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::body::{InputPart, Item, Mark, Reasoning, ResponsesBody, Words, tool};
+use super::body::{InputPart, Item, MessageContent, MessageIdentity, Reasoning, ResponsesBody, tool};
 use crate::{
     ModelTarget,
     ids::{self, CallIdRule, OwnIds},
@@ -74,12 +74,16 @@ fn reasoning(target: &ModelTarget, level: ReasoningLevel) -> Option<Reasoning> {
 
 fn input<'a>(spec: &ModelSpec, request: &'a Request) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(request.messages.len());
-    for turn in conversation_steps(spec, request, IDS) {
-        match turn {
+    for step in conversation_steps(spec, request, IDS) {
+        match step {
             ConversationStep::User(user) => {
                 let parts: Vec<_> = user_parts(user, spec).into_iter().map(part).collect();
                 if !parts.is_empty() {
-                    items.push(Item::Message { role: "user", content: Words::Parts(parts), mark: Mark::default() });
+                    items.push(Item::Message {
+                        role: "user",
+                        content: MessageContent::Parts(parts),
+                        identity: MessageIdentity::default(),
+                    });
                 }
             }
             ConversationStep::Answer(answer) => exchange(spec, answer, &mut items),
@@ -107,18 +111,18 @@ enum ItemIdPolicy {
 
 /// Appends an assistant message and the results of its calls.
 fn exchange<'a>(spec: &ModelSpec, answer: AssistantExchange<'a>, items: &mut Vec<Item<'a>>) {
-    let AssistantExchange { message: said, is_own, .. } = answer;
-    let is_whole = said.content.iter().all(|block| match block {
+    let AssistantExchange { message: assistant, is_own, .. } = answer;
+    let has_all_reasoning = assistant.content.iter().all(|block| match block {
         Block::Thinking(thought) => reasoning_item(thought).is_some(),
         Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => true,
     });
-    let ids = match (is_own, is_whole) {
+    let ids = match (is_own, has_all_reasoning) {
         (false, _) => ItemIdPolicy::Foreign,
         (true, false) => ItemIdPolicy::Lost,
         (true, true) => ItemIdPolicy::Kept,
     };
-    let begin = items.len();
-    for block in &said.content {
+    let start = items.len();
+    for block in &assistant.content {
         match block {
             Block::Thinking(thought) if is_own => items.extend(reasoning_item(thought).map(Item::Reasoning)),
             Block::Text(text) if !text.text.is_empty() => items.push(message(text, ids)),
@@ -132,7 +136,7 @@ fn exchange<'a>(spec: &ModelSpec, answer: AssistantExchange<'a>, items: &mut Vec
         }
     }
     // Trailing reasoning without output, from a truncated answer, is rejected.
-    while items.len() > begin && matches!(items.last(), Some(Item::Reasoning(_))) {
+    while items.len() > start && matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
     for CallWithResult { id, result, .. } in answer.calls {
@@ -141,11 +145,11 @@ fn exchange<'a>(spec: &ModelSpec, answer: AssistantExchange<'a>, items: &mut Vec
 }
 
 /// Returns the content of a tool result, as one string if it is only text.
-fn output(pieces: Vec<ContentPart<'_>>) -> Words<'_> {
+fn output(pieces: Vec<ContentPart<'_>>) -> MessageContent<'_> {
     if pieces.iter().all(|piece| piece.image().is_none()) {
-        return Words::Plain(pieces.iter().map(ContentPart::text).collect());
+        return MessageContent::Plain(pieces.iter().map(ContentPart::text).collect());
     }
-    Words::Parts(pieces.into_iter().map(part).collect())
+    MessageContent::Parts(pieces.into_iter().map(part).collect())
 }
 
 /// Returns the reasoning item stored in a signature, if it can be sent back: without content it would be looked up by
@@ -167,37 +171,38 @@ fn reasoning_item(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
 
 fn message(block: &TextBlock, ids: ItemIdPolicy) -> Item<'_> {
     let text = block.text.as_str();
-    let seal = block.extra.get("textSignature").and_then(Value::as_str);
-    let mark = match ids {
-        ItemIdPolicy::Foreign => Mark::default(),
-        ItemIdPolicy::Lost => Mark { id: None, status: None, ..seal.map(mark).unwrap_or_default() },
-        ItemIdPolicy::Kept => seal.map(mark).unwrap_or_default(),
+    let signature = block.extra.get("textSignature").and_then(Value::as_str);
+    let identity = match ids {
+        ItemIdPolicy::Foreign => MessageIdentity::default(),
+        ItemIdPolicy::Lost => MessageIdentity { id: None, status: None, ..signature.map(identity).unwrap_or_default() },
+        ItemIdPolicy::Kept => signature.map(identity).unwrap_or_default(),
     };
-    let content = match mark.id {
-        Some(_) => Words::Parts(vec![InputPart::OutputText { text, annotations: [] }]),
-        None => Words::Plain(text.into()),
+    let content = match identity.id {
+        Some(_) => MessageContent::Parts(vec![InputPart::OutputText { text, annotations: [] }]),
+        None => MessageContent::Plain(text.into()),
     };
-    Item::Message { role: "assistant", content, mark }
+    Item::Message { role: "assistant", content, identity }
 }
 
 /// Parses a message's signature: its id, or in newer transcripts `{"v":1,"id":…,"phase":…}`.
-fn mark(seal: &str) -> Mark {
+fn identity(signature: &str) -> MessageIdentity {
     #[derive(Deserialize)]
-    struct Both {
+    struct StoredIdentity {
         id: String,
         phase: Option<String>,
     }
-    let Both { id, phase } = serde_json::from_str(seal).unwrap_or_else(|_| Both { id: seal.to_owned(), phase: None });
-    let id = Some(id).filter(|id| is_fitting(id));
-    Mark { status: id.as_ref().map(|_| "completed"), id, phase }
+    let StoredIdentity { id, phase } =
+        serde_json::from_str(signature).unwrap_or_else(|_| StoredIdentity { id: signature.to_owned(), phase: None });
+    let id = Some(id).filter(|id| is_valid_id(id));
+    MessageIdentity { status: id.as_ref().map(|_| "completed"), id, phase }
 }
 
 /// Returns the provider's item id of a call: the part after the bar in `call_id|item_id`.
 fn item_id(call: &ToolCall) -> Option<&str> {
-    call.id.split_once('|').map(|(_, item)| item).filter(|item| is_fitting(item))
+    call.id.split_once('|').map(|(_, item)| item).filter(|item| is_valid_id(item))
 }
 
-fn is_fitting(id: &str) -> bool {
+fn is_valid_id(id: &str) -> bool {
     ids::is_valid(id, MAX_ID_LENGTH)
 }
 
@@ -219,11 +224,11 @@ mod tests {
             ..ModelSpec::default()
         };
         let target = ModelTarget::new(spec, "https://api.openai.com/v1");
-        let seal = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}"#;
+        let signature = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}"#;
         let messages: Vec<Arc<Message>> = serde_json::from_value(json!([
             {"role": "user", "content": "Go"},
             {"role": "assistant", "api": "openai-responses", "stopReason": "toolUse", "content": [
-                {"type": "thinking", "thinking": "", "thinkingSignature": seal},
+                {"type": "thinking", "thinking": "", "thinkingSignature": signature},
                 {"type": "text", "text": "I look.", "textSignature": "msg_1"},
                 {"type": "toolCall", "id": "call_a|fc_1", "name": "ls", "arguments": {}},
             ]},

@@ -103,17 +103,17 @@ impl Item {
     }
 
     /// Appends text to a part. Deltas after its end are ignored, because the end contained them.
-    pub(super) fn add(&mut self, place: PartPosition, delta: &str) {
-        let words = self.parts.entry(place).or_default();
-        if !words.is_whole && !self.is_complete {
-            words.text.push_str(delta);
+    pub(super) fn add(&mut self, position: PartPosition, delta: &str) {
+        let part = self.parts.entry(position).or_default();
+        if !part.is_whole && !self.is_complete {
+            part.text.push_str(delta);
         }
     }
 
     /// Sets the complete text of a part.
-    pub(super) fn complete(&mut self, place: PartPosition, whole: String) {
+    pub(super) fn complete(&mut self, position: PartPosition, whole: String) {
         if !self.is_complete {
-            self.parts.entry(place).or_default().complete(whole);
+            self.parts.entry(position).or_default().complete(whole);
         }
     }
 
@@ -138,10 +138,10 @@ impl Item {
         self.begin(&output);
         let parts = |list: Option<Vec<OutputPart>>| (0..).zip(list.unwrap_or_default());
         for (at, part) in parts(output.summary) {
-            self.complete(PartPosition::Summary(at), part.words());
+            self.complete(PartPosition::Summary(at), part.into_text());
         }
         for (at, part) in parts(output.content) {
-            self.complete(PartPosition::Content(at), part.words());
+            self.complete(PartPosition::Content(at), part.into_text());
         }
         if let Some(arguments) = output.arguments {
             self.complete(PartPosition::Content(0), text(arguments));
@@ -163,14 +163,14 @@ impl Item {
     }
 
     fn emit_text(&mut self, events: &mut Vec<ModelEvent>) {
-        let mut has_spoken = false;
-        for words in self.parts.values_mut() {
-            let is_first = words.emitted == 0;
-            let mut rest = words.take_unemitted();
+        let mut has_text = false;
+        for part in self.parts.values_mut() {
+            let is_first = part.emitted == 0;
+            let mut rest = part.take_unemitted();
             if !rest.is_empty() {
                 match self.kind {
                     Kind::Reasoning => {
-                        if has_spoken && is_first {
+                        if has_text && is_first {
                             rest.insert_str(0, "\n\n");
                         }
                         events.push(ModelEvent::Thinking(rest));
@@ -178,8 +178,8 @@ impl Item {
                     Kind::Message | Kind::Call => events.push(ModelEvent::Text(rest)),
                 }
             }
-            has_spoken |= words.emitted > 0;
-            if !words.is_whole && !self.is_complete {
+            has_text |= part.emitted > 0;
+            if !part.is_whole && !self.is_complete {
                 break;
             }
         }
@@ -202,7 +202,7 @@ impl Item {
                 let arguments = arguments.take_unemitted();
                 events.push(ModelEvent::Call(CallDelta {
                     index,
-                    id: self.bound_id(),
+                    id: self.joined_id(),
                     name: self.name.clone(),
                     arguments,
                 }));
@@ -212,9 +212,9 @@ impl Item {
     }
 
     /// Returns a call's id for transcripts: the call id that links its result, and the item id.
-    fn bound_id(&self) -> Option<String> {
-        let filled = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
-        match (filled(&self.call_id), filled(&self.id)) {
+    fn joined_id(&self) -> Option<String> {
+        let non_empty = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+        match (non_empty(&self.call_id), non_empty(&self.id)) {
             (Some(call), Some(item)) => Some(format!("{call}|{item}")),
             (call, item) => call.or(item),
         }
@@ -224,12 +224,12 @@ impl Item {
         match self.kind {
             Kind::Message => {
                 let id = self.id.as_ref().filter(|id| !id.is_empty())?;
-                let has_spoken = self.parts.values().any(|words| words.emitted > 0);
-                let mark = match &self.phase {
+                let has_text = self.parts.values().any(|part| part.emitted > 0);
+                let value = match &self.phase {
                     Some(phase) => json!({"v": 1, "id": id, "phase": phase}).to_string(),
                     None => id.clone(),
                 };
-                has_spoken.then_some(Signature::Text(mark))
+                has_text.then_some(Signature::Text(value))
             }
             Kind::Reasoning => self.json.clone().map(Signature::Thinking),
             Kind::Call => None,

@@ -49,7 +49,7 @@ impl Case {
         let request = Request {
             system: text(history, "system", "").into(),
             stable_bytes: history["stable"].as_u64().map_or(0, |stable| stable as usize),
-            messages: serde_json::from_value(messages.map(|message| signed(message, &spec)).collect())?,
+            messages: serde_json::from_value(messages.map(|message| with_author(message, &spec)).collect())?,
             tools: tools.collect(),
             allow_calls: history["mayCall"].as_bool().unwrap_or(true),
             thinking: ReasoningLevel::parse(text(history, "thinking", "off")).ok_or("no such level")?,
@@ -70,25 +70,25 @@ impl Case {
     /// Returns the messages of a request without cache markers.
     pub(crate) fn prompt(&self, history: &Value) -> Outcome<Vec<Value>> {
         let mut body = self.encode(history)?;
-        unmark(&mut body);
+        strip_cache_markers(&mut body);
         let list = ["messages", "input", "contents"].into_iter().find_map(|name| body.get(name)?.as_array());
         Ok(list.ok_or("a request has a conversation")?.clone())
     }
 }
 
-fn unmark(json: &mut Value) {
+fn strip_cache_markers(json: &mut Value) {
     match json {
         Value::Object(fields) => {
             fields.shift_remove("cache_control");
-            fields.values_mut().for_each(unmark);
+            fields.values_mut().for_each(strip_cache_markers);
         }
-        Value::Array(list) => list.iter_mut().for_each(unmark),
+        Value::Array(list) => list.iter_mut().for_each(strip_cache_markers),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn text<'a>(json: &'a Value, name: &str, otherwise: &'a str) -> &'a str {
-    json[name].as_str().unwrap_or(otherwise)
+fn text<'a>(json: &'a Value, name: &str, fallback: &'a str) -> &'a str {
+    json[name].as_str().unwrap_or(fallback)
 }
 
 fn spec(wire: Wire, history: &Value) -> ModelSpec {
@@ -105,7 +105,7 @@ fn spec(wire: Wire, history: &Value) -> ModelSpec {
 }
 
 /// An assistant message without `api` counts as written by the requested model.
-fn signed(message: &Value, spec: &ModelSpec) -> Value {
+fn with_author(message: &Value, spec: &ModelSpec) -> Value {
     let mut message = message.clone();
     if message["role"] == "assistant" && message["api"].is_null() {
         message["api"] = json!(spec.api);
@@ -137,17 +137,17 @@ pub(crate) fn conversation(blocks: &Value) -> Value {
 }
 
 /// Formats an event as in the files.
-pub(crate) fn shown(event: &ModelEvent) -> Value {
+pub(crate) fn event_json(event: &ModelEvent) -> Value {
     match event {
         ModelEvent::Text(text) => json!({"text": text}),
         ModelEvent::Thinking(text) => json!({"thinking": text}),
         ModelEvent::Call(call) => {
             json!({"call": call.index, "id": call.id, "name": call.name, "arguments": call.arguments})
         }
-        ModelEvent::Signature(Signature::Thinking(mark)) => json!({"seal": "thinking", "mark": mark}),
-        ModelEvent::Signature(Signature::Redacted(mark)) => json!({"seal": "redacted", "mark": mark}),
-        ModelEvent::Signature(Signature::Text(mark)) => json!({"seal": "text", "mark": mark}),
-        ModelEvent::Signature(Signature::Call(index, mark)) => json!({"seal": index, "mark": mark}),
+        ModelEvent::Signature(Signature::Thinking(signature)) => json!({"seal": "thinking", "mark": signature}),
+        ModelEvent::Signature(Signature::Redacted(signature)) => json!({"seal": "redacted", "mark": signature}),
+        ModelEvent::Signature(Signature::Text(signature)) => json!({"seal": "text", "mark": signature}),
+        ModelEvent::Signature(Signature::Call(index, signature)) => json!({"seal": index, "mark": signature}),
         ModelEvent::Heartbeat => json!("alive"),
         ModelEvent::Done(done) => {
             let usage = &done.usage;
@@ -158,17 +158,17 @@ pub(crate) fn shown(event: &ModelEvent) -> Value {
             json!({"done": done.stop, "tokens": tokens, "total": usage.total_tokens})
         }
         ModelEvent::Failed(error) => {
-            let mut shown = json!({"failed": format!("{:?}", error.kind), "message": error.message});
+            let mut event_json = json!({"failed": format!("{:?}", error.kind), "message": error.message});
             if let Some(status) = error.status {
-                shown["status"] = json!(status);
+                event_json["status"] = json!(status);
             }
-            if let Some(wait) = error.retry_after {
-                shown["retryAfter"] = json!(wait.as_secs_f64());
+            if let Some(delay) = error.retry_after {
+                event_json["retryAfter"] = json!(delay.as_secs_f64());
             }
             if let Some(id) = &error.request_id {
-                shown["requestId"] = json!(id);
+                event_json["requestId"] = json!(id);
             }
-            shown
+            event_json
         }
     }
 }

@@ -13,11 +13,12 @@ pub(crate) fn silent_success(wire: Wire, bytes: &[u8]) -> Option<String> {
     for line in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
         let events = reader.push(line);
         for frame in parser.push(line).ok()? {
-            let is_mark = wire == Wire::OpenAiCompletions && frame.data.trim() == "[DONE]";
-            if !is_mark && serde_json::from_str::<IgnoredAny>(&frame.data).is_err() {
+            let is_done_marker = wire == Wire::OpenAiCompletions && frame.data.trim() == "[DONE]";
+            if !is_done_marker && serde_json::from_str::<IgnoredAny>(&frame.data).is_err() {
                 return Some(format!("it went on after {:?}", frame.data));
             }
-            has_end |= is_mark || ends(wire).iter().any(|mark| frame.data.contains(mark) || frame.event == *mark);
+            has_end |=
+                is_done_marker || ends(wire).iter().any(|marker| frame.data.contains(marker) || frame.event == *marker);
         }
         if events.iter().any(|event| matches!(event, ModelEvent::Done(_) | ModelEvent::Failed(_))) {
             break;

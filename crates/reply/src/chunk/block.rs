@@ -67,14 +67,14 @@ pub(super) struct OpenFence {
     pub(super) closing: String,
     /// Offset of its first content line in this block.
     pub(super) content: usize,
-    has_words: bool,
+    has_text: bool,
     /// Position before the fence.
     before: Option<CutMark>,
-    /// Last line end that leaves space for `closing`: at most `room` characters precede it.
+    /// Last line end that leaves space for `closing`: at most `capacity` characters precede it.
     newline: Option<CutMark>,
-    /// Last position that leaves space for `closing`, whether or not a line ends there: after `room` characters.
+    /// Last position that leaves space for `closing`, whether or not a line ends there: after `capacity` characters.
     column: Option<CutMark>,
-    room: usize,
+    capacity: usize,
 }
 
 /// The current block.
@@ -102,7 +102,7 @@ struct BlockLine {
     start: usize,
     /// True if it started in this block.
     is_whole: bool,
-    has_words: bool,
+    has_text: bool,
     /// Position before the line.
     before: Option<CutMark>,
 }
@@ -118,7 +118,7 @@ struct CutCandidates {
 
 impl ChunkBlock {
     pub(super) fn new(start: BlockStart) -> Self {
-        let line = BlockLine { start: 0, is_whole: start != BlockStart::Word, has_words: false, before: None };
+        let line = BlockLine { start: 0, is_whole: start != BlockStart::Word, has_text: false, before: None };
         Self {
             at: 0,
             chars: 0,
@@ -141,7 +141,7 @@ impl ChunkBlock {
     /// Creates the block after a position inside a fence.
     pub(super) fn reopened(mark: &CutMark, start: BlockStart, fence: OpenFence) -> Self {
         let chars = fence.opening.chars().count();
-        let fence = OpenFence { content: 0, has_words: false, before: None, newline: None, column: None, ..fence };
+        let fence = OpenFence { content: 0, has_text: false, before: None, newline: None, column: None, ..fence };
         let fence = Some(Box::new(fence));
         Self { chars, start: None, fence, ..Self::after(mark, start) }
     }
@@ -189,7 +189,7 @@ impl ChunkBlock {
             Some(_) | None => {}
         }
         let here = self.here();
-        if let Some(fence) = self.fence.as_mut().filter(|fence| fence.room == here.chars) {
+        if let Some(fence) = self.fence.as_mut().filter(|fence| fence.capacity == here.chars) {
             fence.column = Some(here);
         }
         self.lines.push(c);
@@ -202,7 +202,7 @@ impl ChunkBlock {
         if !c.is_whitespace() {
             return self.word(c);
         }
-        if self.line.has_words && self.fence.is_none() && !self.lines.is_inside() {
+        if self.line.has_text && self.fence.is_none() && !self.lines.is_inside() {
             self.space = Some(mark);
         }
         BlockStep::On
@@ -234,9 +234,9 @@ impl ChunkBlock {
     /// Handles a character that is not whitespace.
     fn word(&mut self, c: char) -> BlockStep {
         self.start = None;
-        self.line.has_words = true;
+        self.line.has_text = true;
         if let Some(fence) = &mut self.fence {
-            fence.has_words = true;
+            fence.has_text = true;
         } else if self.lines.is_inside() {
             self.soon = None;
         } else if !is_mark(c)
@@ -248,11 +248,11 @@ impl ChunkBlock {
     }
 
     fn end_line(&mut self, mark: CutMark, text: &str, (bounds, search): (ChunkBounds, CutSearch)) -> BlockStep {
-        let next = BlockLine { start: mark.next, is_whole: true, has_words: false, before: Some(mark.clone()) };
+        let next = BlockLine { start: mark.next, is_whole: true, has_text: false, before: Some(mark.clone()) };
         let line = std::mem::replace(&mut self.line, next);
         match &mut self.fence {
             Some(fence) if self.lines.is_inside() => {
-                if fence.has_words && mark.chars <= fence.room {
+                if fence.has_text && mark.chars <= fence.capacity {
                     fence.newline = Some(mark);
                 }
                 return BlockStep::On;
@@ -269,7 +269,7 @@ impl ChunkBlock {
             }
             None => {}
         }
-        if line.has_words {
+        if line.has_text {
             self.offer(CutPreference::Newline, &mark, (bounds, search));
             if ends_sentence(&text[..mark.end]) {
                 self.offer(CutPreference::Sentence, &mark, (bounds, search));
@@ -323,7 +323,7 @@ impl ChunkBlock {
         };
         let column = fence.column.clone().unwrap_or_else(|| self.here()).whole(text, fence.content);
         let column = self.line.before.clone().filter(|_| is_torn(&column)).unwrap_or(column);
-        let is_blank = text.get(fence.content..column.end).is_none_or(|words| words.trim().is_empty());
+        let is_blank = text.get(fence.content..column.end).is_none_or(|content| content.trim().is_empty());
         match (&fence.newline, &fence.before) {
             (Some(newline), _) => BlockCut::Inside(newline.clone(), fence),
             (None, Some(before)) if is_blank || fence.column.is_none() => BlockCut::Outside(before.clone()),
@@ -352,13 +352,13 @@ impl OpenFence {
             (fence.open_line + "\n", closing)
         });
         // Otherwise a long opening line would produce a flood of blocks with one word each.
-        let leaves_room = |(opening, closing): &(String, String)| {
-            let room = bounds.max.saturating_sub(opening.chars().count() + closing.chars().count());
-            room > 0 && room >= bounds.max / 10
+        let leaves_space = |(opening, closing): &(String, String)| {
+            let capacity = bounds.max.saturating_sub(opening.chars().count() + closing.chars().count());
+            capacity > 0 && capacity >= bounds.max / 10
         };
-        let (opening, closing) = added.filter(leaves_room).unwrap_or_default();
-        let room = bounds.max - closing.chars().count();
-        Self { opening, closing, content, has_words: false, before, newline: None, column: None, room }
+        let (opening, closing) = added.filter(leaves_space).unwrap_or_default();
+        let capacity = bounds.max - closing.chars().count();
+        Self { opening, closing, content, has_text: false, before, newline: None, column: None, capacity }
     }
 
     fn is_reopened(&self) -> bool {

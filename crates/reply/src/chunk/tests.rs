@@ -29,9 +29,9 @@ fn whole(bounds: ChunkBounds, text: &str) -> Vec<String> {
 
 /// Recorded results of OpenClaw, with the reasons for deviations.
 #[test]
-fn recorded_blocks_of_the_original() {
+fn recorded_blocks_match_openclaw() {
     use CutPreference::{Newline, Paragraph, Sentence};
-    let at_the_end: &[(&str, ChunkBounds, &str, &[&str])] = &[
+    let complete_cases: &[(&str, ChunkBounds, &str, &[&str])] = &[
         (
             "para force short",
             bounds(5, 40, Paragraph),
@@ -83,10 +83,10 @@ fn recorded_blocks_of_the_original() {
         // OpenClaw cuts the third in half.
         ("emoji odd max", bounds(2, 5, Paragraph), "😀😀😀😀😀", &["😀😀😀😀😀"]),
     ];
-    for (name, bounds, text, blocks) in at_the_end {
+    for (name, bounds, text, blocks) in complete_cases {
         assert_eq!(whole(*bounds, text), *blocks, "{name}");
     }
-    let as_it_comes: &[(&str, ChunkBounds, &[&str], &[&str])] = &[
+    let streamed_cases: &[(&str, ChunkBounds, &[&str], &[&str])] = &[
         (
             // No blank lines at the start of a block, which leaves space for a word. OpenClaw: "First para.",
             // "\n\nSecond para that goes on", "and on."
@@ -108,7 +108,7 @@ fn recorded_blocks_of_the_original() {
             &["Intro text.\n\n```js\nlet x = 1;\n```", "After."],
         ),
     ];
-    for (name, bounds, deltas, blocks) in as_it_comes {
+    for (name, bounds, deltas, blocks) in streamed_cases {
         assert_eq!(streamed(*bounds, deltas), *blocks, "{name}");
     }
     assert!(Chunker::new(bounds(50, 80, Paragraph)).push("short").is_empty(), "below min not forced");
@@ -134,7 +134,7 @@ fn a_long_fence_is_closed_and_opened_again_with_the_same_line() {
 
 /// Conformance case 129.
 #[test]
-fn what_is_held_is_cut_at_the_end_only_and_as_rarely_as_can_be() {
+fn held_text_is_cut_at_the_end_only_and_rarely() {
     let mut chunker = Chunker::new(paragraphs(5, 40));
     chunker.hold("Hello there.\n\n");
     chunker.hold("Second para.");
@@ -155,7 +155,7 @@ fn a_block_goes_out_as_soon_as_its_end_is_certain() {
 }
 
 #[test]
-fn a_number_is_no_end_of_a_sentence() {
+fn a_number_does_not_end_a_sentence() {
     let mut chunker = Chunker::new(bounds(3, 100, CutPreference::Sentence));
     assert_eq!(chunker.push("Pi is 3."), [""; 0]);
     assert_eq!(chunker.push("14. E"), ["Pi is 3.14."]);
@@ -173,7 +173,7 @@ fn no_cut_falls_into_a_grapheme() {
 
 /// Pitfall 57.
 #[test]
-fn equal_blocks_are_all_given_back() {
+fn equal_blocks_are_all_returned() {
     assert_eq!(streamed(paragraphs(2, 20), &["ok\n\nok\n\nok"]), ["ok", "ok", "ok"]);
 }
 
@@ -186,7 +186,7 @@ fn indent_stays_and_blank_lines_stay_inside_fences_only() {
 }
 
 #[test]
-fn words_before_a_fence_that_does_not_fit_go_first() {
+fn text_before_a_fence_that_does_not_fit_is_cut_off() {
     let text = "Look at this:\n```js\nlet a = 1;\nlet b = 2;\n```";
     assert_eq!(whole(paragraphs(5, 40), text), ["Look at this:", "```js\nlet a = 1;\nlet b = 2;\n```"]);
     let blocks = ["A few words", "```js\nlet ab = 1;\n```"];
@@ -213,13 +213,13 @@ fn a_fence_whose_lines_leave_no_room_is_cut_like_any_text() {
 }
 
 #[test]
-fn a_long_opening_line_makes_no_flood_of_blocks() {
+fn a_long_opening_line_does_not_multiply_blocks() {
     let text = format!("```{}\n{}\n```", "x".repeat(90), "code ".repeat(40));
     assert_eq!(whole(paragraphs(50, 100), &text).len(), 3);
 }
 
 #[test]
-fn each_character_is_looked_at_a_bounded_number_of_times() {
+fn long_texts_are_cut_in_linear_time() {
     // Quadratic cost would take minutes here.
     let text = "word ".repeat(200_000);
     let mut chunker = Chunker::new(paragraphs(800, 1200));
@@ -301,7 +301,7 @@ fn bare(text: &str) -> String {
 
 /// Removes the blocks from the start of the text, without added fence lines, and returns the remainder; whitespace is
 /// ignored.
-fn what_is_missing(text: &str, blocks: &[String]) -> String {
+fn missing_text(text: &str, blocks: &[String]) -> String {
     let mut text = bare(text);
     for block in blocks {
         let without_first = block.split_once('\n').map_or("", |(_, rest)| rest);
@@ -317,15 +317,15 @@ fn what_is_missing(text: &str, blocks: &[String]) -> String {
 
 proptest! {
     #[test]
-    fn the_pieces_in_which_a_text_comes_do_not_matter(
+    fn the_split_into_deltas_does_not_matter(
         text in any_text(), bounds in any_bounds(1..60), lengths in prop::collection::vec(1..9_usize, 1..5),
     ) {
         let pieces = pieces(&text, &lengths);
         let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
         prop_assert_eq!(streamed(bounds, &pieces), streamed(bounds, &[&text]));
-        let mut held = Chunker::new(bounds);
-        pieces.iter().for_each(|piece| held.hold(piece));
-        prop_assert_eq!(held.finish(), whole(bounds, &text));
+        let mut chunker = Chunker::new(bounds);
+        pieces.iter().for_each(|piece| chunker.hold(piece));
+        prop_assert_eq!(chunker.finish(), whole(bounds, &text));
     }
 
     #[test]
@@ -338,17 +338,17 @@ proptest! {
     #[test]
     fn without_the_added_fence_lines_the_blocks_are_the_text(text in tidy_text(), bounds in any_bounds(1..80)) {
         for blocks in [streamed(bounds, &[&text]), whole(bounds, &text)] {
-            prop_assert_eq!(what_is_missing(&text, &blocks), "", "in {:?}", blocks);
+            prop_assert_eq!(missing_text(&text, &blocks), "", "in {:?}", blocks);
         }
     }
 
     #[test]
-    fn nothing_that_stands_on_no_fence_line_is_lost_or_doubled(text in any_text(), bounds in any_bounds(1..80)) {
+    fn text_outside_fence_lines_is_neither_lost_nor_doubled(text in any_text(), bounds in any_bounds(1..80)) {
         // Then only " a b" can follow on a fence line.
         let text = text.replace('`', "'");
-        let words = |text: &str| -> String { bare(text).chars().filter(|c| !"~ab".contains(*c)).collect() };
-        prop_assert_eq!(words(&streamed(bounds, &[&text]).concat()), words(&text));
-        prop_assert_eq!(words(&whole(bounds, &text).concat()), words(&text));
+        let letters = |text: &str| -> String { bare(text).chars().filter(|c| !"~ab".contains(*c)).collect() };
+        prop_assert_eq!(letters(&streamed(bounds, &[&text]).concat()), letters(&text));
+        prop_assert_eq!(letters(&whole(bounds, &text).concat()), letters(&text));
     }
 
     #[test]

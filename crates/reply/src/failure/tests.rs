@@ -14,7 +14,7 @@ const EMPTY: &str =
     "The account at the provider has no credit left. Add credit there, or choose another model with /model.";
 
 #[test]
-fn errors_are_explained_by_the_first_row_that_fits() {
+fn errors_get_the_first_matching_explanation() {
     for (error, expected) in [
         (
             r#"413 {"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
@@ -73,7 +73,7 @@ fn errors_are_explained_by_the_first_row_that_fits() {
 
 /// Which of OpenClaw's recorded errors mean a context overflow.
 #[test]
-fn recorded_errors_hold() {
+fn recorded_overflow_errors_are_recognized() {
     for (error, is_long) in [
         ("prompt is too long: 213462 tokens > 200000", true),
         ("429 too many requests", false),
@@ -95,8 +95,8 @@ fn recorded_errors_hold() {
 
 #[test]
 fn an_explanation_is_not_explained_again() {
-    for said in [LONG, MIXED, LOST, BUSY, EMPTY, &explain(""), &explain("429 too many requests")] {
-        assert_eq!(explain(said), said);
+    for explanation in [LONG, MIXED, LOST, BUSY, EMPTY, &explain(""), &explain("429 too many requests")] {
+        assert_eq!(explain(explanation), explanation);
     }
 }
 
@@ -108,7 +108,7 @@ fn a_long_error_is_cut() {
 }
 
 #[test]
-fn only_a_providers_own_form_is_an_error() {
+fn only_a_providers_own_format_is_an_error() {
     for text in [
         r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}"#,
         r#"Error: 429 {"error":{"message":"slow down","type":"rate_limit_error","code":null}}"#,

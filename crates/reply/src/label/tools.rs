@@ -19,18 +19,18 @@ pub(super) const UNKNOWN: ToolLabel = ToolLabel {
 
 const fn tool(
     name: &'static str,
-    sign: &'static str,
+    emoji: &'static str,
     label: &'static str,
-    tells: &'static [&'static str],
+    key_arguments: &'static [&'static str],
 ) -> ToolLabel {
-    ToolLabel { name, emoji: sign, label, key_arguments: tells }
+    ToolLabel { name, emoji, label, key_arguments }
 }
 
 const PATH: &[&str] = &["path", "file_path", "filePath"];
 const SESSION: &[&str] = &["label", "sessionKey", "sessionId"];
 const CONVERSATION: &[&str] = &["conversationRef"];
 
-/// In alphabetical order.
+/// All known tools, in alphabetical order.
 pub(super) const TOOLS: &[ToolLabel] = &[
     tool("agents_list", "👥", "Agents", &[]),
     tool("agents_wait", "⏳", "Wait for agents", &["ids"]),
@@ -65,7 +65,7 @@ pub(super) const TOOLS: &[ToolLabel] = &[
     tool("mobile_ui", "📱", "Phone", &["mobileAction", "node"]),
     tool("node_inference", "🤖", "Node model", &["model", "node"]),
     tool("nodes", "📡", "Nodes", &["invokeCommand", "node"]),
-    tool("openclaw", "🦞", "House", &[]),
+    tool("openclaw", "🦞", "OpenClaw", &[]),
     tool("pdf", "📄", "PDF", &["pdf", "pdfs"]),
     tool("plugins", "🔌", "Plugins", &["packageName", "pluginId", "query"]),
     tool("portal", "🚪", "Portal", &["title", "path", "port"]),

@@ -8,42 +8,42 @@ fn plain(text: &str) -> ParsedReply {
     parse_message(text, ParseRules::default())
 }
 
-fn said(text: &str) -> ParsedReply {
+fn reply(text: &str) -> ParsedReply {
     ParsedReply { text: text.to_owned(), ..ParsedReply::default() }
 }
 
 fn replying(text: &str, to: ReplyTo) -> ParsedReply {
-    ParsedReply { found: MessageDirectives { reply_to: Some(to), ..MessageDirectives::default() }, ..said(text) }
+    ParsedReply { found: MessageDirectives { reply_to: Some(to), ..MessageDirectives::default() }, ..reply(text) }
 }
 
 fn with_media(text: &str, media: &[&str]) -> ParsedReply {
     let media = media.iter().map(|item| (*item).to_owned()).collect();
-    ParsedReply { found: MessageDirectives { media, ..MessageDirectives::default() }, ..said(text) }
+    ParsedReply { found: MessageDirectives { media, ..MessageDirectives::default() }, ..reply(text) }
 }
 
 /// Returns the visible text after each delta, and at the end.
 fn stream(rules: ParseRules, deltas: &[&str]) -> Vec<String> {
-    let mut spoken = MessageParser::new(rules);
-    let mut shown: Vec<String> = deltas.iter().map(|delta| spoken.push(delta).text).collect();
-    shown.push(spoken.finish().text);
-    shown
+    let mut parser = MessageParser::new(rules);
+    let mut visible: Vec<String> = deltas.iter().map(|delta| parser.push(delta).text).collect();
+    visible.push(parser.finish().text);
+    visible
 }
 
 #[test]
-fn recorded_directives_are_taken_out() {
+fn recorded_directives_are_removed() {
     let id = |id: &str| ReplyTo::Id(id.to_owned());
     let cases = [
         ("Hi [[reply_to_current]]", replying("Hi", ReplyTo::Current)),
         ("[[ reply_to: 42 ]] yo", replying("yo", id("42"))),
         ("[[reply_to:1]] a [[reply_to:2]]", replying("a", id("2"))),
-        ("MEDIA:/home/user/tmp\ncaption", said("MEDIA:/home/user/tmp\ncaption")),
-        ("MEDIA:\"/home/user/tmp b.png\"", said("MEDIA:\"/home/user/tmp b.png\"")),
-        ("MEDIA:/home/user/tmp b.png", said("MEDIA:/home/user/tmp b.png")),
+        ("MEDIA:/home/user/tmp\ncaption", reply("MEDIA:/home/user/tmp\ncaption")),
+        ("MEDIA:\"/home/user/tmp b.png\"", reply("MEDIA:\"/home/user/tmp b.png\"")),
+        ("MEDIA:/home/user/tmp b.png", reply("MEDIA:/home/user/tmp b.png")),
         ("MEDIA: https://x/y.png https://x/z.png", with_media("", &["https://x/y.png", "https://x/z.png"])),
-        ("```\nMEDIA:/home/user/tmp\n```", said("```\nMEDIA:/home/user/tmp\n```")),
-        ("text MEDIA:/home/user/tmp", said("text MEDIA:/home/user/tmp")),
-        ("MEDIA:foo.png", said("MEDIA:foo.png")),
-        ("a\n\n\nb\nMEDIA:/x.png\n\nc", said("a\n\n\nb\nMEDIA:/x.png\n\nc")),
+        ("```\nMEDIA:/home/user/tmp\n```", reply("```\nMEDIA:/home/user/tmp\n```")),
+        ("text MEDIA:/home/user/tmp", reply("text MEDIA:/home/user/tmp")),
+        ("MEDIA:foo.png", reply("MEDIA:foo.png")),
+        ("a\n\n\nb\nMEDIA:/x.png\n\nc", reply("a\n\n\nb\nMEDIA:/x.png\n\nc")),
         // Fixed: OpenClaw removes the indent of every line. Pitfall 53.
         (
             "[[reply_to_current]] code:\n    indented\n\n  two",
@@ -60,14 +60,14 @@ fn recorded_directives_are_taken_out() {
 
 // Case 150.
 #[test]
-fn recorded_media_lines_are_taken_out() {
+fn recorded_media_lines_are_removed() {
     let cases = [
         ("MEDIA:./a.png", with_media("", &["./a.png"])),
         ("MEDIA:./a b.png", with_media("", &["./a b.png"])),
         ("MEDIA:\"./a b.png\"", with_media("", &["./a b.png"])),
-        ("MEDIA:./../x", said("MEDIA:./../x")),
-        ("MEDIA:file:///x.png", said("MEDIA:file:///x.png")),
-        ("MEDIA:/home/user/tmp", said("MEDIA:/home/user/tmp")),
+        ("MEDIA:./../x", reply("MEDIA:./../x")),
+        ("MEDIA:file:///x.png", reply("MEDIA:file:///x.png")),
+        ("MEDIA:/home/user/tmp", reply("MEDIA:/home/user/tmp")),
         // Fixed: OpenClaw collapses the spaces and empty lines of the remaining text.
         (
             "text\n\nMEDIA:https://h/a.png\n\n  indented\n\nend",
@@ -81,7 +81,7 @@ fn recorded_media_lines_are_taken_out() {
 
 // Case 138, pitfall 51.
 #[test]
-fn recorded_streams_show_no_half_directive() {
+fn recorded_streams_show_no_partial_directive() {
     let cases: [(&[&str], &[&str]); 5] = [
         (&["[[reply_to_cur", "rent]] Hi"], &["", "Hi", ""]),
         (&["[[reply_to_current]]", "Hello"], &["", "Hello", ""]),
@@ -90,13 +90,13 @@ fn recorded_streams_show_no_half_directive() {
         (&["NO_REPLY"], &["", ""]),
         (&["N", "O", "_REPLY", "ING"], &["", "", "", "NO_REPLYING", ""]),
     ];
-    for (deltas, shown) in cases {
-        assert_eq!(stream(ParseRules::default(), deltas), shown, "{deltas:?}");
+    for (deltas, visible) in cases {
+        assert_eq!(stream(ParseRules::default(), deltas), visible, "{deltas:?}");
     }
 }
 
 #[test]
-fn only_what_is_uncertain_is_held_back() {
+fn only_undecided_text_is_held_back() {
     let cases: [(&[&str], &[&str]); 9] = [
         (&["Hel", "lo wor", "ld"], &["Hel", "lo wor", "ld", ""]),
         (&["if a < b", " and c<d> [e] [[f]]"], &["if a < b", " and c<d> [e] [[f]]", ""]),
@@ -108,26 +108,29 @@ fn only_what_is_uncertain_is_held_back() {
         (&["Here. NO_REPLY", " is a word"], &["Here.", " NO_REPLY is a word", ""]),
         (&["HEARTBEAT_OK", " all", " good HEARTBEAT_OK"], &["", "all", " good", ""]),
     ];
-    for (deltas, shown) in cases {
-        assert_eq!(stream(ParseRules::default(), deltas), shown, "{deltas:?}");
+    for (deltas, visible) in cases {
+        assert_eq!(stream(ParseRules::default(), deltas), visible, "{deltas:?}");
     }
 }
 
 // Case 131.
 #[test]
-fn thoughts_are_never_shown() {
-    let thought = |text: &str, thinking: &str| ParsedReply { thinking: thinking.to_owned(), ..said(text) };
+fn reasoning_is_never_shown() {
+    let with_reasoning = |text: &str, thinking: &str| ParsedReply { thinking: thinking.to_owned(), ..reply(text) };
     let cases = [
-        ("<think>a\nb</think>\n\nHi", thought("Hi", "a\nb")),
-        ("x <Thinking >a</ thinking><thought>b</thought>y", thought("x y", "a\nb")),
-        ("Hi <think>all of\n\nthis", thought("Hi", "all of\n\nthis")),
-        ("Hi</think> you<think/>!", said("Hi you!")),
-        ("a ` stray <think>b</think> tick", thought("a ` stray  tick", "b")),
-        ("`` a ` <think>b\n", thought("`` a `", "b\n")),
-        ("\\`<think>b</think>`", thought("\\``", "b")),
-        ("<think>[[reply_to:1]]\nMEDIA:./x</think>NO", thought("NO", "[[reply_to:1]]\nMEDIA:./x")),
-        ("<think>```\n</think>\n```\n</think>```\n<think>\n```", thought("```\n<think>\n```", "```\n</think>\n```\n")),
-        ("<final>Hi</final> there", said("Hi there")),
+        ("<think>a\nb</think>\n\nHi", with_reasoning("Hi", "a\nb")),
+        ("x <Thinking >a</ thinking><thought>b</thought>y", with_reasoning("x y", "a\nb")),
+        ("Hi <think>all of\n\nthis", with_reasoning("Hi", "all of\n\nthis")),
+        ("Hi</think> you<think/>!", reply("Hi you!")),
+        ("a ` stray <think>b</think> tick", with_reasoning("a ` stray  tick", "b")),
+        ("`` a ` <think>b\n", with_reasoning("`` a `", "b\n")),
+        ("\\`<think>b</think>`", with_reasoning("\\``", "b")),
+        ("<think>[[reply_to:1]]\nMEDIA:./x</think>NO", with_reasoning("NO", "[[reply_to:1]]\nMEDIA:./x")),
+        (
+            "<think>```\n</think>\n```\n</think>```\n<think>\n```",
+            with_reasoning("```\n<think>\n```", "```\n</think>\n```\n"),
+        ),
+        ("<final>Hi</final> there", reply("Hi there")),
     ];
     for (text, expected) in cases {
         assert_eq!(plain(text), expected, "{text:?}");
@@ -142,7 +145,7 @@ fn code_is_left_alone() {
         "~~~\n<final>",
         "Write `<think>` or `` ` [[audio_as_voice]] `` or `[Tool Call: x]`.",
     ] {
-        assert_eq!(plain(code), said(code));
+        assert_eq!(plain(code), reply(code));
     }
     // The preceding reasoning does not hide a fence.
     assert_eq!(plain("<think></think>```\n<think>\n```").text, "```\n<think>\n```");
@@ -150,7 +153,7 @@ fn code_is_left_alone() {
 
 // Case 132.
 #[test]
-fn enforced_final_tags_show_nothing_else() {
+fn enforced_final_tags_hide_everything_else() {
     let rules = ParseRules { enforce_final: true };
     let cases = [
         ("Let me see. <final>Hi</final> Bye", "Hi"),
@@ -160,15 +163,15 @@ fn enforced_final_tags_show_nothing_else() {
         ("<final>a</final>x<final> b</final>", "a b"),
         ("`<final>` x", ""),
     ];
-    for (text, shown) in cases {
-        assert_eq!(parse_message(text, rules).text, shown, "{text:?}");
+    for (text, visible) in cases {
+        assert_eq!(parse_message(text, rules).text, visible, "{text:?}");
     }
     assert_eq!(stream(rules, &["a<fi", "nal>b", "c</fin", "al>d"]), ["", "b", "c", "", ""]);
 }
 
 // Pitfall 50, case 141.
 #[test]
-fn a_word_for_the_house_goes_at_the_end_and_stays_in_the_middle() {
+fn a_token_is_removed_at_the_end_and_kept_in_the_middle() {
     let cases = [
         ("Here is the plan. NO_REPLY", "Here is the plan."),
         ("Done NO_REPLY!!", "Done"),
@@ -180,15 +183,15 @@ fn a_word_for_the_house_goes_at_the_end_and_stays_in_the_middle() {
         ("Done. NO_REPLY HEARTBEAT_OK.", "Done."),
         ("Done. NO_REPLY NO_", "Done. NO_REPLY NO_"),
     ];
-    for (text, shown) in cases {
-        assert_eq!(plain(text).text, shown, "{text:?}");
+    for (text, visible) in cases {
+        assert_eq!(plain(text).text, visible, "{text:?}");
     }
     let found = plain("[[reply_to_current]] no_reply\nMEDIA:./a.png").found;
     assert_eq!((found.is_silent, found.media), (true, vec!["./a.png".to_owned()]));
 }
 
 #[test]
-fn a_directive_takes_one_space_with_it() {
+fn a_directive_is_removed_with_one_space() {
     let cases = [
         ("a [[reply_to_current]] b", "a b"),
         ("a[[reply_to_current]] b", "a b"),
@@ -198,13 +201,13 @@ fn a_directive_takes_one_space_with_it() {
         ("a  [[reply_to_current]]  b", "a   b"),
         ("a [[reply_to:]] [[x]] [[reply_to", "a [[reply_to:]] [[x]] [[reply_to"),
     ];
-    for (text, shown) in cases {
-        assert_eq!(plain(text).text, shown, "{text:?}");
+    for (text, visible) in cases {
+        assert_eq!(plain(text).text, visible, "{text:?}");
     }
 }
 
 #[test]
-fn calls_that_leaked_are_taken_out() {
+fn leaked_calls_are_removed() {
     let leaks = [
         ("a <minimax:tool_call>\n<invoke name=\"x\">\n<p>1</p></invoke>\n</minimax:tool_call> b", "a \n\n b"),
         ("a\n<invoke name=\"x\">1</invoke>\n<invoke>2</invoke>\n</minimax:tool_call>", "a"),
@@ -216,20 +219,20 @@ fn calls_that_leaked_are_taken_out() {
         ("[Tool Result for ID 7]\nthree files\nfound\n\nThere are three.", "There are three."),
         ("[Tool Result for ID 7]\nthree\n[Tool Call: y]", ""),
     ];
-    for (text, shown) in leaks {
-        assert_eq!(plain(text), said(shown), "{text:?}");
+    for (text, visible) in leaks {
+        assert_eq!(plain(text), reply(visible), "{text:?}");
     }
     // Unterminated JSON may be followed by an answer.
     assert_eq!(plain("[Tool Call: x] {\"a\": \n\nThe answer").text, "{\"a\": \n\nThe answer");
     for text in ["Write <invoke>x</invoke> here", "<invoke>a<invoke>b</invoke>", "[Tool Caller]", "[Tool Call: x\n]"] {
-        assert_eq!(plain(text), said(text));
+        assert_eq!(plain(text), reply(text));
     }
     assert_eq!(plain("<invoke>a<think>b</think></invoke> c").text, "<invoke>a</invoke> c");
 }
 
 /// Not timed: superlinear cost would take minutes.
 #[test]
-fn long_messages_come_char_by_char() {
+fn long_messages_are_parsed_in_linear_time() {
     let unit = [
         "<",
         "[[",
@@ -247,10 +250,10 @@ fn long_messages_come_char_by_char() {
     .chain(["\n", "MEDIA:", "HEARTBEAT_OK ", "<b>", "[[reply_to:", "[[reply_to_current]] ", "```", "word "]);
     for unit in unit {
         let text = unit.repeat(60_000 / unit.len());
-        let mut spoken = MessageParser::new(ParseRules::default());
-        let mut shown: String = text.split_inclusive(|_| true).map(|delta| spoken.push(delta).text).collect();
-        shown.push_str(&spoken.finish().text);
-        assert_eq!(shown, plain(&text).text, "{unit}");
+        let mut parser = MessageParser::new(ParseRules::default());
+        let mut visible: String = text.split_inclusive(|_| true).map(|delta| parser.push(delta).text).collect();
+        visible.push_str(&parser.finish().text);
+        assert_eq!(visible, plain(&text).text, "{unit}");
     }
 }
 
@@ -332,40 +335,40 @@ fn is_subsequence(part: &str, whole: &str) -> bool {
 
 proptest! {
     #[test]
-    fn the_cut_into_deltas_changes_nothing(
+    fn the_split_into_deltas_changes_nothing(
         text in rich(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         enforce_final in any::<bool>(),
     ) {
         let rules = ParseRules { enforce_final };
         let whole = parse_message(&text, rules);
-        let mut places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-        places.push(text.len());
-        let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&places)).collect();
+        let mut offsets: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        offsets.push(text.len());
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&offsets)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
         let by_cuts: Vec<&str> = cuts.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect();
-        let by_char: Vec<&str> = places.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect();
+        let by_char: Vec<&str> = offsets.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect();
         for deltas in [by_cuts, by_char] {
-            let mut spoken = MessageParser::new(rules);
-            let mut parts: Vec<ParsedPart> = deltas.iter().map(|delta| spoken.push(delta)).collect();
-            parts.push(spoken.finish());
+            let mut parser = MessageParser::new(rules);
+            let mut parts: Vec<ParsedPart> = deltas.iter().map(|delta| parser.push(delta)).collect();
+            parts.push(parser.finish());
             let text = parts.iter().map(|part| &*part.text).collect();
             let thinking = parts.iter().map(|part| &*part.thinking).collect();
-            prop_assert_eq!(&ParsedReply { text, thinking, found: spoken.found().clone() }, &whole);
+            prop_assert_eq!(&ParsedReply { text, thinking, found: parser.found().clone() }, &whole);
         }
     }
 
     #[test]
-    fn nothing_is_shown_that_was_not_said(text in rich(), enforce_final in any::<bool>()) {
-        let shown = parse_message(&text, ParseRules { enforce_final }).text;
-        prop_assert!(is_subsequence(&shown, &text), "{:?} shows {:?}", text, shown);
-        prop_assert_eq!(shown.trim(), &shown);
+    fn only_text_of_the_message_is_shown(text in rich(), enforce_final in any::<bool>()) {
+        let visible = parse_message(&text, ParseRules { enforce_final }).text;
+        prop_assert!(is_subsequence(&visible, &text), "{:?} shows {:?}", text, visible);
+        prop_assert_eq!(visible.trim(), &visible);
     }
 
     #[test]
-    fn plain_text_passes_byte_for_byte(text in "[a-zA-Z0-9 \t\n.,:;!?(){}\"'*_#|~`👍é語/\\-]{0,80}") {
-        prop_assert_eq!(plain(&text), said(text.trim()));
+    fn plain_text_is_unchanged(text in "[a-zA-Z0-9 \t\n.,:;!?(){}\"'*_#|~`👍é語/\\-]{0,80}") {
+        prop_assert_eq!(plain(&text), reply(text.trim()));
     }
 
     #[test]
@@ -374,18 +377,18 @@ proptest! {
         after in "[a-z \n\t.👍é]{0,12}",
         directive in prop::sample::select(vec!["[[reply_to_current]]", "[[reply_to: 7]]", "[[audio_as_voice]]"]),
     ) {
-        let shown = plain(&format!("{before}{directive}{after}")).text;
+        let visible = plain(&format!("{before}{directive}{after}")).text;
         let mut allowed = vec![format!("{before}{after}")];
         allowed.extend(before.strip_suffix(' ').map(|before| format!("{before}{after}")));
         allowed.extend(after.strip_prefix(' ').map(|after| format!("{before}{after}")));
-        prop_assert!(allowed.iter().any(|text| text.trim() == shown), "{:?} not in {:?}", shown, allowed);
+        prop_assert!(allowed.iter().any(|text| text.trim() == visible), "{:?} not in {:?}", visible, allowed);
     }
 
     #[test]
-    fn no_thought_is_shown(before in rich(), after in rich()) {
+    fn no_reasoning_is_shown_outside_code(before in rich(), after in rich()) {
         // Outside of code, reasoning stays hidden whatever surrounds it.
         let before = before.replace(['`', '~'], "");
-        let shown = plain(&format!("{before}\n<think>SECRET</think>\n{after}")).text;
-        prop_assert!(!shown.contains("SECRET"), "{:?}", shown);
+        let visible = plain(&format!("{before}\n<think>SECRET</think>\n{after}")).text;
+        prop_assert!(!visible.contains("SECRET"), "{:?}", visible);
     }
 }

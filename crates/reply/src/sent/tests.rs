@@ -10,7 +10,7 @@ fn origin() -> Route {
     Route::new(Some("telegram"), Some("42"), None, None)
 }
 
-fn after(arguments: &Value) -> SentTexts {
+fn after_call(arguments: &Value) -> SentTexts {
     let mut sent = SentTexts::default();
     let call = CallId::parse("c").unwrap();
     sent.begin(&call, "message", arguments, &origin());
@@ -19,14 +19,14 @@ fn after(arguments: &Value) -> SentTexts {
 }
 
 fn after_text(text: &str) -> SentTexts {
-    after(&json!({"action": "send", "target": "42", "message": text}))
+    after_call(&json!({"action": "send", "target": "42", "message": text}))
 }
 
-fn is_said(sent: &SentTexts, text: &str) -> bool {
+fn is_delivered(sent: &SentTexts, text: &str) -> bool {
     let payload = Payload::answer(text);
     match sent.withhold(payload.clone(), sent.input()) {
-        (Some(left), None) => {
-            assert_eq!(left, payload, "a text is said as a whole");
+        (Some(remaining), None) => {
+            assert_eq!(remaining, payload, "a text is said as a whole");
             true
         }
         (None, Some(withheld)) => {
@@ -41,7 +41,7 @@ const REPORT: &str = "The **report** is ready, see the shared folder. I wrote it
 
 #[test]
 fn a_repetition_is_withheld() {
-    for (said, repetition) in [
+    for (answer, repetition) in [
         (REPORT, Repetition::Same),
         ("  the REPORT is ready;\n see _the_ shared folder! 🎉 I wrote it at 7:45", Repetition::Same),
         ("> The report is ready, see the shared folder.\n> I wrote it at 7:45.", Repetition::Same),
@@ -50,15 +50,15 @@ fn a_repetition_is_withheld() {
         ("Done: The report is ready, see the shared folder. I wrote it at 7:45.", Repetition::Introduced),
     ] {
         let sent = after_text(REPORT);
-        assert_eq!(sent.repetition(said, 0).map(|(_, how)| how), Some(repetition), "{said}");
-        assert!(!is_said(&sent, said), "{said}");
+        assert_eq!(sent.repetition(answer, 0).map(|(_, how)| how), Some(repetition), "{answer}");
+        assert!(!is_delivered(&sent, answer), "{answer}");
     }
 }
 
 /// Acceptance D1: each of these was lost before.
 #[test]
-fn everything_else_arrives() {
-    for (sent, said) in [
+fn other_answers_are_sent() {
+    for (sent, answer) in [
         ("Working on it, this takes a minute.", "The result of the long computation is 42, as you expected."),
         ("Working on it, this takes a minute.", "Working on it, this takes a minute. The result is 42."),
         (
@@ -78,39 +78,43 @@ fn everything_else_arrives() {
         ("Okay, done then.", "Done"),
         ("👍", "👎"),
     ] {
-        assert!(is_said(&after_text(sent), said), "{sent} / {said}");
+        assert!(is_delivered(&after_text(sent), answer), "{sent} / {answer}");
     }
-    assert!(!is_said(&after_text("👍"), " 👍 "));
-    assert!(!is_said(&after_text("Ok."), "ok"), "equal texts may be short");
+    assert!(!is_delivered(&after_text("👍"), " 👍 "));
+    assert!(!is_delivered(&after_text("Ok."), "ok"), "equal texts may be short");
 }
 
 #[test]
-fn every_way_to_send_here_counts() {
+fn all_ways_to_send_to_the_origin_count() {
     for arguments in [
         json!({"action": "send", "target": "42", "message": "Hello there!"}),
         json!({"action": "reply", "message": "Hello there!"}),
         json!({"action": "send", "channel": "Telegram", "target": "telegram:42", "message": "Hello there!"}),
         json!({"action": "broadcast", "channel": "telegram", "targets": ["7", "42"], "message": "Hello there!"}),
     ] {
-        let sent = after(&arguments);
-        assert!(sent.is_answered() && !is_said(&sent, "hello there"), "{arguments}");
-        assert!(is_said(&sent, "I have told them everything."), "{arguments}");
+        let sent = after_call(&arguments);
+        assert!(sent.is_answered() && !is_delivered(&sent, "hello there"), "{arguments}");
+        assert!(is_delivered(&sent, "I have told them everything."), "{arguments}");
     }
 }
 
 #[test]
-fn media_that_no_tool_sent_goes_out() {
-    let left = |sent: &SentTexts, payload: Payload| sent.withhold(payload, 0).0;
-    let sent = after(&json!({"action": "send", "target": "42", "message": "Look at this", "media": "a.png"}));
-    let look = |media: &[&str]| Payload {
+fn media_that_no_tool_sent_is_sent() {
+    let remaining = |sent: &SentTexts, payload: Payload| sent.withhold(payload, 0).0;
+    let sent = after_call(&json!({"action": "send", "target": "42", "message": "Look at this", "media": "a.png"}));
+    let with_media = |media: &[&str]| Payload {
         media: media.iter().map(|&media| media.to_owned()).collect(),
         ..Payload::answer("Look at this!")
     };
-    assert_eq!(left(&sent, look(&["a.png"])), None);
-    let fresh = Payload { text: String::new(), ..look(&["b.png"]) };
-    assert_eq!(left(&sent, look(&["a.png", "b.png"])), Some(fresh));
-    let others = after(&json!({"action": "send", "target": "7", "message": "Look at this", "media": "a.png"}));
-    assert_eq!(left(&others, look(&["a.png"])), Some(look(&["a.png"])), "others have seen it, nobody here");
+    assert_eq!(remaining(&sent, with_media(&["a.png"])), None);
+    let unsent = Payload { text: String::new(), ..with_media(&["b.png"]) };
+    assert_eq!(remaining(&sent, with_media(&["a.png", "b.png"])), Some(unsent));
+    let to_other = after_call(&json!({"action": "send", "target": "7", "message": "Look at this", "media": "a.png"}));
+    assert_eq!(
+        remaining(&to_other, with_media(&["a.png"])),
+        Some(with_media(&["a.png"])),
+        "others have seen it, nobody here"
+    );
 }
 
 #[test]
@@ -121,16 +125,16 @@ fn a_message_to_another_conversation_withholds_nothing() {
         json!({"action": "send", "target": "42", "message": "Hello there!", "dryRun": true}),
         json!({"action": "react", "target": "42", "emoji": "x", "message": "Hello there!"}),
     ] {
-        let sent = after(&arguments);
-        assert!(is_said(&sent, "Hello there!") && !sent.is_answered(), "{arguments}");
+        let sent = after_call(&arguments);
+        assert!(is_delivered(&sent, "Hello there!") && !sent.is_answered(), "{arguments}");
     }
     let arguments = json!({"action": "send", "target": "42", "threadId": "9", "message": "Hello there!"});
-    for (thread, is_here) in [(Some("8"), false), (Some("9"), true), (None, true)] {
+    for (thread, is_same) in [(Some("8"), false), (Some("9"), true), (None, true)] {
         let mut sent = SentTexts::default();
         let call = CallId::parse("c").unwrap();
         sent.begin(&call, "message", &arguments, &Route { thread: thread.map(str::to_owned), ..origin() });
         sent.end(&call, false);
-        assert_eq!(sent.is_answered(), is_here, "{thread:?}");
+        assert_eq!(sent.is_answered(), is_same, "{thread:?}");
     }
 }
 
@@ -144,21 +148,21 @@ fn a_call_that_failed_or_went_to_a_session_withholds_nothing() {
     sent.end(&call, false);
     sent.begin(&call, "sessions_send", &json!({"message": "Hello out there!", "sessionKey": "main"}), &origin());
     sent.end(&call, false);
-    assert!(is_said(&sent, "Hello out there!"));
+    assert!(is_delivered(&sent, "Hello out there!"));
 }
 
 #[test]
 fn the_answer_to_a_later_message_may_be_the_same() {
     let mut sent = after_text("It is done.");
-    assert!(!is_said(&sent, "It is done."));
+    assert!(!is_delivered(&sent, "It is done."));
     sent.next_input();
-    assert!(is_said(&sent, "It is done."));
+    assert!(is_delivered(&sent, "It is done."));
     assert!(!sent.may_repeat("It is"));
     assert!(sent.repetition("It is done.", 0).is_some(), "what was said before the message stays a repetition");
 }
 
 #[test]
-fn only_so_much_is_remembered() {
+fn the_number_of_stored_texts_is_bounded() {
     let mut sent = SentTexts::default();
     for number in 0..=MAX_STORED {
         let call = CallId::parse("c").unwrap();
@@ -167,12 +171,12 @@ fn only_so_much_is_remembered() {
         sent.end(&call, false);
     }
     assert_eq!(sent.texts.len(), MAX_STORED);
-    assert!(is_said(&sent, "This is message 00000.") && !is_said(&sent, "This is message 00001."));
+    assert!(is_delivered(&sent, "This is message 00000.") && !is_delivered(&sent, "This is message 00001."));
 }
 
 /// OpenClaw's comparisons of two texts, where they cannot lose an answer.
 #[test]
-fn recorded_comparisons_hold() {
+fn recorded_comparisons_match_openclaw() {
     for (text, sent, is_repeated) in [
         ("Done! 🎉  Sent it.", "done! sent it.", true),
         ("Totally different text here", "I sent the report", false),
@@ -182,7 +186,7 @@ fn recorded_comparisons_hold() {
         // FIX: OpenClaw never compares short texts; an equal one is still a repetition.
         ("short", "short", true),
     ] {
-        assert_eq!(!is_said(&after_text(sent), text), is_repeated, "{text}");
+        assert_eq!(!is_delivered(&after_text(sent), text), is_repeated, "{text}");
     }
 }
 
@@ -194,57 +198,57 @@ fn sentences(letters: &'static str) -> impl Strategy<Value = Vec<String>> {
 }
 
 /// The same words with other decoration.
-fn dress(text: &str, seed: &[u8]) -> String {
-    let mut dressed = String::new();
+fn decorate(text: &str, seed: &[u8]) -> String {
+    let mut decorated = String::new();
     for (at, word) in text.split(' ').enumerate() {
-        dressed += match seed[at % seed.len()] % 5 {
+        decorated += match seed[at % seed.len()] % 5 {
             0 => "\n",
             1 => "  ",
             2 => " 🎉 ",
             _ => " ",
         };
         match seed[at % seed.len()] % 4 {
-            0 => dressed += &word.to_uppercase(),
-            1 => dressed += &format!("**{word}**"),
-            2 => dressed += word.trim_end_matches('.'),
-            _ => dressed += &format!("\"{word}\""),
+            0 => decorated += &word.to_uppercase(),
+            1 => decorated += &format!("**{word}**"),
+            2 => decorated += word.trim_end_matches('.'),
+            _ => decorated += &format!("\"{word}\""),
         }
     }
-    dressed
+    decorated
 }
 
 proptest! {
     #[test]
-    fn dress_makes_no_difference(text in sentences("[a-e]{1,6}"), seed in prop::collection::vec(any::<u8>(), 1..20)) {
+    fn decoration_makes_no_difference(text in sentences("[a-e]{1,6}"), seed in prop::collection::vec(any::<u8>(), 1..20)) {
         let text = text.join(" ");
-        let dressed = dress(&text, &seed);
-        prop_assert!(!is_said(&after_text(&text), &dressed), "{}", dressed);
-        prop_assert!(!is_said(&after_text(&dressed), &text), "{}", dressed);
+        let decorated = decorate(&text, &seed);
+        prop_assert!(!is_delivered(&after_text(&text), &decorated), "{}", decorated);
+        prop_assert!(!is_delivered(&after_text(&decorated), &text), "{}", decorated);
     }
 
     #[test]
-    fn a_text_with_a_new_word_behind_it_is_said(sent in sentences("[a-e]{1,6}"), more in "[v-z]{1,6}", gap in "[ \n:.]{1,3}") {
+    fn a_text_with_a_new_word_after_it_is_sent(sent in sentences("[a-e]{1,6}"), more in "[v-z]{1,6}", gap in "[ \n:.]{1,3}") {
         let sent = sent.join(" ");
-        let said = format!("{sent}{gap} {more}");
-        prop_assert!(is_said(&after_text(&sent), &said), "{}", said);
+        let answer = format!("{sent}{gap} {more}");
+        prop_assert!(is_delivered(&after_text(&sent), &answer), "{}", answer);
     }
 
     #[test]
-    fn a_text_that_was_not_sent_is_said(sent in sentences("[a-e]{1,6}"), said in sentences("[v-z]{1,6}")) {
-        prop_assert!(is_said(&after_text(&sent.join(" ")), &said.join(" ")));
+    fn a_new_text_is_sent(sent in sentences("[a-e]{1,6}"), answer in sentences("[v-z]{1,6}")) {
+        prop_assert!(is_delivered(&after_text(&sent.join(" ")), &answer.join(" ")));
     }
 
     #[test]
-    fn a_long_answer_with_a_quotation_is_said(
+    fn a_long_answer_with_a_quotation_is_sent(
         before in sentences("[v-z]{3,6}"), sent in sentences("[a-e]{1,6}"), after in sentences("[v-z]{3,6}"),
     ) {
-        let said = format!("{}\n> {}\n{}", before.join(" "), sent.join(" "), after.join(" "));
-        prop_assert!(is_said(&after_text(&sent.join(" ")), &said), "{}", said);
+        let answer = format!("{}\n> {}\n{}", before.join(" "), sent.join(" "), after.join(" "));
+        prop_assert!(is_delivered(&after_text(&sent.join(" ")), &answer), "{}", answer);
     }
 
     /// A text that is withheld in the end is held back from its first word on, unless it has an introduction.
     #[test]
-    fn a_repetition_is_seen_from_its_first_word_on(
+    fn a_repetition_is_detected_from_its_first_word(
         text in sentences("[a-e]{1,6}"), from in 0usize..4, until in 1usize..5, end in 0usize..80,
     ) {
         let sent = after_text(&text.join(" "));
@@ -255,10 +259,10 @@ proptest! {
     }
 
     #[test]
-    fn errors_are_shaped_elsewhere_and_answers_are_never_changed(sent in "\\PC{0,40}", said in "\\PC{0,40}") {
-        let payload = Payload { kind: Kind::Answer, ..Payload::answer(said) };
-        let (left, withheld) = after_text(&sent).withhold(payload.clone(), 0);
-        prop_assert_eq!(left.is_some(), withheld.is_none() && !(payload.text.trim().is_empty() && sent.trim().is_empty()));
-        prop_assert!(left.is_none_or(|left| left == payload));
+    fn answers_are_withheld_or_sent_unchanged(sent in "\\PC{0,40}", answer in "\\PC{0,40}") {
+        let payload = Payload { kind: Kind::Answer, ..Payload::answer(answer) };
+        let (remaining, withheld) = after_text(&sent).withhold(payload.clone(), 0);
+        prop_assert_eq!(remaining.is_some(), withheld.is_none() && !(payload.text.trim().is_empty() && sent.trim().is_empty()));
+        prop_assert!(remaining.is_none_or(|remaining| remaining == payload));
     }
 }

@@ -4,68 +4,71 @@ use std::path::PathBuf;
 
 use homard_skills::{Invocation, SlashCommand, ToolDispatch, commands, invoke, rewrite};
 
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
-fn command(bench: &Bench, name: &str, skill: &str) -> SlashCommand {
+fn command(fixture: &Fixture, name: &str, skill: &str) -> SlashCommand {
     SlashCommand {
         name: name.to_owned(),
         skill: skill.to_owned(),
-        file: bench.path(&format!("w/skills/{skill}/SKILL.md")),
+        file: fixture.path(&format!("w/skills/{skill}/SKILL.md")),
         description: format!("Does {skill}."),
         dispatch: None,
     }
 }
 
 #[test]
-fn commands_have_plain_names_unlike_each_other() {
-    let bench = Bench::new();
+fn commands_have_plain_unique_names() {
+    let fixture = Fixture::new();
     let long = "a-name-that-is-longer-than-the-thirty-two-that-fit";
     for name in ["Two Words", "two-words", "status", "skill", "日本", long] {
-        bench.skill(name, "");
+        fixture.skill(name, "");
     }
-    bench.skill("private", "user-invocable: false");
-    bench.skill("lacking", "metadata: {openclaw: {requires: {bins: [x]}}}");
+    fixture.skill("private", "user-invocable: false");
+    fixture.skill("lacking", "metadata: {openclaw: {requires: {bins: [x]}}}");
     let expected = [
-        command(&bench, "two_words", "Two Words"),
-        command(&bench, "a_name_that_is_longer_than_the_t", long),
-        command(&bench, "skill_2", "skill"),
-        command(&bench, "status_2", "status"),
-        command(&bench, "two_words_2", "two-words"),
-        command(&bench, "skill_3", "日本"),
+        command(&fixture, "two_words", "Two Words"),
+        command(&fixture, "a_name_that_is_longer_than_the_t", long),
+        command(&fixture, "skill_2", "skill"),
+        command(&fixture, "status_2", "status"),
+        command(&fixture, "two_words_2", "two-words"),
+        command(&fixture, "skill_3", "日本"),
     ];
-    assert_eq!(commands(&bench.book(), &["Status", "help"]), expected);
+    assert_eq!(commands(&fixture.skill_set(), &["Status", "help"]), expected);
 }
 
 #[test]
-fn a_description_of_a_command_is_cut_and_its_tool_kept() {
-    let bench = Bench::new();
+fn a_commands_description_is_truncated_and_its_tool_kept() {
+    let fixture = Fixture::new();
     let front = format!("---\ndescription: {}\ncommand-dispatch: tool\ncommand-tool: adder\n---\n", "x".repeat(101));
-    bench.write("w/skills/a/SKILL.md", &front);
+    fixture.write("w/skills/a/SKILL.md", &front);
     let description = "x".repeat(99) + "…";
     let dispatch = Some(ToolDispatch { tool: "adder".to_owned() });
-    assert_eq!(commands(&bench.book(), &[]), [SlashCommand { description, dispatch, ..command(&bench, "a", "a") }]);
+    assert_eq!(
+        commands(&fixture.skill_set(), &[]),
+        [SlashCommand { description, dispatch, ..command(&fixture, "a", "a") }]
+    );
 }
 
 #[test]
-fn a_message_calls_a_skill_by_either_name() {
-    let bench = Bench::new();
-    bench.skill("two words", "");
-    bench.skill("status", "");
-    let commands = commands(&bench.book(), &["status"]);
-    let called = |text: &str| invoke(&commands, text).map(|call| (call.command, call.args));
+fn a_message_invokes_a_skill_by_either_name() {
+    let fixture = Fixture::new();
+    fixture.skill("two words", "");
+    fixture.skill("status", "");
+    let commands = commands(&fixture.skill_set(), &["status"]);
+    let invoked = |text: &str| invoke(&commands, text).map(|call| (call.command, call.args));
     let two = |args: &str| Some(("two_words".to_owned(), args.to_owned()));
-    assert_eq!(called("/two_words"), two(""));
-    assert_eq!(called("  /Two-Words  a  b\nc "), two("a  b\nc"));
-    assert_eq!(called("/skill two-words x"), two("x"));
-    assert_eq!(called("/SKILL\ntwo_words\nx"), two("x"));
-    assert_eq!(called("/skill status now"), Some(("status_2".to_owned(), "now".to_owned())));
+    assert_eq!(invoked("/two_words"), two(""));
+    assert_eq!(invoked("  /Two-Words  a  b\nc "), two("a  b\nc"));
+    assert_eq!(invoked("/skill two-words x"), two("x"));
+    assert_eq!(invoked("/SKILL\ntwo_words\nx"), two("x"));
+    assert_eq!(invoked("/skill status now"), Some(("status_2".to_owned(), "now".to_owned())));
     for text in ["two_words", "/", "/skill", "/skill nobody", "/nobody", "/two", "//two_words", "/ two_words", ""] {
-        assert_eq!(called(text), None, "{text}");
+        assert_eq!(invoked(text), None, "{text}");
     }
 }
 
 #[test]
-fn a_call_is_told_to_a_model_with_the_file() {
+fn an_invocation_is_rewritten_with_the_file() {
     let call = |args: &str| Invocation {
         command: "a".to_owned(),
         skill: "A".to_owned(),
@@ -73,7 +76,7 @@ fn a_call_is_told_to_a_model_with_the_file() {
         args: args.to_owned(),
         dispatch: None,
     };
-    let ask = "Read the skill \"A\" (/s/A/SKILL.md) and follow it for this request.";
-    assert_eq!(rewrite(&call("")), ask);
-    assert_eq!(rewrite(&call("do\nit")), format!("{ask}\n\nThe user wrote:\ndo\nit"));
+    let instruction = "Read the skill \"A\" (/s/A/SKILL.md) and follow it for this request.";
+    assert_eq!(rewrite(&call("")), instruction);
+    assert_eq!(rewrite(&call("do\nit")), format!("{instruction}\n\nThe user wrote:\ndo\nit"));
 }

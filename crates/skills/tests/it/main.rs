@@ -1,8 +1,8 @@
 //! Tests of discovered skills: verdicts, environment variables, the list for a model, commands and the report.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
 mod command;
+mod fixture;
 mod folders;
 mod gate;
 mod prompt;

@@ -7,21 +7,21 @@ use homard_skills::{
 };
 use proptest::prelude::*;
 
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
-/// Builds a book of skills that are not on disk, from one that is, with name and description replaced.
-fn book_of(pairs: &[(String, String)]) -> SkillSet {
-    let bench = Bench::new();
-    bench.skill("seed", "");
-    let DiscoveredSkills { skills, problems } = bench.found();
-    let made = pairs.iter().map(|(name, description)| {
+/// Builds a set of skills that are not on disk: copies of one that is, with name and description replaced.
+fn skill_set_of(pairs: &[(String, String)]) -> SkillSet {
+    let fixture = Fixture::new();
+    fixture.skill("seed", "");
+    let DiscoveredSkills { skills, problems } = fixture.discovered();
+    let generated = pairs.iter().map(|(name, description)| {
         let mut skill = skills[0].clone();
         skill.name.clone_from(name);
         skill.description.clone_from(description);
         skill
     });
     SkillSet::new(
-        DiscoveredSkills { skills: made.collect(), problems },
+        DiscoveredSkills { skills: generated.collect(), problems },
         HostEnvironment::default(),
         SkillRules::default(),
     )
@@ -31,13 +31,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn command_names_are_plain_and_unlike(
+    fn command_names_are_plain_and_unique(
         names in prop::collection::vec("(\\PC{0,40}|[a-c_-]{1,3}|x{30,40}|skill)", 0..40),
     ) {
-        let book = book_of(&names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>());
-        let commands = commands(&book, &["a", "b_2", "skill_2"]);
+        let skill_set = skill_set_of(&names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>());
+        let commands = commands(&skill_set, &["a", "b_2", "skill_2"]);
         let distinct: BTreeSet<_> = commands.iter().map(|command| command.name.clone()).collect();
-        prop_assert_eq!(commands.len(), book.skills.len());
+        prop_assert_eq!(commands.len(), skill_set.skills.len());
         prop_assert_eq!(distinct.len(), commands.len());
         for SlashCommand { name, .. } in commands {
             let is_plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
@@ -49,19 +49,19 @@ proptest! {
     #[test]
     fn a_list_is_never_longer_than_allowed(
         pairs in prop::collection::vec(("\\PC{1,60}", "\\PC{0,300}"), 0..20),
-        most in 0_usize..25,
+        max_skills in 0_usize..25,
         chars in 0_usize..5_000,
     ) {
-        let book = book_of(&pairs);
-        let list = block(&book, &PromptLimits { max_skills: most, chars }, None);
+        let skill_set = skill_set_of(&pairs);
+        let list = block(&skill_set, &PromptLimits { max_skills, chars }, None);
         prop_assert!(list.chars().count() <= chars || list.is_empty());
-        prop_assert!(list.matches("  <skill>\n").count() <= most);
+        prop_assert!(list.matches("  <skill>\n").count() <= max_skills);
     }
 
     #[test]
-    fn no_message_makes_a_call_panic(text in "/?(skill )?\\PC{0,40}") {
-        let book = book_of(&[("a b".to_owned(), String::new())]);
-        let commands = commands(&book, &[]);
+    fn no_message_makes_invoke_panic(text in "/?(skill )?\\PC{0,40}") {
+        let skill_set = skill_set_of(&[("a b".to_owned(), String::new())]);
+        let commands = commands(&skill_set, &[]);
         let call = invoke(&commands, &text);
         prop_assert!(call.is_none_or(|call| call.command == "a_b"));
     }

@@ -5,13 +5,13 @@ use std::path::Path;
 use homard_skills::report;
 use serde_json::json;
 
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
 #[test]
-fn the_report_has_the_shape_that_clients_know() {
-    let mut bench = Bench::new();
-    bench.host.config = json!({"channels": {"x": {"token": "secret"}}});
-    bench.bundled(
+fn the_report_has_the_format_of_openclaw() {
+    let mut fixture = Fixture::new();
+    fixture.host.config = json!({"channels": {"x": {"token": "secret"}}});
+    fixture.bundled(
         "full",
         r#"homepage: https://example.org
 metadata: {"openclaw": {"emoji": "🦞", "skillKey": "key", "primaryEnv": "KEY", "os": ["linux", "darwin"],
@@ -19,14 +19,14 @@ metadata: {"openclaw": {"emoji": "🦞", "skillKey": "key", "primaryEnv": "KEY",
   "install": [{"kind": "apt", "package": "b"}, {"kind": "brew", "formula": "b", "os": "darwin"},
     {"kind": "go", "module": "g", "bins": ["b"]}, {"id": "n", "kind": "node", "package": "p", "label": "Other"}]}}"#,
     );
-    bench.skill("plain", "disable-model-invocation: true");
+    fixture.skill("plain", "disable-model-invocation: true");
     let none = json!({"bins": [], "anyBins": [], "env": [], "config": [], "os": []});
     let expected = json!({
         "workspaceDir": "/w",
         "managedSkillsDir": "/m",
         "skills": [{
             "name": "full", "description": "Does full.", "source": "openclaw-bundled", "bundled": true,
-            "filePath": bench.path("bundled/full/SKILL.md"), "baseDir": bench.path("bundled/full"), "skillKey": "key",
+            "filePath": fixture.path("bundled/full/SKILL.md"), "baseDir": fixture.path("bundled/full"), "skillKey": "key",
             "primaryEnv": "KEY", "emoji": "🦞", "homepage": "https://example.org",
             "always": false, "disabled": false, "blockedByAllowlist": false, "blockedByAgentFilter": false,
             "eligible": false, "platformIncompatible": false, "modelVisible": false, "userInvocable": true,
@@ -42,7 +42,7 @@ metadata: {"openclaw": {"emoji": "🦞", "skillKey": "key", "primaryEnv": "KEY",
             "install": [{"id": "n", "kind": "node", "label": "Install p (npm)", "bins": []}],
         }, {
             "name": "plain", "description": "Does plain.", "source": "openclaw-workspace", "bundled": false,
-            "filePath": bench.path("w/skills/plain/SKILL.md"), "baseDir": bench.path("w/skills/plain"),
+            "filePath": fixture.path("w/skills/plain/SKILL.md"), "baseDir": fixture.path("w/skills/plain"),
             "skillKey": "plain",
             "always": false, "disabled": false, "blockedByAllowlist": false, "blockedByAgentFilter": false,
             "eligible": true, "platformIncompatible": false, "modelVisible": false, "userInvocable": true,
@@ -50,29 +50,30 @@ metadata: {"openclaw": {"emoji": "🦞", "skillKey": "key", "primaryEnv": "KEY",
             "requirements": none, "missing": none, "configChecks": [], "install": [],
         }],
     });
-    assert_eq!(report(&bench.book(), Path::new("/w"), Path::new("/m")), expected);
+    assert_eq!(report(&fixture.skill_set(), Path::new("/w"), Path::new("/m")), expected);
 }
 
 #[test]
-fn the_best_way_to_install_is_told_and_all_downloads() {
-    let mut bench = Bench::new();
-    let ways = |bench: &Bench| report(&bench.book(), Path::new(""), Path::new(""))["skills"][0]["install"].clone();
-    let write = |bench: &Bench, install: &str| {
-        bench.skill("s", &format!("metadata: {{\"openclaw\": {{\"install\": [{install}]}}}}"));
+fn the_preferred_installer_is_reported_and_all_downloads() {
+    let mut fixture = Fixture::new();
+    let installers =
+        |fixture: &Fixture| report(&fixture.skill_set(), Path::new(""), Path::new(""))["skills"][0]["install"].clone();
+    let write = |fixture: &Fixture, install: &str| {
+        fixture.skill("s", &format!("metadata: {{\"openclaw\": {{\"install\": [{install}]}}}}"));
     };
     let brew = json!([{"id": "brew-1", "kind": "brew", "label": "Install b (brew)", "bins": ["b", "c"]}]);
     let go = r#"{"kind": "Go", "module": "g"}"#;
     let brewed = r#"{"type": "brew", "formula": "b", "bins": "b, c"}"#;
     let uv = r#"{"kind": "uv", "package": "u"}"#;
 
-    write(&bench, &[go, brewed].join(","));
-    assert_eq!(ways(&bench), json!([{"id": "go-0", "kind": "go", "label": "Install g (go)", "bins": []}]));
-    write(&bench, &[uv, brewed].join(","));
-    assert_eq!(ways(&bench), json!([{"id": "uv-0", "kind": "uv", "label": "Install u (uv)", "bins": []}]));
-    bench.program("brew", 0o755);
-    assert_eq!(ways(&bench), brew);
+    write(&fixture, &[go, brewed].join(","));
+    assert_eq!(installers(&fixture), json!([{"id": "go-0", "kind": "go", "label": "Install g (go)", "bins": []}]));
+    write(&fixture, &[uv, brewed].join(","));
+    assert_eq!(installers(&fixture), json!([{"id": "uv-0", "kind": "uv", "label": "Install u (uv)", "bins": []}]));
+    fixture.program("brew", 0o755);
+    assert_eq!(installers(&fixture), brew);
     write(
-        &bench,
+        &fixture,
         r#"{"kind": "download", "url": "https://h/a/b.tgz"}, {"kind": "download", "label": "L", "os": ["linux"]},
       {"kind": "download", "os": ["darwin"]}, {"kind": "odd"}, 3"#,
     );
@@ -80,13 +81,13 @@ fn the_best_way_to_install_is_told_and_all_downloads() {
         {"id": "download-0", "kind": "download", "label": "Download b.tgz", "bins": []},
         {"id": "download-1", "kind": "download", "label": "L", "bins": []},
     ]);
-    assert_eq!(ways(&bench), downloads);
-    write(&bench, &[uv, brewed].join(","));
-    bench.host.config = json!({"skills": {"install": {"preferBrew": false}}});
-    assert_eq!(ways(&bench)[0]["kind"], "uv");
-    write(&bench, &[go, brewed].join(","));
-    assert_eq!(ways(&bench), brew);
-    bench.host.os = "win32".to_owned();
-    bench.skill("s", &format!("metadata: {{\"openclaw\": {{\"os\": [\"linux\"], \"install\": [{go}]}}}}"));
-    assert_eq!(ways(&bench), json!([]));
+    assert_eq!(installers(&fixture), downloads);
+    write(&fixture, &[uv, brewed].join(","));
+    fixture.host.config = json!({"skills": {"install": {"preferBrew": false}}});
+    assert_eq!(installers(&fixture)[0]["kind"], "uv");
+    write(&fixture, &[go, brewed].join(","));
+    assert_eq!(installers(&fixture), brew);
+    fixture.host.os = "win32".to_owned();
+    fixture.skill("s", &format!("metadata: {{\"openclaw\": {{\"os\": [\"linux\"], \"install\": [{go}]}}}}"));
+    assert_eq!(installers(&fixture), json!([]));
 }

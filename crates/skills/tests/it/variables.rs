@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use homard_skills::{SkillEntry, environment};
 use serde_json::json;
 
-use crate::bench::{Bench, entry};
+use crate::fixture::{Fixture, entry};
 
 #[test]
-fn variables_are_those_of_usable_skills_and_what_is_set_counts_first() {
-    let mut bench = Bench::new();
+fn variables_of_usable_skills_are_set_and_the_environment_takes_precedence() {
+    let mut fixture = Fixture::new();
     let set = [("SET", "ours"), ("B_TOKEN", "asked"), ("OTHER", "not asked")];
-    bench.host.env = BTreeMap::from(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    bench.skill("a", "metadata: {openclaw: {primaryEnv: A_KEY}}");
-    bench.skill("b", "metadata: {openclaw: {primaryEnv: TWICE, requires: {env: [B_TOKEN]}}}");
-    bench.skill("c", "metadata: {openclaw: {primaryEnv: 'C=KEY'}}");
-    bench.skill("lacking", "metadata: {openclaw: {primaryEnv: L_KEY, requires: {bins: [x]}}}");
+    fixture.host.env = BTreeMap::from(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    fixture.skill("a", "metadata: {openclaw: {primaryEnv: A_KEY}}");
+    fixture.skill("b", "metadata: {openclaw: {primaryEnv: TWICE, requires: {env: [B_TOKEN]}}}");
+    fixture.skill("c", "metadata: {openclaw: {primaryEnv: 'C=KEY'}}");
+    fixture.skill("lacking", "metadata: {openclaw: {primaryEnv: L_KEY, requires: {bins: [x]}}}");
     let key = |key: &str, env: &[(&str, &str)]| SkillEntry { api_key: Some(key.to_owned()), ..entry(env) };
-    bench.rules.entries = [
+    fixture.rules.entries = [
         ("a", key("a-key", &[("SET", "no"), ("EMPTY", ""), ("TWICE", "first"), ("NUL", "\0")])),
         ("b", key("b-key", &[("TWICE", "second"), ("B", "b")])),
         ("c", key("c-key", &[])),
@@ -26,19 +26,19 @@ fn variables_are_those_of_usable_skills_and_what_is_set_counts_first() {
     ]
     .map(|(name, entry)| (name.to_owned(), entry))
     .into();
-    let told: Vec<_> = environment(&bench.book()).into_iter().collect();
+    let variables: Vec<_> = environment(&fixture.skill_set()).into_iter().collect();
     let expected = [("A_KEY", "a-key"), ("B", "b"), ("B_TOKEN", "asked"), ("SET", "ours"), ("TWICE", "first")];
-    assert_eq!(told, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
 #[test]
-fn no_secret_is_shown_for_debugging() {
-    let mut bench = Bench::new();
-    bench.skill("a", "");
-    bench.host.config = json!({"channels": {"token": "secret-1"}});
+fn debug_output_omits_secrets() {
+    let mut fixture = Fixture::new();
+    fixture.skill("a", "");
+    fixture.host.config = json!({"channels": {"token": "secret-1"}});
     let entry = SkillEntry { api_key: Some("secret-2".to_owned()), ..entry(&[("NAME", "secret-3")]) };
     assert_eq!(format!("{entry:?}"), r#"SkillEntry { enabled: None, api_key: Some("…"), env: ["NAME"] }"#);
-    bench.rules.entries.insert("a".to_owned(), entry);
-    let shown = format!("{:?}", bench.book());
-    assert!(!shown.contains("secret"), "{shown}");
+    fixture.rules.entries.insert("a".to_owned(), entry);
+    let debug = format!("{:?}", fixture.skill_set());
+    assert!(!debug.contains("secret"), "{debug}");
 }

@@ -4,7 +4,7 @@
 use homard_proto::message::{Assistant, Content, Message, StopReason, ToolResult, User};
 use serde_json::{Map, Value, json};
 
-use super::word;
+use super::string_field;
 
 /// Maximum number of characters of a command's output that a model receives: its end.
 const MAX_OUTPUT_CHARS: usize = 30_000;
@@ -15,21 +15,21 @@ pub(super) fn compacted(summary: &str) -> Message {
 }
 
 /// Converts an entry that is not a message; `None` if it is not meant for models.
-pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
-    match word(fields, "type")? {
-        "branch_summary" => Some(branch_summary(word(fields, "summary")?)),
+pub(super) fn convert_entry(fields: &Map<String, Value>) -> Option<Message> {
+    match string_field(fields, "type")? {
+        "branch_summary" => Some(branch_summary(string_field(fields, "summary")?)),
         "custom_message" => user_message(fields),
         _ => None,
     }
 }
 
 /// Converts a message of another role, or one with malformed fields.
-pub(super) fn message(fields: &Map<String, Value>) -> Option<Message> {
-    match word(fields, "role")? {
+pub(super) fn convert_message(fields: &Map<String, Value>) -> Option<Message> {
+    match string_field(fields, "role")? {
         "custom" | "hookMessage" => user_message(fields),
         "bashExecution" => bash_execution(fields),
-        "branchSummary" => Some(branch_summary(word(fields, "summary")?)),
-        "compactionSummary" => Some(compacted(word(fields, "summary")?)),
+        "branchSummary" => Some(branch_summary(string_field(fields, "summary")?)),
+        "compactionSummary" => Some(compacted(string_field(fields, "summary")?)),
         "user" => user_message(fields),
         "assistant" => salvaged_answer(fields),
         "toolResult" => salvaged_result(fields),
@@ -44,8 +44,8 @@ fn branch_summary(summary: &str) -> Message {
     )
 }
 
-fn summarized(lead: &str, summary: &str) -> Message {
-    Message::User(User::text(format!("{lead}\n\n<summary>\n{summary}\n</summary>"), 0))
+fn summarized(introduction: &str, summary: &str) -> Message {
+    Message::User(User::text(format!("{introduction}\n\n<summary>\n{summary}\n</summary>"), 0))
 }
 
 fn user_message(fields: &Map<String, Value>) -> Option<Message> {
@@ -59,18 +59,18 @@ fn bash_execution(fields: &Map<String, Value>) -> Option<Message> {
     if is_set("excludeFromContext") {
         return None;
     }
-    let output = word(fields, "output").unwrap_or("").trim_end();
-    let shown = last_chars(output, MAX_OUTPUT_CHARS);
-    let mut text = format!("Ran `{}`\n", word(fields, "command")?);
-    if shown.is_empty() {
+    let output = string_field(fields, "output").unwrap_or("").trim_end();
+    let excerpt = last_chars(output, MAX_OUTPUT_CHARS);
+    let mut text = format!("Ran `{}`\n", string_field(fields, "command")?);
+    if excerpt.is_empty() {
         text.push_str("(no output)");
     } else {
-        let fence = fence(shown);
-        text.push_str(&format!("{fence}\n{shown}\n{fence}"));
+        let fence = fence(excerpt);
+        text.push_str(&format!("{fence}\n{excerpt}\n{fence}"));
     }
-    if shown.len() < output.len() || is_set("truncated") {
+    if excerpt.len() < output.len() || is_set("truncated") {
         text.push_str("\nThe beginning of the output is left out.");
-        if let Some(path) = word(fields, "fullOutputPath") {
+        if let Some(path) = string_field(fields, "fullOutputPath") {
             text.push_str(&format!(" All of it is in {path}."));
         }
     }
@@ -83,8 +83,8 @@ fn bash_execution(fields: &Map<String, Value>) -> Option<Message> {
 }
 
 /// Returns the end of a text, at most this many characters.
-fn last_chars(text: &str, most: usize) -> &str {
-    match text.char_indices().rev().nth(most.saturating_sub(1)) {
+fn last_chars(text: &str, max_chars: usize) -> &str {
+    match text.char_indices().rev().nth(max_chars.saturating_sub(1)) {
         Some((from, _)) => &text[from..],
         None => text,
     }
@@ -101,9 +101,9 @@ fn salvaged_answer(fields: &Map<String, Value>) -> Option<Message> {
     let stop_reason = fields.get("stopReason").cloned().unwrap_or_default();
     Some(Message::Assistant(Assistant {
         content: serde_json::from_value(blocks(fields)?).ok()?,
-        api: word(fields, "api").unwrap_or_default().to_owned(),
-        provider: word(fields, "provider").unwrap_or_default().to_owned(),
-        model: word(fields, "model").unwrap_or_default().to_owned(),
+        api: string_field(fields, "api").unwrap_or_default().to_owned(),
+        provider: string_field(fields, "provider").unwrap_or_default().to_owned(),
+        model: string_field(fields, "model").unwrap_or_default().to_owned(),
         stop_reason: serde_json::from_value(stop_reason).unwrap_or(StopReason::Stop),
         timestamp: time(fields),
         ..Assistant::default()
@@ -113,8 +113,8 @@ fn salvaged_answer(fields: &Map<String, Value>) -> Option<Message> {
 /// Salvages a tool result with a field that this version cannot parse.
 fn salvaged_result(fields: &Map<String, Value>) -> Option<Message> {
     Some(Message::ToolResult(ToolResult {
-        tool_call_id: word(fields, "toolCallId").or_else(|| word(fields, "toolUseId"))?.to_owned(),
-        tool_name: word(fields, "toolName").unwrap_or("unknown").to_owned(),
+        tool_call_id: string_field(fields, "toolCallId").or_else(|| string_field(fields, "toolUseId"))?.to_owned(),
+        tool_name: string_field(fields, "toolName").unwrap_or("unknown").to_owned(),
         content: serde_json::from_value(blocks(fields)?).ok()?,
         details: None,
         is_error: fields.get("isError").and_then(Value::as_bool).unwrap_or(false),

@@ -22,66 +22,66 @@ fn line(id: &str, parent: &str, mut fields: Value) -> Entry {
     serde_json::from_value(fields).unwrap()
 }
 
-fn compaction(id: &str, parent: &str, kept: &str) -> Entry {
-    line(id, parent, json!({"type": "compaction", "summary": id, "firstKeptEntryId": kept, "tokensBefore": 9}))
+fn compaction(id: &str, parent: &str, first_kept: &str) -> Entry {
+    line(id, parent, json!({"type": "compaction", "summary": id, "firstKeptEntryId": first_kept, "tokensBefore": 9}))
 }
 
-fn words(history: &[Arc<Message>]) -> Vec<String> {
-    let words = history.iter().map(|message| match &**message {
+fn texts(history: &[Arc<Message>]) -> Vec<String> {
+    let texts = history.iter().map(|message| match &**message {
         Message::User(user) => user.content.text(),
-        Message::Assistant(said) => said.text(),
+        Message::Assistant(assistant) => assistant.text(),
         Message::ToolResult(_) | Message::Other(_) => panic!("{message:?}"),
     });
-    words.collect()
+    texts.collect()
 }
 
-fn seen(entries: &[Entry]) -> Vec<String> {
-    let short = |text: String| match text.split_once("<summary>\n") {
+fn visible_texts(entries: &[Entry]) -> Vec<String> {
+    let shorten = |text: String| match text.split_once("<summary>\n") {
         Some((_, rest)) => format!("summary {}", rest.trim_end_matches("\n</summary>")),
         None => text,
     };
-    words(&messages(entries)).into_iter().map(short).collect()
+    texts(&messages(entries)).into_iter().map(shorten).collect()
 }
 
 #[test]
 fn only_the_last_branch_counts() {
     let tree = [entry("a", None), entry("b", Some("a")), entry("c", Some("a")), entry("d", Some("c"))];
-    assert_eq!(seen(&tree), ["a", "c", "d"]);
+    assert_eq!(visible_texts(&tree), ["a", "c", "d"]);
 }
 
 #[test]
-fn a_lost_parent_costs_only_its_own_line() {
-    assert_eq!(seen(&[entry("b", Some("gone")), entry("c", Some("b"))]), ["b", "c"]);
-    assert_eq!(seen(&[entry("a", None), entry("c", Some("gone")), entry("d", Some("c"))]), ["a", "c", "d"]);
+fn an_entry_with_a_lost_parent_follows_the_previous_entry() {
+    assert_eq!(visible_texts(&[entry("b", Some("gone")), entry("c", Some("b"))]), ["b", "c"]);
+    assert_eq!(visible_texts(&[entry("a", None), entry("c", Some("gone")), entry("d", Some("c"))]), ["a", "c", "d"]);
 }
 
 #[test]
-fn a_circle_ends_and_a_repeated_line_counts_once() {
-    assert_eq!(seen(&[entry("a", Some("b")), entry("b", Some("a"))]), ["a", "b"]);
-    assert_eq!(seen(&[entry("a", Some("a"))]), ["a"]);
+fn a_parent_cycle_ends_and_a_repeated_entry_counts_once() {
+    assert_eq!(visible_texts(&[entry("a", Some("b")), entry("b", Some("a"))]), ["a", "b"]);
+    assert_eq!(visible_texts(&[entry("a", Some("a"))]), ["a"]);
     let twice = [entry("a", None), entry("b", Some("a")), entry("b", Some("a")), entry("c", Some("b"))];
-    assert_eq!(seen(&twice), ["a", "b", "c"]);
-    assert_eq!(seen(&[]), Vec::<String>::new());
+    assert_eq!(visible_texts(&twice), ["a", "b", "c"]);
+    assert_eq!(visible_texts(&[]), Vec::<String>::new());
 }
 
 // Pitfall 34: such entries were written without a parent and hid everything before them.
 #[test]
-fn a_message_without_a_parent_follows_the_line_before_it() {
+fn a_message_without_a_parent_follows_the_previous_entry() {
     let raw = json!({"type": "message", "id": "b", "timestamp": "t", "message": {"role": "user", "content": "b"}});
     let raw = serde_json::from_value(raw).unwrap();
-    assert_eq!(seen(&[entry("a", None), raw, entry("c", Some("b"))]), ["a", "b", "c"]);
+    assert_eq!(visible_texts(&[entry("a", None), raw, entry("c", Some("b"))]), ["a", "b", "c"]);
 }
 
 #[test]
-fn another_line_without_a_parent_is_a_new_beginning() {
+fn an_entry_of_another_type_without_a_parent_is_a_new_root() {
     let change = json!({"type": "model_change", "provider": "p", "modelId": "m", "id": "b", "timestamp": "t"});
     let change = serde_json::from_value(change).unwrap();
-    assert_eq!(seen(&[entry("a", None), change, entry("c", Some("b"))]), ["c"]);
+    assert_eq!(visible_texts(&[entry("a", None), change, entry("c", Some("b"))]), ["c"]);
 }
 
 // Case 85.
 #[test]
-fn after_a_compaction_come_its_summary_what_it_kept_and_what_follows() {
+fn after_a_compaction_come_the_summary_kept_and_later_entries() {
     let tree = [
         entry("a", None),
         entry("k", Some("a")),
@@ -89,8 +89,8 @@ fn after_a_compaction_come_its_summary_what_it_kept_and_what_follows() {
         compaction("s", "l", "k"),
         entry("m", Some("s")),
     ];
-    assert_eq!(seen(&tree), ["summary s", "k", "l", "m"]);
-    assert_eq!(words(&all_messages(&tree)), ["a", "k", "l", "m"]);
+    assert_eq!(visible_texts(&tree), ["summary s", "k", "l", "m"]);
+    assert_eq!(texts(&all_messages(&tree)), ["a", "k", "l", "m"]);
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn the_last_compaction_on_the_path_wins() {
         compaction("elsewhere", "b", "b"),
         entry("d", Some("c")),
     ];
-    assert_eq!(seen(&tree), ["summary t", "a", "b", "c", "d"]);
+    assert_eq!(visible_texts(&tree), ["summary t", "a", "b", "c", "d"]);
 }
 
 #[test]
-fn an_undone_compaction_counts_no_more_and_the_one_before_it_does() {
+fn an_undone_compaction_is_ignored_and_the_one_before_it_applies() {
     let undo = |id: &str, parent: &str, compaction: &str| Entry {
         kind: Kind::compaction_undone(&EntryId::parse(compaction).unwrap()),
         id: EntryId::parse(id).unwrap(),
@@ -123,21 +123,21 @@ fn an_undone_compaction_counts_no_more_and_the_one_before_it_does() {
         compaction("t", "c", "c"),
         entry("d", Some("t")),
     ];
-    assert_eq!(seen(&tree), ["summary t", "c", "d"]);
+    assert_eq!(visible_texts(&tree), ["summary t", "c", "d"]);
     tree.push(undo("u", "d", "t"));
     tree.push(entry("e", Some("u")));
-    assert_eq!(seen(&tree), ["summary s", "b", "c", "d", "e"]);
-    let told = |tree: &[Entry]| -> Vec<_> {
-        compactions(tree).into_iter().map(|one| (one.id.to_string(), one.tokens_before, one.is_undone)).collect()
+    assert_eq!(visible_texts(&tree), ["summary s", "b", "c", "d", "e"]);
+    let summaries = |tree: &[Entry]| -> Vec<_> {
+        compactions(tree).into_iter().map(|info| (info.id.to_string(), info.tokens_before, info.is_undone)).collect()
     };
-    assert_eq!(told(&tree), [("s".to_owned(), Some(9), false), ("t".to_owned(), Some(9), true)]);
+    assert_eq!(summaries(&tree), [("s".to_owned(), Some(9), false), ("t".to_owned(), Some(9), true)]);
     tree.push(undo("v", "e", "s"));
-    assert_eq!(seen(&tree), ["a", "b", "c", "d", "e"]);
+    assert_eq!(visible_texts(&tree), ["a", "b", "c", "d", "e"]);
 }
 
 #[test]
-fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
-    let mark = |id: &str, parent: &str, first: &str| Entry {
+fn excluded_entries_are_hidden_and_stay_in_the_transcript() {
+    let exclude = |id: &str, parent: &str, first: &str| Entry {
         kind: Kind::exclusion(&EntryId::parse(first).unwrap()),
         id: EntryId::parse(id).unwrap(),
         parent_id: Some(EntryId::parse(parent).unwrap()),
@@ -147,35 +147,35 @@ fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
         entry("a", None),
         entry("b", Some("a")),
         entry("c", Some("b")),
-        mark("m", "c", "b"),
+        exclude("m", "c", "b"),
         entry("d", Some("m")),
         // A mark naming an entry that does not exist is ignored.
-        mark("n", "d", "gone"),
-        mark("o", "n", "e"),
+        exclude("n", "d", "gone"),
+        exclude("o", "n", "e"),
         entry("e", Some("o")),
     ];
-    assert_eq!(seen(&tree), ["a", "d", "e"]);
+    assert_eq!(visible_texts(&tree), ["a", "d", "e"]);
     assert_eq!(all_messages(&tree).len(), 5);
     tree.push(compaction("s", "e", "a"));
-    assert_eq!(seen(&tree), ["summary s", "a", "d", "e"]);
+    assert_eq!(visible_texts(&tree), ["summary s", "a", "d", "e"]);
 }
 
 #[test]
-fn a_compaction_that_keeps_a_line_which_is_not_before_it_keeps_none() {
-    for kept in ["gone", "beside", "c"] {
+fn a_compaction_that_names_a_later_entry_keeps_none() {
+    for first_kept in ["gone", "beside", "c"] {
         let tree = [
             entry("a", None),
             entry("beside", Some("a")),
             entry("b", Some("a")),
-            compaction("s", "b", kept),
+            compaction("s", "b", first_kept),
             entry("c", Some("s")),
         ];
-        assert_eq!(seen(&tree), ["summary s", "c"], "{kept}");
+        assert_eq!(visible_texts(&tree), ["summary s", "c"], "{first_kept}");
     }
 }
 
 #[test]
-fn summaries_of_branches_and_notes_are_told_by_the_user() {
+fn branch_summaries_and_notes_become_user_messages() {
     let tree = [
         entry("a", None),
         line("b", "a", json!({"type": "branch_summary", "fromId": "x", "summary": "tried x"})),
@@ -188,7 +188,7 @@ fn summaries_of_branches_and_notes_are_told_by_the_user() {
         line("e", "d", json!({"type": "custom", "customType": "model-snapshot", "data": {"content": "hidden"}})),
         line("f", "e", json!({"type": "label", "targetId": "a", "label": "hidden"})),
     ];
-    assert_eq!(seen(&tree), ["a", "summary tried x", "a note", "b"]);
+    assert_eq!(visible_texts(&tree), ["a", "summary tried x", "a note", "b"]);
 }
 
 fn bash(fields: &Value) -> Vec<String> {
@@ -196,11 +196,11 @@ fn bash(fields: &Value) -> Vec<String> {
     for (name, value) in fields.as_object().unwrap() {
         message[name] = value.clone();
     }
-    seen(&[line("a", "-", json!({"type": "message", "message": message}))])
+    visible_texts(&[line("a", "-", json!({"type": "message", "message": message}))])
 }
 
 #[test]
-fn a_command_of_the_users_is_told_unless_it_was_kept_out() {
+fn a_user_command_is_visible_unless_excluded() {
     assert_eq!(bash(&json!({"output": "a\nb\n", "exitCode": 0})), ["Ran `ls`\n```\na\nb\n```"]);
     assert_eq!(bash(&json!({"exitCode": 2})), ["Ran `ls`\n(no output)\nThe command ended with code 2."]);
     assert_eq!(
@@ -217,38 +217,41 @@ fn a_command_of_the_users_is_told_unless_it_was_kept_out() {
 }
 
 #[test]
-fn a_message_with_a_strange_field_still_counts() {
+fn a_message_with_a_malformed_field_is_salvaged() {
     let message = |message: Value| line("a", "-", json!({"type": "message", "message": message}));
-    let told = |fields: Value| messages(&[message(fields)]);
+    let visible = |fields: Value| messages(&[message(fields)]);
     let answer = |text: &str| Assistant { content: vec![Block::text(text)], ..Assistant::default() };
-    assert_eq!(told(json!({"role": "assistant", "content": "plain"})), [Arc::new(Message::Assistant(answer("plain")))]);
     assert_eq!(
-        told(
+        visible(json!({"role": "assistant", "content": "plain"})),
+        [Arc::new(Message::Assistant(answer("plain")))]
+    );
+    assert_eq!(
+        visible(
             json!({"role": "assistant", "content": [{"type": "text", "text": "x"}], "stopReason": "end_turn", "usage": null})
         ),
         [Arc::new(Message::Assistant(answer("x")))]
     );
-    let result = told(json!({"role": "toolResult", "toolCallId": "1", "content": "out", "isError": true}));
+    let result = visible(json!({"role": "toolResult", "toolCallId": "1", "content": "out", "isError": true}));
     let Message::ToolResult(result) = &*result[0] else { panic!("{result:?}") };
     assert_eq!(
         (result.tool_name.as_str(), result.is_error, &result.content),
         ("unknown", true, &vec![Block::text("out")])
     );
-    assert_eq!(told(json!({"role": "oracle", "content": "hm"})), []);
-    assert_eq!(told(json!({"role": "user"})), []);
+    assert_eq!(visible(json!({"role": "oracle", "content": "hm"})), []);
+    assert_eq!(visible(json!({"role": "user"})), []);
 }
 
 // Case 96.
 #[test]
-fn a_limit_of_turns_keeps_the_last_ones_and_what_follows() {
+fn a_turn_limit_keeps_the_last_turns_and_what_follows() {
     let answer = || Arc::new(Message::Assistant(Assistant { content: vec![Block::text("A")], ..Assistant::default() }));
     let user = |text: &str| Arc::new(Message::User(User::text(text, 0)));
     let history = [user("1"), answer(), user("2"), answer(), user("3"), answer()];
-    let kept = |turns| words(last_turns(&history, turns));
-    assert_eq!(kept(2), ["2", "A", "3", "A"]);
-    assert_eq!(kept(1), ["3", "A"]);
+    let last_texts = |turns| texts(last_turns(&history, turns));
+    assert_eq!(last_texts(2), ["2", "A", "3", "A"]);
+    assert_eq!(last_texts(1), ["3", "A"]);
     for unlimited in [0, 3, 99] {
-        assert_eq!(kept(unlimited).len(), 6);
+        assert_eq!(last_texts(unlimited).len(), 6);
     }
     assert_eq!(last_turns(&[answer()], 1), [answer()]);
 }

@@ -10,7 +10,7 @@ const RETRY: u64 = 10;
 
 /// Outcome of calling the channel.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+enum SendOutcome {
     Answered,
     /// The call times out, though the message may have arrived.
     Silent {
@@ -31,25 +31,25 @@ enum Event {
         is_idempotent: bool,
     },
     /// Sends the next delivery that is due.
-    Send(usize, Fate),
+    Send(usize, SendOutcome),
     /// Tries to send a delivery that may not be due.
-    Stray(usize),
+    SendEarly(usize),
     Crash,
     Wait(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let fate = prop_oneof![
-        4 => Just(Fate::Answered),
-        2 => any::<bool>().prop_map(|arrives| Fate::Silent { arrives }),
-        2 => any::<bool>().prop_map(|arrives| Fate::Hangs { arrives }),
-        2 => Just(Fate::TryLater),
-        1 => Just(Fate::Never),
+    let outcome = prop_oneof![
+        4 => Just(SendOutcome::Answered),
+        2 => any::<bool>().prop_map(|arrives| SendOutcome::Silent { arrives }),
+        2 => any::<bool>().prop_map(|arrives| SendOutcome::Hangs { arrives }),
+        2 => Just(SendOutcome::TryLater),
+        1 => Just(SendOutcome::Never),
     ];
     prop_oneof![
         4 => (0..2_u8, any::<bool>()).prop_map(|(to, is_idempotent)| Event::Queue { to, is_idempotent }),
-        6 => (0..4_usize, fate).prop_map(|(nth, fate)| Event::Send(nth, fate)),
-        1 => (0..20_usize).prop_map(Event::Stray),
+        6 => (0..4_usize, outcome).prop_map(|(nth, outcome)| Event::Send(nth, outcome)),
+        1 => (0..20_usize).prop_map(Event::SendEarly),
         2 => Just(Event::Crash),
         3 => prop_oneof![9 => 1..RETRY, 1 => Just(TTL_MS)].prop_map(Event::Wait),
     ]
@@ -61,7 +61,7 @@ struct OutboxSimulation {
     outbox: Outbox,
     now: u64,
     /// Keys that arrived, in order.
-    heard: Vec<String>,
+    arrived: Vec<String>,
     /// Keys that were refused permanently.
     refused: Vec<String>,
 }
@@ -80,43 +80,43 @@ impl OutboxSimulation {
         self.outbox.mark(id, state, self.now)
     }
 
-    fn send(&mut self, nth: usize, fate: Fate) {
+    fn send(&mut self, nth: usize, outcome: SendOutcome) {
         let rows = self.outbox.undelivered();
         let Some(id) = due(&rows, self.now).get(nth).map(|row| row.delivery.id.clone()) else { return };
         assert!(self.mark(&id, &DeliveryState::Sending), "{id} is due");
         assert!(!self.mark(&id, &DeliveryState::Sending), "{id} is on its way");
         let reason = String::new();
-        let answer = match fate {
-            Fate::Answered => Some(DeliveryState::Sent { provider_id: Some("p".to_owned()) }),
-            Fate::Silent { .. } => Some(DeliveryState::Unknown),
-            Fate::Hangs { .. } => None,
-            Fate::TryLater => Some(DeliveryState::Failed { retry_at: self.now + RETRY, reason }),
-            Fate::Never => Some(DeliveryState::Dead { reason }),
+        let answer = match outcome {
+            SendOutcome::Answered => Some(DeliveryState::Sent { provider_id: Some("p".to_owned()) }),
+            SendOutcome::Silent { .. } => Some(DeliveryState::Unknown),
+            SendOutcome::Hangs { .. } => None,
+            SendOutcome::TryLater => Some(DeliveryState::Failed { retry_at: self.now + RETRY, reason }),
+            SendOutcome::Never => Some(DeliveryState::Dead { reason }),
         };
-        match fate {
-            Fate::Answered | Fate::Silent { arrives: true } | Fate::Hangs { arrives: true } => {
-                self.heard.push(id.clone());
+        match outcome {
+            SendOutcome::Answered | SendOutcome::Silent { arrives: true } | SendOutcome::Hangs { arrives: true } => {
+                self.arrived.push(id.clone());
             }
-            Fate::Never => self.refused.push(id.clone()),
-            Fate::Silent { arrives: false } | Fate::Hangs { arrives: false } | Fate::TryLater => {}
+            SendOutcome::Never => self.refused.push(id.clone()),
+            SendOutcome::Silent { arrives: false } | SendOutcome::Hangs { arrives: false } | SendOutcome::TryLater => {}
         }
         assert!(answer.is_none_or(|answer| self.mark(&id, &answer)), "{id} is answered");
     }
 
-    fn stray(&mut self, nth: usize) {
+    fn send_early(&mut self, nth: usize) {
         let Some(id) = self.outbox.0.get(nth).map(|row| row.delivery.id.clone()) else { return };
         assert!(!self.mark(&id, &DeliveryState::Queued), "nobody puts {id} back");
         if self.mark(&id, &DeliveryState::Sending) {
-            self.heard.push(id.clone());
+            self.arrived.push(id.clone());
             assert!(self.mark(&id, &DeliveryState::Sent { provider_id: None }));
         }
     }
 
-    fn live(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         match *event {
             Event::Queue { to, is_idempotent } => self.queue(to, is_idempotent),
-            Event::Send(nth, fate) => self.send(nth, fate),
-            Event::Stray(nth) => self.stray(nth),
+            Event::Send(nth, outcome) => self.send(nth, outcome),
+            Event::SendEarly(nth) => self.send_early(nth),
             Event::Crash => self.outbox.mark_unknown(),
             Event::Wait(time) => self.now += time,
         }
@@ -128,7 +128,7 @@ impl OutboxSimulation {
         for _ in 0..self.outbox.0.len() {
             self.now += RETRY;
             while !due(&self.outbox.undelivered(), self.now).is_empty() {
-                self.send(0, Fate::Answered);
+                self.send(0, SendOutcome::Answered);
             }
         }
     }
@@ -137,7 +137,7 @@ impl OutboxSimulation {
         let mut order: BTreeMap<_, Vec<&str>> = BTreeMap::new();
         for row in &self.outbox.0 {
             let (delivery, id) = (&row.delivery, &row.delivery.id);
-            let arrivals = self.heard.iter().filter(|heard| *heard == id).count();
+            let arrivals = self.arrived.iter().filter(|arrived| *arrived == id).count();
             assert!(arrivals <= 1 || delivery.is_idempotent, "{id} was sent twice");
             match row.state {
                 DeliveryState::Sent { .. } => assert!(arrivals > 0, "{id} was lost"),
@@ -149,11 +149,11 @@ impl OutboxSimulation {
                 DeliveryState::Sending => panic!("{id} is still on its way"),
             }
         }
-        for heard in &self.heard {
-            let row = self.outbox.0.iter().find(|row| row.delivery.id == *heard).unwrap();
+        for arrived in &self.arrived {
+            let row = self.outbox.0.iter().find(|row| row.delivery.id == *arrived).unwrap();
             let order = order.entry(&row.delivery.target.to).or_default();
-            if !order.contains(&heard.as_str()) {
-                order.push(heard);
+            if !order.contains(&arrived.as_str()) {
+                order.push(arrived);
             }
         }
         assert!(order.values().all(|order| order.is_sorted()), "{order:?}");
@@ -168,52 +168,52 @@ proptest! {
     // I8
     #[test]
     fn nothing_is_sent_twice_nor_lost_nor_out_of_order(events in vec(event(), 0..60)) {
-        let mut world = OutboxSimulation::default();
-        events.iter().for_each(|event| world.live(event));
-        world.settle();
-        world.check();
+        let mut simulation = OutboxSimulation::default();
+        events.iter().for_each(|event| simulation.apply(event));
+        simulation.settle();
+        simulation.check();
     }
 }
 
 fn row(state: DeliveryState, is_idempotent: bool) -> DeliveryRow {
-    let mut world = OutboxSimulation::default();
-    world.queue(0, is_idempotent);
-    DeliveryRow { state, ..world.outbox.0.remove(0) }
+    let mut simulation = OutboxSimulation::default();
+    simulation.queue(0, is_idempotent);
+    DeliveryRow { state, ..simulation.outbox.0.remove(0) }
 }
 
 #[test]
-fn what_is_over_stays_so_and_what_is_unknown_waits_for_a_word() {
+fn final_states_stay_and_unknown_ones_wait_for_a_decision() {
     let (queued, sending, unknown) = (DeliveryState::Queued, DeliveryState::Sending, DeliveryState::Unknown);
     let sent = DeliveryState::Sent { provider_id: None };
     let failed = DeliveryState::Failed { retry_at: 5, reason: "away".to_owned() };
     let dead = DeliveryState::Dead { reason: "blocked".to_owned() };
-    let ways = |from: &DeliveryState| {
+    let allowed_transitions = |from: &DeliveryState| {
         let row = row(from.clone(), false);
-        let mut ways = vec![&queued, &sending, &sent, &failed, &unknown, &dead];
-        ways.retain(|to| row.next(to, 0).is_some());
-        ways
+        let mut allowed_transitions = vec![&queued, &sending, &sent, &failed, &unknown, &dead];
+        allowed_transitions.retain(|to| row.next(to, 0).is_some());
+        allowed_transitions
     };
-    assert_eq!(ways(&queued), [&sending, &dead]);
-    assert_eq!(ways(&failed), [&sending, &dead]);
-    assert_eq!(ways(&sending), [&sent, &failed, &unknown, &dead]);
-    assert_eq!(ways(&unknown), [&sent, &failed, &dead]);
-    assert!(ways(&sent).is_empty() && ways(&dead).is_empty());
+    assert_eq!(allowed_transitions(&queued), [&sending, &dead]);
+    assert_eq!(allowed_transitions(&failed), [&sending, &dead]);
+    assert_eq!(allowed_transitions(&sending), [&sent, &failed, &unknown, &dead]);
+    assert_eq!(allowed_transitions(&unknown), [&sent, &failed, &dead]);
+    assert!(allowed_transitions(&sent).is_empty() && allowed_transitions(&dead).is_empty());
     assert_eq!(row(sending.clone(), true).next(&unknown, 0), Some(row(queued.clone(), true)));
 }
 
 #[test]
-fn what_waited_too_long_neither_goes_out_nor_holds_up_the_others() {
-    let mut world = OutboxSimulation::default();
-    world.queue(0, true);
-    world.now = TTL_MS;
-    world.queue(0, true);
+fn an_expired_delivery_is_not_sent_and_blocks_no_other() {
+    let mut simulation = OutboxSimulation::default();
+    simulation.queue(0, true);
+    simulation.now = TTL_MS;
+    simulation.queue(0, true);
     let due_at = |now| {
-        let rows = world.outbox.undelivered();
+        let rows = simulation.outbox.undelivered();
         due(&rows, now).into_iter().map(|row| row.delivery.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(due_at(TTL_MS), ["d000"]);
     assert_eq!(due_at(TTL_MS + 1), ["d001"]);
-    assert!(world.outbox.undelivered()[0].is_expired(TTL_MS + 1));
-    assert!(!world.outbox.mark("d000", &DeliveryState::Sending, TTL_MS + 1));
-    assert!(world.outbox.mark("d001", &DeliveryState::Sending, TTL_MS + 1));
+    assert!(simulation.outbox.undelivered()[0].is_expired(TTL_MS + 1));
+    assert!(!simulation.outbox.mark("d000", &DeliveryState::Sending, TTL_MS + 1));
+    assert!(simulation.outbox.mark("d001", &DeliveryState::Sending, TTL_MS + 1));
 }

@@ -39,9 +39,9 @@ pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
                 };
                 (cleaned, is_empty)
             }
-            Message::Assistant(said) => {
-                let cleaned = assistant_blocks(said, policy);
-                let is_empty = is_unusable(cleaned.as_deref().unwrap_or(&said.content));
+            Message::Assistant(assistant) => {
+                let cleaned = assistant_blocks(assistant, policy);
+                let is_empty = is_unusable(cleaned.as_deref().unwrap_or(&assistant.content));
                 (cleaned, is_empty)
             }
             Message::ToolResult(result) => {
@@ -64,7 +64,7 @@ pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
 fn set(message: &mut Message, blocks: Vec<Block>) {
     match message {
         Message::User(user) => user.content = Content::Blocks(blocks),
-        Message::Assistant(said) => said.content = blocks,
+        Message::Assistant(assistant) => assistant.content = blocks,
         Message::ToolResult(result) => result.content = blocks,
         Message::Other(_) => {}
     }
@@ -76,17 +76,17 @@ fn is_unusable(blocks: &[Block]) -> bool {
 }
 
 /// Applies a decision to each block; `None` if all are kept.
-fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> BlockDecision) -> Option<Vec<Block>> {
+fn rewritten(blocks: &[Block], decide: impl Fn(&Block) -> BlockDecision) -> Option<Vec<Block>> {
     // Fast path: it is almost always taken, and this runs for every message of every request.
-    if blocks.iter().all(|block| matches!(fate(block), BlockDecision::Kept)) {
+    if blocks.iter().all(|block| matches!(decide(block), BlockDecision::Kept)) {
         return None;
     }
-    let fated = blocks.iter().filter_map(|block| match fate(block) {
+    let rewritten_blocks = blocks.iter().filter_map(|block| match decide(block) {
         BlockDecision::Kept => Some(block.clone()),
         BlockDecision::Dropped => None,
         BlockDecision::Replaced(other) => Some(other),
     });
-    Some(fated.collect())
+    Some(rewritten_blocks.collect())
 }
 
 /// Decides about a block of a user message or tool result.
@@ -107,20 +107,20 @@ fn input_block(block: &Block, blanks: BlankPolicy) -> BlockDecision {
 }
 
 /// Returns the new blocks of an assistant message; `None` if all are kept.
-fn assistant_blocks(said: &Assistant, policy: &ProviderPolicy) -> Option<Vec<Block>> {
-    let is_own = policy.wrote(said);
-    let heard = match policy.signatures {
+fn assistant_blocks(assistant: &Assistant, policy: &ProviderPolicy) -> Option<Vec<Block>> {
+    let is_own = policy.wrote(assistant);
+    let length = match policy.signatures {
         SignaturePolicy::DropTrailing => {
-            let last = said.content.iter().rposition(|block| !matches!(block, Block::Thinking(_)));
+            let last = assistant.content.iter().rposition(|block| !matches!(block, Block::Thinking(_)));
             last.map_or(0, |last| last + 1)
         }
         SignaturePolicy::Unchanged
         | SignaturePolicy::Required
         | SignaturePolicy::NoMessageIds
         | SignaturePolicy::Base64
-        | SignaturePolicy::Base64Reasoning => said.content.len(),
+        | SignaturePolicy::Base64Reasoning => assistant.content.len(),
     };
-    let spoken = rewritten(&said.content[..heard], |block| match block {
+    let rewritten_blocks = rewritten(&assistant.content[..length], |block| match block {
         Block::Text(text) if policy.blanks == BlankPolicy::Dropped && text.text.trim().is_empty() => {
             BlockDecision::Dropped
         }
@@ -128,28 +128,28 @@ fn assistant_blocks(said: &Assistant, policy: &ProviderPolicy) -> Option<Vec<Blo
             Some(extra) => BlockDecision::Replaced(Block::Text(TextBlock { extra, ..text.clone() })),
             None => BlockDecision::Kept,
         },
-        Block::Thinking(thought) => thinking(thought, policy.signatures, is_own),
+        Block::Thinking(reasoning) => thinking(reasoning, policy.signatures, is_own),
         Block::ToolCall(call) => call_block(call, policy.signatures, is_own),
         Block::Image(_) | Block::Other(_) => BlockDecision::Kept,
     });
-    spoken.or_else(|| (heard < said.content.len()).then(|| said.content[..heard].to_vec()))
+    rewritten_blocks.or_else(|| (length < assistant.content.len()).then(|| assistant.content[..length].to_vec()))
 }
 
 /// Decides about a reasoning block: reasoning of another model becomes text, the model's own is returned as its
 /// provider requires.
-fn thinking(thought: &ThinkingBlock, seals: SignaturePolicy, is_own: bool) -> BlockDecision {
-    let as_text = || match thought.thinking.trim().is_empty() {
+fn thinking(reasoning: &ThinkingBlock, signature_policy: SignaturePolicy, is_own: bool) -> BlockDecision {
+    let as_text = || match reasoning.thinking.trim().is_empty() {
         true => BlockDecision::Dropped,
-        false => BlockDecision::Replaced(Block::text(&thought.thinking)),
+        false => BlockDecision::Replaced(Block::text(&reasoning.thinking)),
     };
     if !is_own {
-        let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
+        let is_redacted = reasoning.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
         return if is_redacted { BlockDecision::Dropped } else { as_text() };
     }
-    let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.trim().is_empty());
-    match (seals, seal) {
+    let signature = reasoning.thinking_signature.as_deref().filter(|signature| !signature.trim().is_empty());
+    match (signature_policy, signature) {
         (SignaturePolicy::Required, None) => as_text(),
-        (SignaturePolicy::Base64Reasoning, seal) if !seal.is_some_and(is_base64) => BlockDecision::Dropped,
+        (SignaturePolicy::Base64Reasoning, signature) if !signature.is_some_and(is_base64) => BlockDecision::Dropped,
         (
             SignaturePolicy::Unchanged
             | SignaturePolicy::Required
@@ -162,7 +162,7 @@ fn thinking(thought: &ThinkingBlock, seals: SignaturePolicy, is_own: bool) -> Bl
 }
 
 /// Decides about a call: its arguments must be an object, and it must not have a signature that the provider rejects.
-fn call_block(call: &ToolCall, seals: SignaturePolicy, is_own: bool) -> BlockDecision {
+fn call_block(call: &ToolCall, signature_policy: SignaturePolicy, is_own: bool) -> BlockDecision {
     let arguments = match &call.arguments {
         Value::Object(_) => None,
         // Another spelling of the field, or a model wrote something that is not an object.
@@ -170,7 +170,7 @@ fn call_block(call: &ToolCall, seals: SignaturePolicy, is_own: bool) -> BlockDec
             call.extra.get("input").filter(|input| input.is_object()).cloned().unwrap_or(Value::Object(Map::new())),
         ),
     };
-    let extra = without_signatures(&call.extra, seals, is_own);
+    let extra = without_signatures(&call.extra, signature_policy, is_own);
     if arguments.is_none() && extra.is_none() {
         return BlockDecision::Kept;
     }
@@ -183,26 +183,31 @@ fn call_block(call: &ToolCall, seals: SignaturePolicy, is_own: bool) -> BlockDec
 }
 
 /// Returns the fields without the signatures that must be removed; `None` if there are none.
-fn without_signatures(fields: &Map<String, Value>, seals: SignaturePolicy, is_own: bool) -> Option<Map<String, Value>> {
-    let must_go = |seal: &Value| match seals {
+fn without_signatures(
+    fields: &Map<String, Value>,
+    signature_policy: SignaturePolicy,
+    is_own: bool,
+) -> Option<Map<String, Value>> {
+    let is_rejected = |signature: &Value| match signature_policy {
         _ if !is_own => true,
-        SignaturePolicy::NoMessageIds => seal.as_str().is_some_and(|seal| seal.starts_with("msg_")),
-        SignaturePolicy::Base64 => !seal.as_str().is_some_and(is_base64),
+        SignaturePolicy::NoMessageIds => signature.as_str().is_some_and(|signature| signature.starts_with("msg_")),
+        SignaturePolicy::Base64 => !signature.as_str().is_some_and(is_base64),
         SignaturePolicy::Unchanged
         | SignaturePolicy::Required
         | SignaturePolicy::DropTrailing
         | SignaturePolicy::Base64Reasoning => false,
     };
-    let gone: Vec<_> = SIGNATURE_FIELDS.into_iter().filter(|name| fields.get(*name).is_some_and(must_go)).collect();
-    (!gone.is_empty()).then(|| {
+    let rejected: Vec<_> =
+        SIGNATURE_FIELDS.into_iter().filter(|name| fields.get(*name).is_some_and(is_rejected)).collect();
+    (!rejected.is_empty()).then(|| {
         let mut fields = fields.clone();
-        fields.retain(|name, _| !gone.contains(&name.as_str()));
+        fields.retain(|name, _| !rejected.contains(&name.as_str()));
         fields
     })
 }
 
 fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-    !body.is_empty() && text.len() - body.len() <= 2 && text.len().is_multiple_of(4) && body.chars().all(is_letter)
+    let is_base64_char = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+    !body.is_empty() && text.len() - body.len() <= 2 && text.len().is_multiple_of(4) && body.chars().all(is_base64_char)
 }

@@ -24,15 +24,15 @@ pub(super) fn make_valid(history: &mut [Arc<Message>], rule: IdForm) {
         names.reserve(history);
     }
     let mut due = std::collections::VecDeque::new();
-    for at in 0..history.len() {
-        let changed = match &*history[at] {
-            Message::Assistant(said) if said.tool_calls().next().is_some() => {
+    for index in 0..history.len() {
+        let changed = match &*history[index] {
+            Message::Assistant(assistant) if assistant.tool_calls().next().is_some() => {
                 if rule == IdForm::Any {
                     names = IdAllocator::new(rule);
-                    names.reserve(&history[at..=at]);
+                    names.reserve(&history[index..=index]);
                 }
-                let ids: Vec<_> = said.tool_calls().map(|call| names.assign(&call.id)).collect();
-                let differs = said.tool_calls().zip(&ids).any(|(call, id)| call.id != *id);
+                let ids: Vec<_> = assistant.tool_calls().map(|call| names.assign(&call.id)).collect();
+                let differs = assistant.tool_calls().zip(&ids).any(|(call, id)| call.id != *id);
                 due = ids.iter().cloned().collect();
                 differs.then_some(ids)
             }
@@ -43,7 +43,7 @@ pub(super) fn make_valid(history: &mut [Arc<Message>], rule: IdForm) {
             Message::Assistant(_) | Message::User(_) | Message::Other(_) => None,
         };
         if let Some(ids) = changed {
-            rename(Arc::make_mut(&mut history[at]), ids);
+            rename(Arc::make_mut(&mut history[index]), ids);
         }
     }
 }
@@ -51,8 +51,8 @@ pub(super) fn make_valid(history: &mut [Arc<Message>], rule: IdForm) {
 fn rename(message: &mut Message, ids: Vec<String>) {
     let mut ids = ids.into_iter();
     match message {
-        Message::Assistant(said) => {
-            for block in &mut said.content {
+        Message::Assistant(assistant) => {
+            for block in &mut assistant.content {
                 if let Block::ToolCall(call) = block
                     && let Some(id) = ids.next()
                 {
@@ -70,39 +70,39 @@ struct IdAllocator {
     rule: IdForm,
     /// Ids that are valid as they are and must not be assigned to other calls.
     reserved: HashSet<String>,
-    taken: HashSet<String>,
+    used: HashSet<String>,
     /// Last numeric suffix used for an id.
     numbers: HashMap<String, usize>,
 }
 
 impl IdAllocator {
     fn new(rule: IdForm) -> Self {
-        Self { rule, reserved: HashSet::new(), taken: HashSet::new(), numbers: HashMap::new() }
+        Self { rule, reserved: HashSet::new(), used: HashSet::new(), numbers: HashMap::new() }
     }
 
     fn reserve(&mut self, history: &[Arc<Message>]) {
         for message in history {
-            if let Message::Assistant(said) = &**message {
-                let fitting = said.tool_calls().filter(|call| self.rule.fits(&call.id));
-                self.reserved.extend(fitting.map(|call| call.id.clone()));
+            if let Message::Assistant(assistant) = &**message {
+                let valid = assistant.tool_calls().filter(|call| self.rule.fits(&call.id));
+                self.reserved.extend(valid.map(|call| call.id.clone()));
             }
         }
     }
 
     /// Returns a unique id for one call.
     fn assign(&mut self, id: &str) -> String {
-        if self.rule.fits(id) && self.taken.insert(id.to_owned()) {
+        if self.rule.fits(id) && self.used.insert(id.to_owned()) {
             return id.to_owned();
         }
-        let shape = self.rule.nearest_valid(id);
-        if !self.reserved.contains(&shape) && self.taken.insert(shape.clone()) {
-            return shape;
+        let base = self.rule.nearest_valid(id);
+        if !self.reserved.contains(&base) && self.used.insert(base.clone()) {
+            return base;
         }
-        let number = self.numbers.entry(shape.clone()).or_insert(1);
+        let number = self.numbers.entry(base.clone()).or_insert(1);
         loop {
             *number += 1;
-            let name = self.rule.numbered(&shape, *number);
-            if !self.reserved.contains(&name) && self.taken.insert(name.clone()) {
+            let name = self.rule.numbered(&base, *number);
+            if !self.reserved.contains(&name) && self.used.insert(name.clone()) {
                 return name;
             }
         }
@@ -111,42 +111,43 @@ impl IdAllocator {
 
 impl IdForm {
     fn fits(self, id: &str) -> bool {
-        let is_made_of =
-            |most: usize, allowed: fn(char) -> bool| !id.is_empty() && id.len() <= most && id.chars().all(allowed);
+        let matches = |max_length: usize, allowed: fn(char) -> bool| {
+            !id.is_empty() && id.len() <= max_length && id.chars().all(allowed)
+        };
         match self {
             Self::Any => !id.trim().is_empty(),
-            Self::Word => is_made_of(64, is_word),
-            Self::Strict => is_made_of(40, |c| c.is_ascii_alphanumeric()),
-            Self::Strict9 => id.len() == 9 && is_made_of(9, |c| c.is_ascii_alphanumeric()),
+            Self::Word => matches(64, is_word),
+            Self::Strict => matches(40, |c| c.is_ascii_alphanumeric()),
+            Self::Strict9 => id.len() == 9 && matches(9, |c| c.is_ascii_alphanumeric()),
         }
     }
 
     /// Returns the nearest valid id.
     fn nearest_valid(self, id: &str) -> String {
-        let made_of = |most: usize, allowed: fn(char) -> bool| {
-            let id: String = id.chars().filter(|&c| allowed(c)).take(most).collect();
+        let filtered = |max_length: usize, allowed: fn(char) -> bool| {
+            let id: String = id.chars().filter(|&c| allowed(c)).take(max_length).collect();
             if id.is_empty() { DEFAULT_ID.to_owned() } else { id }
         };
         match self {
             Self::Any if id.trim().is_empty() => DEFAULT_ID.to_owned(),
             Self::Any => id.to_owned(),
-            Self::Word => made_of(64, is_word),
-            Self::Strict => made_of(40, |c| c.is_ascii_alphanumeric()),
-            Self::Strict9 => format!("{:0<9}", made_of(9, |c| c.is_ascii_alphanumeric())),
+            Self::Word => filtered(64, is_word),
+            Self::Strict => filtered(40, |c| c.is_ascii_alphanumeric()),
+            Self::Strict9 => format!("{:0<9}", filtered(9, |c| c.is_ascii_alphanumeric())),
         }
     }
 
     /// Returns a valid id with a numeric suffix.
-    fn numbered(self, shape: &str, number: usize) -> String {
-        let cut = |most: usize| {
+    fn numbered(self, base: &str, number: usize) -> String {
+        let truncated = |max_length: usize| {
             let number = number.to_string();
-            format!("{}{number}", &shape[..shape.len().min(most.saturating_sub(number.len()))])
+            format!("{}{number}", &base[..base.len().min(max_length.saturating_sub(number.len()))])
         };
         match self {
-            Self::Any => format!("{shape}_{number}"),
-            Self::Word => cut(64),
-            Self::Strict => cut(40),
-            Self::Strict9 => cut(9),
+            Self::Any => format!("{base}_{number}"),
+            Self::Word => truncated(64),
+            Self::Strict => truncated(40),
+            Self::Strict9 => truncated(9),
         }
     }
 }

@@ -14,16 +14,16 @@ pub(super) const NO_RESULT: &str = "No result was recorded for this call. It may
 /// the result. A result belongs to the nearest preceding call with its id that has none; a result without such a call
 /// is dropped, and a call without a result gets one that says so.
 pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
-    let mut answers = answers(history);
+    let mut results = results(history);
     let mut view = Vec::with_capacity(history.len());
-    for (at, message) in history.iter().enumerate() {
+    for (index, message) in history.iter().enumerate() {
         match &**message {
-            Message::Assistant(said) if is_failed(said) => {}
-            Message::Assistant(said) => {
+            Message::Assistant(assistant) if is_failed(assistant) => {}
+            Message::Assistant(assistant) => {
                 view.push(message.clone());
-                for (place, call) in said.tool_calls().enumerate() {
-                    let answer = answers.remove(&(at, place)).map(|answer| with_call_id(&call.id, answer));
-                    view.push(answer.unwrap_or_else(|| Arc::new(missing(&call.id, &call.name, said.timestamp))));
+                for (call_index, call) in assistant.tool_calls().enumerate() {
+                    let result = results.remove(&(index, call_index)).map(|result| with_call_id(&call.id, result));
+                    view.push(result.unwrap_or_else(|| Arc::new(missing(&call.id, &call.name, assistant.timestamp))));
                 }
             }
             Message::ToolResult(_) => {}
@@ -34,42 +34,42 @@ pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
 }
 
 /// True if an assistant message failed or was aborted: it is shown to people, but not to models.
-fn is_failed(said: &Assistant) -> bool {
-    matches!(said.stop_reason, StopReason::Error | StopReason::Aborted)
+fn is_failed(assistant: &Assistant) -> bool {
+    matches!(assistant.stop_reason, StopReason::Error | StopReason::Aborted)
 }
 
 /// Maps each call (message index, index of the call in it) to its result.
 ///
 /// Calls of failed messages take their results as well, so that no other call gets them.
-fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
+fn results(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
     let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
-    let mut answers = HashMap::new();
-    for (at, message) in history.iter().enumerate() {
+    let mut results = HashMap::new();
+    for (index, message) in history.iter().enumerate() {
         match &**message {
-            Message::Assistant(said) => {
-                let calls: Vec<_> = said.tool_calls().enumerate().collect();
+            Message::Assistant(assistant) => {
+                let calls: Vec<_> = assistant.tool_calls().enumerate().collect();
                 // Popped from the end, so that of one message's calls the first is matched first.
-                for (place, call) in calls.into_iter().rev() {
-                    open.entry(call.id.trim()).or_default().push((at, place));
+                for (call_index, call) in calls.into_iter().rev() {
+                    open.entry(call.id.trim()).or_default().push((index, call_index));
                 }
             }
             Message::ToolResult(result) => {
                 let call = open.get_mut(result.tool_call_id.trim()).and_then(Vec::pop);
-                answers.extend(call.map(|call| (call, message)));
+                results.extend(call.map(|call| (call, message)));
             }
             Message::User(_) | Message::Other(_) => {}
         }
     }
-    answers
+    results
 }
 
 /// Returns a result with exactly its call's id, because providers do not trim.
-fn with_call_id(call: &str, answer: &Arc<Message>) -> Arc<Message> {
-    match &**answer {
+fn with_call_id(call: &str, message: &Arc<Message>) -> Arc<Message> {
+    match &**message {
         Message::ToolResult(result) if result.tool_call_id != call => {
             Arc::new(Message::ToolResult(ToolResult { tool_call_id: call.to_owned(), ..result.clone() }))
         }
-        Message::ToolResult(_) | Message::User(_) | Message::Assistant(_) | Message::Other(_) => answer.clone(),
+        Message::ToolResult(_) | Message::User(_) | Message::Assistant(_) | Message::Other(_) => message.clone(),
     }
 }
 

@@ -90,7 +90,7 @@ const TABLE: &[Row] = &[
 ];
 
 fn is_antigravity_claude(name: &ModelName) -> bool {
-    [&name.api, &name.provider].into_iter().any(|word| word == "google-antigravity") && name.model.contains("claude")
+    [&name.api, &name.provider].into_iter().any(|id| id == "google-antigravity") && name.model.contains("claude")
 }
 
 fn is_google(name: &ModelName) -> bool {
@@ -119,20 +119,20 @@ impl ProviderPolicy {
     /// Returns the policy for a model, by wire API, provider and model name.
     pub fn of(api: &str, provider: &str, model: &str) -> Self {
         let lower = |text: &str| text.trim().to_lowercase();
-        let plain = ModelName { api: lower(api), provider: lower(provider), model: lower(model) };
-        let row = TABLE.iter().find(|(fits, ..)| fits(&plain));
-        let (blanks, ids, turns, seals) = row.map_or(
+        let lowercase = ModelName { api: lower(api), provider: lower(provider), model: lower(model) };
+        let row = TABLE.iter().find(|(fits, ..)| fits(&lowercase));
+        let (blanks, ids, turns, signatures) = row.map_or(
             (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged),
-            |&(_, blanks, ids, turns, seals)| (blanks, ids, turns, seals),
+            |&(_, blanks, ids, turns, signatures)| (blanks, ids, turns, signatures),
         );
         let model = ModelName { api: api.to_owned(), provider: provider.to_owned(), model: model.to_owned() };
-        Self { blanks, ids, turns, signatures: seals, model }
+        Self { blanks, ids, turns, signatures, model }
     }
 
     /// True if the model of the request wrote this message.
-    pub(super) fn wrote(&self, said: &Assistant) -> bool {
+    pub(super) fn wrote(&self, assistant: &Assistant) -> bool {
         let ModelName { api, provider, model } = &self.model;
-        said.api == *api && said.provider == *provider && said.model == *model
+        assistant.api == *api && assistant.provider == *provider && assistant.model == *model
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_are_told_apart_by_wire_name_and_model() {
+    fn policies_depend_on_api_provider_and_model() {
         let lenient = (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged);
         let anthropic = (BlankPolicy::Dropped, IdForm::Word, TurnPolicy::OneUser, SignaturePolicy::Required);
         let google = (BlankPolicy::Dropped, IdForm::Strict, TurnPolicy::OneAssistant, SignaturePolicy::NoMessageIds);

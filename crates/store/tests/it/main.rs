@@ -34,16 +34,17 @@ fn samples(check: &str) -> Option<PathBuf> {
 
 /// Formats a history as one line: a user's text, `<text>` for a summary, `a(ids)` or `a:text` for assistant messages,
 /// `r(id:text)` for results, with `?` for a generated one.
-fn told(history: &[Arc<Message>]) -> String {
-    let word = |message: &Arc<Message>| match &**message {
+fn format_history(history: &[Arc<Message>]) -> String {
+    let format_message = |message: &Arc<Message>| match &**message {
         Message::User(user) => {
             let text = user.content.text();
-            let summary = text.split_once("<summary>\n").and_then(|(_, rest)| rest.strip_suffix("\n</summary>"));
+            let summary =
+                text.split_once("<summary>\n").and_then(|(_, after_tag)| after_tag.strip_suffix("\n</summary>"));
             summary.map_or_else(|| text.clone(), |summary| format!("<{summary}>"))
         }
-        Message::Assistant(said) if said.tool_calls().next().is_none() => format!("a:{}", said.text()),
-        Message::Assistant(said) => {
-            format!("a({})", said.tool_calls().map(|call| call.id.as_str()).collect::<Vec<_>>().join(","))
+        Message::Assistant(assistant) if assistant.tool_calls().next().is_none() => format!("a:{}", assistant.text()),
+        Message::Assistant(assistant) => {
+            format!("a({})", assistant.tool_calls().map(|call| call.id.as_str()).collect::<Vec<_>>().join(","))
         }
         Message::ToolResult(result) => {
             let text = join_text(&result.content);
@@ -51,5 +52,5 @@ fn told(history: &[Arc<Message>]) -> String {
         }
         Message::Other(fields) => panic!("{fields:?} is not for models"),
     };
-    history.iter().map(word).collect::<Vec<_>>().join(" | ")
+    history.iter().map(format_message).collect::<Vec<_>>().join(" | ")
 }

@@ -13,7 +13,7 @@ use homard_store::{branch, repair};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{folder, provider::PROVIDERS, samples, told};
+use crate::{folder, format_history, provider::PROVIDERS, samples};
 
 #[derive(Deserialize)]
 struct Case {
@@ -29,27 +29,27 @@ fn next_turn(lines: impl Iterator<Item = Value>) -> Vec<Arc<Message>> {
     history
 }
 
-fn people(history: &[Arc<Message>]) -> String {
-    let words = history.iter().filter_map(|message| match &**message {
+fn user_text(history: &[Arc<Message>]) -> String {
+    let texts = history.iter().filter_map(|message| match &**message {
         Message::User(user) => Some(user.content.text()),
         Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => None,
     });
-    words.collect()
+    texts.collect()
 }
 
 /// Checks that every provider accepts the repaired history, and that no user message is missing.
-fn accepted_everywhere(history: &[Arc<Message>], whence: &Path) {
+fn accepted_everywhere(history: &[Arc<Message>], path: &Path) {
     for provider in PROVIDERS {
         let request = repair::for_model(history, &provider.policy());
-        if let Err(why) = provider.take(&request) {
-            panic!("{}: {why}\n{}", whence.display(), told(&request));
+        if let Err(reason) = provider.check(&request) {
+            panic!("{}: {reason}\n{}", path.display(), format_history(&request));
         }
-        assert!(people(&request).ends_with(&people(history)), "{}: {}", whence.display(), told(&request));
+        assert!(user_text(&request).ends_with(&user_text(history)), "{}: {}", path.display(), format_history(&request));
     }
 }
 
 #[test]
-fn r13_every_orphan_shape_takes_another_turn() {
+fn r13_every_orphan_shape_accepts_another_turn() {
     let mut paths: Vec<_> = fs::read_dir(folder("orphans")).unwrap().map(|item| item.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() >= 30, "{} shapes are not a corpus", paths.len());
@@ -57,23 +57,23 @@ fn r13_every_orphan_shape_takes_another_turn() {
         let case: Case = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let history = next_turn(case.lines.into_iter());
         let lenient = repair::for_model(&history, &PROVIDERS[0].policy());
-        assert_eq!(told(&lenient), case.seen, "{}", path.display());
+        assert_eq!(format_history(&lenient), case.seen, "{}", path.display());
         accepted_everywhere(&history, &path);
     }
 }
 
 #[test]
-fn the_judge_refuses_what_is_broken() {
+fn the_fake_providers_reject_a_broken_history() {
     let path = folder("orphans/killed_while_the_tool_was_at_work.json");
     let case: Case = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let history = next_turn(case.lines.into_iter());
-    let why = PROVIDERS[0].take(&history).unwrap_err();
-    assert_eq!(why, "openai-completions/openai/gpt-5: message 2: calls [\"t1\"] have no result right behind them");
-    assert!(PROVIDERS.iter().all(|provider| provider.take(&history).is_err()));
+    let reason = PROVIDERS[0].check(&history).unwrap_err();
+    assert_eq!(reason, "openai-completions/openai/gpt-5: message 2: calls [\"t1\"] have no result right behind them");
+    assert!(PROVIDERS.iter().all(|provider| provider.check(&history).is_err()));
 }
 
 #[test]
-fn every_recorded_transcript_takes_another_turn() {
+fn every_recorded_transcript_accepts_another_turn() {
     let Some(samples) = samples("every recorded transcript takes another turn") else { return };
     let mut folders = vec![samples.join("state")];
     let mut transcripts = 0;

@@ -8,7 +8,7 @@ use homard_store::repair::{self, ProviderPolicy};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use crate::{folder, samples, told};
+use crate::{folder, format_history, samples};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -90,7 +90,12 @@ fn call(id: &str) -> Block {
 
 /// Formats a history like the vectors: `!` marks a generated result.
 fn short(history: &[Arc<Message>]) -> String {
-    told(history).replace(" | ", " ").replace("a(", "A(").replace("r(", "R(").replace(":?", "!").replace(":x", "")
+    format_history(history)
+        .replace(" | ", " ")
+        .replace("a(", "A(")
+        .replace("r(", "R(")
+        .replace(":?", "!")
+        .replace(":x", "")
 }
 
 /// OpenClaw reduces ids to letters and digits, so that two ids can collide, and uses a hash if fewer than nine remain.
@@ -99,20 +104,20 @@ fn check_ids(vector: &Renaming) {
     let content = vector.ids.iter().map(|id| call(id)).collect();
     let history = [Arc::new(Message::Assistant(Assistant { content, ..Assistant::default() }))];
     let renamed = |policy: &ProviderPolicy| -> Vec<String> {
-        let seen = repair::for_model(&history, policy);
-        let said = seen.iter().find_map(|message| match &**message {
-            Message::Assistant(said) => Some(said),
+        let repaired_history = repair::for_model(&history, policy);
+        let assistant = repaired_history.iter().find_map(|message| match &**message {
+            Message::Assistant(assistant) => Some(assistant),
             Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
         });
-        said.unwrap().tool_calls().map(|call| call.id.clone()).collect()
+        assistant.unwrap().tool_calls().map(|call| call.id.clone()).collect()
     };
     let strict = renamed(&ProviderPolicy::of("google-generative-ai", "google", "gemini"));
     let strict9 = renamed(&ProviderPolicy::of("openai-completions", "mistral", "large"));
     assert!(strict9.iter().all(|id| id.len() == 9), "{strict9:?}");
-    for (at, id) in vector.ids.iter().enumerate() {
-        let letters = id.chars().filter(char::is_ascii_alphanumeric).count();
-        let is_first = !vector.strict[..at].contains(&vector.strict[at]);
-        assert_eq!(strict[at] == vector.strict[at], is_first && letters > 0, "{id}: {strict:?}");
-        assert_eq!(strict9[at] == vector.strict9[at], is_first && letters >= 9, "{id}: {strict9:?}");
+    for (index, id) in vector.ids.iter().enumerate() {
+        let usable_chars = id.chars().filter(char::is_ascii_alphanumeric).count();
+        let is_first = !vector.strict[..index].contains(&vector.strict[index]);
+        assert_eq!(strict[index] == vector.strict[index], is_first && usable_chars > 0, "{id}: {strict:?}");
+        assert_eq!(strict9[index] == vector.strict9[index], is_first && usable_chars >= 9, "{id}: {strict9:?}");
     }
 }

@@ -12,20 +12,20 @@ pub fn violations(dialect: WireFormat, body: &Value, own: &HashSet<String>) -> V
     let Some(conversation) = body[dialect.conversation()].as_array() else {
         return vec![format!("there is no conversation in {body}")];
     };
-    let mut found = RequestCheck { violations: Vec::new(), open_calls: Vec::new(), ids: HashSet::new(), own };
+    let mut check = RequestCheck { violations: Vec::new(), open_calls: Vec::new(), ids: HashSet::new(), own };
     if conversation.is_empty() {
-        found.report("the conversation is empty");
+        check.report("the conversation is empty");
     }
     match dialect {
-        WireFormat::Anthropic => anthropic(conversation, &mut found),
-        WireFormat::Chat => chat(conversation, &mut found),
-        WireFormat::Responses => responses(conversation, &mut found),
-        WireFormat::Gemini => gemini(conversation, &mut found),
+        WireFormat::Anthropic => anthropic(conversation, &mut check),
+        WireFormat::Chat => chat(conversation, &mut check),
+        WireFormat::Responses => responses(conversation, &mut check),
+        WireFormat::Gemini => gemini(conversation, &mut check),
     }
-    if !found.open_calls.is_empty() {
-        found.report(format!("calls are open at the end: {:?}", found.open_calls));
+    if !check.open_calls.is_empty() {
+        check.report(format!("calls are open at the end: {:?}", check.open_calls));
     }
-    found.violations
+    check.violations
 }
 
 /// State of the validation.
@@ -44,10 +44,10 @@ impl RequestCheck<'_> {
     }
 
     /// Records a call; its id must be a word of limited length, and unique.
-    fn call(&mut self, id: &Value, longest: usize) {
+    fn call(&mut self, id: &Value, max_length: usize) {
         let id = id.as_str().unwrap_or_default();
         let is_word = id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'));
-        let is_fitting = is_word && (1..=longest).contains(&id.len());
+        let is_fitting = is_word && (1..=max_length).contains(&id.len());
         // The agent loop appends this suffix to tell duplicate call ids of one answer apart.
         if !is_fitting && !self.own.contains(id.trim_end_matches("_again")) {
             self.report(format!("{id:?} is no id of a call"));
@@ -83,122 +83,122 @@ fn is_blank(text: &Value) -> bool {
     text.as_str().is_none_or(|text| text.trim().is_empty())
 }
 
-fn anthropic(messages: &[Value], found: &mut RequestCheck<'_>) {
+fn anthropic(messages: &[Value], check: &mut RequestCheck<'_>) {
     let mut last = "assistant";
     for message in messages {
         let role = message["role"].as_str().unwrap_or_default();
         if role == last || !["user", "assistant"].contains(&role) {
-            found.report(format!("{role:?} speaks after {last:?}"));
+            check.report(format!("{role:?} speaks after {last:?}"));
         }
         last = if role == "user" { "user" } else { "assistant" };
         if list(&message["content"]).next().is_none() {
-            found.report("a message says nothing");
+            check.report("a message says nothing");
         }
         if role == "assistant" {
-            found.require_no_open_calls("an answer");
+            check.require_no_open_calls("an answer");
         }
         for block in list(&message["content"]) {
             match block["type"].as_str().unwrap_or_default() {
                 "tool_use" => {
                     if !block["input"].is_object() {
-                        found.report(format!("arguments that are no object: {block}"));
+                        check.report(format!("arguments that are no object: {block}"));
                     }
-                    found.call(&block["id"], 64);
+                    check.call(&block["id"], 64);
                 }
-                "tool_result" => found.result(&block["tool_use_id"]),
-                "text" if is_blank(&block["text"]) => found.report("a blank text"),
-                "thinking" if is_blank(&block["signature"]) => found.report("thoughts without a signature"),
+                "tool_result" => check.result(&block["tool_use_id"]),
+                "text" if is_blank(&block["text"]) => check.report("a blank text"),
+                "thinking" if is_blank(&block["signature"]) => check.report("thoughts without a signature"),
                 // User content must come after all results.
-                _ if role == "user" => found.require_no_open_calls("a word"),
+                _ if role == "user" => check.require_no_open_calls("a word"),
                 _ => {}
             }
         }
         if role == "user" {
-            found.require_no_open_calls("the end of a user's message");
+            check.require_no_open_calls("the end of a user's message");
         }
     }
 }
 
-fn chat(messages: &[Value], found: &mut RequestCheck<'_>) {
+fn chat(messages: &[Value], check: &mut RequestCheck<'_>) {
     for message in messages {
         match message["role"].as_str().unwrap_or_default() {
             "tool" => {
-                found.result(&message["tool_call_id"]);
+                check.result(&message["tool_call_id"]);
                 if message["content"].as_str().is_none_or(str::is_empty) {
-                    found.report(format!("a result says nothing: {message}"));
+                    check.report(format!("a result says nothing: {message}"));
                 }
             }
             "assistant" => {
-                found.require_no_open_calls("an answer");
+                check.require_no_open_calls("an answer");
                 if message["content"].is_null() && list(&message["tool_calls"]).next().is_none() {
-                    found.report("an answer says nothing");
+                    check.report("an answer says nothing");
                 }
                 for call in list(&message["tool_calls"]) {
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                     if !serde_json::from_str::<Value>(arguments).is_ok_and(|arguments| arguments.is_object()) {
-                        found.report(format!("arguments that are no object: {call}"));
+                        check.report(format!("arguments that are no object: {call}"));
                     }
-                    found.call(&call["id"], 40);
+                    check.call(&call["id"], 40);
                 }
             }
-            role => found.require_no_open_calls(role),
+            role => check.require_no_open_calls(role),
         }
     }
 }
 
-fn responses(items: &[Value], found: &mut RequestCheck<'_>) {
+fn responses(items: &[Value], check: &mut RequestCheck<'_>) {
     let mut last = "";
     for item in items {
         let kind = item["type"].as_str().unwrap_or("message");
         match kind {
-            "function_call" => found.call(&item["call_id"], 64),
-            "function_call_output" => found.result(&item["call_id"]),
+            "function_call" => check.call(&item["call_id"], 64),
+            "function_call_output" => check.result(&item["call_id"]),
             // Calls of one answer are adjacent, except for reasoning between them.
             "reasoning" => {}
-            _ if item["role"] == "user" => found.require_no_open_calls("a user"),
+            _ if item["role"] == "user" => check.require_no_open_calls("a user"),
             _ => {}
         }
         if last == "reasoning" && !(matches!(kind, "function_call" | "reasoning") || item["role"] == "assistant") {
-            found.report("reasoning led to nothing");
+            check.report("reasoning led to nothing");
         }
         last = kind;
     }
     if last == "reasoning" {
-        found.report("reasoning led to nothing");
+        check.report("reasoning led to nothing");
     }
 }
 
-fn gemini(contents: &[Value], found: &mut RequestCheck<'_>) {
+fn gemini(contents: &[Value], check: &mut RequestCheck<'_>) {
     if contents.first().is_some_and(|content| content["role"] != "user") {
-        found.report("a user must begin");
+        check.report("a user must begin");
     }
     // Names of the open calls: they matter as much as ids, which older models do not have.
     let mut names: Vec<&Value> = Vec::new();
     for content in contents {
         let parts: Vec<&Value> = list(&content["parts"]).collect();
         if parts.is_empty() {
-            found.report("a content without parts");
+            check.report("a content without parts");
         }
         let results: Vec<_> =
             parts.iter().map(|part| &part["functionResponse"]).filter(|part| !part.is_null()).collect();
         let answered: Vec<_> = results.iter().map(|result| &result["name"]).collect();
         if answered != names {
-            found.report(format!("the results of {names:?} are {answered:?}"));
+            check.report(format!("the results of {names:?} are {answered:?}"));
         }
         if !results.is_empty() && results.len() != parts.len() {
-            found.report("results do not stand alone");
+            check.report("results do not stand alone");
         }
-        results.iter().filter(|result| !result["id"].is_null()).for_each(|result| found.result(&result["id"]));
-        found.require_no_open_calls("a content");
+        results.iter().filter(|result| !result["id"].is_null()).for_each(|result| check.result(&result["id"]));
+        check.require_no_open_calls("a content");
         let calls: Vec<_> = parts.iter().map(|part| &part["functionCall"]).filter(|part| !part.is_null()).collect();
         if !calls.is_empty() && content["role"] != "model" {
-            found.report("a user makes calls");
+            check.report("a user makes calls");
         }
         names = calls.iter().map(|call| &call["name"]).collect();
-        calls.iter().filter(|call| !call["id"].is_null()).for_each(|call| found.call(&call["id"], 64));
+        calls.iter().filter(|call| !call["id"].is_null()).for_each(|call| check.call(&call["id"], 64));
     }
     if !names.is_empty() {
-        found.report(format!("calls are open at the end: {names:?}"));
+        check.report(format!("calls are open at the end: {names:?}"));
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    fn wrong(dialect: WireFormat, body: &Value) -> Vec<String> {
+    fn check_request(dialect: WireFormat, body: &Value) -> Vec<String> {
         super::violations(dialect, body, &HashSet::new())
     }
 
@@ -257,8 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_good_conversation_is_taken() {
-        assert_eq!(WireFormat::ALL.map(|dialect| wrong(dialect, &good(dialect))), [const { Vec::<String>::new() }; 4]);
+    fn a_valid_conversation_is_accepted() {
+        assert_eq!(
+            WireFormat::ALL.map(|dialect| check_request(dialect, &good(dialect))),
+            [const { Vec::<String>::new() }; 4]
+        );
     }
 
     #[test]
@@ -269,7 +272,7 @@ mod tests {
             for at in 1..list.len() {
                 let mut bad = good.clone();
                 bad[dialect.conversation()].as_array_mut().unwrap().remove(at);
-                assert_ne!(wrong(dialect, &bad), Vec::<String>::new(), "{dialect:?} without {at}");
+                assert_ne!(check_request(dialect, &bad), Vec::<String>::new(), "{dialect:?} without {at}");
             }
         }
     }
@@ -279,16 +282,16 @@ mod tests {
         for dialect in WireFormat::ALL {
             for (from, to) in [("\"b\"", "\"a\""), ("\"b\"", "\"call_b|fc_b\"")] {
                 let bad = serde_json::from_str(&good(dialect).to_string().replace(from, to)).unwrap();
-                assert_ne!(wrong(dialect, &bad), Vec::<String>::new(), "{dialect:?} with {to}");
+                assert_ne!(check_request(dialect, &bad), Vec::<String>::new(), "{dialect:?} with {to}");
             }
         }
     }
 
     #[test]
-    fn an_id_of_any_shape_is_taken_back_by_whoever_gave_it() {
+    fn a_provider_accepts_its_own_ids_in_any_format() {
         let odd =
             serde_json::from_str(&good(WireFormat::Chat).to_string().replace("\"b\"", "\"functions.y:0\"")).unwrap();
-        assert_eq!(wrong(WireFormat::Chat, &odd), ["\"functions.y:0\" is no id of a call"]);
+        assert_eq!(check_request(WireFormat::Chat, &odd), ["\"functions.y:0\" is no id of a call"]);
         let own = HashSet::from(["functions.y:0".to_owned()]);
         assert_eq!(super::violations(WireFormat::Chat, &odd, &own), Vec::<String>::new());
     }

@@ -33,7 +33,7 @@ pub struct TokenCounts {
 pub struct StreamEvent {
     /// Encoded bytes.
     pub text: String,
-    /// True for a delta, of which a reader could not tell a second one from a duplicate.
+    /// True for a delta: a reader cannot distinguish a duplicate of it from a second delta.
     pub is_delta: bool,
 }
 
@@ -130,21 +130,21 @@ fn named(name: &str, json: &Value) -> String {
 }
 
 /// Encodes an answer.
-pub(super) fn encode(dialect: WireFormat, said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
+pub(super) fn encode(dialect: WireFormat, answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     match dialect {
-        WireFormat::Anthropic => anthropic(said, tokens),
-        WireFormat::Chat => chat(said, tokens),
-        WireFormat::Responses => responses(said, tokens),
-        WireFormat::Gemini => gemini(said, tokens),
+        WireFormat::Anthropic => anthropic(answer, tokens),
+        WireFormat::Chat => chat(answer, tokens),
+        WireFormat::Responses => responses(answer, tokens),
+        WireFormat::Gemini => gemini(answer, tokens),
     }
 }
 
-fn anthropic(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
+fn anthropic(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let event = |mut json: Value, kind: &str| {
         json["type"] = kind.into();
         named(kind, &json)
     };
-    let TokenCounts { prompt, cached, output: written } = tokens;
+    let TokenCounts { prompt, cached, output: output_tokens } = tokens;
     let usage = json!({"input_tokens": prompt - cached, "cache_read_input_tokens": cached, "output_tokens": 1});
     let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": usage});
     let mut events = vec![StreamEvent::marker(event(json!({"message": message}), "message_start"))];
@@ -157,54 +157,54 @@ fn anthropic(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
         events.push(StreamEvent::marker(event(json!({"index": index}), "content_block_stop")));
         index += 1;
     };
-    if let Some(thought) = &said.thinking {
-        let thought = json!({"type": "thinking_delta", "thinking": thought});
-        let seal = json!({"type": "signature_delta", "signature": "c2VhbA=="});
-        block(json!({"type": "thinking", "thinking": "", "signature": ""}), vec![thought, seal]);
+    if let Some(reasoning) = &answer.thinking {
+        let reasoning = json!({"type": "thinking_delta", "thinking": reasoning});
+        let signature = json!({"type": "signature_delta", "signature": "c2VhbA=="});
+        block(json!({"type": "thinking", "thinking": "", "signature": ""}), vec![reasoning, signature]);
     }
-    if !said.text.is_empty() {
-        let deltas = said.text.iter().map(|text| json!({"type": "text_delta", "text": text}));
+    if !answer.text.is_empty() {
+        let deltas = answer.text.iter().map(|text| json!({"type": "text_delta", "text": text}));
         block(json!({"type": "text", "text": ""}), deltas.collect());
     }
-    for call in &said.calls {
+    for call in &answer.calls {
         let delta = |part: &str| json!({"type": "input_json_delta", "partial_json": part});
         let deltas = halves(&call.arguments.to_string()).map(|part| delta(&part)).into();
         block(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}), deltas);
     }
-    let reason = if said.calls.is_empty() { "end_turn" } else { "tool_use" };
-    let end = json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": written}});
+    let reason = if answer.calls.is_empty() { "end_turn" } else { "tool_use" };
+    let end = json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": output_tokens}});
     events.push(StreamEvent::marker(event(end, "message_delta")));
     events.push(StreamEvent::marker(event(json!({}), "message_stop")));
     events
 }
 
-fn chat(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
+fn chat(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let chunk = |choices: Value, usage: Value| {
         data(&json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, "usage": usage}))
     };
     let piece = |delta: Value| StreamEvent::delta(chunk(json!([{"index": 0, "delta": delta}]), Value::Null));
     let mut events =
         vec![StreamEvent::marker(chunk(json!([{"index": 0, "delta": {"role": "assistant"}}]), Value::Null))];
-    events.extend(said.thinking.iter().map(|thought| piece(json!({"reasoning_content": thought}))));
-    events.extend(said.text.iter().map(|text| piece(json!({"content": text}))));
-    for (index, call) in said.calls.iter().enumerate() {
+    events.extend(answer.thinking.iter().map(|reasoning| piece(json!({"reasoning_content": reasoning}))));
+    events.extend(answer.text.iter().map(|text| piece(json!({"content": text}))));
+    for (index, call) in answer.calls.iter().enumerate() {
         let [begin, rest] = halves(&call.arguments.to_string());
         let function = json!({"name": call.name, "arguments": begin});
         let first = json!({"index": index, "id": call.id, "type": "function", "function": function});
         events.push(piece(json!({"tool_calls": [first]})));
         events.push(piece(json!({"tool_calls": [{"index": index, "function": {"arguments": rest}}]})));
     }
-    let reason = if said.calls.is_empty() { "stop" } else { "tool_calls" };
+    let reason = if answer.calls.is_empty() { "stop" } else { "tool_calls" };
     events.push(StreamEvent::marker(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null)));
-    let TokenCounts { prompt, cached, output: written } = tokens;
+    let TokenCounts { prompt, cached, output: output_tokens } = tokens;
     let details = json!({"cached_tokens": cached});
-    let usage = json!({"prompt_tokens": prompt, "completion_tokens": written, "prompt_tokens_details": details});
+    let usage = json!({"prompt_tokens": prompt, "completion_tokens": output_tokens, "prompt_tokens_details": details});
     events.push(StreamEvent::marker(chunk(json!([]), usage)));
     events.push(StreamEvent::marker("data: [DONE]\n\n".to_owned()));
     events
 }
 
-fn responses(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
+fn responses(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let mut events = Vec::new();
     let mut event = |kind: &str, mut json: Value| {
         json["type"] = kind.into();
@@ -214,60 +214,61 @@ fn responses(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     };
     event("response.created", json!({"response": {"id": "resp_1", "status": "in_progress", "output": []}}));
     let mut output: Vec<Value> = Vec::new();
-    let mut item = |begun: Value, (kind, deltas): (&str, Vec<String>), whole: Value| {
+    let mut item = |started: Value, (kind, deltas): (&str, Vec<String>), whole: Value| {
         let index = output.len();
-        event("response.output_item.added", json!({"output_index": index, "item": begun}));
+        event("response.output_item.added", json!({"output_index": index, "item": started}));
         for delta in deltas {
-            let place = json!({"item_id": whole["id"], "output_index": index, "delta": delta, "content_index": 0});
-            event(kind, place);
+            let body = json!({"item_id": whole["id"], "output_index": index, "delta": delta, "content_index": 0});
+            event(kind, body);
         }
         event("response.output_item.done", json!({"output_index": index, "item": whole}));
         output.push(whole);
     };
-    if let Some(thought) = &said.thinking {
-        let summary = json!([{"type": "summary_text", "text": thought}]);
+    if let Some(reasoning) = &answer.thinking {
+        let summary = json!([{"type": "summary_text", "text": reasoning}]);
         let whole = json!({"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "gAAA"});
         item(json!({"id": "rs_1", "type": "reasoning", "summary": []}), ("", Vec::new()), whole);
     }
-    if !said.text.is_empty() {
+    if !answer.text.is_empty() {
         let message = |status: &str, content: Value| json!({"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content});
-        let whole = json!([{"type": "output_text", "text": said.text.concat(), "annotations": []}]);
-        let deltas = ("response.output_text.delta", said.text.clone());
+        let whole = json!([{"type": "output_text", "text": answer.text.concat(), "annotations": []}]);
+        let deltas = ("response.output_text.delta", answer.text.clone());
         item(message("in_progress", json!([])), deltas, message("completed", whole));
     }
-    for (number, call) in said.calls.iter().enumerate() {
+    for (number, call) in answer.calls.iter().enumerate() {
         let call = |arguments: &str| {
             let id = format!("fc_{}_{number}", call.id);
             json!({"id": id, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
         };
-        let arguments = said.calls[number].arguments.to_string();
+        let arguments = answer.calls[number].arguments.to_string();
         let deltas = ("response.function_call_arguments.delta", halves(&arguments).into());
         item(call(""), deltas, call(&arguments));
     }
-    let TokenCounts { prompt, cached, output: written } = tokens;
+    let TokenCounts { prompt, cached, output: output_tokens } = tokens;
     let details = json!({"cached_tokens": cached});
-    let usage = json!({"input_tokens": prompt, "output_tokens": written, "input_tokens_details": details});
+    let usage = json!({"input_tokens": prompt, "output_tokens": output_tokens, "input_tokens_details": details});
     let response = json!({"id": "resp_1", "status": "completed", "output": output, "usage": usage});
     event("response.completed", json!({"response": response}));
     events
 }
 
-fn gemini(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
+fn gemini(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let chunk = |parts: Value| data(&json!({"candidates": [{"content": {"role": "model", "parts": parts}}]}));
     let mut events = Vec::new();
-    if let Some(thought) = &said.thinking {
-        events.push(StreamEvent::delta(chunk(json!([{"text": thought, "thought": true}]))));
+    if let Some(reasoning) = &answer.thinking {
+        events.push(StreamEvent::delta(chunk(json!([{"text": reasoning, "thought": true}]))));
     }
-    events.extend(said.text.iter().map(|text| StreamEvent::delta(chunk(json!([{"text": text}])))));
-    for (number, call) in said.calls.iter().enumerate() {
+    events.extend(answer.text.iter().map(|text| StreamEvent::delta(chunk(json!([{"text": text}])))));
+    for (number, call) in answer.calls.iter().enumerate() {
         let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}});
-        if number == 0 && said.thinking.is_some() {
+        if number == 0 && answer.thinking.is_some() {
             part["thoughtSignature"] = "c2VhbA==".into();
         }
         events.push(StreamEvent::delta(chunk(json!([part]))));
     }
-    let TokenCounts { prompt, cached, output: written } = tokens;
-    let usage = json!({"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": written});
+    let TokenCounts { prompt, cached, output: output_tokens } = tokens;
+    let usage =
+        json!({"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": output_tokens});
     let content = json!({"role": "model", "parts": [{"text": ""}]});
     let end = json!({"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage});
     events.push(StreamEvent::marker(data(&end)));

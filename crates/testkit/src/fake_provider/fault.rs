@@ -33,14 +33,14 @@ pub enum ProviderFault {
 
 impl ProviderFault {
     /// Returns every fault, at this position where that matters.
-    pub fn all(place: u64) -> Vec<Self> {
+    pub fn all(position: u64) -> Vec<Self> {
         let mut all = vec![
-            Self::Stall(place),
-            Self::Cut(place),
-            Self::Garbage(place),
-            Self::InStream(place),
-            Self::Twice(place),
-            Self::Disorder(place),
+            Self::Stall(position),
+            Self::Cut(position),
+            Self::Garbage(position),
+            Self::InStream(position),
+            Self::Twice(position),
+            Self::Disorder(position),
             Self::TooMany(true),
             Self::TooMany(false),
             Self::TooManyForLong,
@@ -51,9 +51,9 @@ impl ProviderFault {
     }
 
     /// Returns a random fault.
-    pub fn any(dice: &mut SeededRng) -> Self {
-        let place = dice.below(POSITIONS);
-        *dice.pick(&Self::all(place))
+    pub fn any(rng: &mut SeededRng) -> Self {
+        let position = rng.below(POSITIONS);
+        *rng.pick(&Self::all(position))
     }
 }
 
@@ -63,25 +63,25 @@ pub(super) fn apply_fault(
     dialect: WireFormat,
     mut events: Vec<StreamEvent>,
 ) -> Vec<StreamEvent> {
-    let at = |place: u64| (events.len() as u64 * place / POSITIONS) as usize;
+    let at = |position: u64| (events.len() as u64 * position / POSITIONS) as usize;
     match fault {
-        Some(ProviderFault::Garbage(place)) => {
-            events.truncate(at(place));
+        Some(ProviderFault::Garbage(position)) => {
+            events.truncate(at(position));
             events.push(StreamEvent::marker("data: {\"cho\u{0}\u{1f}[[\n\ndata: \u{fffd}\n\n".to_owned()));
         }
-        Some(ProviderFault::InStream(place)) => {
-            events.truncate(at(place));
+        Some(ProviderFault::InStream(position)) => {
+            events.truncate(at(position));
             events.push(StreamEvent::marker(dialect.error("overloaded_error", "too much to do")));
         }
-        Some(ProviderFault::Twice(place)) => {
-            let is_known_again = |event: &&StreamEvent| dialect == WireFormat::Responses || !event.is_delta;
-            let begin = at(place);
-            if let Some(found) = events[begin..].iter().position(|event| is_known_again(&event)) {
+        Some(ProviderFault::Twice(position)) => {
+            let is_recognizable = |event: &&StreamEvent| dialect == WireFormat::Responses || !event.is_delta;
+            let begin = at(position);
+            if let Some(found) = events[begin..].iter().position(|event| is_recognizable(&event)) {
                 events.insert(begin + found, events[begin + found].clone());
             }
         }
-        Some(ProviderFault::Disorder(place)) => {
-            let first = at(place).min(events.len().saturating_sub(2));
+        Some(ProviderFault::Disorder(position)) => {
+            let first = at(position).min(events.len().saturating_sub(2));
             events.swap(first, first + 1);
         }
         Some(

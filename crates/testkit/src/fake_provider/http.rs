@@ -62,25 +62,25 @@ impl ProviderConnection {
             let events = apply_fault(reply.fault, dialect, dialect::encode(dialect, &reply.answer, tokens));
             events.into_iter().map(|event| event.text).collect::<String>()
         };
-        let is_whole = match reply.fault {
-            Some(ProviderFault::TooMany(says_when)) => {
+        let body_end = match reply.fault {
+            Some(ProviderFault::TooMany(has_retry_after)) => {
                 let wait = format!("retry-after-ms: {}\r\n", RETRY_DELAY.as_millis());
-                let extra = if says_when { wait.as_str() } else { "" };
-                return self.whole(429, extra, "application/json", &dialect.refusal("rate_limit_error")).await;
+                let extra = if has_retry_after { wait.as_str() } else { "" };
+                return self.write_response(429, extra, "application/json", &dialect.refusal("rate_limit_error")).await;
             }
             Some(ProviderFault::TooManyForLong) => {
                 let body = dialect.refusal("rate_limit_error");
-                return self.whole(429, "retry-after: 900\r\n", "application/json", &body).await;
+                return self.write_response(429, "retry-after: 900\r\n", "application/json", &body).await;
             }
             Some(ProviderFault::Refused(status)) => {
-                return self.whole(status, "", "application/json", &dialect.refusal("api_error")).await;
+                return self.write_response(status, "", "application/json", &dialect.refusal("api_error")).await;
             }
             Some(ProviderFault::Page) => {
-                return self.whole(200, "", "text/html", "<h1>Welcome to the hotel</h1>").await;
+                return self.write_response(200, "", "text/html", "<h1>Welcome to the hotel</h1>").await;
             }
             Some(ProviderFault::Stall(0)) => return self.wait().await,
             Some(ProviderFault::Cut(0)) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            Some(ProviderFault::Stall(place) | ProviderFault::Cut(place)) => Err(place),
+            Some(ProviderFault::Stall(position) | ProviderFault::Cut(position)) => Err(position),
             Some(
                 ProviderFault::Garbage(_)
                 | ProviderFault::InStream(_)
@@ -91,7 +91,7 @@ impl ProviderConnection {
         };
         self.head().await?;
         let body = body();
-        match is_whole {
+        match body_end {
             Ok(()) => {
                 let mut rest = body.as_str();
                 if let Some(gate) = &reply.gate {
@@ -105,9 +105,9 @@ impl ProviderConnection {
                 self.body(rest.as_bytes(), reply.split).await?;
                 self.write(b"0\r\n\r\n").await
             }
-            Err(place) => {
+            Err(position) => {
                 // The last byte is never sent, so that a cut answer is never complete.
-                let end = (body.len() - 1) as u64 * place / POSITIONS;
+                let end = (body.len() - 1) as u64 * position / POSITIONS;
                 self.body(&body.as_bytes()[..end as usize], reply.split).await?;
                 match reply.fault {
                     Some(ProviderFault::Stall(_)) => self.wait().await,
@@ -123,9 +123,9 @@ impl ProviderConnection {
 
     /// Sends the bytes of a body in arbitrary pieces.
     async fn body(&mut self, mut bytes: &[u8], split: Option<u64>) -> io::Result<()> {
-        let mut dice = split.map(SeededRng::new);
+        let mut rng = split.map(SeededRng::new);
         while !bytes.is_empty() {
-            let size = dice.as_mut().map_or(bytes.len(), |dice| 1 + dice.below(MAX_PIECE) as usize);
+            let size = rng.as_mut().map_or(bytes.len(), |rng| 1 + rng.below(MAX_PIECE) as usize);
             let (piece, rest) = bytes.split_at(size.min(bytes.len()));
             let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
             chunk.extend_from_slice(piece);
@@ -137,7 +137,7 @@ impl ProviderConnection {
         Ok(())
     }
 
-    async fn whole(&mut self, status: u16, headers: &str, kind: &str, body: &str) -> io::Result<()> {
+    async fn write_response(&mut self, status: u16, headers: &str, kind: &str, body: &str) -> io::Result<()> {
         let length = body.len();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{headers}\r\n");
         self.write(format!("{head}{body}").as_bytes()).await

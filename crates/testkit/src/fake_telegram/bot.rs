@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{TelegramCall, TelegramFault, VisibleMessage, denied, good, markup};
+use super::{TelegramCall, TelegramFault, VisibleMessage, denied, markup, success};
 use crate::fake_http::FakeHttpReply;
 
 /// Everything that Telegram knows about a bot.
@@ -75,24 +75,24 @@ impl FakeBot {
             Some(TelegramFault::Again) => updates.splice(0..0, &self.acknowledged).for_each(drop),
             Some(_) | None => {}
         }
-        (!updates.is_empty()).then(|| good(&json!(updates)))
+        (!updates.is_empty()).then(|| success(&json!(updates)))
     }
 
     /// Executes a method.
     pub(super) fn answer(&mut self, call: &TelegramCall) -> FakeHttpReply {
         let params = &call.params;
         match call.method.as_str() {
-            "getMe" => good(&json!({
+            "getMe" => success(&json!({
                 "id": 123_456, "is_bot": true, "first_name": "Fake", "username": "fake_bot",
                 "can_read_all_group_messages": false,
             })),
-            "setMyCommands" | "sendChatAction" | "setMessageReaction" => good(&json!(true)),
+            "setMyCommands" | "sendChatAction" | "setMessageReaction" => success(&json!(true)),
             "setWebhook" | "deleteWebhook" => {
                 self.has_webhook = call.method == "setWebhook";
-                good(&json!(true))
+                success(&json!(true))
             }
             "getFile" => match params["file_id"].as_str().and_then(|id| Some((id, self.files.get(id)?))) {
-                Some((id, bytes)) => good(&json!({
+                Some((id, bytes)) => success(&json!({
                     "file_id": id, "file_size": bytes.len(), "file_path": format!("files/{id}"),
                 })),
                 None => denied(400, "Bad Request: invalid file_id"),
@@ -100,9 +100,9 @@ impl FakeBot {
             "editMessageText" => self.edit(params),
             "deleteMessage" => {
                 let before = self.visible_messages.len();
-                self.visible_messages.retain(|seen| params["message_id"] != seen.id);
+                self.visible_messages.retain(|message| params["message_id"] != message.id);
                 let is_gone = self.visible_messages.len() < before;
-                if is_gone { good(&json!(true)) } else { denied(400, "Bad Request: message to delete not found") }
+                if is_gone { success(&json!(true)) } else { denied(400, "Bad Request: message to delete not found") }
             }
             "sendPoll" => self.send(call, "question", 300),
             "sendMessage" => self.send(call, "text", 4096),
@@ -127,9 +127,9 @@ impl FakeBot {
         };
         let (chat, topic) = (read("chat_id"), read("message_thread_id").as_i64());
         let reply_to = read("reply_parameters")["message_id"].as_i64();
-        let shown = json!({"message_id": id, "date": 1, "chat": {"id": chat}, "text": text});
+        let message = json!({"message_id": id, "date": 1, "chat": {"id": chat}, "text": text});
         self.visible_messages.push(VisibleMessage { id, chat, topic, text, reply_to, method: call.method.clone() });
-        good(&shown)
+        success(&message)
     }
 
     fn edit(&mut self, params: &Value) -> FakeHttpReply {
@@ -137,11 +137,11 @@ impl FakeBot {
             Ok(text) => text,
             Err(refusal) => return refusal,
         };
-        match self.visible_messages.iter_mut().find(|seen| params["message_id"] == seen.id) {
-            Some(seen) if seen.text == text => denied(400, "Bad Request: message is not modified"),
-            Some(seen) => {
-                seen.text = text;
-                good(&json!({"message_id": seen.id}))
+        match self.visible_messages.iter_mut().find(|message| params["message_id"] == message.id) {
+            Some(message) if message.text == text => denied(400, "Bad Request: message is not modified"),
+            Some(message) => {
+                message.text = text;
+                success(&json!({"message_id": message.id}))
             }
             None => denied(400, "Bad Request: message to edit not found"),
         }
@@ -150,8 +150,8 @@ impl FakeBot {
 
 /// Returns the text of a message without tags; an error if Telegram would reject it.
 fn message_text(params: &Value, field: &str, limit: usize) -> Result<String, FakeHttpReply> {
-    let given = params[field].as_str().unwrap_or_default();
-    let text = if params["parse_mode"] == "HTML" { markup::text(given) } else { Ok(given.to_owned()) };
+    let input = params[field].as_str().unwrap_or_default();
+    let text = if params["parse_mode"] == "HTML" { markup::text(input) } else { Ok(input.to_owned()) };
     let text = text.map_err(|why| denied(400, &format!("Bad Request: can't parse entities: {why}")))?;
     if text.encode_utf16().count() > limit {
         return Err(denied(400, "Bad Request: message is too long"));

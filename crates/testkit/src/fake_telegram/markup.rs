@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_tags_are_told() {
+    fn invalid_tags_are_rejected() {
         assert_eq!(text("a <b>b <i>c</i></b> &lt;d&gt;"), Ok("a b c <d>".to_owned()));
         for wrong in ["<b>", "<b><i></b></i>", "</b>", "<h1>x</h1>", "a & b", "a < b"] {
             assert!(text(wrong).is_err(), "{wrong}");

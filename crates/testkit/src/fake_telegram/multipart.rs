@@ -18,7 +18,7 @@ pub(super) fn read(request: &FakeHttpRequest) -> Option<(Value, FormFile)> {
         let body = part[at + 4..].strip_suffix(b"\r\n")?;
         let name = quoted(&head, " name=\"")?;
         match quoted(&head, "filename=\"") {
-            Some(called) => file = Some((name, called, body.to_vec())),
+            Some(file_name) => file = Some((name, file_name, body.to_vec())),
             None => {
                 params.insert(name, json!(String::from_utf8_lossy(body)));
             }
@@ -29,9 +29,9 @@ pub(super) fn read(request: &FakeHttpRequest) -> Option<(Value, FormFile)> {
 
 /// Returns the parts between boundaries, without preamble and epilogue.
 fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
-    let places = body.windows(boundary.len()).enumerate().filter(|(_, window)| *window == boundary);
-    let places: Vec<usize> = places.map(|(at, _)| at).collect();
-    places.windows(2).map(|pair| &body[pair[0] + boundary.len()..pair[1]]).collect()
+    let positions = body.windows(boundary.len()).enumerate().filter(|(_, window)| *window == boundary);
+    let positions: Vec<usize> = positions.map(|(at, _)| at).collect();
+    positions.windows(2).map(|pair| &body[pair[0] + boundary.len()..pair[1]]).collect()
 }
 
 fn quoted(head: &str, before: &str) -> Option<String> {

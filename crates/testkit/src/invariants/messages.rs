@@ -48,15 +48,15 @@ pub(super) fn parts(entries: &[Entry]) -> impl Iterator<Item = RunEntries<'_>> {
                 let member = |name: &str| user.extra.get(name).and_then(|value| value.as_str());
                 let key = member("idempotencyKey").unwrap_or_default();
                 let (run, host) = (key.strip_suffix(":user").unwrap_or(key), member(STEERED_INTO));
-                let line = UserEntry { run, host, text: user.content.text() };
+                let user_entry = UserEntry { run, host, text: user.content.text() };
                 match last {
-                    Some(part) if host == Some(part.run) => part.absorbed.push(line),
-                    Some(_) | None => parts.push(RunEntries { run, own: line, ..RunEntries::default() }),
+                    Some(part) if host == Some(part.run) => part.absorbed.push(user_entry),
+                    Some(_) | None => parts.push(RunEntries { run, own: user_entry, ..RunEntries::default() }),
                 }
             }
-            (Some(Message::Assistant(said)), Some(part)) => {
+            (Some(Message::Assistant(answer)), Some(part)) => {
                 part.answers.push(&entry.id);
-                part.calls.extend(said.tool_calls().map(|call| call.id.as_str()));
+                part.calls.extend(answer.tool_calls().map(|call| call.id.as_str()));
             }
             (Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None, _) => {}
         }
@@ -66,102 +66,103 @@ pub(super) fn parts(entries: &[Entry]) -> impl Iterator<Item = RunEntries<'_>> {
 
 /// Messages are in their transcript once, in the order of acceptance. One is missing only if its run never started, or
 /// if it is merged into the message of its host.
-pub(super) fn violations(played: &TraceResult) -> Vec<String> {
-    let mut wrong = Vec::new();
+pub(super) fn violations(result: &TraceResult) -> Vec<String> {
+    let mut problems = Vec::new();
     let mut written: BTreeMap<&str, Vec<UserEntry<'_>>> = BTreeMap::new();
-    for (key, entries) in played.transcripts() {
+    for (key, entries) in result.transcripts() {
         // A thread begins with the messages of its parent session.
         let inherited = |run: &str| {
-            let accepted = played.taken.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
-            accepted.is_some_and(|(_, place)| key.thread_parent().as_ref() == Some(place))
+            let accepted = result.committed.accepted.iter().find(|(accepted, _)| accepted.as_str() == run);
+            accepted.is_some_and(|(_, session)| key.thread_parent().as_ref() == Some(session))
         };
         let parts: Vec<_> = parts(entries).filter(|part| !inherited(part.run)).collect();
-        wrong.extend(
-            unsent_entries(played, key, &parts).into_iter().map(|stray| format!("transcript of {key}: {stray}")),
+        problems.extend(
+            unsent_entries(result, key, &parts).into_iter().map(|stray| format!("transcript of {key}: {stray}")),
         );
         let lines = parts.into_iter().flat_map(|part| [vec![part.own], part.absorbed].concat());
         let lines: Vec<_> = lines.filter(|line| !line.run.is_empty()).collect();
-        wrong.extend(out_of_order(played, key, &lines));
+        problems.extend(out_of_order(result, key, &lines));
         lines.into_iter().for_each(|line| written.entry(line.run).or_default().push(line));
     }
-    for row in played.rows.values() {
+    for row in result.rows.values() {
         let lines = written.get(row.run.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let hosts = played.taken.hosts.get(&row.run).map(Vec::as_slice).unwrap_or_default();
-        let why = match hosts {
-            [] => check_own_run(played, row, lines),
-            [host] => check_absorbed(played, &row.run, host, (lines, written.get(host.as_str()))),
+        let hosts = result.committed.hosts.get(&row.run).map(Vec::as_slice).unwrap_or_default();
+        let problem = match hosts {
+            [] => check_own_run(result, row, lines),
+            [host] => check_absorbed(result, &row.run, host, (lines, written.get(host.as_str()))),
             _ => Some(format!("became a part of {hosts:?}")),
         };
-        wrong.extend(why.map(|why| format!("the message of run {} {why}", row.run)));
+        problems.extend(problem.map(|problem| format!("the message of run {} {problem}", row.run)));
     }
-    wrong
+    problems
 }
 
 /// Finds entries that were never sent, and entries in the wrong run.
-fn unsent_entries(played: &TraceResult, key: &SessionKey, parts: &[RunEntries<'_>]) -> Vec<String> {
+fn unsent_entries(result: &TraceResult, key: &SessionKey, parts: &[RunEntries<'_>]) -> Vec<String> {
     let is_sent = |text: &str| {
-        let mut runs = played.taken.accepted.iter().filter(|(_, place)| place == key);
-        runs.any(|(run, _)| played.taken.messages.get(run).is_some_and(|said| said == text))
+        let mut runs = result.committed.accepted.iter().filter(|(_, session)| session == key);
+        runs.any(|(run, _)| result.committed.messages.get(run).is_some_and(|message| message == text))
     };
     let mut strays = Vec::new();
     for part in parts {
         strays.extend(part.own.host.map(|host| format!("the line of {:?} for {host} is not in it", part.run)));
-        let made_up = part.absorbed.iter().filter(|line| line.run.is_empty() && !is_sent(&line.text));
-        strays.extend(made_up.map(|line| format!("nobody sent {:?}", line.text)));
+        let unsent = part.absorbed.iter().filter(|line| line.run.is_empty() && !is_sent(&line.text));
+        strays.extend(unsent.map(|line| format!("nobody sent {:?}", line.text)));
     }
     strays
 }
 
 /// Finds messages that are not in the order of acceptance.
-fn out_of_order(played: &TraceResult, key: &SessionKey, lines: &[UserEntry<'_>]) -> Option<String> {
+fn out_of_order(result: &TraceResult, key: &SessionKey, lines: &[UserEntry<'_>]) -> Option<String> {
     // A run whose start could not be stored starts after a restart, behind later ones.
-    if played.disk_failed {
+    if result.disk_failed {
         return None;
     }
     // A run that was held and released appears again, behind what was said meanwhile.
-    let is_again = |place: usize| {
-        let run = lines[place].run;
-        let row = played.rows.values().find(|row| row.run.as_str() == run);
+    let is_again = |index: usize| {
+        let run = lines[index].run;
+        let row = result.rows.values().find(|row| row.run.as_str() == run);
         let is_released = row.and_then(|row| row.hold).is_some_and(|hold| hold.is_reentered);
-        is_released && lines[..place].iter().any(|line| line.run == run)
+        is_released && lines[..index].iter().any(|line| line.run == run)
     };
-    let lines: Vec<_> = (0..lines.len()).filter(|place| !is_again(*place)).map(|place| &lines[place]).collect();
-    let due = |line: &UserEntry<'_>| played.taken.accepted.iter().position(|(run, _)| run.as_str() == line.run);
-    let (found, order): (Vec<_>, Vec<_>) = lines.iter().map(|line| (line.run, due(line))).unzip();
-    let is_wrong = |(place, first): (usize, &Option<usize>)| {
-        let mut later = (place + 1..).zip(&order[place + 1..]);
-        later.any(|(other, second)| second < first && !may_overtake(played, found[place], found[other]))
+    let lines: Vec<_> = (0..lines.len()).filter(|index| !is_again(*index)).map(|index| &lines[index]).collect();
+    let acceptance_index =
+        |line: &UserEntry<'_>| result.committed.accepted.iter().position(|(run, _)| run.as_str() == line.run);
+    let (found, order): (Vec<_>, Vec<_>) = lines.iter().map(|line| (line.run, acceptance_index(line))).unzip();
+    let is_wrong = |(index, first): (usize, &Option<usize>)| {
+        let mut later = (index + 1..).zip(&order[index + 1..]);
+        later.any(|(other, second)| second < first && !may_overtake(result, found[index], found[other]))
     };
-    let is_taken_in = order.iter().all(Option::is_some);
-    (!is_taken_in || order.iter().enumerate().any(is_wrong))
+    let is_known = order.iter().all(Option::is_some);
+    (!is_known || order.iter().enumerate().any(is_wrong))
         .then(|| format!("transcript of {key}: has the messages {found:?}, taken in as {order:?}"))
 }
 
 /// True if a message may precede an earlier one. A message that always gets a run of its own may, because the other may
 /// have been dropped from a full queue and is reported later. A steered message may, too: it overtakes waiting turns,
 /// but not another that was steered into the same run.
-fn may_overtake(played: &TraceResult, later: &str, earlier: &str) -> bool {
-    let host = |run: &str| played.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
-    let is_resumed = |host: &RunId| played.rows.get(host).is_some_and(|host| !host.resumed_at.is_empty());
+fn may_overtake(result: &TraceResult, later: &str, earlier: &str) -> bool {
+    let host = |run: &str| result.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
+    let is_resumed = |host: &RunId| result.rows.get(host).is_some_and(|host| !host.resumed_at.is_empty());
     // After a restart the run may take in a turn that waited before it.
-    let is_steered = host(later).is_some_and(|of| host(earlier) != Some(of) || is_resumed(of));
+    let is_steered = host(later).is_some_and(|run_host| host(earlier) != Some(run_host) || is_resumed(run_host));
     let by_rules = |run: &str| {
-        let row = played.rows.values().find(|row| row.run.as_str() == run);
-        let said = played.taken.messages.iter().find(|(id, _)| id.as_str() == run);
+        let row = result.rows.values().find(|row| row.run.as_str() == run);
+        let message = result.committed.messages.iter().find(|(id, _)| id.as_str() == run);
         row.is_some_and(|row| [SendParams::METHOD, CHANNEL].contains(&row.method.as_str()))
-            && said.is_some_and(|(_, said)| !said.starts_with('/'))
+            && message.is_some_and(|(_, message)| !message.starts_with('/'))
     };
     is_steered || (!by_rules(later) && by_rules(earlier))
 }
 
 /// Returns what is wrong with a message that was not absorbed.
-fn check_own_run(played: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) -> Option<String> {
-    let said = played.taken.messages.get(&row.run).map(String::as_str).unwrap_or_default();
+fn check_own_run(result: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) -> Option<String> {
+    let text = result.committed.messages.get(&row.run).map(String::as_str).unwrap_or_default();
     // A request for compaction is not part of the conversation. Compaction is also started automatically.
-    let is_foreign = said.starts_with('/') && played.asked_hooks("command");
-    let is_wish = said.starts_with("/compact") || row.method == "compaction" || is_foreign;
-    match (lines, row.session.is_some() && !is_wish) {
-        ([], false) if is_wish => None,
+    let is_plugin_command = text.starts_with('/') && result.hooks_received("command");
+    let is_command = text.starts_with("/compact") || row.method == "compaction" || is_plugin_command;
+    match (lines, row.session.is_some() && !is_command) {
+        ([], false) if is_command => None,
         ([], true) => Some("is in no transcript, and its run began".to_owned()),
         ([], false) => match &row.state {
             RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.words.is_none() => {
@@ -173,12 +174,14 @@ fn check_own_run(played: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) ->
         },
         ([line], true) if line.host.is_some() => Some(format!("was taken in by {:?}, who does not know", line.host)),
         ([line], true) => {
-            let guests: Vec<_> = merged_texts(played, &row.run);
+            let absorbed_texts: Vec<_> = merged_texts(result, &row.run);
             // A command that begins a new transcript is not part of it.
-            let is_own = said.ends_with(line.text.as_str()) || played.asked_hooks("before_message_write");
+            let is_own = text.ends_with(line.text.as_str()) || result.hooks_received("before_message_write");
             match MergedMessage::read(&line.text) {
-                None => (!is_own || !guests.is_empty()).then(|| format!("is {said:?} and became {:?}", line.text)),
-                Some(digest) => digest.missing(guests.into_iter().chain([said])),
+                None => {
+                    (!is_own || !absorbed_texts.is_empty()).then(|| format!("is {text:?} and became {:?}", line.text))
+                }
+                Some(digest) => digest.missing(absorbed_texts.into_iter().chain([text])),
             }
         }
         ([_], false) => Some("is in a transcript, and its run never began".to_owned()),
@@ -190,32 +193,34 @@ fn check_own_run(played: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) ->
 
 /// Returns what is wrong with an absorbed message.
 fn check_absorbed(
-    played: &TraceResult,
+    result: &TraceResult,
     run: &RunId,
     host: &RunId,
-    (lines, of_host): (&[UserEntry<'_>], Option<&Vec<UserEntry<'_>>>),
+    (lines, host_lines): (&[UserEntry<'_>], Option<&Vec<UserEntry<'_>>>),
 ) -> Option<String> {
     match lines {
         // It is in the merged message of its host; if not, that is reported for the host.
-        [] if of_host.is_some_and(|lines| lines.iter().any(|line| MergedMessage::read(&line.text).is_some())) => None,
+        [] if host_lines.is_some_and(|lines| lines.iter().any(|line| MergedMessage::read(&line.text).is_some())) => {
+            None
+        }
         [] => Some(format!("became a part of {host} and is not there")),
         [line] if line.host != Some(host.as_str()) => Some(format!("became a part of {host} and stands alone")),
         [line] => {
-            let said = played.taken.messages.get(run).map(String::as_str).unwrap_or_default();
-            (line.text != said).then(|| format!("is {said:?} and became {:?}", line.text))
+            let text = result.committed.messages.get(run).map(String::as_str).unwrap_or_default();
+            (line.text != text).then(|| format!("is {text:?} and became {:?}", line.text))
         }
         _ => Some(format!("is in transcripts {} times", lines.len())),
     }
 }
 
 /// Returns the texts of absorbed messages without an entry of their own.
-fn merged_texts<'a>(played: &'a TraceResult, host: &RunId) -> Vec<&'a str> {
-    let has_line = |guest: &RunId| {
-        let lines = played.transcripts().flat_map(|(_, entries)| parts(entries)).flat_map(|part| part.absorbed);
-        lines.into_iter().any(|line| line.run == guest.as_str())
+fn merged_texts<'a>(result: &'a TraceResult, host: &RunId) -> Vec<&'a str> {
+    let has_line = |run: &RunId| {
+        let lines = result.transcripts().flat_map(|(_, entries)| parts(entries)).flat_map(|part| part.absorbed);
+        lines.into_iter().any(|line| line.run == run.as_str())
     };
-    let guests = played.taken.hosts.iter().filter(|(guest, hosts)| hosts.contains(host) && !has_line(guest));
-    guests.filter_map(|(guest, _)| played.taken.messages.get(guest).map(String::as_str)).collect()
+    let merged = result.committed.hosts.iter().filter(|(run, hosts)| hosts.contains(host) && !has_line(run));
+    merged.filter_map(|(run, _)| result.committed.messages.get(run).map(String::as_str)).collect()
 }
 
 /// Beginning of a merged message.
@@ -249,7 +254,7 @@ impl<'a> MergedMessage<'a> {
         let mut missing = Vec::new();
         for text in texts.map(str::trim) {
             match self.blocks.iter().position(|block| *block == text) {
-                Some(place) => drop(self.blocks.remove(place)),
+                Some(index) => drop(self.blocks.remove(index)),
                 None => missing.push(text),
             }
         }
@@ -264,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_speaks_for_several_has_each_once() {
+    fn a_merged_message_contains_each_message_once() {
         let text = "[Queued messages while agent was busy]\n\n[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- a\n\n\
                     ---\nQueued #1\nb\n\n---\nQueued #2\nc\nd";
         let digest = || MergedMessage::read(text).unwrap();

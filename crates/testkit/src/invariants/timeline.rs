@@ -10,56 +10,61 @@ use crate::{
 };
 
 /// Returns all violations in the timelines of finished runs.
-pub(super) fn violations(played: &TraceResult) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for row in played.rows.values() {
+pub(super) fn violations(result: &TraceResult) -> Vec<String> {
+    let mut problems = Vec::new();
+    for row in result.rows.values() {
         let RunState::Ended(ended) = &row.state else { continue };
-        let steps = shown_timeline(row, &ended.steps);
-        let told = [
-            main_spans_are_contiguous(row, &steps, ended.ended_at),
-            side_spans_are_valid(row, &steps, ended.ended_at),
-            idle_while_down(played, row, &steps),
+        let timeline = shown_timeline(row, &ended.steps);
+        let found = [
+            main_spans_are_contiguous(row, &timeline, ended.ended_at),
+            side_spans_are_valid(row, &timeline, ended.ended_at),
+            idle_while_down(result, row, &timeline),
         ];
-        wrong.extend(told.into_iter().flatten().map(|wrong| format!("run {}: {wrong}: {:?}", row.run, steps.all())));
-    }
-    for (place, heard) in played.log.runs.iter().enumerate() {
-        let row = played.rows.get(heard.tape.run());
-        let (Some(row), TapeState::Ended(end)) = (row, heard.tape.state()) else { continue };
-        wrong.extend(nothing_after_end(played, place, &end).map(|wrong| format!("run {}: {wrong}", row.run)));
-        wrong.extend(
-            agrees_with_events(played, row, (heard, &end)).into_iter().map(|wrong| format!("run {}: {wrong}", row.run)),
+        problems.extend(
+            found.into_iter().flatten().map(|problem| format!("run {}: {problem}: {:?}", row.run, timeline.all())),
         );
     }
-    wrong
+    for (index, recorded_run) in result.log.runs.iter().enumerate() {
+        let row = result.rows.get(recorded_run.tape.run());
+        let (Some(row), TapeState::Ended(end)) = (row, recorded_run.tape.state()) else { continue };
+        problems.extend(nothing_after_end(result, index, &end).map(|problem| format!("run {}: {problem}", row.run)));
+        problems.extend(
+            agrees_with_events(result, row, (recorded_run, &end))
+                .into_iter()
+                .map(|problem| format!("run {}: {problem}", row.run)),
+        );
+    }
+    problems
 }
 
 /// Returns the timeline as shown for this run: for an absorbed run, the host's since its acceptance.
-fn shown_timeline(row: &RunRow, steps: &RunTimeline) -> RunTimeline {
-    if row.host.is_some() { steps.since(row.accepted_at) } else { steps.clone() }
+fn shown_timeline(row: &RunRow, timeline: &RunTimeline) -> RunTimeline {
+    if row.host.is_some() { timeline.since(row.accepted_at) } else { timeline.clone() }
 }
 
-fn main_steps(steps: &RunTimeline) -> impl Iterator<Item = &TimelineSpan> {
-    steps.all().iter().filter(|step| !step.what.is_aside())
+fn main_steps(timeline: &RunTimeline) -> impl Iterator<Item = &TimelineSpan> {
+    timeline.all().iter().filter(|span| !span.what.is_aside())
 }
 
 /// Main spans are contiguous from acceptance to end: no gap, no overlap, to the millisecond.
-fn main_spans_are_contiguous(row: &RunRow, steps: &RunTimeline, ended_at: u64) -> Option<String> {
-    let mut mark = row.accepted_at;
-    for step in main_steps(steps) {
-        if step.from != mark || step.to < step.from {
-            return Some(format!("a step is {}..{} where {mark} is next", step.from, step.to));
+fn main_spans_are_contiguous(row: &RunRow, timeline: &RunTimeline, ended_at: u64) -> Option<String> {
+    let mut expected_start = row.accepted_at;
+    for span in main_steps(timeline) {
+        if span.from != expected_start || span.to < span.from {
+            return Some(format!("a step is {}..{} where {expected_start} is next", span.from, span.to));
         }
-        mark = step.to;
+        expected_start = span.to;
     }
     let all = ended_at.saturating_sub(row.accepted_at);
-    let is_whole = mark == ended_at && steps.covered_ms() == all;
-    (!is_whole).then(|| format!("{} of {all} ms have a name, up to {mark} of {ended_at}", steps.covered_ms()))
+    let is_whole = expected_start == ended_at && timeline.covered_ms() == all;
+    (!is_whole)
+        .then(|| format!("{} of {all} ms have a name, up to {expected_start} of {ended_at}", timeline.covered_ms()))
 }
 
 /// Side spans are between acceptance and end, and are labelled.
-fn side_spans_are_valid(row: &RunRow, steps: &RunTimeline, ended_at: u64) -> Option<String> {
-    let is_fine = |step: &TimelineSpan| {
-        let has_name = match &step.what {
+fn side_spans_are_valid(row: &RunRow, timeline: &RunTimeline, ended_at: u64) -> Option<String> {
+    let is_valid = |span: &TimelineSpan| {
+        let has_name = match &span.what {
             SpanKind::Tool { name, call, .. } => !name.is_empty() && !call.is_empty(),
             SpanKind::Hook { point, hook, .. } => !point.is_empty() && !hook.is_empty(),
             SpanKind::Switched { from_model, reason, .. } => !from_model.is_empty() && !reason.is_empty(),
@@ -68,7 +73,7 @@ fn side_spans_are_valid(row: &RunRow, steps: &RunTimeline, ended_at: u64) -> Opt
             SpanKind::Summarized { runs } => !runs.is_empty(),
             SpanKind::Joined | SpanKind::Block => true,
             SpanKind::Withheld { call, repetition, .. } => !call.is_empty() && !repetition.is_empty(),
-            SpanKind::Model(asked) => !asked.model.is_empty() && !asked.provider.is_empty(),
+            SpanKind::Model(request) => !request.model.is_empty() && !request.provider.is_empty(),
             SpanKind::Queued { .. }
             | SpanKind::Prepared
             | SpanKind::Retry { .. }
@@ -81,25 +86,25 @@ fn side_spans_are_valid(row: &RunRow, steps: &RunTimeline, ended_at: u64) -> Opt
             | SpanKind::FinalHooks
             | SpanKind::More { .. } => true,
         };
-        has_name && row.accepted_at <= step.from && step.from <= step.to && step.to <= ended_at
+        has_name && row.accepted_at <= span.from && span.from <= span.to && span.to <= ended_at
     };
-    let wrong = steps.all().iter().find(|step| !is_fine(step))?;
-    Some(format!("a step without a name, or outside of the run: {wrong:?}"))
+    let invalid = timeline.all().iter().find(|span| !is_valid(span))?;
+    Some(format!("a step without a name, or outside of the run: {invalid:?}"))
 }
 
 /// While the process was down, nothing is recorded as done: a queued run waited, an active one was suspended.
-fn idle_while_down(played: &TraceResult, row: &RunRow, steps: &RunTimeline) -> Option<String> {
-    let (began, ended) = (row.started_at?, main_steps(steps).last()?.to);
-    let gone = played.log.restarts.iter().map(|(at, _)| {
+fn idle_while_down(result: &TraceResult, row: &RunRow, timeline: &RunTimeline) -> Option<String> {
+    let (started_at, ended) = (row.started_at?, main_steps(timeline).last()?.to);
+    let downtimes = result.log.restarts.iter().map(|(at, _)| {
         let at = EPOCH_MS + at.as_millis() as u64;
-        (at.max(began), (at + played.down.as_millis() as u64).min(ended))
+        (at.max(started_at), (at + result.downtime.as_millis() as u64).min(ended))
     });
-    let is_at_work = |from: u64, to: u64| {
-        main_steps(steps).find(|step| step.from.max(from) < step.to.min(to) && !is_idle(&step.what)).cloned()
+    let active_span = |from: u64, to: u64| {
+        main_steps(timeline).find(|span| span.from.max(from) < span.to.min(to) && !is_idle(&span.what)).cloned()
     };
-    gone.filter(|(from, to)| from < to).find_map(|(from, to)| {
-        let step = is_at_work(from, to)?;
-        Some(format!("nobody was there from {from} to {to}, and it tells {step:?}"))
+    downtimes.filter(|(from, to)| from < to).find_map(|(from, to)| {
+        let span = active_span(from, to)?;
+        Some(format!("nobody was there from {from} to {to}, and it tells {span:?}"))
     })
 }
 
@@ -109,73 +114,83 @@ fn is_idle(what: &SpanKind) -> bool {
 
 /// The end of a run is published after at most the time of one commit. Other work in between, such as a hook, would not
 /// be in any span.
-fn nothing_after_end(played: &TraceResult, place: usize, end: &RunEnd) -> Option<String> {
-    let is_end = |told: &&RecordedPayload| told.run == place && matches!(phase(told), Some("end" | "error"));
-    let told = EPOCH_MS + played.log.payloads.iter().rfind(is_end)?.at.as_millis() as u64;
-    let commit = played.commit_time.as_millis() as u64;
-    let is_fine = end.ended_at <= told && told <= end.ended_at + commit;
-    (!is_fine).then(|| format!("ended at {}, and its end was told at {told}; commits took {commit} ms", end.ended_at))
+fn nothing_after_end(result: &TraceResult, index: usize, end: &RunEnd) -> Option<String> {
+    let is_end =
+        |recorded: &&RecordedPayload| recorded.run == index && matches!(phase(recorded), Some("end" | "error"));
+    let published_at = EPOCH_MS + result.log.payloads.iter().rfind(is_end)?.at.as_millis() as u64;
+    let commit = result.commit_time.as_millis() as u64;
+    let is_immediate = end.ended_at <= published_at && published_at <= end.ended_at + commit;
+    (!is_immediate)
+        .then(|| format!("ended at {}, and its end was told at {published_at}; commits took {commit} ms", end.ended_at))
 }
 
 /// The stored timeline agrees with the published events.
-fn agrees_with_events(played: &TraceResult, row: &RunRow, (heard, end): (&RecordedRun, &RunEnd)) -> Vec<String> {
+fn agrees_with_events(result: &TraceResult, row: &RunRow, (recorded_run, end): (&RecordedRun, &RunEnd)) -> Vec<String> {
     let RunState::Ended(ended) = &row.state else { return Vec::new() };
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     if (&ended.outcome, ended.ended_at) != (&end.outcome, end.ended_at) {
-        wrong.push(format!("ended with {:?} at {}, and it was told {end:?}", ended.outcome, ended.ended_at));
+        problems.push(format!("ended with {:?} at {}, and it was told {end:?}", ended.outcome, ended.ended_at));
     }
     // The work of an absorbed run's host is recorded with the host; a run that never started has no spans.
     if row.host.is_some()
-        || played.disk_failed
+        || result.disk_failed
         || ended.steps.all().len() == RunTimeline::MAX
         || end.started_at.is_none()
     {
-        return wrong;
+        return problems;
     }
-    wrong.extend(usage_adds_up(row, ended).filter(|_| !is_ambiguous(heard)));
-    for (what, seen, told) in compare_kinds(heard, &ended.steps) {
-        if seen != told {
-            wrong.push(format!("of {what}, {seen:?} was seen, its course tells {told:?}: {:?}", ended.steps.all()));
+    problems.extend(usage_adds_up(row, ended).filter(|_| !is_ambiguous(recorded_run)));
+    for (kind, observed, recorded) in compare_kinds(recorded_run, &ended.steps) {
+        if observed != recorded {
+            problems.push(format!(
+                "of {kind}, {observed:?} was seen, its course tells {recorded:?}: {:?}",
+                ended.steps.all()
+            ));
         }
     }
-    wrong
+    problems
 }
 
 /// True if an answer has the same millisecond as the restart that resumed the run: then their order is ambiguous. This
 /// requires a process that starts in zero time.
-fn is_ambiguous(heard: &RecordedRun) -> bool {
-    let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
+fn is_ambiguous(recorded_run: &RecordedRun) -> bool {
+    let started = recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
     let is_at = |at: u64| {
-        let mut events = heard.events.iter();
-        events.any(|event| matches!(&event.kind, RunEvent::Assistant { said, .. } if said.timestamp == at))
+        let mut events = recorded_run.events.iter();
+        events.any(|event| matches!(&event.kind, RunEvent::Assistant { said: answer, .. } if answer.timestamp == at))
     };
-    began.is_some_and(|began| is_at(began.at))
+    started.is_some_and(|started| is_at(started.at))
 }
 
 /// The token usage of the model requests adds up to that of the run. Requests for compaction or memory flush are not
 /// recorded as model requests.
 fn usage_adds_up(row: &RunRow, ended: &EndRecord) -> Option<String> {
-    let is_more = |step: &TimelineSpan| matches!(step.what, SpanKind::Compaction { .. });
-    if ended.steps.all().iter().any(is_more) || row.method == "memory-flush" {
+    let is_compaction = |span: &TimelineSpan| matches!(span.what, SpanKind::Compaction { .. });
+    if ended.steps.all().iter().any(is_compaction) || row.method == "memory-flush" {
         return None;
     }
-    let (mut took, usage) = (0, &ended.usage);
-    for step in ended.steps.all() {
-        if let SpanKind::Model(asked) = &step.what {
-            took += asked.input + asked.output + asked.cache_read + asked.cache_write;
+    let (mut sum, usage) = (0, &ended.usage);
+    for span in ended.steps.all() {
+        if let SpanKind::Model(request) = &span.what {
+            sum += request.input + request.output + request.cache_read + request.cache_write;
         }
     }
-    let whole = usage.input + usage.output + usage.cache_read + usage.cache_write;
-    (took != whole).then(|| format!("its questions took {took} tokens, and it took {whole}: {:?}", ended.steps.all()))
+    let total = usage.input + usage.output + usage.cache_read + usage.cache_write;
+    (sum != total).then(|| format!("its questions took {sum} tokens, and it took {total}: {:?}", ended.steps.all()))
 }
 
-/// Returns what was observed and what is recorded, for each kind.
-fn compare_kinds(heard: &RecordedRun, steps: &RunTimeline) -> Vec<(&'static str, Vec<String>, Vec<String>)> {
-    let (seen, told) = (observed(heard), recorded(steps));
-    KINDS.iter().zip(seen).zip(told).map(|((kind, seen), told)| (*kind, seen, told)).collect()
+/// Returns for each of [`KINDS`] what subscribers observed and what the timeline has.
+fn compare_kinds(recorded_run: &RecordedRun, timeline: &RunTimeline) -> Vec<(&'static str, Vec<String>, Vec<String>)> {
+    let (observed_kinds, recorded_kinds) = (observed(recorded_run), recorded(timeline));
+    KINDS
+        .iter()
+        .zip(observed_kinds)
+        .zip(recorded_kinds)
+        .map(|((kind, from_events), from_spans)| (*kind, from_events, from_spans))
+        .collect()
 }
 
-/// Kinds of things that are compared, each in order.
+/// Kinds of spans that are compared with events, each in order.
 const KINDS: [&str; 10] = [
     "models",
     "retries",
@@ -189,27 +204,29 @@ const KINDS: [&str; 10] = [
     "places",
 ];
 
-/// Extracts the observations from the events.
-fn observed(heard: &RecordedRun) -> [Vec<String>; 10] {
-    let mut seen: [Vec<String>; 10] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut seen;
-    let began = heard.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
-    // The open model request, and why it failed.
+/// Extracts from the events of a run what its timeline should contain: one list for each of [`KINDS`].
+fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
+    let mut kinds: [Vec<String>; 10] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, changes] = &mut kinds;
+    let started_at =
+        recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
+    // The unfinished model request, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
-    for event in &heard.events {
+    for event in &recorded_run.events {
         match &event.kind {
-            RunEvent::ModelRequested(asked) => {
+            RunEvent::ModelRequested(request) => {
                 models.extend(
                     open.map(|(model, error)| format_request(&model, error.or(Some("nobody said what became of it")))),
                 );
-                open = Some((format!("{}/{}", asked.provider, asked.model), None));
+                open = Some((format!("{}/{}", request.provider, request.model), None));
             }
             // Of a request before a restart, only the answer is known.
-            RunEvent::Assistant { said, .. } => {
-                let before = began.is_none_or(|began| said.timestamp < began);
+            RunEvent::Assistant { said: answer, .. } => {
+                let is_before_restart = started_at.is_none_or(|started_at| answer.timestamp < started_at);
                 let model = open.take().map(|(model, _)| model);
-                let model = model.or_else(|| before.then(|| format!("{}/{}", said.provider, said.model)));
-                models.extend(model.map(|model| format_request(&model, said.error_message.as_deref())));
+                let model =
+                    model.or_else(|| is_before_restart.then(|| format!("{}/{}", answer.provider, answer.model)));
+                models.extend(model.map(|model| format_request(&model, answer.error_message.as_deref())));
             }
             RunEvent::AnswerDropped { why, .. } => open = open.map(|(model, _)| (model, Some(why.as_str()))),
             RunEvent::Retrying { why, .. } => retries.push(why.clone()),
@@ -231,9 +248,9 @@ fn observed(heard: &RecordedRun) -> [Vec<String>; 10] {
             RunEvent::Withheld(withheld) => {
                 withholdings.push(format!("{} {}", withheld.call, withheld.repetition.name()))
             }
-            RunEvent::DispositionChanged(placed) => moved.push(placed.wire_name().0.to_owned()),
-            RunEvent::Busy(busy) => moved.push(busy.activity.to_string()),
-            RunEvent::Summarized(runs) => moved.push(format!("{runs:?}")),
+            RunEvent::DispositionChanged(disposition) => changes.push(disposition.wire_name().0.to_owned()),
+            RunEvent::Busy(busy) => changes.push(busy.activity.to_string()),
+            RunEvent::Summarized(runs) => changes.push(format!("{runs:?}")),
             RunEvent::Started { .. }
             | RunEvent::SlotWaited(_)
             | RunEvent::Input(_)
@@ -249,7 +266,7 @@ fn observed(heard: &RecordedRun) -> [Vec<String>; 10] {
         }
     }
     models.extend(open.map(|(model, error)| format_request(&model, error)));
-    seen
+    kinds
 }
 
 /// Formats a model request in a line.
@@ -257,14 +274,15 @@ fn format_request(model: &str, error: Option<&str>) -> String {
     format!("{model} {:?}", error.map(|error| error.chars().take(300).collect::<String>()))
 }
 
-/// Extracts the records from the spans.
-fn recorded(steps: &RunTimeline) -> [Vec<String>; 10] {
-    let mut told: [Vec<String>; 10] = Default::default();
-    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, moved] = &mut told;
-    for step in steps.all() {
-        match &step.what {
-            SpanKind::Model(asked) => {
-                models.push(format_request(&format!("{}/{}", asked.provider, asked.model), asked.error.as_deref()));
+/// Extracts the same lists from the spans of a timeline.
+fn recorded(timeline: &RunTimeline) -> [Vec<String>; 10] {
+    let mut kinds: [Vec<String>; 10] = Default::default();
+    let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, changes] = &mut kinds;
+    for span in timeline.all() {
+        match &span.what {
+            SpanKind::Model(request) => {
+                models
+                    .push(format_request(&format!("{}/{}", request.provider, request.model), request.error.as_deref()));
             }
             SpanKind::Retry { why } => retries.push(why.clone()),
             SpanKind::Tool { name, call, is_error, .. } => tools.push(format!("{name} {call} {is_error}")),
@@ -277,9 +295,9 @@ fn recorded(steps: &RunTimeline) -> [Vec<String>; 10] {
             SpanKind::Joined => joined.push(String::new()),
             SpanKind::Block => blocks.push(String::new()),
             SpanKind::Withheld { call, repetition, .. } => withholdings.push(format!("{call} {repetition}")),
-            SpanKind::Placed { disposition, .. } => moved.push(disposition.clone()),
-            SpanKind::Busy { activity, .. } => moved.push(activity.clone()),
-            SpanKind::Summarized { runs } => moved.push(format!("{runs:?}")),
+            SpanKind::Placed { disposition, .. } => changes.push(disposition.clone()),
+            SpanKind::Busy { activity, .. } => changes.push(activity.clone()),
+            SpanKind::Summarized { runs } => changes.push(format!("{runs:?}")),
             SpanKind::Queued { .. }
             | SpanKind::Prepared
             | SpanKind::Stored
@@ -291,7 +309,7 @@ fn recorded(steps: &RunTimeline) -> [Vec<String>; 10] {
             | SpanKind::More { .. } => {}
         }
     }
-    told
+    kinds
 }
 
 #[cfg(test)]
@@ -304,22 +322,22 @@ mod tests {
                          model hang\nat 9s restart\nmodel pause 20ms ; text \"There.\" ; usage in=6 out=1\n";
 
     /// Returns the beginnings of the complaints about a trace whose spans were manipulated.
-    fn complaints(spoil: impl FnOnce(&mut Vec<TimelineSpan>)) -> Vec<String> {
-        let mut played = play(&Trace::read("x.trace", TRACE).unwrap()).unwrap();
-        let row = played.rows.values_mut().next().unwrap();
+    fn complaints(tamper: impl FnOnce(&mut Vec<TimelineSpan>)) -> Vec<String> {
+        let mut result = play(&Trace::read("x.trace", TRACE).unwrap()).unwrap();
+        let row = result.rows.values_mut().next().unwrap();
         let RunState::Ended(ended) = &mut row.state else { panic!("it has not ended") };
-        let mut steps = ended.steps.all().to_vec();
-        spoil(&mut steps);
-        ended.steps = RunTimeline::new(steps);
-        violations(&played).iter().map(|wrong| wrong.chars().take(40).collect()).collect()
+        let mut spans = ended.steps.all().to_vec();
+        tamper(&mut spans);
+        ended.steps = RunTimeline::new(spans);
+        violations(&result).iter().map(|problem| problem.chars().take(40).collect()).collect()
     }
 
     #[test]
-    fn a_hook_that_looks_at_the_answer_last_has_its_time() {
+    fn the_time_of_final_hooks_is_a_span() {
         let trace = "hook polite message_sending takes 3s answers {\"content\":\"Hello, dear.\"}\n\
                      at 0ms say \"hello\" run=k1\nmodel pause 1s ; text \"Hello.\"\n";
-        let played = play(&Trace::read("x.trace", trace).unwrap()).unwrap();
-        let RunState::Ended(ended) = &played.rows.values().next().unwrap().state else { panic!("it has not ended") };
+        let result = play(&Trace::read("x.trace", trace).unwrap()).unwrap();
+        let RunState::Ended(ended) = &result.rows.values().next().unwrap().state else { panic!("it has not ended") };
         let at = |ms: u64| EPOCH_MS + ms;
         let (last, hook) = (ended.steps.all().last().unwrap(), &ended.steps.all()[ended.steps.all().len() - 2]);
         assert_eq!(*last, TimelineSpan { from: at(1000), to: at(4000), what: SpanKind::FinalHooks });
@@ -330,34 +348,34 @@ mod tests {
             TimelineSpan { from: at(1000), to: at(4000), what: SpanKind::Hook { point, hook: name, decision } }
         );
         assert_eq!(ended.ended_at, at(4000));
-        assert_eq!(violations(&played), Vec::<String>::new());
+        assert_eq!(violations(&result), Vec::<String>::new());
     }
 
-    fn first(steps: &mut [TimelineSpan], is_meant: fn(&SpanKind) -> bool) -> &mut TimelineSpan {
-        steps.iter_mut().find(|step| is_meant(&step.what)).unwrap()
+    fn first(spans: &mut [TimelineSpan], matches_kind: fn(&SpanKind) -> bool) -> &mut TimelineSpan {
+        spans.iter_mut().find(|span| matches_kind(&span.what)).unwrap()
     }
 
     #[test]
-    fn what_is_wrong_with_a_course_is_found() {
+    fn problems_of_a_timeline_are_reported() {
         let down = |what: &SpanKind| *what == SpanKind::Down;
         let tool = |what: &SpanKind| matches!(what, SpanKind::Tool { .. });
         let model = |what: &SpanKind| matches!(what, SpanKind::Model(_));
         assert_eq!(complaints(|_| {}), Vec::<String>::new());
-        let found = complaints(|steps| first(steps, down).to -= 1);
+        let found = complaints(|spans| first(spans, down).to -= 1);
         assert!(found[0].starts_with("run k1: a step is "), "{found:?}");
-        let found = complaints(|steps| steps.retain(|step| !model(&step.what)));
+        let found = complaints(|spans| spans.retain(|span| !model(&span.what)));
         assert!(found[0].starts_with("run k1: a step is "), "{found:?}");
         let found = complaints(Vec::clear);
         assert!(found[0].starts_with("run k1: 0 of "), "{found:?}");
-        let found = complaints(|steps| first(steps, down).what = SpanKind::Tools);
+        let found = complaints(|spans| first(spans, down).what = SpanKind::Tools);
         assert!(found[0].starts_with("run k1: nobody was there from"), "{found:?}");
-        let found = complaints(|steps| steps.retain(|step| !tool(&step.what)));
+        let found = complaints(|spans| spans.retain(|span| !tool(&span.what)));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("run k1: of tools, "), "{found:?}");
-        let found = complaints(|steps| first(steps, model).what = SpanKind::Prepared);
-        assert!(found.iter().any(|wrong| wrong.starts_with("run k1: of models, ")), "{found:?}");
-        let found = complaints(|steps| {
-            if let SpanKind::Tool { name, .. } = &mut first(steps, tool).what {
+        let found = complaints(|spans| first(spans, model).what = SpanKind::Prepared);
+        assert!(found.iter().any(|problem| problem.starts_with("run k1: of models, ")), "{found:?}");
+        let found = complaints(|spans| {
+            if let SpanKind::Tool { name, .. } = &mut first(spans, tool).what {
                 name.clear();
             }
         });

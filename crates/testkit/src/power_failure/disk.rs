@@ -71,7 +71,7 @@ impl DirectoryTree {
         self.lengths.get(file).copied().unwrap_or_default()
     }
 
-    pub(super) fn take(&mut self, event: &DiskEvent) {
+    pub(super) fn apply_event(&mut self, event: &DiskEvent) {
         match event {
             DiskEvent::File(file, op) => {
                 if let Some(length) = self.lengths.get_mut(*file) {
@@ -115,11 +115,11 @@ impl<T: Default, C> Default for SyncedState<T, C> {
 
 impl<T, C> SyncedState<T, C> {
     /// Removes and returns the changes before an event, in order.
-    fn before(&mut self, begun: usize) -> Vec<C> {
-        let (done, left) = self.since.drain(..).partition(|(at, _)| *at < begun);
-        self.since = left;
-        let done: Vec<(usize, C)> = done;
-        done.into_iter().map(|(_, what)| what).collect()
+    fn before(&mut self, start: usize) -> Vec<C> {
+        let (earlier, later) = self.since.drain(..).partition(|(at, _)| *at < start);
+        self.since = later;
+        let earlier: Vec<(usize, C)> = earlier;
+        earlier.into_iter().map(|(_, what)| what).collect()
     }
 }
 
@@ -134,27 +134,27 @@ pub(super) struct SimulatedDisk {
 type DiskContents = (BTreeMap<PathBuf, Vec<u8>>, Vec<PathBuf>);
 
 /// Returns the element with this number, which may be new.
-fn at<T: Default>(things: &mut Vec<T>, number: usize) -> &mut T {
-    if things.len() <= number {
-        things.resize_with(number + 1, T::default);
+fn at<T: Default>(elements: &mut Vec<T>, number: usize) -> &mut T {
+    if elements.len() <= number {
+        elements.resize_with(number + 1, T::default);
     }
-    &mut things[number]
+    &mut elements[number]
 }
 
 impl SimulatedDisk {
-    pub(super) fn take(&mut self, number: usize, event: &DiskEvent) {
+    pub(super) fn apply_event(&mut self, number: usize, event: &DiskEvent) {
         match event {
             DiskEvent::File(file, op) => at(&mut self.files, *file).since.push((number, op.clone())),
             DiskEvent::Names(folder, changes) => at(&mut self.folders, *folder).since.push((number, changes.clone())),
-            DiskEvent::Synced { node: DiskNode::File(file), begun } => {
+            DiskEvent::Synced { node: DiskNode::File(file), start } => {
                 let file = at(&mut self.files, *file);
-                for op in file.before(*begun) {
+                for op in file.before(*start) {
                     apply(&mut file.synced, &op);
                 }
             }
-            DiskEvent::Synced { node: DiskNode::Folder(folder), begun } => {
+            DiskEvent::Synced { node: DiskNode::Folder(folder), start } => {
                 let folder = at(&mut self.folders, *folder);
-                for changes in folder.before(*begun) {
+                for changes in folder.before(*start) {
                     change(&mut folder.synced, &changes);
                 }
             }
@@ -164,34 +164,34 @@ impl SimulatedDisk {
 
     /// Returns the files with all changes applied.
     pub(super) fn everything(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        self.found(&mut UnsyncedPolicy::KeepAll).0
+        self.contents_after(&mut UnsyncedPolicy::KeepAll).0
     }
 
     /// Returns the files after a power failure.
-    pub(super) fn cut(&self, dice: &mut SeededRng) -> DiskContents {
+    pub(super) fn cut(&self, rng: &mut SeededRng) -> DiskContents {
         // Disks differ: one writes almost everything at once, another almost nothing.
-        let newest = *dice.pick(&[0, 10, 50, 90, 100]);
-        self.found(&mut UnsyncedPolicy::Random { dice, newest })
+        let newest = *rng.pick(&[0, 10, 50, 90, 100]);
+        self.contents_after(&mut UnsyncedPolicy::Random { rng, newest })
     }
 
-    fn found(&self, fate: &mut UnsyncedPolicy<'_>) -> DiskContents {
+    fn contents_after(&self, policy: &mut UnsyncedPolicy<'_>) -> DiskContents {
         let (mut files, mut folders) = (BTreeMap::new(), Vec::new());
-        let mut unseen = vec![(PathBuf::new(), 0)];
-        while let Some((path, number)) = unseen.pop() {
+        let mut pending = vec![(PathBuf::new(), 0)];
+        while let Some((path, number)) = pending.pop() {
             let Some(folder) = self.folders.get(number) else { continue };
-            let kept = fate.draw(0, folder.since.len());
+            let count = policy.draw(0, folder.since.len());
             let mut names = folder.synced.clone();
-            folder.since[..kept].iter().for_each(|(_, changes)| change(&mut names, changes));
+            folder.since[..count].iter().for_each(|(_, changes)| change(&mut names, changes));
             for (name, node) in names {
                 let path = path.join(name);
                 match node {
                     DiskNode::File(file) => {
-                        let content = self.files.get(file).map_or_else(Vec::new, |file| content(file, fate));
+                        let content = self.files.get(file).map_or_else(Vec::new, |file| content(file, policy));
                         files.insert(path, content);
                     }
                     DiskNode::Folder(folder) => {
                         folders.push(path.clone());
-                        unseen.push((path, folder));
+                        pending.push((path, folder));
                     }
                 }
             }
@@ -206,19 +206,19 @@ enum UnsyncedPolicy<'a> {
     /// All.
     KeepAll,
     /// A random part; with a probability of `newest` percent, the newest state.
-    Random { dice: &'a mut SeededRng, newest: u64 },
+    Random { rng: &'a mut SeededRng, newest: u64 },
 }
 
 impl UnsyncedPolicy<'_> {
     /// Returns the number of changes that are on the disk, within these bounds.
-    fn draw(&mut self, least: usize, most: usize) -> usize {
+    fn draw(&mut self, min: usize, max: usize) -> usize {
         match self {
-            Self::KeepAll => most,
-            Self::Random { dice, newest } => {
-                if dice.percent(*newest) {
-                    return most;
+            Self::KeepAll => max,
+            Self::Random { rng, newest } => {
+                if rng.percent(*newest) {
+                    return max;
                 }
-                least + dice.below((most - least) as u64 + 1) as usize
+                min + rng.below((max - min) as u64 + 1) as usize
             }
         }
     }
@@ -233,26 +233,26 @@ fn apply(bytes: &mut Vec<u8>, op: &FileOp) {
 }
 
 /// Returns the content of a file: it has one of its lengths, and each sector the result of one of its writes.
-fn content(file: &SyncedState<Vec<u8>, FileOp>, fate: &mut UnsyncedPolicy<'_>) -> Vec<u8> {
+fn content(file: &SyncedState<Vec<u8>, FileOp>, policy: &mut UnsyncedPolicy<'_>) -> Vec<u8> {
     let mut lengths = vec![file.synced.len() as u64];
     for (_, op) in &file.since {
         lengths.push(op.length(lengths.last().copied().unwrap_or_default()));
     }
-    let grown = fate.draw(0, file.since.len());
+    let length_index = policy.draw(0, file.since.len());
     let mut bytes = file.synced.clone();
-    bytes.resize(lengths[grown] as usize, 0);
-    for (sector, touched) in changed_sectors(file, &lengths) {
+    bytes.resize(lengths[length_index] as usize, 0);
+    for (sector, changes) in changed_sectors(file, &lengths) {
         let begin = (sector * SECTOR) as usize;
         if begin >= bytes.len() {
             continue;
         }
         // A truncation that is on the disk removed earlier bytes; one that is not hides later writes.
-        let is_cut = |at: &usize| matches!(file.since[*at].1, FileOp::Truncate(_));
-        let least = touched.iter().rposition(|at| is_cut(at) && *at < grown).map_or(0, |last| last + 1);
-        let most = touched.iter().position(|at| is_cut(at) && *at >= grown).unwrap_or(touched.len());
-        let kept = fate.draw(least, most);
+        let is_truncation = |at: &usize| matches!(file.since[*at].1, FileOp::Truncate(_));
+        let min = changes.iter().rposition(|at| is_truncation(at) && *at < length_index).map_or(0, |last| last + 1);
+        let max = changes.iter().position(|at| is_truncation(at) && *at >= length_index).unwrap_or(changes.len());
+        let count = policy.draw(min, max);
         let end = bytes.len().min(begin + SECTOR as usize);
-        let written = sector_after(&file.synced, sector, touched[..kept].iter().map(|at| &file.since[*at].1));
+        let written = sector_after(&file.synced, sector, changes[..count].iter().map(|at| &file.since[*at].1));
         bytes[begin..end].copy_from_slice(&written[..end - begin]);
     }
     bytes
@@ -275,9 +275,9 @@ fn changed_sectors(file: &SyncedState<Vec<u8>, FileOp>, lengths: &[u64]) -> BTre
 }
 
 /// Returns a sector after these changes.
-fn sector_after<'a>(safe: &[u8], sector: u64, changes: impl Iterator<Item = &'a FileOp>) -> [u8; SECTOR as usize] {
+fn sector_after<'a>(synced: &[u8], sector: u64, changes: impl Iterator<Item = &'a FileOp>) -> [u8; SECTOR as usize] {
     let (begin, mut bytes) = (sector * SECTOR, [0; SECTOR as usize]);
-    let before = safe.get(begin as usize..).unwrap_or_default();
+    let before = synced.get(begin as usize..).unwrap_or_default();
     let length = before.len().min(bytes.len());
     bytes[..length].copy_from_slice(&before[..length]);
     for op in changes {

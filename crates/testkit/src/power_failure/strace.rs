@@ -41,14 +41,14 @@ pub(super) enum CallArgument<'a> {
 /// Parses the calls of a trace, in the order in which they began or ended.
 pub(super) fn calls(trace: &str) -> impl Iterator<Item = Result<(SystemCall<'_>, CallPhase)>> {
     let mut threads: HashSet<u32> = HashSet::new();
-    let mut begun: HashMap<u32, (&str, &str)> = HashMap::new();
+    let mut unfinished: HashMap<u32, (&str, &str)> = HashMap::new();
     trace.lines().filter_map(move |line| {
         let (thread, rest) = line.split_once(' ')?;
         let thread: u32 = thread.parse().ok()?;
         if threads.is_empty() {
             threads.insert(thread);
         }
-        let read = read(thread, rest.trim_start(), &mut begun).transpose()?;
+        let read = read(thread, rest.trim_start(), &mut unfinished).transpose()?;
         if let Ok((call, CallPhase::End | CallPhase::Whole)) = &read
             && call.args.contains("CLONE_THREAD")
             && let Ok(child) = u32::try_from(call.result)
@@ -62,15 +62,15 @@ pub(super) fn calls(trace: &str) -> impl Iterator<Item = Result<(SystemCall<'_>,
 fn read<'a>(
     thread: u32,
     line: &'a str,
-    begun: &mut HashMap<u32, (&'a str, &'a str)>,
+    unfinished: &mut HashMap<u32, (&'a str, &'a str)>,
 ) -> Result<Option<(SystemCall<'a>, CallPhase)>> {
     if let Some(resumed) = line.strip_prefix("<... ") {
         // A thread that was killed before strace knew the call.
         if resumed.starts_with("???") {
-            begun.remove(&thread);
+            unfinished.remove(&thread);
             return Ok(None);
         }
-        let Some((name, first)) = begun.remove(&thread) else { bail!("a call ended that never began: {line}") };
+        let Some((name, first)) = unfinished.remove(&thread) else { bail!("a call ended that never began: {line}") };
         let (_, rest) = resumed.split_once(" resumed>").context("a line that strace did not finish")?;
         let (rest, result) = split_result(rest)?;
         return Ok(Some((
@@ -84,7 +84,7 @@ fn read<'a>(
         return Ok(None);
     }
     if let Some(args) = rest.strip_suffix(" <unfinished ...>") {
-        begun.insert(thread, (name, args));
+        unfinished.insert(thread, (name, args));
         return Ok(Some((SystemCall { thread, name, args: Cow::Borrowed(args), result: -1 }, CallPhase::Begin)));
     }
     let (args, result) = split_result(rest)?;
@@ -102,22 +102,22 @@ fn split_result(text: &str) -> Result<(&str, i64)> {
 impl SystemCall<'_> {
     /// Parses the arguments.
     pub(super) fn arguments(&self) -> Result<Vec<CallArgument<'_>>> {
-        let (mut rest, mut words) = (self.args.trim(), Vec::new());
+        let (mut rest, mut arguments) = (self.args.trim(), Vec::new());
         while !rest.is_empty() {
             if let Some(text) = rest.strip_prefix('"') {
                 let (bytes, after) = unescape(text)?;
                 if after.starts_with("...") {
                     bail!("strace left bytes out; it needs a larger -s");
                 }
-                words.push(CallArgument::Text(bytes));
+                arguments.push(CallArgument::Text(bytes));
                 rest = after.trim_start_matches(',').trim_start();
             } else {
-                let (word, after) = rest.split_once(", ").unwrap_or((rest, ""));
-                words.push(CallArgument::Plain(word.trim()));
+                let (argument, after) = rest.split_once(", ").unwrap_or((rest, ""));
+                arguments.push(CallArgument::Plain(argument.trim()));
                 rest = after;
             }
         }
-        Ok(words)
+        Ok(arguments)
     }
 
     /// Returns a numeric argument.
@@ -129,7 +129,7 @@ impl SystemCall<'_> {
         } else {
             self.arguments()?
                 .get(at)
-                .and_then(|word| if let CallArgument::Plain(text) = word { text.parse().ok() } else { None })
+                .and_then(|argument| if let CallArgument::Plain(text) = argument { text.parse().ok() } else { None })
         };
         number.with_context(|| format!("argument {at} is no number"))
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_several_threads_are_put_together_and_those_of_children_left_out() {
+    fn calls_of_threads_are_joined_and_children_ignored() {
         let trace = r#"7  clone3({flags=CLONE_VM|CLONE_THREAD, stack=0x7} => {parent_tid=[8]}, 88) = 8
 7  fsync(3 <unfinished ...>
 8  pwrite64(4, "a\"\\\n\0\0017\377), = 5", 16, 512) = 16
@@ -194,10 +194,10 @@ mod tests {
 9  <... ??? resumed>) = ?
 8  +++ exited with 0 +++
 "#;
-        let told: Vec<_> = calls(trace)
+        let parsed: Vec<_> = calls(trace)
             .map(|call| {
-                let (call, moment) = call.unwrap();
-                (call.thread, call.name, call.arguments().unwrap().len(), call.result, moment)
+                let (call, phase) = call.unwrap();
+                (call.thread, call.name, call.arguments().unwrap().len(), call.result, phase)
             })
             .collect();
         let expected = [
@@ -210,7 +210,7 @@ mod tests {
             (8, "sendto", 6, -1, CallPhase::Begin),
             (8, "sendto", 6, -1, CallPhase::End),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(parsed, expected);
         let (write, _) = calls(trace).nth(2).unwrap().unwrap();
         let text = b"a\"\\\n\0\x017\xff), = 5".to_vec();
         assert_eq!(write.arguments().unwrap()[1], CallArgument::Text(text));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_left_out_are_an_error() {
+    fn truncated_arguments_are_an_error() {
         let (call, _) = calls("7 write(3, \"abc\"..., 900) = 900").next().unwrap().unwrap();
         assert_eq!(call.arguments().unwrap_err().to_string(), "strace left bytes out; it needs a larger -s");
     }

@@ -11,17 +11,17 @@ fn recorded(trace: &str) -> DiskRecording {
 }
 
 /// Returns the possible contents of a file after 500 cuts; `None` if it is missing.
-fn fates(recording: &DiskRecording, path: &str) -> BTreeSet<Option<String>> {
+fn possible_contents(recording: &DiskRecording, path: &str) -> BTreeSet<Option<String>> {
     let read =
         |cut: PowerFailure| cut.files.get(Path::new(path)).map(|bytes| String::from_utf8(bytes.clone()).unwrap());
     recording.cuts(0..500).map(read).collect()
 }
 
 /// Returns the possible contents of the file `a` once a frame was sent.
-fn told_fates(trace: &str) -> BTreeSet<Vec<u8>> {
+fn contents_after_frame(trace: &str) -> BTreeSet<Vec<u8>> {
     let recording = recorded(trace);
-    let told = recording.cuts(0..500).filter(|cut| !cut.sent_frames.is_empty());
-    told.map(|cut| cut.files[Path::new("a")].clone()).collect()
+    let after_frame = recording.cuts(0..500).filter(|cut| !cut.sent_frames.is_empty());
+    after_frame.map(|cut| cut.files[Path::new("a")].clone()).collect()
 }
 
 /// A file is created, named and synced; then a frame is sent.
@@ -34,7 +34,7 @@ const SAFE: &str = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 060
 "#;
 
 #[test]
-fn what_was_synced_is_there_when_the_power_goes() {
+fn synced_data_survives_a_power_failure() {
     let recording = recorded(SAFE);
     for cut in recording.cuts(0..500).filter(|cut| !cut.sent_frames.is_empty()) {
         assert_eq!(cut.sent_frames, [serde_json::json!({"type": "res", "n": 1})]);
@@ -44,22 +44,22 @@ fn what_was_synced_is_there_when_the_power_goes() {
 }
 
 #[test]
-fn what_was_not_synced_may_be_gone() {
-    let lost = |trace: &str| {
+fn unsynced_data_may_be_lost() {
+    let count_lost = |trace: &str| {
         let recording = recorded(trace);
         recording.cuts(0..500).filter(|cut| !cut.sent_frames.is_empty() && cut.files != recording.files()).count()
     };
-    assert_eq!(lost(SAFE), 0);
-    assert!(lost(&SAFE.replace("7 fdatasync(3) = 0\n", "")) > 0);
-    assert!(lost(&SAFE.replace("7 fsync(4) = 0\n", "")) > 0);
+    assert_eq!(count_lost(SAFE), 0);
+    assert!(count_lost(&SAFE.replace("7 fdatasync(3) = 0\n", "")) > 0);
+    assert!(count_lost(&SAFE.replace("7 fsync(4) = 0\n", "")) > 0);
     // A failed sync guarantees nothing.
-    assert!(lost(&SAFE.replace("fdatasync(3) = 0", "fdatasync(3) = -1 EIO (Input/output error)")) > 0);
+    assert!(count_lost(&SAFE.replace("fdatasync(3) = 0", "fdatasync(3) = -1 EIO (Input/output error)")) > 0);
     let recording = recorded(SAFE).without_syncs();
     assert!(recording.cuts(0..500).any(|cut| !cut.sent_frames.is_empty() && cut.files.is_empty()));
 }
 
 #[test]
-fn a_write_that_comes_during_a_sync_is_not_made_safe_by_it() {
+fn a_write_during_a_sync_may_be_lost() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
 7 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 8
 7 openat(AT_FDCWD, "/s", O_RDONLY|O_CLOEXEC) = 4
@@ -70,11 +70,11 @@ fn a_write_that_comes_during_a_sync_is_not_made_safe_by_it() {
 7 <... fsync resumed>) = 0
 7 sendto(9, "{\"type\":\"res\"}", 14, MSG_NOSIGNAL, NULL, 0) = 14
 "#;
-    assert_eq!(told_fates(trace), [b"one".to_vec(), b"two".to_vec()].into());
+    assert_eq!(contents_after_frame(trace), [b"one".to_vec(), b"two".to_vec()].into());
 }
 
 #[test]
-fn sectors_are_kept_and_lost_on_their_own() {
+fn sectors_survive_independently() {
     let (old, new) = ("a".repeat(1024), "b".repeat(1024));
     let trace = format!(
         r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
@@ -87,11 +87,14 @@ fn sectors_are_kept_and_lost_on_their_own() {
 "#
     );
     let mixed = |first: &str, second: &str| format!("{}{}", first.repeat(512), second.repeat(512)).into_bytes();
-    assert_eq!(told_fates(&trace), [mixed("a", "a"), mixed("a", "b"), mixed("b", "a"), mixed("b", "b")].into());
+    assert_eq!(
+        contents_after_frame(&trace),
+        [mixed("a", "a"), mixed("a", "b"), mixed("b", "a"), mixed("b", "b")].into()
+    );
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back_after_the_cut() {
+fn truncated_bytes_do_not_come_back() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3
 7 openat(AT_FDCWD, "/s", O_RDONLY|O_CLOEXEC) = 4
 7 fsync(4) = 0
@@ -102,11 +105,11 @@ fn what_was_cut_off_does_not_come_back_after_the_cut() {
 7 write(3, "new", 3) = 3
 7 sendto(9, "{\"type\":\"res\"}", 14, MSG_NOSIGNAL, NULL, 0) = 14
 "#;
-    assert_eq!(told_fates(trace), ["old", "", "\0\0\0", "new"].map(|text| text.as_bytes().to_vec()).into());
+    assert_eq!(contents_after_frame(trace), ["old", "", "\0\0\0", "new"].map(|text| text.as_bytes().to_vec()).into());
 }
 
 #[test]
-fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
+fn a_replaced_file_has_the_old_or_the_new_content() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
 7 write(3, "old", 3) = 3
 7 fsync(3) = 0
@@ -122,18 +125,22 @@ fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
 7 rename("/s/a.tmp", "/s/a") = 0
 "#;
     let text = |text: &str| Some(text.to_owned());
-    let fates_of = |trace: &str| fates(&recorded(trace), "a");
-    assert_eq!(fates_of(trace), [None, text(""), text("\0\0\0"), text("old"), text("new")].into(), "before it is safe");
+    let contents_of = |trace: &str| possible_contents(&recorded(trace), "a");
+    assert_eq!(
+        contents_of(trace),
+        [None, text(""), text("\0\0\0"), text("old"), text("new")].into(),
+        "before it is safe"
+    );
     let frame = r#"7 sendto(9, "{\"type\":\"res\"}", 14, MSG_NOSIGNAL, NULL, 0) = 14"#;
-    let told = trace.replace("7 mkdir", &format!("{frame}\n7 mkdir"));
-    assert_eq!(told_fates(&told), [b"old".to_vec(), b"new".to_vec()].into());
-    let careless = told.replace("7 fsync(3) = 0\n7 rename", "7 rename");
-    assert!(told_fates(&careless).contains(&b"\0\0\0"[..]), "a draft that was not synced is noticed");
+    let with_frame = trace.replace("7 mkdir", &format!("{frame}\n7 mkdir"));
+    assert_eq!(contents_after_frame(&with_frame), [b"old".to_vec(), b"new".to_vec()].into());
+    let without_sync = with_frame.replace("7 fsync(3) = 0\n7 rename", "7 rename");
+    assert!(contents_after_frame(&without_sync).contains(&b"\0\0\0"[..]), "a draft that was not synced is noticed");
     assert_eq!(recorded(trace).files(), [(PathBuf::from("a"), b"new".to_vec())].into());
 }
 
 #[test]
-fn a_sync_that_has_not_ended_makes_nothing_safe() {
+fn an_unfinished_sync_guarantees_nothing() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
 7 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 8
 7 openat(AT_FDCWD, "/s", O_RDONLY|O_CLOEXEC) = 4
@@ -143,11 +150,11 @@ fn a_sync_that_has_not_ended_makes_nothing_safe() {
 8 sendto(9, "{\"type\":\"res\"}", 14, MSG_NOSIGNAL, NULL, 0) = 14
 7 <... fsync resumed>) = 0
 "#;
-    assert!(told_fates(trace).contains(&b""[..]));
+    assert!(contents_after_frame(trace).contains(&b""[..]));
 }
 
 #[test]
-fn a_folder_that_was_there_before_needs_no_sync() {
+fn an_existing_folder_needs_no_sync() {
     let mut recording = DiskRecording::with_folders(&["b", "b/c"]).unwrap();
     let trace = "7 openat(AT_FDCWD, \"/s/b/c/a\", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3\n";
     recording.add(trace, Path::new("/s"), &["workspace"]).unwrap();
@@ -157,7 +164,7 @@ fn a_folder_that_was_there_before_needs_no_sync() {
 }
 
 #[test]
-fn a_number_may_be_given_anew_before_its_close_has_ended() {
+fn a_descriptor_may_be_reused_before_its_close_returns() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3
 7 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 8
 7 close(3 <unfinished ...>
@@ -170,7 +177,7 @@ fn a_number_may_be_given_anew_before_its_close_has_ended() {
 }
 
 #[test]
-fn whoever_only_looks_changes_nothing_and_takes_over_the_number() {
+fn a_read_only_open_changes_nothing_and_reuses_the_descriptor() {
     let trace = r#"7 openat(AT_FDCWD, "/s/a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3
 7 openat(AT_FDCWD, "/s/b", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 4
 7 openat2(3, ".", {flags=O_RDONLY|O_CLOEXEC|O_DIRECTORY, resolve=RESOLVE_BENEATH}, 24) = 4

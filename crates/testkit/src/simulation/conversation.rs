@@ -26,7 +26,7 @@ use crate::{
     sweep::{default_answer, request_id},
     trace::Trace,
 };
-use reader::{Account, Command, Kind, LogLine, ModelText, Wrote};
+use reader::{Command, Kind, LogLine, ModelText, ReaderInput, UserMessage};
 
 /// Maximum answers to one message, the last of which calls no tool.
 const ANSWERS: usize = 4;
@@ -40,72 +40,77 @@ const CHATS: [&str; 2] = ["7", "8"];
 /// The number of the last message in each chat. From then on the model calls no tool.
 const LAST: u64 = 99;
 
-/// A conversation that was played.
+/// A played conversation.
 #[derive(Debug)]
 pub struct Conversation {
-    /// The events, the transcripts and the platform's log.
-    pub played: TraceResult,
-    account: Account,
+    /// What was recorded: the events, the transcripts and the platform's log.
+    pub result: TraceResult,
+    reader_input: ReaderInput,
 }
 
 /// A conversation before it is played.
 struct Plan {
     trace: String,
-    wrote: Vec<Wrote>,
+    messages: Vec<UserMessage>,
     has_interrupts: bool,
 }
 
-/// The trace of a seed, as a file would have it.
+/// Returns the trace of a seed in file format.
 pub fn write(seed: u64) -> String {
     Plan::new(seed).trace
 }
 
-/// Plays the conversation of a seed. The same seed always gives the same conversation.
+/// Plays the conversation of a seed. Deterministic.
 pub fn converse(seed: u64) -> anyhow::Result<Conversation> {
     let plan = Plan::new(seed);
     let trace = Trace::read(&format!("conversation {seed}"), &plan.trace)?;
-    let speaker =
-        Speaker { dice: SeededRng::new(seed), requests: 0, last_report: None, said: Vec::new(), pauses: Vec::new() };
-    let model = Arc::new(Mutex::new(speaker));
-    let speaker = model.clone();
-    let answers = move |request: &Request| speaker.lock().unwrap_or_else(PoisonError::into_inner).answer(request);
-    let played = play_out(&trace, Box::new(answers))?;
-    let spoken = {
-        let mut speaker = model.lock().unwrap_or_else(PoisonError::into_inner);
-        (std::mem::take(&mut speaker.said), std::mem::take(&mut speaker.pauses))
+    let random_model = RandomModel {
+        rng: SeededRng::new(seed),
+        requests: 0,
+        last_report: None,
+        texts: Vec::new(),
+        pauses: Vec::new(),
     };
-    let account = account(&played, spoken, plan);
-    Ok(Conversation { played, account })
+    let model = Arc::new(Mutex::new(random_model));
+    let random_model = model.clone();
+    let answers = move |request: &Request| random_model.lock().unwrap_or_else(PoisonError::into_inner).answer(request);
+    let result = play_out(&trace, Box::new(answers))?;
+    let texts_and_pauses = {
+        let mut random_model = model.lock().unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut random_model.texts), std::mem::take(&mut random_model.pauses))
+    };
+    let reader_input = reader_input(&result, texts_and_pauses, plan);
+    Ok(Conversation { result, reader_input })
 }
 
 impl Conversation {
-    /// Everything that a person should have read and has not, or has read twice or in the wrong order.
+    /// Returns what the people in the chats did not read but should have, or read twice or in the wrong order.
     pub fn complaints(&self) -> Vec<String> {
-        reader::complaints(&self.account)
+        reader::complaints(&self.reader_input)
     }
 
-    /// What the model said to which message, for people.
+    /// Formats the texts of the model, one line each, for error messages.
     pub fn script(&self) -> String {
-        let line = |said: &ModelText| {
-            let ModelText { request, kind, chat, to, asked, text, at, is_kept, .. } = said;
+        let line = |model_text: &ModelText| {
+            let ModelText { request, kind, chat, to, last_message, text, at, is_kept, .. } = model_text;
             let kept = if *is_kept { "kept" } else { "not kept" };
-            format!("{} at {at:?} in {chat} to {to} {kind:?} {text:?} for {asked}, {kept}", request + 1)
+            format!("{} at {at:?} in {chat} to {to} {kind:?} {text:?} for {last_message}, {kept}", request + 1)
         };
-        self.account.said.iter().map(line).collect::<Vec<_>>().join("\n")
+        self.reader_input.texts.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// How often each thing happened that the conversation is meant to contain.
+    /// Counts the events that conversations are meant to contain.
     pub fn tally(&self) -> BTreeMap<&'static str, usize> {
-        let Account { said, log, kills, commands, .. } = &self.account;
-        let of = |kind: Kind| said.iter().filter(|said| said.kind == kind).count();
-        let absorbed = self.played.taken.hosts.len();
+        let ReaderInput { texts, log, kills, commands, .. } = &self.reader_input;
+        let count = |kind: Kind| texts.iter().filter(|model_text| model_text.kind == kind).count();
+        let absorbed = self.result.committed.hosts.len();
         BTreeMap::from([
-            ("answers", of(Kind::Answer)),
-            ("words beside tool calls", of(Kind::Words)),
-            ("`message` sends", of(Kind::Sent)),
-            ("repetitions withheld", reader::withheld(&self.account)),
-            ("findings of heartbeats", of(Kind::Finding)),
-            ("model errors", of(Kind::Error)),
+            ("answers", count(Kind::Answer)),
+            ("words beside tool calls", count(Kind::Words)),
+            ("`message` sends", count(Kind::Sent)),
+            ("repetitions withheld", reader::withheld(&self.reader_input)),
+            ("findings of heartbeats", count(Kind::Finding)),
+            ("model errors", count(Kind::Error)),
             ("background commands", commands.len()),
             ("messages answered by another run", absorbed),
             ("kills and restarts", kills.len()),
@@ -117,43 +122,44 @@ impl Conversation {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut dice = SeededRng::new(seed ^ 0x00c0_ffee);
-        let mode = *dice.pick(&["steer", "steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
-        let cap = if dice.percent(20) { 1 + dice.below(2) } else { 50 };
-        let drop = dice.pick(&["old", "new", "summarize"]);
-        let blocks = if dice.percent(25) { " blocks=yes" } else { "" };
+        let mut rng = SeededRng::new(seed ^ 0x00c0_ffee);
+        let mode = *rng.pick(&["steer", "steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
+        let cap = if rng.percent(20) { 1 + rng.below(2) } else { 50 };
+        let drop = rng.pick(&["old", "new", "summarize"]);
+        let blocks = if rng.percent(25) { " blocks=yes" } else { "" };
         let exec =
-            if dice.percent(10) { "hangs".to_owned() } else { format!("takes {}ms says \"yes\"", dice.below(500)) };
+            if rng.percent(10) { "hangs".to_owned() } else { format!("takes {}ms says \"yes\"", rng.below(500)) };
         let mut lines = vec![
-            format!("set channel telegram replies=all{}{blocks}", dice.pick(&["", " idempotent=yes"])),
-            format!("set queue=\"{mode} debounce:{} cap:{cap} drop:{drop}\"", dice.below(3) * 200),
-            format!("set slots={} down={}ms timeout=30s", 1 + dice.below(3), 1 + dice.below(3) * 250),
+            format!("set channel telegram replies=all{}{blocks}", rng.pick(&["", " idempotent=yes"])),
+            format!("set queue=\"{mode} debounce:{} cap:{cap} drop:{drop}\"", rng.below(3) * 200),
+            format!("set slots={} down={}ms timeout=30s", 1 + rng.below(3), 1 + rng.below(3) * 250),
             "set tool message effect {}".to_owned(),
             "set tool build effect {}".to_owned(),
-            format!("tool message sends takes {}ms says \"sent\"", dice.below(3) * dice.below(300)),
+            format!("tool message sends takes {}ms says \"sent\"", rng.below(3) * rng.below(300)),
             format!(
                 "tool build says \"started\" ends \"Command is done (session {{call}})\" after {}ms",
-                300 + dice.below(8_000)
+                300 + rng.below(8_000)
             ),
-            format!("tool read takes {}ms says \"yes\"", dice.below(2_000)),
+            format!("tool read takes {}ms says \"yes\"", rng.below(2_000)),
             format!("tool exec {exec}"),
         ];
-        let mut plan = Self { trace: String::new(), wrote: Vec::new(), has_interrupts: mode == "interrupt" };
-        let end = plan.acts(&mut dice, &mut lines);
-        // The platform repeats what was not confirmed. What was, is known by its event and not answered again.
-        lines.extend(plan.wrote.iter().map(|wrote| format!("at {}ms {}", end + REST_MS / 2, wrote.line())));
-        let used: BTreeSet<_> = plan.wrote.iter().map(|wrote| wrote.chat).collect();
+        let mut plan = Self { trace: String::new(), messages: Vec::new(), has_interrupts: mode == "interrupt" };
+        let end = plan.acts(&mut rng, &mut lines);
+        // The platform repeats unconfirmed messages. A message that was accepted is recognized by its event id and not answered
+        // again.
+        lines.extend(plan.messages.iter().map(|message| format!("at {}ms {}", end + REST_MS / 2, message.line())));
+        let used: BTreeSet<_> = plan.messages.iter().map(|message| message.chat).collect();
         for chat in used {
             plan.say(&mut lines, end + REST_MS, chat, LAST);
         }
-        let last = plan.wrote.iter().filter(|wrote| wrote.name.ends_with(&LAST.to_string()));
-        lines.extend(last.map(|wrote| format!("at {}ms {}", end + REST_MS + 1_000, wrote.line())));
-        for _ in 0..dice.below(3) {
-            let commit = 2 + dice.below(70);
-            lines.push(format!("fault store.commit #{commit} {}", dice.pick(&["dies", "stored dies"])));
+        let last = plan.messages.iter().filter(|message| message.name.ends_with(&LAST.to_string()));
+        lines.extend(last.map(|message| format!("at {}ms {}", end + REST_MS + 1_000, message.line())));
+        for _ in 0..rng.below(3) {
+            let commit = 2 + rng.below(70);
+            lines.push(format!("fault store.commit #{commit} {}", rng.pick(&["dies", "stored dies"])));
         }
         for call in 1..25 {
-            let does = match dice.below(60) {
+            let behaviour = match rng.below(60) {
                 0 | 1 => "busy \"flood\" after 2s",
                 2 | 3 => "loses \"timeout\"",
                 4 | 5 => "drops \"timeout\"",
@@ -161,32 +167,32 @@ impl Plan {
                 7..12 => "takes 700ms hears",
                 _ => continue,
             };
-            lines.push(format!("courier #{call} {does}"));
+            lines.push(format!("courier #{call} {behaviour}"));
         }
         plan.trace = lines.join("\n");
         plan
     }
 
-    /// What happens, in order; returns when it has.
-    fn acts(&mut self, dice: &mut SeededRng, lines: &mut Vec<String>) -> u64 {
+    /// Generates the acts in order of time; returns the time of the last one.
+    fn acts(&mut self, rng: &mut SeededRng, lines: &mut Vec<String>) -> u64 {
         let mut at = 0;
-        for number in 1..5 + dice.below(9) {
-            at += dice.below(8) * dice.below(500);
-            let chat = if number > 1 && dice.percent(25) { CHATS[1] } else { CHATS[0] };
-            match dice.below(100) {
+        for number in 1..5 + rng.below(9) {
+            at += rng.below(8) * rng.below(500);
+            let chat = if number > 1 && rng.percent(25) { CHATS[1] } else { CHATS[0] };
+            match rng.below(100) {
                 0..18 if number > 1 => lines.push(format!(
                     "at {at}ms agent {{\"message\":\"heartbeat {number}\",\"idempotencyKey\":\"hb{number}\",\
                      \"lane\":\"heartbeat\",\"deliver\":true,\"channel\":\"last\",\"bestEffortDeliver\":false}}"
                 )),
                 18..25 if number > 1 => {
-                    if dice.percent(30) {
+                    if rng.percent(30) {
                         lines.push(format!("at {at}ms shutdown"));
                         at += 3_000;
                     }
                     lines.push(format!("at {at}ms restart"));
                     at += 600;
-                    let recent = self.wrote.iter().rev().take(2).rev();
-                    lines.extend(recent.map(|wrote| format!("at {at}ms {}", wrote.line())));
+                    let recent = self.messages.iter().rev().take(2).rev();
+                    lines.extend(recent.map(|message| format!("at {at}ms {}", message.line())));
                 }
                 25..28 if number > 1 => self.stop(lines, at, chat, number),
                 _ => self.say(lines, at, chat, number),
@@ -195,25 +201,29 @@ impl Plan {
         at
     }
 
-    /// A message; its event and its name on the platform are its text.
+    /// Adds a message, whose event id and message id are its text.
     fn say(&mut self, lines: &mut Vec<String>, at: u64, chat: &'static str, number: u64) {
-        let letter = if chat == CHATS[0] { 'm' } else { 'p' };
-        let name = format!("{letter}{number}");
-        let wrote = Wrote { at: Duration::from_millis(at), chat, text: name.clone(), name };
-        lines.push(format!("at {at}ms {}", wrote.line()));
-        self.wrote.push(wrote);
+        let prefix = if chat == CHATS[0] { 'm' } else { 'p' };
+        let name = format!("{prefix}{number}");
+        let message = UserMessage { at: Duration::from_millis(at), chat, text: name.clone(), name };
+        lines.push(format!("at {at}ms {}", message.line()));
+        self.messages.push(message);
     }
 
     fn stop(&mut self, lines: &mut Vec<String>, at: u64, chat: &'static str, number: u64) {
-        let wrote =
-            Wrote { at: Duration::from_millis(at), chat, text: "/stop".to_owned(), name: format!("stop{number}") };
-        lines.push(format!("at {at}ms {}", wrote.line()));
-        self.wrote.push(wrote);
+        let message = UserMessage {
+            at: Duration::from_millis(at),
+            chat,
+            text: "/stop".to_owned(),
+            name: format!("stop{number}"),
+        };
+        lines.push(format!("at {at}ms {}", message.line()));
+        self.messages.push(message);
     }
 }
 
-impl Wrote {
-    /// The message as the platform brings it.
+impl UserMessage {
+    /// Formats the message as a line of a trace.
     fn line(&self) -> String {
         let Self { chat, text, name, .. } = self;
         let key = if *chat == CHATS[0] { "main" } else { "agent:main:two" };
@@ -221,68 +231,68 @@ impl Wrote {
     }
 }
 
-/// The model: random, with numbered texts.
-struct Speaker {
-    dice: SeededRng,
+/// A model with random answers and numbered texts.
+struct RandomModel {
+    rng: SeededRng,
     requests: usize,
-    /// What the last heartbeat reported, if the next one may report the same again.
+    /// Report of the last heartbeat, if the next one may repeat it.
     last_report: Option<String>,
-    said: Vec<ModelText>,
+    texts: Vec<ModelText>,
     /// How long each answer took.
     pauses: Vec<Duration>,
 }
 
-impl Speaker {
+impl RandomModel {
     fn answer(&mut self, request: &Request) -> ScriptedAnswer {
         self.requests += 1;
-        let (asked, answers) = request_id(request);
-        if asked.starts_with(ENCORE) {
+        let (last_message, answers) = request_id(request);
+        if last_message.starts_with(ENCORE) {
             self.pauses.push(Duration::ZERO);
             return default_answer();
         }
-        let is_heartbeat = asked.starts_with("hb") && !last_text(request).contains("System event");
+        let is_heartbeat = last_message.starts_with("hb") && !last_text(request).contains("System event");
         let is_last = user_texts(request).any(|text| names(&text).iter().any(|name| name[1..] == LAST.to_string()));
         let open = open(request);
-        let re = Vec::from_iter(open.iter().cloned()).join(" ");
+        let open_names = Vec::from_iter(open.iter().cloned()).join(" ");
         let number = self.requests;
-        let mut turn =
-            Speaking { request: number - 1, chat: chat_of(request), asked, answers: open, steps: Vec::new() };
-        turn.pause(&mut self.dice);
-        if answers < ANSWERS && !is_last && self.dice.percent(if is_heartbeat { 20 } else { 55 }) {
-            self.call(&mut turn, is_heartbeat, &re);
+        let mut draft =
+            AnswerDraft { request: number - 1, chat: chat_of(request), last_message, answers: open, steps: Vec::new() };
+        draft.pause(&mut self.rng);
+        if answers < ANSWERS && !is_last && self.rng.percent(if is_heartbeat { 20 } else { 55 }) {
+            self.call(&mut draft, is_heartbeat, &open_names);
         } else if is_heartbeat {
-            self.report(&mut turn);
-        } else if !is_last && self.dice.percent(5) {
-            let text = format!("e{number} re {re}");
-            self.said.push(turn.said(Kind::Error, &text));
-            turn.steps.push(AnswerStep::Fail(Error::new(ErrorKind::Rejected, text)));
+            self.report(&mut draft);
+        } else if !is_last && self.rng.percent(5) {
+            let text = format!("e{number} re {open_names}");
+            self.texts.push(draft.model_text(Kind::Error, &text));
+            draft.steps.push(AnswerStep::Fail(Error::new(ErrorKind::Rejected, text)));
         } else {
             if last_text(request).contains("System event") {
                 self.last_report = None;
             }
-            let text = self.last_words(&turn, &re);
-            self.said.push(turn.said(Kind::Answer, &text));
-            turn.steps.push(AnswerStep::Text(text));
-            turn.pause(&mut self.dice);
-            turn.steps.push(done(StopReason::Stop));
+            let text = self.final_text(&draft, &open_names);
+            self.texts.push(draft.model_text(Kind::Answer, &text));
+            draft.steps.push(AnswerStep::Text(text));
+            draft.pause(&mut self.rng);
+            draft.steps.push(done(StopReason::Stop));
         }
         let pauses =
-            turn.steps.iter().map(|step| if let AnswerStep::Pause(time) = step { *time } else { Duration::ZERO });
+            draft.steps.iter().map(|step| if let AnswerStep::Pause(time) = step { *time } else { Duration::ZERO });
         self.pauses.push(pauses.sum());
-        ScriptedAnswer(turn.steps)
+        ScriptedAnswer(draft.steps)
     }
 
     /// Calls a tool.
-    fn call(&mut self, turn: &mut Speaking, is_heartbeat: bool, re: &str) {
+    fn call(&mut self, draft: &mut AnswerDraft, is_heartbeat: bool, open_names: &str) {
         let number = self.requests;
-        let tool = if is_heartbeat { 2 + self.dice.below(3) } else { self.dice.below(5) };
+        let tool = if is_heartbeat { 2 + self.rng.below(3) } else { self.rng.below(5) };
         let (name, arguments, id) = match tool {
             0 => {
-                let text = format!("s{number} is a note of two sentences. It goes on for a while re {re}.");
-                let elsewhere = if turn.chat == CHATS[0] { CHATS[1] } else { CHATS[0] };
-                let to = if self.dice.percent(15) { elsewhere } else { turn.chat };
+                let text = format!("s{number} is a note of two sentences. It goes on for a while re {open_names}.");
+                let other_chat = if draft.chat == CHATS[0] { CHATS[1] } else { CHATS[0] };
+                let to = if self.rng.percent(15) { other_chat } else { draft.chat };
                 let call = format!("c{number}");
-                self.said.push(ModelText { to, call: Some(call.clone()), ..turn.said(Kind::Sent, &text) });
+                self.texts.push(ModelText { to, call: Some(call.clone()), ..draft.model_text(Kind::Sent, &text) });
                 let arguments = serde_json::json!({"action": "send", "target": to, "message": text});
                 ("message", arguments.to_string(), call)
             }
@@ -290,68 +300,72 @@ impl Speaker {
             2 | 3 => ("read", "{\"path\":\"x\"}".to_owned(), format!("c{number}")),
             _ => ("exec", "{\"cmd\":\"x\"}".to_owned(), format!("c{number}")),
         };
-        if !is_heartbeat && self.dice.percent(30) {
+        if !is_heartbeat && self.rng.percent(30) {
             let text = format!("n{number} first");
-            self.said.push(turn.said(Kind::Words, &text));
-            turn.steps.push(AnswerStep::Text(text));
+            self.texts.push(draft.model_text(Kind::Words, &text));
+            draft.steps.push(AnswerStep::Text(text));
         }
         let call = CallDelta { index: 0, id: Some(id), name: Some(name.to_owned()), arguments };
-        turn.steps.push(AnswerStep::Call(call));
-        turn.steps.push(done(StopReason::ToolUse));
+        draft.steps.push(AnswerStep::Call(call));
+        draft.steps.push(done(StopReason::ToolUse));
     }
 
     /// Reports what a heartbeat found: nothing, something new, or the same as the last one.
-    fn report(&mut self, turn: &mut Speaking) {
-        let text = match (self.dice.below(10), &self.last_report) {
+    fn report(&mut self, draft: &mut AnswerDraft) {
+        let text = match (self.rng.below(10), &self.last_report) {
             (0..3, _) => {
-                turn.steps.extend([AnswerStep::Text("HEARTBEAT_OK".to_owned()), done(StopReason::Stop)]);
+                draft.steps.extend([AnswerStep::Text("HEARTBEAT_OK".to_owned()), done(StopReason::Stop)]);
                 return;
             }
             (3..6, Some(text)) => text.clone(),
             _ => format!("f{} found", self.requests),
         };
         self.last_report = Some(text.clone());
-        self.said.push(turn.said(Kind::Finding, &text));
-        turn.steps.extend([AnswerStep::Text(text), done(StopReason::Stop)]);
+        self.texts.push(draft.model_text(Kind::Finding, &text));
+        draft.steps.extend([AnswerStep::Text(text), done(StopReason::Stop)]);
     }
 
-    /// The end of an answer: often about what was sent just before, because a repetition is withheld and news is not.
-    fn last_words(&mut self, turn: &Speaking, re: &str) -> String {
+    /// Returns the text of a final answer. It often repeats what the `message` tool sent just before, because repetitions are
+    /// withheld and other texts are not.
+    fn final_text(&mut self, draft: &AnswerDraft, open_names: &str) -> String {
         let number = self.requests;
-        let plain = format!("a{number} re {re}");
-        let sent = self.said.iter().rev().find(|said| said.kind == Kind::Sent && said.chat == turn.chat);
-        let Some(sent) = sent.map(|said| said.text.clone()).filter(|_| self.dice.percent(60)) else { return plain };
-        match self.dice.below(5) {
+        let plain = format!("a{number} re {open_names}");
+        let sent =
+            self.texts.iter().rev().find(|model_text| model_text.kind == Kind::Sent && model_text.chat == draft.chat);
+        let Some(sent) = sent.map(|model_text| model_text.text.clone()).filter(|_| self.rng.percent(60)) else {
+            return plain;
+        };
+        match self.rng.below(5) {
             0 => sent,
             1 => sent.split_inclusive(". ").last().unwrap_or_default().to_owned(),
             2 => format!("a{number}: {sent}"),
-            3 => format!("{sent} Now a{number} re {re}"),
+            3 => format!("{sent} Now a{number} re {open_names}"),
             _ => plain,
         }
     }
 }
 
-/// One answer of the model, in the making.
-struct Speaking {
+/// An answer of the model under construction.
+struct AnswerDraft {
     request: usize,
     chat: &'static str,
-    asked: String,
+    last_message: String,
     answers: BTreeSet<String>,
     steps: Vec<AnswerStep>,
 }
 
-impl Speaking {
-    fn pause(&mut self, dice: &mut SeededRng) {
-        self.steps.push(AnswerStep::Pause(Duration::from_millis(dice.below(4) * dice.below(300))));
+impl AnswerDraft {
+    fn pause(&mut self, rng: &mut SeededRng) {
+        self.steps.push(AnswerStep::Pause(Duration::from_millis(rng.below(4) * rng.below(300))));
     }
 
-    fn said(&self, kind: Kind, text: &str) -> ModelText {
+    fn model_text(&self, kind: Kind, text: &str) -> ModelText {
         ModelText {
             request: self.request,
             kind,
             chat: self.chat,
             to: self.chat,
-            asked: self.asked.clone(),
+            last_message: self.last_message.clone(),
             answers: self.answers.clone(),
             text: text.to_owned(),
             call: None,
@@ -380,14 +394,14 @@ fn chat_of(request: &Request) -> &'static str {
     CHATS[usize::from(is_second)]
 }
 
-/// The messages and background commands in a conversation that no answer mentions yet.
+/// Returns the messages and background commands that no answer mentions yet.
 fn open(request: &Request) -> BTreeSet<String> {
     let mut open = BTreeSet::new();
     for message in &request.messages {
         match &**message {
             Message::User(user) => open.extend(names(&user.content.text())),
-            Message::Assistant(said) => {
-                let answered = names(&said.text());
+            Message::Assistant(answer) => {
+                let answered = names(&answer.text());
                 open.retain(|name| !answered.contains(name));
             }
             Message::ToolResult(_) | Message::Other(_) => {}
@@ -396,7 +410,7 @@ fn open(request: &Request) -> BTreeSet<String> {
     open
 }
 
-/// The names of messages (`m1`, `p1`) and background commands (`j1`) in a text.
+/// Returns the names of messages (`m1`, `p1`) and background commands (`j1`) in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         let digits = word.strip_prefix(['m', 'p', 'j']);
@@ -405,47 +419,54 @@ fn names(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_alphanumeric()).filter(is_name).map(str::to_owned).collect()
 }
 
-/// What the reader gets: the platform's log, what the model said and was shown of it later, and what people wrote.
-fn account(played: &TraceResult, (said, pauses): (Vec<ModelText>, Vec<Duration>), plan: Plan) -> Account {
-    let kills: Vec<_> = played.log.restarts.iter().map(|(at, _)| *at).collect();
+/// Builds the input of the reader: the platform's log, the texts of the model and whether later requests contain them, and
+/// the messages of the users.
+fn reader_input(result: &TraceResult, (texts, pauses): (Vec<ModelText>, Vec<Duration>), plan: Plan) -> ReaderInput {
+    let kills: Vec<_> = result.log.restarts.iter().map(|(at, _)| *at).collect();
     let of_session = |chat: &'static str, from: usize| {
-        let later = played.seen.iter().skip(from);
-        later.filter(move |seen| chat_of(&seen.request) == chat).map(|seen| (seen.at, &seen.request))
+        let later = result.requests.iter().skip(from);
+        later
+            .filter(move |recorded| chat_of(&recorded.request) == chat)
+            .map(|recorded| (recorded.at, &recorded.request))
     };
-    let shown = |said: &ModelText, request: &Request| {
-        let is_shown = |message: &&Arc<Message>| match (&***message, &said.call) {
-            (Message::ToolResult(result), Some(call)) => result.tool_call_id == *call && !result.is_error,
-            (Message::Assistant(known), None) => known.text() == said.text,
+    let times_shown = |model_text: &ModelText, request: &Request| {
+        let is_shown = |message: &&Arc<Message>| match (&***message, &model_text.call) {
+            (Message::ToolResult(tool_result), Some(call)) => {
+                tool_result.tool_call_id == *call && !tool_result.is_error
+            }
+            (Message::Assistant(answer), None) => answer.text() == model_text.text,
             (Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_), _) => false,
         };
         request.messages.iter().filter(is_shown).count()
     };
-    let said = said.into_iter().map(|said| {
-        let later = || of_session(said.chat, said.request + 1);
-        let (next, other) = (later().next(), later().find(|(_, request)| request_id(request).0 != said.asked));
-        let at = played.seen[said.request].at;
-        let count = |request: Option<(Duration, &Request)>| request.map_or(0, |(_, request)| shown(&said, request));
-        // What was shown may not have been stored yet, and is gone after a kill.
+    let texts = texts.into_iter().map(|model_text| {
+        let later = || of_session(model_text.chat, model_text.request + 1);
+        let (next, other) =
+            (later().next(), later().find(|(_, request)| request_id(request).0 != model_text.last_message));
+        let at = result.requests[model_text.request].at;
+        let count =
+            |request: Option<(Duration, &Request)>| request.map_or(0, |(_, request)| times_shown(&model_text, request));
+        // A text in the next request may not have been stored yet; then it is missing after a kill.
         let killed_at = kills.iter().find(|kill| **kill >= at);
         let after = killed_at.and_then(|kill| later().find(|(at, _)| at > kill));
         let is_lost = after.is_some() && count(after) < count(next);
-        let is_kept = count(next) > shown(&said, &played.seen[said.request].request) && !is_lost;
+        let is_kept = count(next) > times_shown(&model_text, &result.requests[model_text.request].request) && !is_lost;
         ModelText {
             at,
-            done_at: at + pauses[said.request],
+            done_at: at + pauses[model_text.request],
             next_at: next.map_or(Duration::MAX, |(at, _)| at),
             until: other.map_or(Duration::MAX, |(at, _)| at),
             is_kept,
-            ..said
+            ..model_text
         }
     });
-    let log = |heard: &[AcceptedMessage]| {
-        let sent = heard.iter().filter(|heard| heard.message.action == MessageActionKind::Send);
-        let line = |AcceptedMessage { at, message: said }: &AcceptedMessage| LogLine {
+    let log = |accepted: &[AcceptedMessage]| {
+        let sent = accepted.iter().filter(|message| message.message.action == MessageActionKind::Send);
+        let line = |AcceptedMessage { at, message: outgoing }: &AcceptedMessage| LogLine {
             at: *at,
-            chat: said.to.clone(),
-            text: said.text.clone(),
-            reply_to: said.reply_to.clone(),
+            chat: outgoing.to.clone(),
+            text: outgoing.text.clone(),
+            reply_to: outgoing.reply_to.clone(),
         };
         sent.map(line).collect()
     };
@@ -453,19 +474,19 @@ fn account(played: &TraceResult, (said, pauses): (Vec<ModelText>, Vec<Duration>)
         let last = of_session(chat, 0).next_back();
         last.map(|(_, request)| commands(chat, request)).unwrap_or_default()
     });
-    Account {
-        said: said.collect(),
-        log: log(&played.heard),
-        refused: log(&played.refused),
-        wrote: plan.wrote,
+    ReaderInput {
+        texts: texts.collect(),
+        log: log(&result.accepted_messages),
+        refused: log(&result.refused),
+        messages: plan.messages,
         kills: kills.clone(),
         commands: commands.collect(),
-        requests: played.seen.iter().map(|seen| open(&seen.request)).collect(),
+        requests: result.requests.iter().map(|recorded| open(&recorded.request)).collect(),
         has_interrupts: plan.has_interrupts,
     }
 }
 
-/// The background commands that a conversation has: those whose start succeeded, and how many messages report the end.
+/// Returns the background commands whose start succeeded, each with the number of messages that report its end.
 fn commands(chat: &'static str, request: &Request) -> Vec<Command> {
     let started = request.messages.iter().filter_map(|message| match &**message {
         Message::ToolResult(result) if result.tool_name == "build" && !result.is_error => {

@@ -15,64 +15,64 @@ use crate::{
     trace::Trace,
 };
 
-/// Commits that may be the last of a process.
+/// Number of commits at which a process may crash.
 const COMMITS: u64 = 40;
 
-/// The trace of a seed, as a file would have it.
+/// Returns the trace of a seed in file format.
 pub fn write(seed: u64) -> String {
-    let mut dice = SeededRng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut lines = vec![
-        format!("set slots={} timeout=600s down={}ms", 1 + dice.below(3), dice.below(500)),
+        format!("set slots={} timeout=600s down={}ms", 1 + rng.below(3), rng.below(500)),
         "set tool put idempotent {}".to_owned(),
     ];
     for tool in ["exec", "read", "put"] {
-        lines.push(format!("tool {tool} takes {}ms says \"yes\"", dice.below(800)));
+        lines.push(format!("tool {tool} takes {}ms says \"yes\"", rng.below(800)));
     }
     let (mut at, mut messages) = (0, 0);
-    for life in 0..2 + dice.below(4) {
-        if life > 0 {
-            if dice.percent(30) {
+    for lifetime in 0..2 + rng.below(4) {
+        if lifetime > 0 {
+            if rng.percent(30) {
                 lines.push(format!("at {at}ms shutdown"));
                 at += 2_000;
             }
-            lines.push(format!("at {at}ms restart{}", dice.pick(&["", " local", " local"])));
+            lines.push(format!("at {at}ms restart{}", rng.pick(&["", " local", " local"])));
             at += 500;
         }
-        for _ in 0..1 + dice.below(3) {
-            at += dice.below(600);
+        for _ in 0..1 + rng.below(3) {
+            at += rng.below(600);
             messages += 1;
-            lines.push(format!("at {at}ms say \"m{messages}\" run=r{messages} key={}", dice.pick(&["a", "a", "b"])));
+            lines.push(format!("at {at}ms say \"m{messages}\" run=r{messages} key={}", rng.pick(&["a", "a", "b"])));
         }
-        // Whether anything of this life is left to the next one is a matter of chance.
-        at += 1 + dice.below(3) * dice.below(2_500);
+        // It is random whether this lifetime leaves unfinished runs to the next one.
+        at += 1 + rng.below(3) * rng.below(2_500);
     }
-    for _ in 0..dice.below(2) {
-        let how = dice.pick(&["dies", "stored dies"]);
-        lines.push(format!("fault store.commit #{} {how}", 1 + dice.below(COMMITS)));
+    for _ in 0..rng.below(2) {
+        let how = rng.pick(&["dies", "stored dies"]);
+        lines.push(format!("fault store.commit #{} {how}", 1 + rng.below(COMMITS)));
     }
     lines.join("\n")
 }
 
-/// Plays a seed. The same seed always gives the same.
+/// Plays a seed. Deterministic.
 pub fn simulate(seed: u64) -> anyhow::Result<TraceResult> {
     let trace = Trace::read(&format!("seed {seed}"), &write(seed))?;
-    play_out(&trace, Box::new(move |request| say(seed, request)))
+    play_out(&trace, Box::new(move |request| answer(seed, request)))
 }
 
-fn say(seed: u64, request: &Request) -> ScriptedAnswer {
+fn answer(seed: u64, request: &Request) -> ScriptedAnswer {
     let (message, answers) = request_id(request);
     if message.starts_with(ENCORE) {
         return default_answer();
     }
-    let place = message.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
-    let mut dice = SeededRng::new(place.wrapping_mul(131).wrapping_add(answers as u64));
+    let hash = message.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
+    let mut rng = SeededRng::new(hash.wrapping_mul(131).wrapping_add(answers as u64));
     let mut steps = vec![
-        AnswerStep::Pause(Duration::from_millis(dice.below(800))),
+        AnswerStep::Pause(Duration::from_millis(rng.below(800))),
         AnswerStep::Text(format!("answer {answers} to {message}")),
-        AnswerStep::Pause(Duration::from_millis(dice.below(300))),
+        AnswerStep::Pause(Duration::from_millis(rng.below(300))),
     ];
-    if answers < 2 && dice.percent(60) {
-        let (name, arguments) = *dice.pick(&[("exec", "{\"cmd\":\"x\"}"), ("read", "{\"path\":\"x\"}"), ("put", "{}")]);
+    if answers < 2 && rng.percent(60) {
+        let (name, arguments) = *rng.pick(&[("exec", "{\"cmd\":\"x\"}"), ("read", "{\"path\":\"x\"}"), ("put", "{}")]);
         let id = Some(format!("{message}-{answers}"));
         let call = CallDelta { index: 0, id, name: Some(name.to_owned()), arguments: arguments.to_owned() };
         steps.extend([AnswerStep::Call(call), done(StopReason::ToolUse)]);

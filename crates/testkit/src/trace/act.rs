@@ -23,7 +23,7 @@ pub(super) fn parse(scan: &mut LineScanner<'_>, trace: &mut Trace) -> Result<(),
     let text = scan.rest().to_owned();
     let expected = "`say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown`, \
                     `restart`, `release` or `drop`";
-    let deed = match scan.word(expected)? {
+    let kind = match scan.word(expected)? {
         "say" => say(scan, trace)?,
         "chat" => chat(scan, trace)?,
         "phone" => phone(scan, trace)?,
@@ -44,7 +44,7 @@ pub(super) fn parse(scan: &mut LineScanner<'_>, trace: &mut Trace) -> Result<(),
         word => return Err(format!("expected {expected}, found `{word}`")),
     };
     scan.end()?;
-    trace.acts.push(TraceAct { at, text, kind: deed });
+    trace.acts.push(TraceAct { at, text, kind });
     Ok(())
 }
 
@@ -143,37 +143,38 @@ fn chat(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMess
 
 fn phone(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
     let number = trace.acts.iter().filter(|act| matches!(act.kind, ActKind::PlatformMessage(_))).count() + 1;
-    let words = scan.quoted()?;
-    let mut said = BTreeMap::new();
+    let text = scan.quoted()?;
+    let mut values = BTreeMap::new();
     while !scan.is_empty() {
         let (name, value) = scan.setting()?;
         let known = ["channel", "account", "event", "from", "name", "to", "thread", "message", "key", "as"];
         if !known.contains(&name) {
             return Err(format!("expected a setting of `phone`, found `{name}`"));
         }
-        said.insert(name.to_owned(), value);
+        values.insert(name.to_owned(), value);
     }
-    let given = |name: &str, usual: &str| said.get(name).cloned().unwrap_or_else(|| usual.to_owned());
-    let (channel, account, from) = (given("channel", "telegram"), given("account", "default"), given("from", "7"));
-    let thread = said.get("thread").map(String::as_str);
+    let value_or = |name: &str, default: &str| values.get(name).cloned().unwrap_or_else(|| default.to_owned());
+    let (channel, account, from) =
+        (value_or("channel", "telegram"), value_or("account", "default"), value_or("from", "7"));
+    let thread = values.get("thread").map(String::as_str);
     Ok(ActKind::PlatformMessage(Box::new(PlatformMessage {
-        key: given("key", "main"),
-        principal: given("as", "owner"),
-        route: Route::new(Some(&channel), Some(&given("to", &from)), Some(&account), thread),
-        origin: Origin { channel, account, event: given("event", &format!("e{number}")) },
-        sender: Sender { id: from, name: said.get("name").cloned(), username: None },
-        message: given("message", &format!("m{number}")),
-        text: words,
+        key: value_or("key", "main"),
+        principal: value_or("as", "owner"),
+        route: Route::new(Some(&channel), Some(&value_or("to", &from)), Some(&account), thread),
+        origin: Origin { channel, account, event: value_or("event", &format!("e{number}")) },
+        sender: Sender { id: from, name: values.get("name").cloned(), username: None },
+        message: value_or("message", &format!("m{number}")),
+        text,
     })))
 }
 
 /// Parses rules for a reply in blocks: `5..20`, then `end` to send nothing before the end of the message, `idle:1000`
 /// to merge what comes within that many milliseconds.
 fn blocks_rules(text: &str) -> Result<BlockRules, SyntaxMessage> {
-    let wrong = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
+    let syntax_error = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
     let mut words = text.split_whitespace();
-    let (min, max) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
-    let number = |word: &str| word.parse::<usize>().ok().ok_or_else(wrong);
+    let (min, max) = words.next().and_then(|word| word.split_once("..")).ok_or_else(syntax_error)?;
+    let number = |word: &str| word.parse::<usize>().ok().ok_or_else(syntax_error);
     let bounds = ChunkBounds { min: number(min)?, max: number(max)?, prefer: CutPreference::Paragraph };
     let mut rules = BlockRules { from: BlockBreak::TextEnd, bounds, coalesce: None };
     for word in words {
@@ -183,7 +184,7 @@ fn blocks_rules(text: &str) -> Result<BlockRules, SyntaxMessage> {
                 rules.coalesce = Some(Settings { min: 1, max: 4000, idle_ms, joiner });
             }
             None if word == "end" => rules.from = BlockBreak::MessageEnd,
-            None => return Err(wrong()),
+            None => return Err(syntax_error()),
         }
     }
     Ok(rules)
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_the_parameters_of_the_method() {
+    fn a_message_line_becomes_method_parameters() {
         assert_eq!(
             params("at 0ms say \"a\"\nat 1ms say \"b\" key=agent:ops:main timeout=5 label=\"two words\""),
             json!({"message": "b", "sessionKey": "agent:ops:main", "timeout": 5, "label": "two words", "idempotencyKey": "run-2"})

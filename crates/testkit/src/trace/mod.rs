@@ -234,8 +234,8 @@ impl Trace {
     /// Creates a trace in which one message is sent at the beginning, with these answers of the model.
     pub fn one_message(text: &str, turns: Vec<ScriptedAnswer>) -> Self {
         let params = serde_json::json!({"message": text, "idempotencyKey": "run-1"});
-        let deed = ActKind::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
-        let act = TraceAct { at: Duration::ZERO, text: format!("say {text:?}"), kind: deed };
+        let kind = ActKind::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
+        let act = TraceAct { at: Duration::ZERO, text: format!("say {text:?}"), kind };
         Self { acts: vec![act], turns, ..Self::empty() }
     }
 
@@ -243,7 +243,7 @@ impl Trace {
     pub fn read(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut trace = Self::empty();
         for (number, line) in statements(text) {
-            verbs::parse(&line, &mut trace).map_err(|wrong| anyhow::anyhow!("{name}:{number}: {wrong}"))?;
+            verbs::parse(&line, &mut trace).map_err(|error| anyhow::anyhow!("{name}:{number}: {error}"))?;
         }
         if trace.acts.is_empty() {
             anyhow::bail!("{name}: nothing happens in it; add a line such as: at 0ms say \"hello\"");
@@ -267,20 +267,20 @@ impl Trace {
 
 /// Returns the statements of a file with the number of their first line: without comments, continued lines joined.
 fn statements(text: &str) -> Vec<(usize, String)> {
-    let mut acts: Vec<(usize, String)> = Vec::new();
+    let mut statements: Vec<(usize, String)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        match acts.last_mut() {
-            Some((_, act)) if line.starts_with([' ', '\t']) => {
-                act.push(' ');
-                act.push_str(line.trim());
+        match statements.last_mut() {
+            Some((_, statement)) if line.starts_with([' ', '\t']) => {
+                statement.push(' ');
+                statement.push_str(line.trim());
             }
-            _ => acts.push((number, line.trim_end().to_owned())),
+            _ => statements.push((number, line.trim_end().to_owned())),
         }
     }
-    acts
+    statements
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_with_what_was_expected() {
+    fn a_syntax_error_says_where_and_what_was_expected() {
         assert_eq!(
             complaint("# nothing\n"),
             "x.trace: nothing happens in it; add a line such as: at 0ms say \"hello\""

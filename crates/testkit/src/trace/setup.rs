@@ -114,7 +114,7 @@ impl Default for TraceSetup {
 
 impl TraceSetup {
     /// Returns the rules for automatic resets.
-    pub(crate) fn freshness(&self) -> AutoReset {
+    pub(crate) fn auto_reset(&self) -> AutoReset {
         let daily = ResetRule { mode: Some(ResetMode::Daily), ..ResetRule::default() };
         AutoReset { all: self.is_reset_daily.then_some(daily), ..AutoReset::default() }
     }
@@ -139,20 +139,20 @@ impl TraceSetup {
     /// Parses a channel and its properties.
     fn channel(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         let name = scan.word("the channel's name")?.to_owned();
-        let mut manner = ChannelTraits::default();
+        let mut traits = ChannelTraits::default();
         while !scan.is_empty() {
             let before = scan.clone();
             let (name, value) = scan.setting()?;
             match (name, value.as_str()) {
-                ("limit", _) => manner.text_limit = Some(number(&before, &value)?),
-                ("idempotent", "yes") => manner.is_idempotent = true,
-                ("blocks", "yes") => manner.takes_blocks = Some(true),
-                ("blocks", "no") => manner.takes_blocks = Some(false),
-                ("tags", "yes") => manner.allows_tags = true,
-                ("threads", "reply") => manner.threads_by_reply = true,
-                ("to", _) => manner.default_recipient = Some(value),
+                ("limit", _) => traits.text_limit = Some(number(&before, &value)?),
+                ("idempotent", "yes") => traits.is_idempotent = true,
+                ("blocks", "yes") => traits.takes_blocks = Some(true),
+                ("blocks", "no") => traits.takes_blocks = Some(false),
+                ("tags", "yes") => traits.allows_tags = true,
+                ("threads", "reply") => traits.threads_by_reply = true,
+                ("to", _) => traits.default_recipient = Some(value),
                 ("replies", word) => match homard_reply::thread::ThreadMode::parse(word) {
-                    Some(mode) => manner.replies = mode,
+                    Some(mode) => traits.replies = mode,
                     None => return before.error("`off`, `first` or `all`"),
                 },
                 _ => {
@@ -162,7 +162,7 @@ impl TraceSetup {
                 }
             }
         }
-        self.channels.insert(name, manner);
+        self.channels.insert(name, traits);
         Ok(())
     }
 
@@ -176,8 +176,8 @@ impl TraceSetup {
             }
             "line" => {
                 let key = key(scan)?;
-                let line = serde_json::from_value(scan.json()?);
-                self.entries.push((key, line.map_err(|error| format!("expected a line of a transcript: {error}"))?));
+                let entry = serde_json::from_value(scan.json()?);
+                self.entries.push((key, entry.map_err(|error| format!("expected a line of a transcript: {error}"))?));
             }
             "tool" => {
                 let name = scan.word("the tool's name")?.to_owned();
@@ -284,16 +284,16 @@ fn number<T: std::str::FromStr>(before: &LineScanner<'_>, value: &str) -> Result
     value.parse().or_else(|_| before.error("a number"))
 }
 
-fn levels(words: &str) -> Result<Vec<ReasoningLevel>, SyntaxMessage> {
-    let level = |word| ReasoningLevel::parse(word).ok_or_else(|| format!("expected a thinking level, found `{word}`"));
-    words.split_whitespace().map(level).collect()
+fn levels(names: &str) -> Result<Vec<ReasoningLevel>, SyntaxMessage> {
+    let level = |name| ReasoningLevel::parse(name).ok_or_else(|| format!("expected a thinking level, found `{name}`"));
+    names.split_whitespace().map(level).collect()
 }
 
 /// Parses what is typed after `/queue`.
-fn overrides(words: &str) -> Result<QueueOverrides, SyntaxMessage> {
-    match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
+fn overrides(arguments: &str) -> Result<QueueOverrides, SyntaxMessage> {
+    match command::parse(&format!("/queue {arguments}"), &Triggers::default()).command {
         Some(Command::Queue(QueueCommand::Set(overrides))) => Ok(overrides),
-        _ => Err(format!("expected what is typed behind /queue, found `{words}`")),
+        _ => Err(format!("expected what is typed behind /queue, found `{arguments}`")),
     }
 }
 

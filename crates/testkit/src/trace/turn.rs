@@ -96,8 +96,8 @@ impl AnswerBuilder {
 
     fn finish(mut self) -> ScriptedAnswer {
         if !self.is_over {
-            let usual = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
-            self.steps.push(AnswerStep::Done(AnswerEnd { stop: self.stop.unwrap_or(usual), usage: self.usage }));
+            let default = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
+            self.steps.push(AnswerStep::Done(AnswerEnd { stop: self.stop.unwrap_or(default), usage: self.usage }));
         }
         ScriptedAnswer(self.steps)
     }

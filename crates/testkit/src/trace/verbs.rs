@@ -26,9 +26,9 @@ pub(super) fn parse(line: &str, trace: &mut Trace) -> Result<(), SyntaxMessage> 
         "at" => scan.word("").and_then(|_| act::parse(&mut scan, trace)),
         "model" => scan.word("").and_then(|_| turn::parse(&mut scan)).map(|turn| trace.turns.push(turn)),
         "tool" => scan.word("").and_then(|_| tool(&mut scan, trace)),
-        "courier" => scan.word("").and_then(|_| courier(&mut scan, trace)),
+        "courier" => scan.word("").and_then(|_| sender_behaviour(&mut scan, trace)),
         "fault" => scan.word("").and_then(|_| fault(&mut scan, trace)),
-        "hook" => scan.word("").and_then(|_| hook(&mut scan)).map(|part| trace.participants.push(part)),
+        "hook" => scan.word("").and_then(|_| hook(&mut scan)).map(|participant| trace.participants.push(participant)),
         _ => whole.error("`set`, `at`, `model`, `tool`, `courier`, `fault` or `hook`"),
     }
 }
@@ -105,7 +105,7 @@ fn hook(scan: &mut LineScanner<'_>) -> Result<ScriptedParticipant, SyntaxMessage
             None => return before.error(expected),
         },
     };
-    let (mut takes, mut does) = (Duration::ZERO, None);
+    let (mut delay, mut behaviour) = (Duration::ZERO, None);
     while !scan.is_empty() {
         let expected = "`priority=`, `guard`, `takes`, `answers`, `fails` or `hangs`";
         match (scan.peek(), &mut at) {
@@ -123,16 +123,16 @@ fn hook(scan: &mut LineScanner<'_>) -> Result<ScriptedParticipant, SyntaxMessage
                 *is_guard = true;
             }
             _ => match scan.word(expected)? {
-                "takes" => takes = scan.time()?,
-                "answers" => does = Some(HookBehaviour::Answers(scan.json()?)),
-                "fails" => does = Some(HookBehaviour::Fails(scan.quoted()?)),
-                "hangs" => does = Some(HookBehaviour::Hangs),
+                "takes" => delay = scan.time()?,
+                "answers" => behaviour = Some(HookBehaviour::Answers(scan.json()?)),
+                "fails" => behaviour = Some(HookBehaviour::Fails(scan.quoted()?)),
+                "hangs" => behaviour = Some(HookBehaviour::Hangs),
                 word => return Err(format!("expected {expected}, found `{word}`")),
             },
         }
     }
-    let does = does.unwrap_or_else(|| HookBehaviour::Answers(serde_json::json!({})));
-    Ok(ScriptedParticipant { name, at, behaviour: does, delay: takes })
+    let behaviour = behaviour.unwrap_or_else(|| HookBehaviour::Answers(serde_json::json!({})));
+    Ok(ScriptedParticipant { name, at, behaviour, delay })
 }
 
 /// Parses the number of a call or a commit: `#3`.
@@ -142,28 +142,28 @@ fn number(scan: &mut LineScanner<'_>) -> Result<u64, SyntaxMessage> {
     number.map_or_else(|| before.error("a number such as #3"), Ok)
 }
 
-fn courier(scan: &mut LineScanner<'_>, trace: &mut Trace) -> Result<(), SyntaxMessage> {
+fn sender_behaviour(scan: &mut LineScanner<'_>, trace: &mut Trace) -> Result<(), SyntaxMessage> {
     let number = number(scan)?;
-    let mut conduct = SenderBehaviour::default();
+    let mut behaviour = SenderBehaviour::default();
     while !scan.is_empty() {
         let expected = "`takes`, `hears`, `refuses`, `busy`, `loses`, `drops`, `panics` or `hangs`";
         match scan.word(expected)? {
-            "takes" => conduct.delay = scan.time()?,
-            "hangs" => conduct.delay = Duration::MAX,
-            "hears" => conduct.response = Reaction::Accepts,
-            "refuses" => conduct.response = Reaction::Rejects(scan.quoted()?),
-            "loses" => conduct.response = Reaction::AcceptsSilently(scan.quoted()?),
-            "drops" => conduct.response = Reaction::DropsSilently(scan.quoted()?),
-            "panics" => conduct.response = Reaction::Panics(scan.quoted()?),
+            "takes" => behaviour.delay = scan.time()?,
+            "hangs" => behaviour.delay = Duration::MAX,
+            "hears" => behaviour.response = Reaction::Accepts,
+            "refuses" => behaviour.response = Reaction::Rejects(scan.quoted()?),
+            "loses" => behaviour.response = Reaction::AcceptsSilently(scan.quoted()?),
+            "drops" => behaviour.response = Reaction::DropsSilently(scan.quoted()?),
+            "panics" => behaviour.response = Reaction::Panics(scan.quoted()?),
             "busy" => {
                 let why = scan.quoted()?;
                 let after = scan.take("after").then(|| scan.time()).transpose()?;
-                conduct.response = Reaction::Busy(why, after);
+                behaviour.response = Reaction::Busy(why, after);
             }
             word => return Err(format!("expected {expected}, found `{word}`")),
         }
     }
-    match trace.sender_behaviours.insert(number, conduct) {
+    match trace.sender_behaviours.insert(number, behaviour) {
         None => Ok(()),
         Some(_) => Err(format!("expected one line for `courier #{number}`, found a second")),
     }

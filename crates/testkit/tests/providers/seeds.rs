@@ -13,7 +13,7 @@ use homard_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::house::{LONG_IDLE, ProviderFixture, SHORT_IDLE, candidates, outcome, shown};
+use crate::fixture::{LONG_IDLE, ProviderFixture, SHORT_IDLE, candidates, client_texts, outcome};
 
 /// Default number of seeds; `PROVIDER_SEEDS` overrides it.
 const SEEDS: u64 = 60;
@@ -30,75 +30,75 @@ fn seeds() -> u64 {
 }
 
 /// Generates an arbitrary answer.
-fn reply(dice: &mut SeededRng, asked: &ReceivedRequest) -> ProviderReply {
-    let text = (0..dice.below(4)).map(|n| format!("answer{}word{n} ", asked.number)).collect();
-    let thinking = dice.percent(40).then(|| "Hm.".to_owned());
-    let calls = if asked.number < CALLING && dice.percent(60) { 1 + dice.below(3) } else { 0 };
-    let mut said = FakeAnswer { thinking, text, calls: (0..calls).map(|_| call(dice)).collect() };
-    if said.calls.is_empty() && said.text.is_empty() {
-        said.text.push(format!("answer{} ", asked.number));
+fn reply(rng: &mut SeededRng, request: &ReceivedRequest) -> ProviderReply {
+    let text = (0..rng.below(4)).map(|n| format!("answer{}word{n} ", request.number)).collect();
+    let thinking = rng.percent(40).then(|| "Hm.".to_owned());
+    let calls = if request.number < CALLING && rng.percent(60) { 1 + rng.below(3) } else { 0 };
+    let mut answer = FakeAnswer { thinking, text, calls: (0..calls).map(|_| call(rng)).collect() };
+    if answer.calls.is_empty() && answer.text.is_empty() {
+        answer.text.push(format!("answer{} ", request.number));
     }
     ProviderReply {
-        answer: said,
-        fault: dice.percent(30).then(|| fault(dice)),
-        split: dice.percent(50).then(|| dice.next_u64()),
+        answer,
+        fault: rng.percent(30).then(|| fault(rng)),
+        split: rng.percent(50).then(|| rng.next_u64()),
         gate: None,
     }
 }
 
 /// Generates a fault; slow ones are rare.
-fn fault(dice: &mut SeededRng) -> ProviderFault {
-    let fault = ProviderFault::any(dice);
-    if let ProviderFault::Stall(place) = fault
-        && dice.percent(80)
+fn fault(rng: &mut SeededRng) -> ProviderFault {
+    let fault = ProviderFault::any(rng);
+    if let ProviderFault::Stall(position) = fault
+        && rng.percent(80)
     {
-        return ProviderFault::Cut(place);
+        return ProviderFault::Cut(position);
     }
     // A fault that ends the run proves nothing about pairs.
     if fault == ProviderFault::Refused(413) { ProviderFault::Refused(500) } else { fault }
 }
 
 /// Generates a call with an arbitrary id, often a repeated one.
-fn call(dice: &mut SeededRng) -> FakeToolCall {
-    let number = dice.below(5);
-    let id = match dice.below(5) {
+fn call(rng: &mut SeededRng) -> FakeToolCall {
+    let number = rng.below(5);
+    let id = match rng.below(5) {
         0 => format!("call_{number}"),
         1 => format!("toolu_{number}"),
         2 => format!("call_{number}|fc_{number}"),
         3 => format!("functions.look:{number} {}", "x".repeat(60)),
-        _ => format!("{:024x}", dice.next_u64()),
+        _ => format!("{:024x}", rng.next_u64()),
     };
-    let name = (*dice.pick(&["look", "look", "snap", "fail", "fly"])).to_owned();
-    let arguments = dice.pick(&[json!({"at": "there"}), json!({}), json!({"at": 7}), Value::Null]).clone();
+    let name = (*rng.pick(&["look", "look", "snap", "fail", "fly"])).to_owned();
+    let arguments = rng.pick(&[json!({"at": "there"}), json!({}), json!({"at": 7}), Value::Null]).clone();
     FakeToolCall { id, name, arguments }
 }
 
 /// Runs a seed; returns the number of requests.
 async fn play(seed: u64) -> usize {
-    let mut answering = SeededRng::new(seed);
-    let fake = FakeProvider::start(move |asked| reply(&mut answering, asked)).await.unwrap();
-    let mut dice = SeededRng::new(!seed);
+    let mut reply_rng = SeededRng::new(seed);
+    let fake = FakeProvider::start(move |request| reply(&mut reply_rng, request)).await.unwrap();
+    let mut rng = SeededRng::new(!seed);
     let mut models = WireFormat::ALL.map(|dialect| (dialect, SHORT_IDLE));
-    models.rotate_left(dice.below(4) as usize);
+    models.rotate_left(rng.below(4) as usize);
     models[3].1 = LONG_IDLE;
-    let house = ProviderFixture::new(candidates(&fake, &models).0);
+    let fixture = ProviderFixture::new(candidates(&fake, &models).0);
     for message in 0..MESSAGES {
-        let mut follower = house.begin(&format!("r{message}"), &format!("message {message}")).await;
-        let stops_after = dice.percent(40).then(|| dice.below(12));
-        let (mut events, mut news) = (Vec::new(), 0);
-        while let Some(more) = follower.next().await {
-            events.extend(more);
-            if stops_after == Some(news) {
-                house.hub.abort(&house.key, None, AbortReason::User).await;
+        let mut subscriber = fixture.submit(&format!("r{message}"), &format!("message {message}")).await;
+        let abort_after = rng.percent(40).then(|| rng.below(12));
+        let (mut events, mut batches) = (Vec::new(), 0);
+        while let Some(batch) = subscriber.next().await {
+            events.extend(batch);
+            if abort_after == Some(batches) {
+                fixture.hub.abort(&fixture.key, None, AbortReason::User).await;
             }
-            news += 1;
+            batches += 1;
         }
         outcome(&events);
-        if stops_after.is_none() {
-            shown(&events);
+        if abort_after.is_none() {
+            client_texts(&events);
         }
     }
-    house.hub.shut_down().await;
+    fixture.hub.shut_down().await;
     assert_eq!(fake.complaints(), Vec::<String>::new(), "seed {seed}: {:#?}", fake.requests().last());
     fake.requests().len()
 }
@@ -106,14 +106,14 @@ async fn play(seed: u64) -> usize {
 #[tokio::test]
 async fn no_request_has_a_call_without_its_result() {
     let seeds = seeds();
-    let playing = (0..seeds).map(|seed| async move {
-        let played = tokio::time::timeout(Duration::from_secs(120), play(seed)).await;
-        played.unwrap_or_else(|_| panic!("seed {seed} does not end"))
+    let plays = (0..seeds).map(|seed| async move {
+        let result = tokio::time::timeout(Duration::from_secs(120), play(seed)).await;
+        result.unwrap_or_else(|_| panic!("seed {seed} does not end"))
     });
-    let mut playing = stream::iter(playing).buffer_unordered(AT_ONCE).enumerate();
+    let mut plays = stream::iter(plays).buffer_unordered(AT_ONCE).enumerate();
     let mut requests = 0;
-    while let Some((count, asked)) = playing.next().await {
-        requests += asked;
+    while let Some((count, request_count)) = plays.next().await {
+        requests += request_count;
         if count % 500 == 499 {
             println!("{} seeds, {requests} requests", count + 1);
         }

@@ -12,9 +12,9 @@ use homard_testkit::{
 };
 use serde_json::json;
 
-use crate::house::{LONG_IDLE, SHORT_IDLE, target};
+use crate::fixture::{LONG_IDLE, SHORT_IDLE, target};
 
-fn said() -> FakeAnswer {
+fn test_answer() -> FakeAnswer {
     let call =
         |id: &str| FakeToolCall { id: id.to_owned(), name: "look".to_owned(), arguments: json!({"at": "wörld 🦞"}) };
     FakeAnswer {
@@ -25,8 +25,9 @@ fn said() -> FakeAnswer {
 }
 
 /// Returns the events that a caller receives, without keep-alives.
-async fn hear(dialect: WireFormat, fault: Option<ProviderFault>, split: Option<u64>) -> Vec<ModelEvent> {
-    let fake = FakeProvider::start(move |_| ProviderReply { answer: said(), fault, split, gate: None }).await.unwrap();
+async fn receive(dialect: WireFormat, fault: Option<ProviderFault>, split: Option<u64>) -> Vec<ModelEvent> {
+    let fake =
+        FakeProvider::start(move |_| ProviderReply { answer: test_answer(), fault, split, gate: None }).await.unwrap();
     let idle = if matches!(fault, Some(ProviderFault::Stall(_))) { SHORT_IDLE } else { LONG_IDLE };
     let model = RemoteModel::new(target(&fake, dialect, idle), &HttpClient::default()).unwrap();
     let request = Request {
@@ -42,7 +43,7 @@ async fn hear(dialect: WireFormat, fault: Option<ProviderFault>, split: Option<u
     events.into_iter().filter(|event| *event != ModelEvent::Heartbeat).collect()
 }
 
-fn words(events: &[ModelEvent]) -> String {
+fn text_of(events: &[ModelEvent]) -> String {
     let text = |event: &ModelEvent| if let ModelEvent::Text(text) = event { Some(text.clone()) } else { None };
     events.iter().filter_map(text).collect()
 }
@@ -53,14 +54,14 @@ fn failure(events: &[ModelEvent]) -> Option<Error> {
 
 /// Returns the expected error of a fault; `None` if it need not be noticed.
 fn expected(fault: ProviderFault) -> Option<(ErrorKind, Option<u16>, Option<Duration>)> {
-    let told = |kind| Some((kind, None, None));
+    let failed = |kind| Some((kind, None, None));
     let refused = |kind, status| Some((kind, Some(status), None));
     match fault {
-        ProviderFault::Stall(_) => told(ErrorKind::Timeout),
-        ProviderFault::Cut(0) => told(ErrorKind::Connect),
-        ProviderFault::Cut(_) => told(ErrorKind::Truncated),
-        ProviderFault::Garbage(_) => told(ErrorKind::Malformed),
-        ProviderFault::InStream(_) => told(ErrorKind::Overloaded),
+        ProviderFault::Stall(_) => failed(ErrorKind::Timeout),
+        ProviderFault::Cut(0) => failed(ErrorKind::Connect),
+        ProviderFault::Cut(_) => failed(ErrorKind::Truncated),
+        ProviderFault::Garbage(_) => failed(ErrorKind::Malformed),
+        ProviderFault::InStream(_) => failed(ErrorKind::Overloaded),
         ProviderFault::Twice(_) | ProviderFault::Disorder(_) => None,
         ProviderFault::TooMany(true) => Some((ErrorKind::RateLimit, Some(429), Some(RETRY_DELAY))),
         ProviderFault::TooMany(false) => refused(ErrorKind::RateLimit, 429),
@@ -77,36 +78,36 @@ fn expected(fault: ProviderFault) -> Option<(ErrorKind, Option<u16>, Option<Dura
 #[tokio::test]
 async fn an_answer_is_the_same_on_every_wire_however_its_bytes_are_split() {
     for dialect in WireFormat::ALL {
-        let whole = hear(dialect, None, None).await;
-        assert_eq!((words(&whole), failure(&whole)), (said().text.concat(), None), "{dialect:?}");
+        let whole = receive(dialect, None, None).await;
+        assert_eq!((text_of(&whole), failure(&whole)), (test_answer().text.concat(), None), "{dialect:?}");
         for seed in 0..6 {
-            assert_eq!(hear(dialect, None, Some(seed)).await, whole, "{dialect:?}, split by {seed}");
+            assert_eq!(receive(dialect, None, Some(seed)).await, whole, "{dialect:?}, split by {seed}");
         }
     }
 }
 
 #[tokio::test]
-async fn each_fault_is_told_as_what_it_is_on_each_wire() {
+async fn each_fault_is_classified_on_each_wire_format() {
     for dialect in WireFormat::ALL {
-        let whole = hear(dialect, None, None).await;
-        for place in [0, 1, 7, 13, 19] {
-            let faults = ProviderFault::all(place);
-            let heard = faults.iter().map(|fault| hear(dialect, Some(*fault), Some(place)));
-            for (fault, events) in faults.iter().zip(join_all(heard).await) {
+        let whole = receive(dialect, None, None).await;
+        for position in [0, 1, 7, 13, 19] {
+            let faults = ProviderFault::all(position);
+            let streams = faults.iter().map(|fault| receive(dialect, Some(*fault), Some(position)));
+            for (fault, events) in faults.iter().zip(join_all(streams).await) {
                 let failed = failure(&events);
                 // Within a stream the status is not significant.
                 let status = |error: &Error| error.status.filter(|_| !matches!(fault, ProviderFault::InStream(_)));
-                let told = failed.as_ref().map(|error| (error.kind, status(error), error.retry_after));
+                let actual = failed.as_ref().map(|error| (error.kind, status(error), error.retry_after));
                 // If only the end marker is missing, the answer is complete.
-                let is_whole = events == whole || words(&events) == words(&whole) && failed.is_none();
-                let is_late = is_whole && matches!(fault, ProviderFault::Cut(_));
+                let is_whole = events == whole || text_of(&events) == text_of(&whole) && failed.is_none();
+                let is_cut_at_end = is_whole && matches!(fault, ProviderFault::Cut(_));
                 let may_pass = matches!(fault, ProviderFault::Disorder(_));
-                assert!(told == expected(*fault) || is_late || may_pass, "{dialect:?} {fault:?}: {events:?}");
+                assert!(actual == expected(*fault) || is_cut_at_end || may_pass, "{dialect:?} {fault:?}: {events:?}");
                 if matches!(fault, ProviderFault::Twice(_)) {
                     assert_eq!(events, whole, "{dialect:?} {fault:?}");
                 }
-                let mut seen = HashSet::new();
-                assert!(words(&events).split_whitespace().all(|word| seen.insert(word.to_owned())), "{events:?}");
+                let mut words = HashSet::new();
+                assert!(text_of(&events).split_whitespace().all(|word| words.insert(word.to_owned())), "{events:?}");
             }
         }
     }

@@ -21,33 +21,33 @@ pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, UnmatchedHu
     let (bom, content) = content.strip_prefix(BOM).map_or(("", content), |rest| (&content[..BOM.len_utf8()], rest));
     let broken: Vec<&str> = content.split_inclusive('\n').collect();
     let lines: Vec<&str> = broken.iter().map(|line| strip_line_break(line)).collect();
-    let mut fitted: Vec<(Range<usize>, &[HunkLine])> = Vec::new();
+    let mut fitted_hunks: Vec<(Range<usize>, &[HunkLine])> = Vec::new();
     let mut from = 0;
     for hunk in hunks {
-        let (place, changes) = fit(&lines, from, hunk)?;
+        let (range, changes) = fit(&lines, from, hunk)?;
         // An insertion at the end of the file must not prevent later hunks from matching before it.
-        if !place.is_empty() || !hunk.anchors.is_empty() {
-            from = place.end;
+        if !range.is_empty() || !hunk.anchors.is_empty() {
+            from = range.end;
         }
-        fitted.push((place, changes));
+        fitted_hunks.push((range, changes));
     }
-    fitted.sort_by_key(|(place, _)| place.start);
+    fitted_hunks.sort_by_key(|(range, _)| range.start);
 
     let mut text = LineWriter { text: bom.to_owned(), line_break: line_break(content) };
-    let mut at = 0;
-    for (place, changes) in fitted {
-        broken[at..place.start].iter().for_each(|line| text.keep(line));
-        at = place.start;
+    let mut next_line = 0;
+    for (range, changes) in fitted_hunks {
+        broken[next_line..range.start].iter().for_each(|line| text.keep(line));
+        next_line = range.start;
         for change in changes {
             match change {
-                HunkLine::Keep(_) => text.keep(broken[at]),
+                HunkLine::Keep(_) => text.keep(broken[next_line]),
                 HunkLine::Remove(_) => {}
                 HunkLine::Add(line) => text.add(line),
             }
-            at += usize::from(!matches!(change, HunkLine::Add(_)));
+            next_line += usize::from(!matches!(change, HunkLine::Add(_)));
         }
     }
-    broken[at..].iter().for_each(|line| text.keep(line));
+    broken[next_line..].iter().for_each(|line| text.keep(line));
     Ok(text.text)
 }
 
@@ -111,15 +111,15 @@ fn expected(line: &HunkLine) -> Option<&str> {
 fn find_lines(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<usize> {
     let last = lines.len().checked_sub(wanted.len())?;
     let first = if is_last { last.max(from) } else { from };
-    let looks: [fn(&str, &str) -> bool; 4] = [
+    let comparisons: [fn(&str, &str) -> bool; 4] = [
         |a, b| a == b,
         |a, b| a.trim_end() == b.trim_end(),
         |a, b| a.trim() == b.trim(),
         |a, b| a.trim().chars().map(to_ascii_punctuation).eq(b.trim().chars().map(to_ascii_punctuation)),
     ];
-    looks.iter().find_map(|same| {
-        let fits = |at: &usize| lines[*at..].iter().zip(wanted).all(|(line, wanted)| same(line, wanted));
-        (first..=last).find(fits)
+    comparisons.iter().find_map(|is_equal| {
+        let is_match = |at: &usize| lines[*at..].iter().zip(wanted).all(|(line, wanted)| is_equal(line, wanted));
+        (first..=last).find(is_match)
     })
 }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_get_looser_and_what_stays_stays() {
+    fn comparisons_get_looser_and_context_lines_are_kept() {
         assert_eq!(patched("a  \nb\n", " a\n-b\n+c").as_deref(), Ok("a  \nc\n"));
         assert_eq!(patched("    a\n    b\n", " a\n-b\n+    c").as_deref(), Ok("    a\n    c\n"));
         assert_eq!(patched("‘a’ – b\nx\n", " 'a' - b\n-x\n+y").as_deref(), Ok("‘a’ – b\ny\n"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_there_are_told() {
+    fn missing_lines_are_reported() {
         assert_eq!(patched("a\nb\n", " a\n-c"), Err("a\nc".to_owned()));
         assert_eq!(patched("a\nb\n", "@@ z\n-b"), Err("z".to_owned()));
         assert_eq!(patched("a\nb\n", "-b\n@@\n-a"), Err("a".to_owned()), "hunks go down");
@@ -185,14 +185,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_hunk_fits_or_is_told(content in "[ab \r\n]{0,30}", hunks in "(@@ ?[ab]?\n)?([ +-][ab][ab ]{0,3}\n){1,5}(@@\n[+-][ab]\n)?") {
+        fn any_hunk_fits_or_is_reported(content in "[ab \r\n]{0,30}", hunks in "(@@ ?[ab]?\n)?([ +-][ab][ab ]{0,3}\n){1,5}(@@\n[+-][ab]\n)?") {
             if let Ok(text) = patched(&content, &hunks) {
                 prop_assert!(hunks.contains("\n-") || hunks.starts_with('-') || text.len() >= content.len());
             }
         }
 
         #[test]
-        fn lines_that_only_stay_change_nothing(content in "([ab]{1,2}\r?\n){1,6}", from in 0..6_usize, count in 1..4_usize) {
+        fn context_lines_change_nothing(content in "([ab]{1,2}\r?\n){1,6}", from in 0..6_usize, count in 1..4_usize) {
             let from = from % content.lines().count();
             let lines: Vec<_> = content.lines().skip(from).take(count).map(|line| format!(" {line}")).collect();
             prop_assert_eq!(patched(&content, &lines.join("\n")), Ok(content));
@@ -201,8 +201,8 @@ mod tests {
         #[test]
         fn any_text_is_a_patch_or_not(middle in "((\\*\\*\\* (Add File: a|Update File: b|Delete File: c|Move to: d|End of File|End Patch)|@@|[ +-]?[ab]?)\n){0,8}") {
             let patch = format!("*** Begin Patch\n{middle}*** End Patch");
-            if let Err(wrong) = parse(&patch) {
-                prop_assert!((1..=patch.lines().count()).contains(&wrong.line), "{:?}", wrong);
+            if let Err(error) = parse(&patch) {
+                prop_assert!((1..=patch.lines().count()).contains(&error.line), "{:?}", error);
             }
         }
     }

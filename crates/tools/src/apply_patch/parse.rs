@@ -72,17 +72,17 @@ pub(super) fn parse(input: &str) -> Result<Vec<PatchOp>, PatchSyntaxError> {
     while lines.last().is_some_and(|last| last.trim().is_empty()) {
         lines.pop();
     }
-    let mut reader = PatchParser { lines, at };
-    if reader.next().is_none_or(|line| line.trim() != "*** Begin Patch") {
+    let mut parser = PatchParser { lines, at };
+    if parser.next().is_none_or(|line| line.trim() != "*** Begin Patch") {
         return Err(PatchSyntaxError { line: at + 1, message: "a patch begins with *** Begin Patch".to_owned() });
     }
-    if reader.lines.pop().is_none_or(|line| line.trim() != "*** End Patch") || reader.lines.len() <= at {
-        let line = reader.lines.len() + 1;
+    if parser.lines.pop().is_none_or(|line| line.trim() != "*** End Patch") || parser.lines.len() <= at {
+        let line = parser.lines.len() + 1;
         return Err(PatchSyntaxError { line, message: "a patch ends with *** End Patch".to_owned() });
     }
     let mut steps = Vec::new();
-    while reader.peek().is_some() {
-        steps.extend(reader.step()?);
+    while parser.peek().is_some() {
+        steps.extend(parser.step()?);
     }
     Ok(steps)
 }
@@ -104,8 +104,8 @@ impl<'a> PatchParser<'a> {
     }
 
     /// Returns an error for the current line.
-    fn error(&self, what: impl Into<String>) -> PatchSyntaxError {
-        PatchSyntaxError { line: self.at + 1, message: what.into() }
+    fn error(&self, message: impl Into<String>) -> PatchSyntaxError {
+        PatchSyntaxError { line: self.at + 1, message: message.into() }
     }
 
     /// Returns the path after `marker` if the current line starts with it.
@@ -216,12 +216,12 @@ mod tests {
     use super::*;
 
     fn wrong(input: &str) -> (usize, String) {
-        let PatchSyntaxError { line, message: what } = parse(input).unwrap_err();
-        (line, what)
+        let PatchSyntaxError { line, message } = parse(input).unwrap_err();
+        (line, message)
     }
 
     #[test]
-    fn every_kind_of_step_is_read() {
+    fn every_kind_of_operation_is_parsed() {
         let patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n+\n\n*** Update File: a b.txt\n*** Move to: c.txt\n\
                      @@ class A\n@@ fn b\n stays\n-goes\n+comes\n\n@@\n+last\n*** End of File\n*** Delete File: d\n\
                      *** End Patch\n";
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_lines_are_overlooked() {
+    fn line_numbers_are_ignored() {
         assert_eq!(anchor(" -1,3 +1,4 @@"), None);
         assert_eq!(anchor(" -1,3 +1,4 @@ fn a()"), Some("fn a()".to_owned()));
         assert_eq!(anchor(" - list @@ x"), Some("- list @@ x".to_owned()));
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn syntax_errors_name_their_line() {
         assert_eq!(wrong(""), (1, "a patch begins with *** Begin Patch".to_owned()));
         assert_eq!(wrong("*** Begin Patch"), (1, "a patch ends with *** End Patch".to_owned()));
         assert_eq!(wrong("*** Begin Patch\n*** Delete File: a"), (2, "a patch ends with *** End Patch".to_owned()));
-        for (middle, line, what) in [
+        for (middle, line, message) in [
             ("*** Delete File: ", 2, "a path is missing"),
             ("*** Add File: a\n+a\nb", 4, "every line of a new file starts with +"),
             ("*** Update File: a\n@@\n-a\nb", 5, "a line to change starts with a space, - or +"),
@@ -270,7 +270,7 @@ mod tests {
             ("nonsense", 2, "expected *** Add File: path, *** Update File: path or *** Delete File: path"),
         ] {
             let patch = format!("*** Begin Patch\n{middle}\n*** End Patch");
-            assert_eq!(wrong(&patch), (line, what.to_owned()), "{middle}");
+            assert_eq!(wrong(&patch), (line, message.to_owned()), "{middle}");
         }
         assert_eq!(parse("*** Begin Patch\n*** End Patch"), Ok(Vec::new()));
     }

@@ -73,8 +73,8 @@ const FILTERS: [FilterProgram; 9] = [
 ];
 
 /// True if a command only reads standard input: a known filter with arguments that cannot name a file.
-pub(crate) fn only_filters(part: &ShellCommand) -> bool {
-    let Some((program, arguments)) = part.words.split_first() else { return false };
+pub(crate) fn only_filters(command: &ShellCommand) -> bool {
+    let Some((program, arguments)) = command.words.split_first() else { return false };
     let name = program.rsplit('/').next().unwrap_or_default();
     FILTERS.iter().find(|filter| filter.name == name).is_some_and(|filter| filter.accepts(arguments))
 }
@@ -83,24 +83,24 @@ impl FilterProgram {
     fn accepts(&self, arguments: &[String]) -> bool {
         let mut left = self.max_words;
         let mut arguments = arguments.iter();
-        while let Some(word) = arguments.next() {
-            let is_fine = match word.strip_prefix('-') {
+        while let Some(argument) = arguments.next() {
+            let is_fine = match argument.strip_prefix('-') {
                 // Not accepted: `-` names standard input like a file, and words after a bare `--` would not be options.
                 Some("" | "-") => false,
-                Some(_) if word.starts_with("--") => self.long.contains(&word.as_str()),
-                Some(letters) if self.is_count(letters) => true,
-                Some(letters) => match letters.find(|letter| self.valued.contains(letter)) {
-                    Some(place) => {
-                        let has_value =
-                            place + 1 < letters.len() || arguments.next().is_some_and(|value| is_no_file(value));
-                        letters[..place].chars().all(|letter| self.flags.contains(letter)) && has_value
+                Some(_) if argument.starts_with("--") => self.long.contains(&argument.as_str()),
+                Some(short_options) if self.is_count(short_options) => true,
+                Some(short_options) => match short_options.find(|character| self.valued.contains(character)) {
+                    Some(position) => {
+                        let has_value = position + 1 < short_options.len()
+                            || arguments.next().is_some_and(|value| is_no_file(value));
+                        short_options[..position].chars().all(|character| self.flags.contains(character)) && has_value
                     }
-                    None => letters.chars().all(|letter| self.flags.contains(letter)),
+                    None => short_options.chars().all(|character| self.flags.contains(character)),
                 },
                 None => {
                     let has_room = left > 0;
                     left = left.saturating_sub(1);
-                    has_room && is_no_file(word) && (self.name != "jq" || is_self_contained(word))
+                    has_room && is_no_file(argument) && (self.name != "jq" || is_self_contained(argument))
                 }
             };
             if !is_fine {
@@ -111,14 +111,14 @@ impl FilterProgram {
     }
 
     /// True for a line count, as in `head -5`.
-    fn is_count(&self, letters: &str) -> bool {
-        matches!(self.name, "head" | "tail") && letters.bytes().all(|byte| byte.is_ascii_digit())
+    fn is_count(&self, short_options: &str) -> bool {
+        matches!(self.name, "head" | "tail") && short_options.bytes().all(|byte| byte.is_ascii_digit())
     }
 }
 
 /// True if a word does not look like a path.
-fn is_no_file(word: &str) -> bool {
-    !word.contains('/') && !word.starts_with('~') && !word.starts_with("..")
+fn is_no_file(argument: &str) -> bool {
+    !argument.contains('/') && !argument.starts_with('~') && !argument.starts_with("..")
 }
 
 /// True if a jq program loads no other file and does not read the environment.

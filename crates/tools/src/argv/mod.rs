@@ -78,18 +78,18 @@ pub(crate) fn fixed_arguments(name: &str, arguments: &[String]) -> Option<usize>
     let first = arguments.first()?;
     options::HARMLESS_SUBCOMMANDS
         .iter()
-        .any(|(program, tame)| *program == name && tame.contains(&first.as_str()))
+        .any(|(program, harmless)| *program == name && harmless.contains(&first.as_str()))
         .then_some(1)
 }
 
 /// Returns a shell script that means exactly these words in any shell: each program is an absolute path, which is
 /// neither a builtin nor an alias, and each word is quoted.
 pub fn script(parts: &[ShellCommand]) -> String {
-    let part = |part: &ShellCommand| {
+    let format_part = |part: &ShellCommand| {
         let words: Vec<_> = part.words.iter().map(|word| quoted(word)).collect();
         format!("{}{}", part.operator.symbol(), words.join(" "))
     };
-    parts.iter().map(part).collect()
+    parts.iter().map(format_part).collect()
 }
 
 fn quoted(word: &str) -> String {

@@ -156,22 +156,22 @@ const HARMFUL_SUBCOMMAND_OPTIONS: &[(&str, &str, &[&str])] = &[("git", "add", &[
 
 /// Returns why the arguments are harmful, if they are.
 pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
-    let told = |word: &str| Some(format!("{name} with {word} can run other programs or change files"));
-    if let Some((_, tame)) = HARMLESS_SUBCOMMANDS.iter().find(|(program, _)| *program == name) {
+    let hazard_text = |word: &str| Some(format!("{name} with {word} can run other programs or change files"));
+    if let Some((_, harmless)) = HARMLESS_SUBCOMMANDS.iter().find(|(program, _)| *program == name) {
         match arguments.first() {
-            Some(first) if tame.contains(&first.as_str()) || matches!(first.as_str(), "--version" | "--help") => {}
-            Some(first) => return told(first),
+            Some(first) if harmless.contains(&first.as_str()) || matches!(first.as_str(), "--version" | "--help") => {}
+            Some(first) => return hazard_text(first),
             None => {}
         }
     }
-    let harmful =
+    let harmful_option =
         HARMFUL_OPTIONS.iter().filter(|(programs, _)| programs.contains(&name)).flat_map(|(_, options)| *options);
     let subcommand = arguments.first().map(String::as_str).unwrap_or_default();
     let after =
         HARMFUL_SUBCOMMAND_OPTIONS.iter().filter(|(program, first, _)| *program == name && *first == subcommand);
-    let harmful = harmful.chain(after.flat_map(|(.., options)| *options));
-    let found = harmful.flat_map(|option| arguments.iter().filter(move |word| is_option(option, word)));
-    found.into_iter().next().and_then(|word| told(word))
+    let harmful_option = harmful_option.chain(after.flat_map(|(.., options)| *options));
+    let found = harmful_option.flat_map(|option| arguments.iter().filter(move |word| is_option(option, word)));
+    found.into_iter().next().and_then(|word| hazard_text(word))
 }
 
 /// True if a word is this option: alone, in a cluster, abbreviated or with a value.

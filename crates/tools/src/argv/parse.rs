@@ -5,19 +5,19 @@ use super::{NotPlain, Operator, ShellCommand, hazard, runners};
 /// Parses a command. Fails unless it consists of literal words, simple quotes and `&&`, `||`, `;`, `|`, and runs only
 /// the programs that it names.
 pub fn parse(command: &str) -> Result<Vec<ShellCommand>, NotPlain> {
-    let mut reader = CommandParser { rest: command, parts: Vec::new(), operator: Operator::First, words: Vec::new() };
-    reader.parse_all()?;
-    for part in &reader.parts {
+    let mut parser = CommandParser { rest: command, parts: Vec::new(), operator: Operator::First, words: Vec::new() };
+    parser.parse_all()?;
+    for part in &parser.parts {
         let Some((program, arguments)) = part.words.split_first() else {
             return not_plain("a part of the command is empty");
         };
         check_program(program, arguments)?;
     }
-    Ok(reader.parts)
+    Ok(parser.parts)
 }
 
-fn not_plain<T>(why: impl Into<String>) -> Result<T, NotPlain> {
-    Err(NotPlain(why.into()))
+fn not_plain<T>(reason: impl Into<String>) -> Result<T, NotPlain> {
+    Err(NotPlain(reason.into()))
 }
 
 fn check_program(program: &str, arguments: &[String]) -> Result<(), NotPlain> {
@@ -43,58 +43,59 @@ struct CommandParser<'a> {
 
 impl CommandParser<'_> {
     fn parse_all(&mut self) -> Result<(), NotPlain> {
-        if let Some(letter) = self.rest.chars().find(|letter| letter.is_control()) {
-            return not_plain(format!("the command contains the control character {letter:?}"));
+        if let Some(character) = self.rest.chars().find(|character| character.is_control()) {
+            return not_plain(format!("the command contains the control character {character:?}"));
         }
         loop {
             self.rest = self.rest.trim_start_matches(' ');
-            let Some(joint) = self.operator()? else {
+            let Some(operator) = self.operator()? else {
                 match self.word()? {
                     Some(word) => self.words.push(word),
                     None => return self.end(Operator::First),
                 }
                 continue;
             };
-            self.end(joint)?;
+            self.end(operator)?;
         }
     }
 
     /// Ends the current command of the chain; `joint` connects the next one.
-    fn end(&mut self, joint: Operator) -> Result<(), NotPlain> {
+    fn end(&mut self, operator: Operator) -> Result<(), NotPlain> {
         let words = std::mem::take(&mut self.words);
         if words.is_empty() {
             return not_plain("a part of the command is empty");
         }
         self.parts.push(ShellCommand { operator: self.operator, words });
-        self.operator = joint;
+        self.operator = operator;
         Ok(())
     }
 
     fn operator(&mut self) -> Result<Option<Operator>, NotPlain> {
-        let signs = [("&&", Operator::And), ("||", Operator::Or), (";", Operator::Then), ("|", Operator::Pipe)];
-        let Some((sign, joint)) = signs.into_iter().find(|(sign, _)| self.rest.starts_with(sign)) else {
+        let operators = [("&&", Operator::And), ("||", Operator::Or), (";", Operator::Then), ("|", Operator::Pipe)];
+        let Some((symbol, found_operator)) = operators.into_iter().find(|(symbol, _)| self.rest.starts_with(symbol))
+        else {
             return Ok(None);
         };
-        self.rest = &self.rest[sign.len()..];
+        self.rest = &self.rest[symbol.len()..];
         if self.rest.starts_with(['&', '|', ';']) {
             return not_plain("the command contains an unknown operator");
         }
-        Ok(Some(joint))
+        Ok(Some(found_operator))
     }
 
     /// Returns the next word; `None` at the end.
     fn word(&mut self) -> Result<Option<String>, NotPlain> {
         let mut word = None;
-        while let Some(letter) = self.rest.chars().next() {
-            match letter {
+        while let Some(character) = self.rest.chars().next() {
+            match character {
                 ' ' | ';' | '|' => break,
                 '&' if self.rest.starts_with("&&") => break,
-                '\'' | '"' => word.get_or_insert_with(String::new).push_str(self.quoted(letter)?),
-                _ if is_plain(letter) => {
-                    word.get_or_insert_with(String::new).push(letter);
-                    self.rest = &self.rest[letter.len_utf8()..];
+                '\'' | '"' => word.get_or_insert_with(String::new).push_str(self.quoted(character)?),
+                _ if is_plain(character) => {
+                    word.get_or_insert_with(String::new).push(character);
+                    self.rest = &self.rest[character.len_utf8()..];
                 }
-                _ => return not_plain(meaning(letter)),
+                _ => return not_plain(meaning(character)),
             }
         }
         Ok(word)
@@ -104,24 +105,24 @@ impl CommandParser<'_> {
     fn quoted(&mut self, quote: char) -> Result<&str, NotPlain> {
         let Some((inner, rest)) = self.rest[1..].split_once(quote) else { return not_plain("a quote is not closed") };
         if quote == '"'
-            && let Some(letter) = inner.chars().find(|letter| matches!(letter, '$' | '`' | '\\' | '!'))
+            && let Some(character) = inner.chars().find(|character| matches!(character, '$' | '`' | '\\' | '!'))
         {
-            return not_plain(meaning(letter));
+            return not_plain(meaning(character));
         }
         self.rest = rest;
         Ok(inner)
     }
 }
 
-fn is_plain(letter: char) -> bool {
-    letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '+' | '@' | '%')
+fn is_plain(character: char) -> bool {
+    character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | '/' | ':' | '=' | ',' | '+' | '@' | '%')
 }
 
-fn meaning(letter: char) -> String {
-    match letter {
+fn meaning(character: char) -> String {
+    match character {
         '$' => "the command contains a shell expansion ($)".to_owned(),
         '`' => "the command contains a command substitution (`)".to_owned(),
-        '*' | '?' | '[' | ']' => format!("the command contains a glob pattern ({letter})"),
+        '*' | '?' | '[' | ']' => format!("the command contains a glob pattern ({character})"),
         '{' | '}' => "the command contains braces".to_owned(),
         '(' | ')' => "the command contains parentheses".to_owned(),
         '<' | '>' => "the command redirects input or output".to_owned(),
@@ -136,7 +137,8 @@ fn meaning(letter: char) -> String {
 
 /// Returns everything in a command, plain or not, that could be the name of a file or program.
 pub(crate) fn mentions(command: &str) -> impl Iterator<Item = &str> {
-    let is_between =
-        |letter: char| letter.is_whitespace() || letter.is_control() || "'\"`$(){}<>|&;=,\\".contains(letter);
+    let is_between = |character: char| {
+        character.is_whitespace() || character.is_control() || "'\"`$(){}<>|&;=,\\".contains(character)
+    };
     command.split(is_between).filter(|word| !word.is_empty())
 }

@@ -377,7 +377,8 @@ const SCRIPTABLE: &[&str] = &[
 /// Returns why a program of this name runs others, if it does.
 pub(super) fn runs_others(name: &str) -> Option<String> {
     // `python3.12` counts as `python`; a version may also follow a dash.
-    let plain = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '_'));
+    let plain =
+        name.trim_end_matches(|character: char| character.is_ascii_digit() || matches!(character, '.' | '-' | '_'));
     let is_in = |list: &[&str]| list.contains(&name) || list.contains(&plain);
     if is_in(SHELLS) {
         return Some(format!("{name} is a shell"));

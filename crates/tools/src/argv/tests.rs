@@ -8,8 +8,8 @@ fn words(command: &str) -> Result<Vec<Vec<String>>, NotPlain> {
     Ok(parse(command)?.into_iter().map(|part| part.words).collect())
 }
 
-fn part(joint: Operator, words: &[&str]) -> ShellCommand {
-    ShellCommand { operator: joint, words: words.iter().map(|&word| word.to_owned()).collect() }
+fn part(operator: Operator, words: &[&str]) -> ShellCommand {
+    ShellCommand { operator, words: words.iter().map(|&word| word.to_owned()).collect() }
 }
 
 fn safe(command: &str) -> bool {
@@ -17,7 +17,7 @@ fn safe(command: &str) -> bool {
 }
 
 #[test]
-fn plain_words_and_simple_quotes_are_understood() {
+fn plain_words_and_simple_quotes_are_parsed() {
     for (command, expected) in [
         ("ls", vec!["ls"]),
         ("  ls   -la  src/lib.rs ", vec!["ls", "-la", "src/lib.rs"]),
@@ -30,7 +30,7 @@ fn plain_words_and_simple_quotes_are_understood() {
 }
 
 #[test]
-fn chains_are_taken_apart() {
+fn chains_are_split() {
     let expected = [
         part(Operator::First, &["ls"]),
         part(Operator::And, &["wc", "-l"]),
@@ -43,8 +43,8 @@ fn chains_are_taken_apart() {
 }
 
 #[test]
-fn what_is_not_plain_says_why() {
-    for (command, why) in [
+fn a_command_that_is_not_plain_has_a_reason() {
+    for (command, reason) in [
         ("", "a part of the command is empty"),
         ("ls;", "a part of the command is empty"),
         ("ls &", "the command starts a background job"),
@@ -68,12 +68,12 @@ fn what_is_not_plain_says_why() {
         ("sort --outp=x", "sort with --outp=x can run other programs or change files"),
         ("ls \u{a0}x", "the command contains '\\u{a0}' outside quotes"),
     ] {
-        assert_eq!(parse(command), Err(NotPlain(why.to_owned())), "{command:?}");
+        assert_eq!(parse(command), Err(NotPlain(reason.to_owned())), "{command:?}");
     }
 }
 
 #[test]
-fn m3_git_add_is_not_tame_where_it_starts_an_editor_or_reads_a_list() {
+fn m3_git_add_is_harmful_if_it_starts_an_editor_or_reads_a_list() {
     for arguments in ["-e", "-i", "-p", "-vp", "--edit", "--interactive", "--patch", "--pathspec-from-file=/etc/passwd"]
     {
         assert!(parse(&format!("git add {arguments}")).is_err(), "{arguments}");
@@ -126,7 +126,7 @@ fn filters_are_safe_as_long_as_they_name_no_file() {
 }
 
 #[test]
-fn everything_that_may_be_a_file_is_mentioned() {
+fn every_possible_file_name_is_mentioned() {
     let found: Vec<_> = mentions("bash 'run me.sh' >out.log;A=x.py $(cat y)").collect();
     assert_eq!(found, ["bash", "run", "me.sh", "out.log", "A", "x.py", "cat", "y"]);
 }
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_the_reader(command in "\\PC{0,60}|[ -~\n\t]{0,60}") {
+    fn no_text_breaks_the_parser(command in "\\PC{0,60}|[ -~\n\t]{0,60}") {
         if let Ok(parts) = parse(&command) {
             prop_assert!(!parts.is_empty());
             prop_assert!(parts.iter().all(|part| !part.words.is_empty()));

@@ -32,21 +32,22 @@ pub(super) enum NoMatch {
 /// Finds the only match of a non-empty text.
 pub(super) fn locate(content: &str, wanted: &str) -> Result<TextMatch, NoMatch> {
     let wanted = to_lf(wanted);
-    let seen = NormalizedText::new(content, str::to_owned);
-    match unique_match(&seen.text, &wanted, |_| true) {
+    let normalized = NormalizedText::new(content, str::to_owned);
+    match unique_match(&normalized.text, &wanted, |_| true) {
         Err(NoMatch::NotFound) => {}
-        found => return found.map(|range| TextMatch { range: seen.original(range), is_loose: false }),
+        found => return found.map(|range| TextMatch { range: normalized.original(range), is_loose: false }),
     }
-    let seen = NormalizedText::new(content, normalize_line);
-    let bared: Vec<String> = wanted.split('\n').map(normalize_line).collect();
-    let bared = bared.join("\n");
-    if bared.trim().is_empty() {
+    let normalized = NormalizedText::new(content, normalize_line);
+    let wanted_lines: Vec<String> = wanted.split('\n').map(normalize_line).collect();
+    let wanted_lines = wanted_lines.join("\n");
+    if wanted_lines.trim().is_empty() {
         return Err(NoMatch::NotFound);
     }
     // If trailing white space of the wanted text is ignored, the match must end at a line end.
     let needs_end = wanted.ends_with(|last: char| last != '\n' && last.is_whitespace());
-    let fits = |end: usize| !needs_end || matches!(seen.text.as_bytes().get(end), None | Some(b'\n'));
-    unique_match(&seen.text, &bared, fits).map(|range| TextMatch { range: seen.original(range), is_loose: true })
+    let fits = |end: usize| !needs_end || matches!(normalized.text.as_bytes().get(end), None | Some(b'\n'));
+    unique_match(&normalized.text, &wanted_lines, fits)
+        .map(|range| TextMatch { range: normalized.original(range), is_loose: true })
 }
 
 /// Normalizes a line for the loose pass.
@@ -90,24 +91,24 @@ struct LineSpan {
 }
 
 impl<'a> NormalizedText<'a> {
-    /// `look` must map each character to one character and may only drop characters at the end of a line.
-    fn new(content: &'a str, look: impl Fn(&str) -> String) -> Self {
-        let mut seen = Self { content, text: String::new(), lines: Vec::new() };
+    /// `normalize` must map each character to one character and may only drop characters at the end of a line.
+    fn new(content: &'a str, normalize: impl Fn(&str) -> String) -> Self {
+        let mut normalized = Self { content, text: String::new(), lines: Vec::new() };
         let mut start = 0;
         for line in content.split_inclusive('\n') {
-            let unbroken = line.strip_suffix("\r\n").or(line.strip_suffix('\n'));
-            let bare = unbroken.unwrap_or(line);
-            seen.lines.push(LineSpan { start: seen.text.len(), original: start..start + bare.len() });
-            seen.text.push_str(&look(bare));
-            if unbroken.is_some() {
-                seen.text.push('\n');
+            let without_break = line.strip_suffix("\r\n").or(line.strip_suffix('\n'));
+            let bare = without_break.unwrap_or(line);
+            normalized.lines.push(LineSpan { start: normalized.text.len(), original: start..start + bare.len() });
+            normalized.text.push_str(&normalize(bare));
+            if without_break.is_some() {
+                normalized.text.push('\n');
             }
             start += line.len();
         }
         if content.is_empty() || content.ends_with('\n') {
-            seen.lines.push(LineSpan { start: seen.text.len(), original: start..start });
+            normalized.lines.push(LineSpan { start: normalized.text.len(), original: start..start });
         }
-        seen
+        normalized
     }
 
     fn original(&self, range: Range<usize>) -> Range<usize> {
@@ -139,46 +140,54 @@ mod tests {
 
     use super::*;
 
-    fn found<'a>(content: &'a str, wanted: &str) -> Result<(&'a str, bool), NoMatch> {
-        locate(content, wanted).map(|place| (&content[place.range], place.is_loose))
+    fn locate_text<'a>(content: &'a str, wanted: &str) -> Result<(&'a str, bool), NoMatch> {
+        locate(content, wanted).map(|found| (&content[found.range], found.is_loose))
     }
 
     #[test]
-    fn an_exact_place_is_found_first() {
-        assert_eq!(found("it's it’s", "it’s"), Ok(("it’s", false)));
-        assert_eq!(found("\u{feff}first\n", "first"), Ok(("first", false)));
+    fn an_exact_match_is_preferred() {
+        assert_eq!(locate_text("it's it’s", "it’s"), Ok(("it’s", false)));
+        assert_eq!(locate_text("\u{feff}first\n", "first"), Ok(("first", false)));
     }
 
     #[test]
-    fn line_breaks_need_not_be_the_same() {
-        assert_eq!(found("one\r\ntwo\r\nthree\r\n", "one\ntwo\n"), Ok(("one\r\ntwo\r\n", false)));
-        assert_eq!(found("one\ntwo\nthree\n", "two\r\nthree"), Ok(("two\nthree", false)));
-        assert_eq!(found("one\r\ntwo", "\ntwo"), Ok(("\r\ntwo", false)));
-        assert_eq!(found("é\r\n\r\nü", "é\n\nü"), Ok(("é\r\n\r\nü", false)));
+    fn line_breaks_may_differ() {
+        assert_eq!(locate_text("one\r\ntwo\r\nthree\r\n", "one\ntwo\n"), Ok(("one\r\ntwo\r\n", false)));
+        assert_eq!(locate_text("one\ntwo\nthree\n", "two\r\nthree"), Ok(("two\nthree", false)));
+        assert_eq!(locate_text("one\r\ntwo", "\ntwo"), Ok(("\r\ntwo", false)));
+        assert_eq!(locate_text("é\r\n\r\nü", "é\n\nü"), Ok(("é\r\n\r\nü", false)));
     }
 
     #[test]
-    fn the_ends_of_lines_and_typography_need_not_be_the_same() {
-        assert_eq!(found("a  \nb\t\nc", "a\nb"), Ok(("a  \nb\t", true)));
-        assert_eq!(found("a  \r\n  \r\nc", "a\n\nc"), Ok(("a  \r\n  \r\nc", true)));
-        assert_eq!(found("say “hé” – now", "\"hé\" - n"), Ok(("“hé” – n", true)));
-        assert_eq!(found("a\u{a0}b", "a b"), Ok(("a\u{a0}b", true)));
-        assert_eq!(found("let x =\nlet y =1", "let x = "), Ok(("let x =", true)));
-        assert_eq!(found("a \n   \nb", "a\n"), Ok(("a \n", true)));
-        assert_eq!(found("a \n   ", "a\n"), Ok(("a \n", true)));
-        assert_eq!(found("a \nb  ", "a\nb"), Ok(("a \nb  ", true)));
+    fn trailing_spaces_and_typography_may_differ() {
+        assert_eq!(locate_text("a  \nb\t\nc", "a\nb"), Ok(("a  \nb\t", true)));
+        assert_eq!(locate_text("a  \r\n  \r\nc", "a\n\nc"), Ok(("a  \r\n  \r\nc", true)));
+        assert_eq!(locate_text("say “hé” – now", "\"hé\" - n"), Ok(("“hé” – n", true)));
+        assert_eq!(locate_text("a\u{a0}b", "a b"), Ok(("a\u{a0}b", true)));
+        assert_eq!(locate_text("let x =\nlet y =1", "let x = "), Ok(("let x =", true)));
+        assert_eq!(locate_text("a \n   \nb", "a\n"), Ok(("a \n", true)));
+        assert_eq!(locate_text("a \n   ", "a\n"), Ok(("a \n", true)));
+        assert_eq!(locate_text("a \nb  ", "a\nb"), Ok(("a \nb  ", true)));
     }
 
     #[test]
-    fn what_is_not_there_or_there_twice_has_no_place() {
-        assert_eq!(found("abc", "abd"), Err(NoMatch::NotFound));
-        assert_eq!(found("", "a"), Err(NoMatch::NotFound));
-        assert_eq!(found("aaa", "aa"), Err(NoMatch::Ambiguous(2)), "places overlap");
-        assert_eq!(found("a\r\nb\r\na\nb", "a\nb"), Err(NoMatch::Ambiguous(2)), "line breaks do not tell them apart");
-        assert_eq!(found("‘a’ ‛a’", "'a'"), Err(NoMatch::Ambiguous(2)));
-        assert_eq!(found("let y =1", "let y = "), Err(NoMatch::NotFound), "the space is not at the end of a line");
-        assert_eq!(found("a\n\nb", "  "), Err(NoMatch::NotFound), "blank lines are not a place");
-        assert_eq!(found(&"ab".repeat(5000), "ab"), Err(NoMatch::Ambiguous(MAX_MATCHES)));
+    fn missing_and_ambiguous_texts_do_not_match() {
+        assert_eq!(locate_text("abc", "abd"), Err(NoMatch::NotFound));
+        assert_eq!(locate_text("", "a"), Err(NoMatch::NotFound));
+        assert_eq!(locate_text("aaa", "aa"), Err(NoMatch::Ambiguous(2)), "places overlap");
+        assert_eq!(
+            locate_text("a\r\nb\r\na\nb", "a\nb"),
+            Err(NoMatch::Ambiguous(2)),
+            "line breaks do not tell them apart"
+        );
+        assert_eq!(locate_text("‘a’ ‛a’", "'a'"), Err(NoMatch::Ambiguous(2)));
+        assert_eq!(
+            locate_text("let y =1", "let y = "),
+            Err(NoMatch::NotFound),
+            "the space is not at the end of a line"
+        );
+        assert_eq!(locate_text("a\n\nb", "  "), Err(NoMatch::NotFound), "blank lines are not a place");
+        assert_eq!(locate_text(&"ab".repeat(5000), "ab"), Err(NoMatch::Ambiguous(MAX_MATCHES)));
     }
 
     /// The text as the loose pass normalizes it.
@@ -188,19 +197,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_looks_like_what_is_wanted(content in "[ab\u{e9} '\u{2019}\\-\u{2013}\t\r\n]{0,40}", wanted in "[ab\u{e9} '\\-\r\n]{1,6}") {
-            if let Ok(place) = locate(&content, &wanted) {
-                prop_assert_eq!(bared(&content[place.range]), bared(&wanted));
+        fn a_match_equals_the_wanted_text_after_normalization(content in "[ab\u{e9} '\u{2019}\\-\u{2013}\t\r\n]{0,40}", wanted in "[ab\u{e9} '\\-\r\n]{1,6}") {
+            if let Ok(found) = locate(&content, &wanted) {
+                prop_assert_eq!(bared(&content[found.range]), bared(&wanted));
             }
         }
 
         #[test]
-        fn what_is_there_has_a_place(content in "[ab\u{e9}'\u{2019}\r\n]{1,40}", from in 0..40_usize, length in 1..6_usize) {
+        fn an_existing_text_is_located(content in "[ab\u{e9}'\u{2019}\r\n]{1,40}", from in 0..40_usize, length in 1..6_usize) {
             let from = from % content.chars().count();
             let wanted: String = content.chars().skip(from).take(length).collect();
             // Half of a CRLF is not a realistic search text.
             prop_assume!(!wanted.ends_with('\r') && !wanted.starts_with('\n'));
-            let found = locate(&content, &wanted).map(|place| to_lf(&content[place.range]));
+            let found = locate(&content, &wanted).map(|text_match| to_lf(&content[text_match.range]));
             let is_there = match &found {
                 Ok(found) => *found == to_lf(&wanted),
                 Err(NoMatch::Ambiguous(count)) => *count > 1,

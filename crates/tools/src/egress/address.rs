@@ -48,8 +48,8 @@ impl FromStr for IpBlock {
     fn from_str(text: &str) -> Result<Self, InvalidIpBlock> {
         let (start, bits) = text.split_once('/').ok_or(InvalidIpBlock)?;
         let start: IpAddr = start.parse().map_err(|_not_an_address| InvalidIpBlock)?;
-        let most = if start.is_ipv4() { 32 } else { 128 };
-        let bits = bits.parse().ok().filter(|bits| *bits <= most).ok_or(InvalidIpBlock)?;
+        let max = if start.is_ipv4() { 32 } else { 128 };
+        let bits = bits.parse().ok().filter(|bits| *bits <= max).ok_or(InvalidIpBlock)?;
         Ok(Self { start, bits })
     }
 }
@@ -116,7 +116,7 @@ fn non_public_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
 }
 
 fn lookup(table: &[(IpBlock, &'static str)], address: IpAddr) -> Option<&'static str> {
-    table.iter().find(|(net, _)| net.contains(address)).map(|(_, what)| *what)
+    table.iter().find(|(net, _)| net.contains(address)).map(|(_, kind)| *kind)
 }
 
 /// Returns the IPv4 address embedded in an IPv6 one: mapped (`::ffff:a.b.c.d`), or NAT64 (`64:ff9b::a.b.c.d`), through
@@ -137,12 +137,12 @@ fn is_isatap(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
-    fn what(address: &str) -> Option<&'static str> {
+    fn kind_of(address: &str) -> Option<&'static str> {
         non_public_kind(address.parse().unwrap())
     }
 
     #[test]
-    fn the_edges_of_every_block_are_inside_and_their_neighbours_are_not() {
+    fn blocks_contain_their_edges_and_not_their_neighbours() {
         for (first, last) in [
             ("0.0.0.0", "0.255.255.255"),
             ("10.0.0.0", "10.255.255.255"),
@@ -170,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn every_disguise_of_an_inner_address_is_known() {
-        let disguises = [
+    fn every_encoding_of_a_private_address_is_recognized() {
+        let encodings = [
             ("::", "this machine"),
             ("::1", "this machine"),
             ("::ffff:127.0.0.1", "this machine"),
@@ -195,17 +195,20 @@ mod tests {
             ("fec0::1", "reserved"),
             ("ff02::1", "a multicast group"),
         ];
-        assert_eq!(disguises.map(|(address, _)| (address, what(address))), disguises.map(|(a, what)| (a, Some(what))));
+        assert_eq!(
+            encodings.map(|(address, _)| (address, kind_of(address))),
+            encodings.map(|(a, kind)| (a, Some(kind)))
+        );
     }
 
     #[test]
     fn public_addresses_are_public() {
         let public = ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2606:4700::1111", "2a00:1450:4001::200e"];
-        assert_eq!(public.map(what), [None; 5]);
+        assert_eq!(public.map(kind_of), [None; 5]);
     }
 
     #[test]
-    fn a_block_is_read_or_it_is_none() {
+    fn address_blocks_are_parsed_or_rejected() {
         let net = |text: &str| text.parse::<IpBlock>();
         assert_eq!(net("10.0.0.0/8"), Ok(IpBlock::v4([10, 0, 0, 0], 8)));
         assert_eq!(net("fc00::/7"), Ok(IpBlock::v6(0xfc00, 0, 7)));

@@ -23,23 +23,23 @@ pub(super) enum BodyDecoder {
 
 impl BodyDecoder {
     /// Creates a decoder for a `Content-Encoding` header.
-    pub(super) fn new(encoding: &str, most: usize) -> Result<Self, Error> {
-        let kept = CappedBuffer { bytes: Vec::new(), most, is_full: false };
+    pub(super) fn new(encoding: &str, max: usize) -> Result<Self, Error> {
+        let buffer = CappedBuffer { bytes: Vec::new(), max_bytes: max, is_full: false };
         match encoding.trim().to_ascii_lowercase().as_str() {
-            "" | "identity" => Ok(Self::Plain(kept)),
-            "gzip" | "x-gzip" => Ok(Self::Gzip(MultiGzDecoder::new(kept))),
+            "" | "identity" => Ok(Self::Plain(buffer)),
+            "gzip" | "x-gzip" => Ok(Self::Gzip(MultiGzDecoder::new(buffer))),
             _ => Err(Error::UnexpectedEncoding),
         }
     }
 
     /// Decodes the next bytes; returns whether more are wanted.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<bool, Error> {
-        let written = match self {
-            Self::Plain(kept) => kept.write_all(bytes),
+        let result = match self {
+            Self::Plain(buffer) => buffer.write_all(bytes),
             Self::Gzip(decoder) => decoder.write_all(bytes),
         };
         let is_full = self.buffer().is_full;
-        match written {
+        match result {
             Ok(()) => Ok(!is_full),
             Err(_full) if is_full => Ok(false),
             Err(error) => Err(Error::Decompression { why: error.to_string() }),
@@ -54,13 +54,13 @@ impl BodyDecoder {
         {
             return Err(Error::Decompression { why: error.to_string() });
         }
-        let kept = std::mem::take(self.buffer());
-        Ok(Body { bytes: kept.bytes, is_complete: !kept.is_full })
+        let buffer = std::mem::take(self.buffer());
+        Ok(Body { bytes: buffer.bytes, is_complete: !buffer.is_full })
     }
 
     fn buffer(&mut self) -> &mut CappedBuffer {
         match self {
-            Self::Plain(kept) => kept,
+            Self::Plain(buffer) => buffer,
             Self::Gzip(decoder) => decoder.get_mut(),
         }
     }
@@ -70,19 +70,19 @@ impl BodyDecoder {
 #[derive(Debug, Default)]
 pub(super) struct CappedBuffer {
     bytes: Vec<u8>,
-    most: usize,
+    max_bytes: usize,
     is_full: bool,
 }
 
 impl Write for CappedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fitting = bytes.len().min(self.most - self.bytes.len());
-        self.bytes.extend_from_slice(&bytes[..fitting]);
-        if fitting < bytes.len() {
+        let count = bytes.len().min(self.max_bytes - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..count]);
+        if count < bytes.len() {
             self.is_full = true;
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Ok(fitting)
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -103,16 +103,16 @@ mod tests {
     }
 
     /// Decodes a body chunk by chunk; returns it with the number of chunks consumed.
-    fn unpack(encoding: &str, packed: &[u8], piece: usize, most: usize) -> Result<(Body, usize), String> {
-        let mut unpacker = BodyDecoder::new(encoding, most).map_err(|error| error.to_string())?;
-        let mut taken = 0;
-        for piece in packed.chunks(piece) {
-            taken += 1;
-            if !unpacker.push(piece).map_err(|error| error.to_string())? {
+    fn unpack(encoding: &str, compressed: &[u8], piece: usize, max: usize) -> Result<(Body, usize), String> {
+        let mut decoder = BodyDecoder::new(encoding, max).map_err(|error| error.to_string())?;
+        let mut consumed = 0;
+        for piece in compressed.chunks(piece) {
+            consumed += 1;
+            if !decoder.push(piece).map_err(|error| error.to_string())? {
                 break;
             }
         }
-        unpacker.finish().map(|body| (body, taken)).map_err(|error| error.to_string())
+        decoder.finish().map(|body| (body, consumed)).map_err(|error| error.to_string())
     }
 
     fn whole(bytes: &[u8]) -> Body {
@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_exactly_is_whole_and_one_byte_more_is_not() {
-        for (encoding, packed) in [("", b"hello".to_vec()), ("gzip", gzip(b"hello")), ("X-GZIP", gzip(b"hello"))] {
+    fn a_body_of_the_maximum_size_is_complete() {
+        for (encoding, compressed) in [("", b"hello".to_vec()), ("gzip", gzip(b"hello")), ("X-GZIP", gzip(b"hello"))] {
             for piece in [1, 2, 100] {
-                let read = |most| unpack(encoding, &packed, piece, most).unwrap().0;
+                let read = |max| unpack(encoding, &compressed, piece, max).unwrap().0;
                 assert_eq!(read(5), whole(b"hello"));
                 assert_eq!(read(4), Body { bytes: b"hell".to_vec(), is_complete: false });
                 assert_eq!(read(0), Body { bytes: Vec::new(), is_complete: false });
@@ -132,34 +132,35 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_not_unpacked() {
+    fn a_decompression_bomb_is_not_unpacked() {
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);
-        let (body, taken) = unpack("gzip", &bomb, 1000, 10_000).unwrap();
+        let (body, consumed) = unpack("gzip", &bomb, 1000, 10_000).unwrap();
         assert_eq!(
-            (body.bytes.len(), body.bytes.capacity() < 65_536, body.is_complete, taken),
+            (body.bytes.len(), body.bytes.capacity() < 65_536, body.is_complete, consumed),
             (10_000, true, false, 1)
         );
     }
 
     #[test]
-    fn a_bomb_in_many_parts_is_not_unpacked() {
+    fn a_decompression_bomb_in_many_parts_is_not_unpacked() {
         let parts = gzip(&[0; 1000]).repeat(1000);
         assert_eq!(unpack("gzip", &parts, 64, 1500).unwrap().0, Body { bytes: vec![0; 1500], is_complete: false });
     }
 
     #[test]
-    fn broken_and_unknown_packings_are_refused() {
-        let mut packed = gzip(b"hello hello hello");
-        packed.truncate(12);
-        for (encoding, packed) in [("gzip", &packed[..]), ("gzip", b"no gzip at all"), ("br", b""), ("gzip, gzip", b"")]
+    fn broken_and_unknown_encodings_are_refused() {
+        let mut compressed = gzip(b"hello hello hello");
+        compressed.truncate(12);
+        for (encoding, compressed) in
+            [("gzip", &compressed[..]), ("gzip", b"no gzip at all"), ("br", b""), ("gzip, gzip", b"")]
         {
-            assert!(unpack(encoding, packed, 100, 100).is_err(), "{encoding}");
+            assert!(unpack(encoding, compressed, 100, 100).is_err(), "{encoding}");
         }
     }
 
     #[test]
-    fn nothing_is_nothing() {
+    fn an_empty_body_is_empty() {
         assert_eq!(unpack("", b"", 1, 10).unwrap().0, whole(b""));
     }
 }

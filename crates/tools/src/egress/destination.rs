@@ -1,4 +1,4 @@
-//! Checks a URL's text. The addresses that its host name resolves to are checked in `names`.
+//! Checks a URL's text. The addresses that its host name resolves to are checked in `resolver`.
 
 use std::net::IpAddr;
 

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_by_name() {
+    fn invalid_exceptions_are_refused_by_name() {
         for text in ["", "a b", "http://box", "box/path", "me@box", "10.0.0.0/99", "box:99999", "box?x", "box#x"] {
             assert_eq!(text.parse::<EgressException>(), Err(InvalidEgressException(text.to_owned())));
         }

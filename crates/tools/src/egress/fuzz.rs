@@ -43,20 +43,20 @@ const PIECES: [&str; 16] = [
 ];
 
 fn mutated(seed: u64) -> String {
-    let mut dice = HostFuzzRng(seed);
-    let mut host: Vec<char> = HOSTS[dice.below(HOSTS.len())].chars().collect();
-    for _ in 0..dice.below(5) {
-        let at = dice.below(host.len() + 1);
-        let end = (at + dice.below(8)).min(host.len());
-        match dice.below(5) {
-            0 if at < host.len() => host[at] = char::from(dice.below(128) as u8),
+    let mut rng = HostFuzzRng(seed);
+    let mut host: Vec<char> = HOSTS[rng.below(HOSTS.len())].chars().collect();
+    for _ in 0..rng.below(5) {
+        let at = rng.below(host.len() + 1);
+        let end = (at + rng.below(8)).min(host.len());
+        match rng.below(5) {
+            0 if at < host.len() => host[at] = char::from(rng.below(128) as u8),
             1 => drop(host.drain(at..end)),
             2 => {
                 let part = host[at..end].to_vec();
                 host.splice(end..end, part);
             }
             _ => {
-                let piece = PIECES[dice.below(PIECES.len())];
+                let piece = PIECES[rng.below(PIECES.len())];
                 host.splice(at..at, piece.chars());
             }
         }

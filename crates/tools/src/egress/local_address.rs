@@ -34,7 +34,7 @@ fn is_listed(address: IpAddr) -> bool {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     match address {
         IpAddr::V4(_) => local_v4(&read("/proc/net/fib_trie")).iter().any(|net| net.contains(address)),
-        IpAddr::V6(_) => local_v6(&read("/proc/net/if_inet6")).any(|own| own == address),
+        IpAddr::V6(_) => local_v6(&read("/proc/net/if_inet6")).any(|local| local == address),
     }
 }
 
@@ -86,7 +86,7 @@ Local:
 ";
 
     #[test]
-    fn l7_what_linux_lists_as_its_own_is_read() {
+    fn l7_local_addresses_are_read_from_proc() {
         let nets = local_v4(FIB);
         let is_local = |address: &str| nets.iter().any(|net| net.contains(address.parse().unwrap()));
         let own = ["93.184.216.34", "203.0.113.7", "127.0.0.1"];
@@ -98,7 +98,7 @@ Local:
     }
 
     #[test]
-    fn l7_this_machine_knows_itself_and_nobody_else() {
+    fn l7_only_local_addresses_count_as_local() {
         assert!(is_local_address(Ipv4Addr::LOCALHOST.into()));
         assert!(
             is_local_address("::ffff:127.0.0.1".parse().unwrap())

@@ -32,10 +32,10 @@ pub(super) struct GuardedResolver {
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
-        let asked = self.inner.resolve(name);
+        let lookup = self.inner.resolve(name);
         let (exceptions, is_own) = (self.exceptions.clone(), self.is_local);
         Box::pin(async move {
-            let found: Vec<_> = asked.await?.collect();
+            let found: Vec<_> = lookup.await?.collect();
             if found.is_empty() {
                 return Err(io::Error::other("the name has no address").into());
             }

@@ -22,19 +22,19 @@ use super::*;
 /// A test server that runs a given handler for every connection and records the requests.
 pub(crate) struct Server {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    pub(crate) async fn at<W, F>(host: &str, work: W) -> Self
+    pub(crate) async fn at<W, F>(host: &str, respond: W) -> Self
     where
         W: Fn(TcpStream, String) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let notes = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = requests.clone();
         homard_agent::task::spawn("a server", async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -43,30 +43,30 @@ impl Server {
                     head.push(stream.read_u8().await.unwrap());
                 }
                 let head = String::from_utf8(head).unwrap();
-                notes.lock().unwrap().push(head.clone());
-                homard_agent::task::spawn("a connection", work(stream, head));
+                recorded.lock().unwrap().push(head.clone());
+                homard_agent::task::spawn("a connection", respond(stream, head));
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
     /// Sends the same bytes on every connection.
     pub(crate) async fn replying(answer: impl Into<Vec<u8>>) -> Self {
         let answer = Arc::new(answer.into());
-        let say = move |mut stream: TcpStream, _| {
+        let respond = move |mut stream: TcpStream, _| {
             let answer = answer.clone();
             // A client that has read enough may close the connection early.
             async move { stream.write_all(&answer).await.unwrap_or_default() }
         };
-        Self::at("127.0.0.1", say).await
+        Self::at("127.0.0.1", respond).await
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    pub(crate) fn request_count(&self) -> usize {
+        self.requests.lock().unwrap().len()
     }
 }
 
@@ -81,22 +81,22 @@ fn sent_on_to(location: &str) -> String {
 /// A fake resolver: returns the configured answers in order and repeats the last one.
 struct FakeResolver {
     answers: Vec<(&'static str, Vec<IpAddr>)>,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl FakeResolver {
     fn new(answers: &[(&'static str, &[&str])]) -> Arc<Self> {
         let parsed = answers.iter().map(|(name, to)| (*name, to.iter().map(|ip| ip.parse().unwrap()).collect()));
-        Arc::new(Self { answers: parsed.collect(), asked: AtomicUsize::new(0) })
+        Arc::new(Self { answers: parsed.collect(), requests: AtomicUsize::new(0) })
     }
 }
 
 impl Resolve for FakeResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        let fitting: Vec<_> = self.answers.iter().filter(|(known, _)| *known == name.as_str()).collect();
+        let count = self.requests.fetch_add(1, Ordering::Relaxed);
+        let matching: Vec<_> = self.answers.iter().filter(|(known, _)| *known == name.as_str()).collect();
         let found =
-            fitting.get(asked.min(fitting.len().saturating_sub(1))).map(|(_, to)| to.clone()).unwrap_or_default();
+            matching.get(count.min(matching.len().saturating_sub(1))).map(|(_, to)| to.clone()).unwrap_or_default();
         Box::pin(async move { Ok(Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs) })
     }
 }
@@ -110,20 +110,20 @@ fn test_egress(allow: &[&str], names: Arc<FakeResolver>) -> Egress {
     Egress::new(EgressLimits { allow, bytes: 10_000, ..EgressLimits::default() }, names)
 }
 
-async fn fetch(door: &Egress, url: &str) -> Result<Body, Error> {
-    door.get(&Request::new(url, "*/*")).await?.body().await
+async fn fetch(egress: &Egress, url: &str) -> Result<Body, Error> {
+    egress.get(&Request::new(url, "*/*")).await?.body().await
 }
 
-fn inside(host: &str, what: &'static str) -> Error {
-    Error::NotPublic { host: host.to_owned(), what }
+fn inside(host: &str, kind: &'static str) -> Error {
+    Error::NotPublic { host: host.to_owned(), what: kind }
 }
 
 #[tokio::test]
-async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others() {
+async fn an_allowed_server_receives_only_the_chosen_headers() {
     let server = Server::replying(answer("Set-Cookie: a=b\r\nContent-Type: text/plain\r\n", b"hello")).await;
-    let door = test_egress(&["127.0.0.0/8"], empty_resolver());
+    let egress = test_egress(&["127.0.0.0/8"], empty_resolver());
     for _ in 0..2 {
-        let answer = door.get(&Request::new(server.url("/a?b#c"), "text/html")).await.unwrap();
+        let answer = egress.get(&Request::new(server.url("/a?b#c"), "text/html")).await.unwrap();
         assert_eq!((answer.status(), answer.content_type()), (200, Some("text/plain")));
         assert_eq!(answer.url().as_str(), server.url("/a?b#c"));
         assert_eq!(answer.body().await.unwrap(), Body { bytes: b"hello".to_vec(), is_complete: true });
@@ -133,15 +133,15 @@ async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others
     let head = format!(
         "GET /a?b HTTP/1.1\r\naccept: text/html\r\naccept-encoding: gzip\r\nuser-agent: {agent}\r\nhost: {host}\r\n\r\n"
     );
-    assert_eq!(*server.asked.lock().unwrap(), [head.clone(), head]);
+    assert_eq!(*server.requests.lock().unwrap(), [head.clone(), head]);
 }
 
 // A21, R64.
 #[tokio::test]
-async fn this_machine_is_not_asked_however_it_is_spelled() {
+async fn this_machine_is_not_reached_in_any_spelling() {
     let server = Server::replying(answer("", b"secret")).await;
     let port = server.address.port();
-    let door = test_egress(
+    let egress = test_egress(
         &[],
         FakeResolver::new(&[("rebound.example", &["127.0.0.1"]), ("mixed.example", &["8.8.8.8", "::1"])]),
     );
@@ -179,16 +179,16 @@ async fn this_machine_is_not_asked_however_it_is_spelled() {
         "REBOUND.example.",
         "mixed.example",
     ] {
-        let refused = fetch(&door, &format!("http://{host}:{port}/")).await;
+        let refused = fetch(&egress, &format!("http://{host}:{port}/")).await;
         assert!(matches!(refused, Err(Error::NotPublic { .. })), "{host}: {refused:?}");
     }
-    assert_eq!(server.asked(), 0);
+    assert_eq!(server.request_count(), 0);
 }
 
 // A21, R64.
 #[tokio::test]
-async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
-    let door = test_egress(&[], empty_resolver());
+async fn private_networks_and_cloud_metadata_are_not_reached() {
+    let egress = test_egress(&[], empty_resolver());
     for host in [
         "169.254.169.254",
         "0xa9fea9fe",
@@ -215,14 +215,14 @@ async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
         "[2001:0:7f00:1::]",
         "[2001:db8::1]",
     ] {
-        let refused = fetch(&door, &format!("http://{host}/latest/meta-data/")).await;
+        let refused = fetch(&egress, &format!("http://{host}/latest/meta-data/")).await;
         assert!(matches!(refused, Err(Error::NotPublic { .. })), "{host}: {refused:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_web_page_is_not_asked() {
-    let door = test_egress(&[], empty_resolver());
+async fn urls_that_are_not_web_pages_are_not_requested() {
+    let egress = test_egress(&[], empty_resolver());
     let scheme = |scheme: &str| Error::Scheme { scheme: scheme.to_owned() };
     for (url, error) in [
         ("file:///etc/passwd", scheme("file")),
@@ -238,7 +238,7 @@ async fn what_is_no_web_page_is_not_asked() {
         ("http://a..example/", Error::Name { name: "a..example".to_owned() }),
         ("http://example.com../", Error::Name { name: "example.com.".to_owned() }),
     ] {
-        assert_eq!(fetch(&door, url).await, Err(error), "{url}");
+        assert_eq!(fetch(&egress, url).await, Err(error), "{url}");
     }
     let long_label = format!("http://{}.example/", "a".repeat(64));
     let long_url = format!("http://example.com/{}", "a".repeat(2100));
@@ -260,7 +260,7 @@ async fn what_is_no_web_page_is_not_asked() {
         &long_label,
         &long_url,
     ] {
-        let refused = fetch(&door, url).await;
+        let refused = fetch(&egress, url).await;
         assert!(matches!(refused, Err(Error::NotUrl { .. } | Error::Name { .. })), "{url}: {refused:?}");
     }
 }
@@ -268,17 +268,17 @@ async fn what_is_no_web_page_is_not_asked() {
 // A21, R64.
 #[tokio::test]
 async fn a_name_cannot_change_between_the_check_and_the_use() {
-    let good = Server::at("127.0.0.2", |mut stream, _| async move {
+    let server = Server::at("127.0.0.2", |mut stream, _| async move {
         stream.write_all(&answer("", b"good")).await.unwrap();
     });
-    let good = good.await;
+    let server = server.await;
     let names = FakeResolver::new(&[("site.example", &["127.0.0.2"]), ("site.example", &["127.0.0.1"])]);
-    let door = test_egress(&["127.0.0.2/32"], names.clone());
-    let url = format!("http://site.example:{}/", good.address.port());
-    assert_eq!(fetch(&door, &url).await, Ok(Body { bytes: b"good".to_vec(), is_complete: true }));
-    assert_eq!(names.asked.load(Ordering::Relaxed), 1, "the address that was checked is the one that was dialled");
-    assert_eq!(fetch(&door, &url).await, Err(inside("site.example", "this machine")));
-    assert_eq!((good.asked(), names.asked.load(Ordering::Relaxed)), (1, 2));
+    let egress = test_egress(&["127.0.0.2/32"], names.clone());
+    let url = format!("http://site.example:{}/", server.address.port());
+    assert_eq!(fetch(&egress, &url).await, Ok(Body { bytes: b"good".to_vec(), is_complete: true }));
+    assert_eq!(names.requests.load(Ordering::Relaxed), 1, "the address that was checked is the one that was dialled");
+    assert_eq!(fetch(&egress, &url).await, Err(inside("site.example", "this machine")));
+    assert_eq!((server.request_count(), names.requests.load(Ordering::Relaxed)), (1, 2));
 }
 
 // A21, R64.
@@ -314,28 +314,31 @@ async fn a_redirect_is_checked_like_the_first_url() {
         let refused = fetch(&test_egress(&["127.0.0.2/32"], names.clone()), &site.url("/")).await;
         let Err(Error::RedirectTarget(refused)) = refused else { panic!("{location}: {refused:?}") };
         assert!(is_right(&refused), "{location}: {refused:?}");
-        assert_eq!(site.asked(), 1);
+        assert_eq!(site.request_count(), 1);
     }
-    assert_eq!(secret.asked(), 0);
+    assert_eq!(secret.request_count(), 0);
 }
 
 #[tokio::test]
 async fn redirects_are_followed_three_times_and_no_more() {
     let site = Server::at("127.0.0.1", |mut stream, head| async move {
         let left: u32 = head[5..].split(' ').next().unwrap().parse().unwrap();
-        let said = if left == 0 { answer("", b"here") } else { sent_on_to(&format!("/{}", left - 1)).into_bytes() };
-        stream.write_all(&said).await.unwrap();
+        let response = if left == 0 { answer("", b"here") } else { sent_on_to(&format!("/{}", left - 1)).into_bytes() };
+        stream.write_all(&response).await.unwrap();
     });
     let site = site.await;
-    let door = test_egress(&["127.0.0.1"], empty_resolver());
-    assert_eq!(fetch(&door, &site.url("/3")).await, Ok(Body { bytes: b"here".to_vec(), is_complete: true }));
-    assert_eq!((fetch(&door, &site.url("/4")).await, site.asked()), (Err(Error::Redirects { most: 3 }), 8));
-    let circle = Server::replying(sent_on_to("/")).await;
-    assert_eq!((fetch(&door, &circle.url("/")).await, circle.asked()), (Err(Error::Redirects { most: 3 }), 4));
+    let egress = test_egress(&["127.0.0.1"], empty_resolver());
+    assert_eq!(fetch(&egress, &site.url("/3")).await, Ok(Body { bytes: b"here".to_vec(), is_complete: true }));
+    assert_eq!((fetch(&egress, &site.url("/4")).await, site.request_count()), (Err(Error::Redirects { most: 3 }), 8));
+    let looping = Server::replying(sent_on_to("/")).await;
+    assert_eq!(
+        (fetch(&egress, &looping.url("/")).await, looping.request_count()),
+        (Err(Error::Redirects { most: 3 }), 4)
+    );
 }
 
 #[tokio::test]
-async fn a_key_is_shown_to_the_first_server_only() {
+async fn a_key_is_sent_to_the_first_server_only() {
     let other = Server::replying(answer("", b"")).await;
     let first = Server::replying(sent_on_to(&other.url("/"))).await;
     let mut key = HeaderValue::from_static("a-key");
@@ -343,38 +346,38 @@ async fn a_key_is_shown_to_the_first_server_only() {
     let request = Request::new(first.url("/"), "*/*").with_key("x-key", key);
     assert!(!format!("{request:?}").contains("a-key"));
     test_egress(&["127.0.0.1"], empty_resolver()).get(&request).await.unwrap();
-    let seen = |server: &Server| {
-        server.asked.lock().unwrap().iter().map(|head| head.contains("x-key: a-key")).collect::<Vec<_>>()
+    let received_key = |server: &Server| {
+        server.requests.lock().unwrap().iter().map(|head| head.contains("x-key: a-key")).collect::<Vec<_>>()
     };
-    assert_eq!([seen(&first), seen(&other)], [vec![true], vec![false]]);
+    assert_eq!([received_key(&first), received_key(&other)], [vec![true], vec![false]]);
 }
 
 #[tokio::test]
-async fn an_exception_for_one_port_is_none_for_another() {
-    let [open, shut] = [Server::replying(answer("", b"open")).await, Server::replying(answer("", b"shut")).await];
+async fn an_exception_applies_to_one_port_only() {
+    let [open, closed] = [Server::replying(answer("", b"open")).await, Server::replying(answer("", b"shut")).await];
     let names = FakeResolver::new(&[("box.lan", &["127.0.0.1"])]);
-    let door = test_egress(&[&format!("box.lan:{}", open.address.port())], names);
-    let at = |server: &Server| format!("http://Box.LAN.:{}/", server.address.port());
-    assert_eq!(fetch(&door, &at(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_complete: true }));
+    let egress = test_egress(&[&format!("box.lan:{}", open.address.port())], names);
+    let url_of = |server: &Server| format!("http://Box.LAN.:{}/", server.address.port());
+    assert_eq!(fetch(&egress, &url_of(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_complete: true }));
     assert_eq!(
-        fetch(&door, &at(&shut)).await,
-        Err(Error::OtherPort { host: "box.lan".to_owned(), port: shut.address.port() })
+        fetch(&egress, &url_of(&closed)).await,
+        Err(Error::OtherPort { host: "box.lan".to_owned(), port: closed.address.port() })
     );
-    assert_eq!(fetch(&door, &open.url("/")).await, Err(inside("127.0.0.1", "this machine")));
-    assert_eq!((open.asked(), shut.asked()), (1, 0));
+    assert_eq!(fetch(&egress, &open.url("/")).await, Err(inside("127.0.0.1", "this machine")));
+    assert_eq!((open.request_count(), closed.request_count()), (1, 0));
 }
 
 #[tokio::test]
-async fn a_bomb_is_cut_at_the_bound() {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed.write_all(&vec![b'x'; 64 << 20]).unwrap();
-    let server = Server::replying(answer("Content-Encoding: gzip\r\n", &packed.finish().unwrap())).await;
+async fn a_decompression_bomb_is_cut_at_the_limit() {
+    let mut compressed = GzEncoder::new(Vec::new(), Compression::best());
+    compressed.write_all(&vec![b'x'; 64 << 20]).unwrap();
+    let server = Server::replying(answer("Content-Encoding: gzip\r\n", &compressed.finish().unwrap())).await;
     let body = fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &server.url("/")).await;
     assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_complete: false }));
 }
 
 #[tokio::test]
-async fn an_endless_body_is_cut_at_the_bound() {
+async fn an_endless_body_is_cut_at_the_limit() {
     let server = Server::at("127.0.0.1", |mut stream, _| async move {
         stream.write_all(&answer("", b"")).await.unwrap();
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
@@ -393,29 +396,29 @@ async fn a_body_that_breaks_off_is_an_error() {
 
 /// The clock is paused and advances only when all tasks wait, so timeouts are exact and the test is fast.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_left() {
+async fn a_silent_server_times_out() {
     let silent = Server::at("127.0.0.1", |stream, _| async move {
         std::future::pending::<()>().await;
         drop(stream);
     });
     let silent = silent.await;
-    let begun = Instant::now();
-    let slow = |limit| Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(limit) });
-    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &silent.url("/")).await, slow(30));
-    assert_eq!(begun.elapsed().as_secs(), 30);
+    let started = Instant::now();
+    let timeout_error = |limit| Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(limit) });
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &silent.url("/")).await, timeout_error(30));
+    assert_eq!(started.elapsed().as_secs(), 30);
 
-    let stuck = Server::at("127.0.0.1", |mut stream, _| async move {
+    let stalled = Server::at("127.0.0.1", |mut stream, _| async move {
         stream.write_all(&answer("", b"and then")).await.unwrap();
         std::future::pending::<()>().await;
     });
-    let stuck = stuck.await;
-    let begun = Instant::now();
-    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &stuck.url("/")).await, slow(15));
-    assert_eq!(begun.elapsed().as_secs(), 15);
+    let stalled = stalled.await;
+    let started = Instant::now();
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &stalled.url("/")).await, timeout_error(15));
+    assert_eq!(started.elapsed().as_secs(), 15);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_drips_is_left_when_the_time_is_up() {
+async fn a_server_that_sends_slowly_times_out() {
     let dripping = Server::at("127.0.0.1", |mut stream, _| async move {
         stream.write_all(&answer("", b"")).await.unwrap();
         let mut clock = tokio::time::interval(Duration::from_secs(4));
@@ -424,10 +427,10 @@ async fn a_server_that_drips_is_left_when_the_time_is_up() {
         }
     });
     let dripping = dripping.await;
-    let begun = Instant::now();
-    let slow = Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
-    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &dripping.url("/")).await, slow);
-    assert_eq!(begun.elapsed().as_secs(), 30);
+    let started = Instant::now();
+    let timeout_error = Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &dripping.url("/")).await, timeout_error);
+    assert_eq!(started.elapsed().as_secs(), 30);
 }
 
 #[tokio::test]
@@ -435,19 +438,19 @@ async fn the_names_of_this_machine_are_known() {
     let server = Server::replying(answer("", b"here")).await;
     let port = server.address.port();
     let allow = vec![format!("localhost:{port}").parse().unwrap()];
-    let door = Egress::new(EgressLimits { allow, ..EgressLimits::default() }, Arc::new(SystemResolver));
-    let body = fetch(&door, &format!("http://localhost:{port}/")).await;
+    let egress = Egress::new(EgressLimits { allow, ..EgressLimits::default() }, Arc::new(SystemResolver));
+    let body = fetch(&egress, &format!("http://localhost:{port}/")).await;
     assert_eq!(body, Ok(Body { bytes: b"here".to_vec(), is_complete: true }));
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_and_a_closed_port_are_told() {
-    let door = test_egress(&["127.0.0.1"], empty_resolver());
+async fn an_unresolved_name_and_a_closed_port_are_reported() {
+    let egress = test_egress(&["127.0.0.1"], empty_resolver());
     let why = "the name has no address".to_owned();
     let host = "nowhere.example".to_owned();
-    assert_eq!(fetch(&door, "http://nowhere.example/").await, Err(Error::Unreachable { host, why }));
+    assert_eq!(fetch(&egress, "http://nowhere.example/").await, Err(Error::Unreachable { host, why }));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let refused = fetch(&door, &format!("http://{closed}/")).await;
+    let refused = fetch(&egress, &format!("http://{closed}/")).await;
     assert!(matches!(refused, Err(Error::Unreachable { .. })), "{refused:?}");
 }
 
@@ -471,10 +474,10 @@ fn spelled(address: u32, parts: usize, bases: [u8; 4], finish: u8) -> String {
 }
 
 /// Spells an IPv4 address embedded in IPv6.
-fn carried(address: u32, way: u8) -> String {
+fn carried(address: u32, encoding: u8) -> String {
     let (high, low) = (address >> 16, address & 0xffff);
     let dotted = std::net::Ipv4Addr::from_bits(address);
-    match way {
+    match encoding {
         0 => format!("[::ffff:{dotted}]"),
         1 => format!("[::ffff:{high:x}:{low:x}]"),
         2 => format!("[0000:0000:0000:0000:0000:FFFF:{high:04X}:{low:04X}]"),
@@ -508,9 +511,9 @@ fn public_address() -> impl Strategy<Value = u32> {
 proptest! {
     #[test]
     fn an_inner_address_is_refused_in_every_spelling(
-        address in inner_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, way in 0_u8..5,
+        address in inner_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, encoding in 0_u8..5,
     ) {
-        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, way)] {
+        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, encoding)] {
             let checked = destination::parse(&format!("http://{host}/"), &[]);
             prop_assert!(matches!(checked, Err(Error::NotPublic { .. })), "{host}: {checked:?}");
         }
@@ -520,16 +523,16 @@ proptest! {
 
     #[test]
     fn a_public_address_is_allowed_in_every_spelling(
-        address in public_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, way in 0_u8..5,
+        address in public_address(), parts in 1_usize..=4, bases in any::<[u8; 4]>(), finish in 0_u8..5, encoding in 0_u8..5,
     ) {
-        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, way)] {
+        for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, encoding)] {
             let checked = destination::parse(&format!("http://{host}/"), &[]);
             prop_assert!(checked.is_ok(), "{host}: {checked:?}");
         }
     }
 
     #[test]
-    fn what_is_dialled_is_what_was_checked(host in "\\PC{0,40}") {
+    fn the_connected_address_is_the_checked_one(host in "\\PC{0,40}") {
         if let Ok(url) = destination::parse(&format!("http://{host}/"), &[]) {
             let dialled = url.host_str().unwrap();
             prop_assert!(dialled.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte)), "{dialled}");
@@ -540,21 +543,21 @@ proptest! {
 
 /// Fake list of a server's interface addresses.
 fn is_interface(address: IpAddr) -> bool {
-    ["93.184.216.34", "2606:2800:220:1::1"].iter().any(|own| own.parse() == Ok(address))
+    ["93.184.216.34", "2606:2800:220:1::1"].iter().any(|local| local.parse() == Ok(address))
 }
 
 #[tokio::test]
 async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
     let server = Server::replying(sent_on_to("http://93.184.216.34:8080/")).await;
     let names = FakeResolver::new(&[("own.test", &["93.184.216.34"])]);
-    let door = Egress { is_local: is_interface, ..test_egress(&["127.0.0.0/8"], names) };
-    let own = |host: &str| inside(host, "an address of this machine");
+    let egress = Egress { is_local: is_interface, ..test_egress(&["127.0.0.0/8"], names) };
+    let refused = |host: &str| inside(host, "an address of this machine");
     for host in ["93.184.216.34", "[2606:2800:220:1::1]", "own.test"] {
-        assert_eq!(fetch(&door, &format!("http://{host}:8080/")).await, Err(own(host)));
+        assert_eq!(fetch(&egress, &format!("http://{host}:8080/")).await, Err(refused(host)));
     }
-    let sent_on = fetch(&door, &server.url("/")).await;
-    assert_eq!(sent_on, Err(Error::RedirectTarget(Box::new(own("93.184.216.34")))));
-    assert_eq!(own("93.184.216.34").outcome(), "denied");
+    let sent_on = fetch(&egress, &server.url("/")).await;
+    assert_eq!(sent_on, Err(Error::RedirectTarget(Box::new(refused("93.184.216.34")))));
+    assert_eq!(refused("93.184.216.34").outcome(), "denied");
     // Allowed if the owner lists the address, a block or the name.
     for allowed in ["93.184.216.34", "93.184.0.0/16", "own.test"] {
         let exceptions: Vec<EgressException> = vec![allowed.parse().unwrap()];
@@ -565,8 +568,11 @@ async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
 }
 
 #[tokio::test]
-async fn l7_one_own_address_among_others_is_enough() {
+async fn l7_one_local_address_among_others_is_refused() {
     let names = FakeResolver::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
-    let door = Egress { is_local: is_interface, ..test_egress(&[], names) };
-    assert_eq!(fetch(&door, "http://mixed.test:8080/").await, Err(inside("mixed.test", "an address of this machine")));
+    let egress = Egress { is_local: is_interface, ..test_egress(&[], names) };
+    assert_eq!(
+        fetch(&egress, "http://mixed.test:8080/").await,
+        Err(inside("mixed.test", "an address of this machine"))
+    );
 }

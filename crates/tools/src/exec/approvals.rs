@@ -53,9 +53,9 @@ struct PendingExec {
 }
 
 impl ExecApprovalSettings {
-    fn policy(&self, desk: &ExecApprovals, agent: &AgentId) -> ExecPolicy {
+    fn policy(&self, exec_approvals: &ExecApprovals, agent: &AgentId) -> ExecPolicy {
         ExecPolicy {
-            approvals: desk.clone(),
+            approvals: exec_approvals.clone(),
             config: self.by_agent.get(agent).copied().unwrap_or(self.default),
             safe_bins: self.safe_bins.clone(),
             shell: PathBuf::from(shell()),
@@ -65,17 +65,17 @@ impl ExecApprovalSettings {
 
 impl Exec {
     /// Returns the callback that executes an approved call and reports the result.
-    pub fn approved_runner(&self, desk: &ExecApprovals, hub: &Hub) -> ApprovedRunner {
-        let (exec, desk, hub) = (self.clone(), desk.clone(), hub.clone());
+    pub fn approved_runner(&self, exec_approvals: &ExecApprovals, hub: &Hub) -> ApprovedRunner {
+        let (exec, exec_approvals, hub) = (self.clone(), exec_approvals.clone(), hub.clone());
         ApprovedRunner::new(move |entry, variables| {
-            let (exec, desk, hub) = (exec.clone(), desk.clone(), hub.clone());
+            let (exec, exec_approvals, hub) = (exec.clone(), exec_approvals.clone(), hub.clone());
             async move {
                 if is_change(&entry) {
-                    return Followup::Ended(exec.files().apply_approved(&desk, entry).await);
+                    return Followup::Ended(exec.files().apply_approved(&exec_approvals, entry).await);
                 }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
-                let denied = |why| Followup::Ended(format!("Exec denied {head}\n{why}"));
-                exec.run_approved((&desk, &hub), entry, variables).await.unwrap_or_else(denied)
+                let denied = |reason| Followup::Ended(format!("Exec denied {head}\n{reason}"));
+                exec.run_approved((&exec_approvals, &hub), entry, variables).await.unwrap_or_else(denied)
             }
         })
         .waking(self.settings.notify_on_exit)
@@ -87,28 +87,28 @@ impl Exec {
         FileAccess::with_watches(sandbox, background.watches(), approvals.is_some())
     }
 
-    /// Returns the words to run now, or the tool result to return instead.
+    /// Returns the argv to run now, or the tool result to return instead.
     pub(super) async fn authorize(&self, cx: &ToolCx, plan: &ExecPlan) -> Result<Vec<String>, ToolResult> {
         let Some(approvals) = &self.settings.approvals else {
             return Ok(crate::exec_policy::shell_argv(shell().as_ref(), plan.arguments.command.clone()));
         };
-        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
+        let Some((hub, exec_approvals)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
             return Err(failure(
                 "exec",
                 &"The command may not be run: it needs approval, and approvals are not available here.",
             ));
         };
-        let agent = plan.site.session.agent().unwrap_or(hub.agents().default_id()).clone();
-        let gate = approvals.policy(desk, &agent);
-        match gate.decide(&self.request(agent, plan)).await {
-            ExecDecision::Run(words) => Ok(words),
-            ExecDecision::Refuse(why) => {
+        let agent = plan.context.session.agent().unwrap_or(hub.agents().default_id()).clone();
+        let policy = approvals.policy(exec_approvals, &agent);
+        match policy.decide(&self.request(agent, plan)).await {
+            ExecDecision::Run(argv) => Ok(argv),
+            ExecDecision::Refuse(reason) => {
                 self.audit(plan, AuditKind::PolicyDenied, "rules");
-                Err(failure("exec", &why))
+                Err(failure("exec", &reason))
             }
             ExecDecision::Pending { id, text } => {
-                self.await_decision(hub, desk, &id);
-                let expires = desk.get(&id).map(|entry| entry.expires_at_ms);
+                self.await_decision(hub, exec_approvals, &id);
+                let expires = exec_approvals.get(&id).map(|entry| entry.expires_at_ms);
                 Err(ToolResult::text(text).with_details(json!({
                     "status": "approval-pending", "approvalId": id, "expiresAtMs": expires, "host": "gateway",
                     "command": plan.arguments.command, "cwd": plan.cwd(),
@@ -118,70 +118,71 @@ impl Exec {
     }
 
     /// Waits for the decision in the background and runs the command if it is allowed.
-    fn await_decision(&self, hub: &Hub, desk: &ExecApprovals, id: &str) {
-        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.approved_runner(desk, hub));
-        task::spawn("approved", async move { follow(&desk, &hub, &id, &later).await });
+    fn await_decision(&self, hub: &Hub, exec_approvals: &ExecApprovals, id: &str) {
+        let (hub, exec_approvals, id, later) =
+            (hub.clone(), exec_approvals.clone(), id.to_owned(), self.approved_runner(exec_approvals, hub));
+        task::spawn("approved", async move { follow(&exec_approvals, &hub, &id, &later).await });
     }
 
     fn request(&self, agent: AgentId, plan: &ExecPlan) -> ExecRequest {
-        let ExecPlan { site, call, arguments, .. } = plan;
+        let ExecPlan { context, call, arguments, .. } = plan;
         ExecRequest {
             agent,
-            session: site.session.clone(),
-            run: site.run.clone(),
+            session: context.session.clone(),
+            run: context.run.clone(),
             command: arguments.command.clone(),
-            workspace: site.workdir.clone(),
+            workspace: context.workdir.clone(),
             cwd: plan.cwd(),
             env: plan.env.clone(),
             has_own_env: !arguments.env.is_empty(),
             requested_levels: arguments.requested_levels(),
-            profile: sandbox_profile(&self.policy(site)),
+            profile: sandbox_profile(&self.policy(context)),
             call: json!(PendingExec {
-                workspace: site.workdir.clone(),
-                sandbox: site.sandbox.clone(),
+                workspace: context.workdir.clone(),
+                sandbox: context.sandbox.clone(),
                 arguments: call.clone(),
-                origin: site.origin.clone(),
+                origin: context.origin.clone(),
             }),
         }
     }
 
     async fn run_approved(
         &self,
-        (desk, hub): (&ExecApprovals, &Hub),
+        (exec_approvals, hub): (&ExecApprovals, &Hub),
         entry: Approval,
         variables: Variables,
     ) -> Result<Followup, String> {
-        let lost = || "The command could not be run: its stored request cannot be read.".to_owned();
+        let unreadable = || "The command could not be run: its stored request cannot be read.".to_owned();
         let not_run = |error: &dyn std::fmt::Display| format!("The command could not be run: {error}.");
-        let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
-        let kept: PendingExec = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| lost())?;
-        let site = CallContext {
-            session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| lost())?,
-            run: RunId::parse(&bound.run).map_err(|_unreadable| lost())?,
-            workdir: kept.workspace,
-            sandbox: kept.sandbox,
+        let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(unreadable()) };
+        let pending: PendingExec = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| unreadable())?;
+        let context = CallContext {
+            session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| unreadable())?,
+            run: RunId::parse(&bound.run).map_err(|_unreadable| unreadable())?,
+            workdir: pending.workspace,
+            sandbox: pending.sandbox,
             variables,
-            origin: kept.origin,
+            origin: pending.origin,
         };
-        let plan = self.plan(site, kept.arguments).map_err(|error| not_run(&error))?;
+        let plan = self.plan(context, pending.arguments).map_err(|error| not_run(&error))?;
         let agent = AgentId::normalize(&entry.agent);
-        let gate = approvals.policy(desk, &agent);
-        let words = gate.claim(&entry.id, &self.request(agent, &plan)).await?;
-        let (session, id, command, stop) = (&plan.site.session, &entry.id, entry.shown(), CancellationToken::new());
+        let policy = approvals.policy(exec_approvals, &agent);
+        let argv = policy.claim(&entry.id, &self.request(agent, &plan)).await?;
+        let (session, id, command, stop) = (&plan.context.session, &entry.id, entry.shown(), CancellationToken::new());
         // The answer is used up: if the gateway stops while the command runs, the next start has to know of it.
-        if let Some(CommandReporter { hub, origin, wakes }) = self.reporter(hub, &plan.site) {
+        if let Some(CommandReporter { hub, origin, wakes }) = self.reporter(hub, &plan.context) {
             let id = entry.command_id();
             let started = BackgroundCommand { id, command: command.clone(), origin, stop: stop.clone() };
             hub.command_started(session, started, wakes).await;
         }
-        let job = self.start(&plan, words, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
+        let job = self.start(&plan, argv, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
         Ok(match wait_or_background((&stop, &ProgressSender::silent()), &job, plan.wait).await {
             Some(outcome) => {
-                let how = outcome.error.as_ref().map(|trouble| format!(", {trouble}")).unwrap_or_default();
-                Followup::Ended(format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0))
+                let error_suffix = outcome.error.as_ref().map(|message| format!(", {message}")).unwrap_or_default();
+                Followup::Ended(format!("Exec finished (approval {id}{error_suffix}): {command}\n{}", job.text().0))
             }
             None => {
-                let reporter = self.reporter(hub, &plan.site);
+                let reporter = self.reporter(hub, &plan.context);
                 let name = self.settings.background.add(session, job, reporter).await;
                 Followup::Running(format!("Exec running (approval {id}, session {name}): {command}"))
             }
@@ -201,8 +202,8 @@ fn sandbox_profile(policy: &SandboxPolicy) -> String {
     // In read-only mode, the extra writable paths are only readable.
     let verb = if policy.mode == AccessMode::ReadOnly { "read" } else { "change" };
     let may = |verb: &str, paths: &[PathBuf]| {
-        let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        (!named.is_empty()).then(|| format!("may also {verb} {}", named.join(", ")))
+        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        (!names.is_empty()).then(|| format!("may also {verb} {}", names.join(", ")))
     };
     let parts = [network, may(verb, &policy.extra_write), may("read", &policy.extra_read)];
     std::iter::once(mode.to_owned()).chain(parts.into_iter().flatten()).collect::<Vec<_>>().join(", ")
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_asked_is_told_what_a_command_can_reach() {
+    fn an_approval_request_describes_the_sandbox() {
         let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect();
         let mut policy = SandboxPolicy { mode: AccessMode::Guarded, ..SandboxPolicy::default() };
         assert_eq!(sandbox_profile(&policy), "guarded");

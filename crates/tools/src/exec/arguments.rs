@@ -41,8 +41,8 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn limit(&self, usual: Duration) -> Result<Duration, Error> {
-        let Some(seconds) = self.timeout else { return Ok(usual.min(MAX_TIMEOUT)) };
+    pub(super) fn limit(&self, default_limit: Duration) -> Result<Duration, Error> {
+        let Some(seconds) = self.timeout else { return Ok(default_limit.min(MAX_TIMEOUT)) };
         let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
         Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(MAX_TIMEOUT))
     }
@@ -54,10 +54,11 @@ impl Args {
     }
 
     /// Returns how long to wait for the end; `None` for a background command.
-    pub(super) fn wait(&self, usual: Duration) -> Option<Duration> {
-        let (least, most) = YIELD_RANGE_MS;
-        let asked = |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, most) } / 1000.0);
-        (!self.background).then(|| self.yield_ms.map_or(usual, asked))
+    pub(super) fn wait(&self, default_wait: Duration) -> Option<Duration> {
+        let (least, max) = YIELD_RANGE_MS;
+        let clamped =
+            |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, max) } / 1000.0);
+        (!self.background).then(|| self.yield_ms.map_or(default_wait, clamped))
     }
 
     /// Returns the requested security level. It can only be stricter than the configured one.
@@ -83,17 +84,19 @@ impl Args {
             return Err(Error::UnsupportedHost);
         }
         let is_foreign = self.host.as_deref().is_some_and(|host| !matches!(host, "sandbox" | "auto"));
-        let asked = [
+        let requested = [
             ("elevated", self.elevated),
             ("host", is_foreign),
             ("security", self.security.is_some() && !is_gated),
             ("ask", self.ask.is_some() && !is_gated),
         ];
-        let names: Vec<_> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
-        let held = if mode == AccessMode::Full { "without a sandbox" } else { "in its sandbox" };
-        let asked = if is_gated { "" } else { ", without asking for approval" };
-        let note =
-            format!("[The command ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
+        let names: Vec<_> = requested.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+        let confinement = if mode == AccessMode::Full { "without a sandbox" } else { "in its sandbox" };
+        let requested = if is_gated { "" } else { ", without asking for approval" };
+        let note = format!(
+            "[The command ran on this machine, {confinement}{requested}. Not supported yet: {}.]",
+            names.join(", ")
+        );
         let stayed = "[The command ran to completion: background commands are not available here.]".to_owned();
         let is_long = self.timeout.is_some_and(|seconds| seconds > MAX_TIMEOUT.as_secs_f64());
         let limited = format!("[timeout is at most {} seconds.]", MAX_TIMEOUT.as_secs());

@@ -12,7 +12,7 @@ pub(super) fn finished_result(job: &CommandJob, outcome: &CommandOutcome, notes:
     let mut details = json!({
         "status": "failed",
         "exitCode": null,
-        "durationMs": outcome.took.as_millis() as u64,
+        "durationMs": outcome.duration.as_millis() as u64,
         "aggregated": aggregated,
         "cwd": job.cwd,
     });

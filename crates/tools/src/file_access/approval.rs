@@ -29,7 +29,7 @@ struct PendingChange {
     file_tool: String,
     workspace: PathBuf,
     arguments: Value,
-    /// Who asked for it, and from where. Older versions did not keep it.
+    /// Principal and route of the call. Missing in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<CommandOrigin>,
 }
@@ -56,7 +56,7 @@ impl FileAccess {
 
     async fn run(&self, tool: &str, call: FileCall, arguments: Value) -> Result<ToolResult, Error> {
         let (files, tool) = (self.clone(), tool.to_owned());
-        let work = move || {
+        let apply = move || {
             files.locks.with_lock(&call.workdir, || match tool.as_str() {
                 "write" => write(&files, &call, crate::parse(arguments)?),
                 "edit" => edit(&files, &call, crate::parse(arguments)?),
@@ -64,7 +64,7 @@ impl FileAccess {
                 other => Err(Error::NotAChange { tool: other.to_owned() }),
             })
         };
-        tokio::task::spawn_blocking(work).await.map_err(Error::Thread).flatten()
+        tokio::task::spawn_blocking(apply).await.map_err(Error::Thread).flatten()
     }
 
     /// Creates an approval request. The tool call returns at once and reports that the change is pending.
@@ -75,14 +75,14 @@ impl FileAccess {
         arguments: Value,
         proposal: ProposedChange,
     ) -> Result<ToolResult, Error> {
-        let refused = |why: &str| Error::Protected { path: proposal.paths.clone(), why: why.to_owned() };
-        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
+        let refused = |reason: &str| Error::Protected { path: proposal.paths.clone(), why: reason.to_owned() };
+        let Some((hub, exec_approvals)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
             return Err(refused("approvals are not available here"));
         };
         let (session, run) = (cx.session.as_str(), cx.run.as_str());
         let bound = fingerprint((tool, &proposal.text), &cx.workdir, (session, run));
         let bound = bound.map_err(|source| Error::Io { path: cx.workdir.display().to_string(), source })?;
-        let mut told = Map::new();
+        let mut fields = Map::new();
         for (name, value) in [
             ("cwd", cx.workdir.display().to_string()),
             ("host", "gateway".to_owned()),
@@ -91,7 +91,7 @@ impl FileAccess {
             ("diff", proposal.text.clone()),
             ("warningText", format!("changes protected files: {}", proposal.paths)),
         ] {
-            told.insert(name.to_owned(), value.into());
+            fields.insert(name.to_owned(), value.into());
         }
         let origin = Some(CommandOrigin::from(&cx.origin));
         let stored = PendingChange { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments, origin };
@@ -99,14 +99,14 @@ impl FileAccess {
             id: None,
             agent: cx.session.agent().unwrap_or(hub.agents().default_id()).clone(),
             command: proposal.text.clone(),
-            fields: told,
+            fields,
             fingerprint: Some(bound),
             rules: Vec::new(),
             call: json!(stored),
             expires: APPROVAL_TIMEOUT,
         };
-        let entry = desk.request(ticket).await.map_err(|error| refused(&error.to_string()))?;
-        self.await_decision(hub, desk, &entry.id);
+        let entry = exec_approvals.request(ticket).await.map_err(|error| refused(&error.to_string()))?;
+        self.await_decision(hub, exec_approvals, &entry.id);
         let text = format!(
             "The change of {paths} waits for the owner's approval (approval {id}), because such files run code or \
              instruct agents. The request expires after 5 minutes. Do not make the change again: you will receive the \
@@ -119,34 +119,36 @@ impl FileAccess {
         })))
     }
 
-    fn await_decision(&self, hub: &Hub, desk: &ExecApprovals, id: &str) {
-        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.approved_change_runner(desk));
-        task::spawn("approved change", async move { follow(&desk, &hub, &id, &later).await });
+    fn await_decision(&self, hub: &Hub, exec_approvals: &ExecApprovals, id: &str) {
+        let (hub, exec_approvals, id, later) =
+            (hub.clone(), exec_approvals.clone(), id.to_owned(), self.approved_change_runner(exec_approvals));
+        task::spawn("approved change", async move { follow(&exec_approvals, &hub, &id, &later).await });
     }
 
     /// Returns the callback that applies approved changes.
-    fn approved_change_runner(&self, desk: &ExecApprovals) -> ApprovedRunner {
-        let (files, desk) = (self.clone(), desk.clone());
+    fn approved_change_runner(&self, exec_approvals: &ExecApprovals) -> ApprovedRunner {
+        let (files, exec_approvals) = (self.clone(), exec_approvals.clone());
         ApprovedRunner::new(move |entry, _| {
-            let (files, desk) = (files.clone(), desk.clone());
-            async move { Followup::Ended(files.apply_approved(&desk, entry).await) }
+            let (files, exec_approvals) = (files.clone(), exec_approvals.clone());
+            async move { Followup::Ended(files.apply_approved(&exec_approvals, entry).await) }
         })
     }
 
     /// Applies an approved change if it is still the one that was shown; returns a report.
-    pub(crate) async fn apply_approved(&self, desk: &ExecApprovals, entry: Approval) -> String {
-        match self.try_apply_approved(desk, &entry).await {
+    pub(crate) async fn apply_approved(&self, exec_approvals: &ExecApprovals, entry: Approval) -> String {
+        match self.try_apply_approved(exec_approvals, &entry).await {
             Ok(result) => format!("Change made (approval {}): {}", entry.id, text_of(&result)),
-            Err(why) => format!("Change not made (approval {}): {why}", entry.id),
+            Err(reason) => format!("Change not made (approval {}): {reason}", entry.id),
         }
     }
 
-    async fn try_apply_approved(&self, desk: &ExecApprovals, entry: &Approval) -> Result<ToolResult, String> {
+    async fn try_apply_approved(&self, exec_approvals: &ExecApprovals, entry: &Approval) -> Result<ToolResult, String> {
         let stored: PendingChange = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
-        let Some(was) = &entry.bound else { return Err("the approval has no fingerprint".to_owned()) };
-        let now = fingerprint((&stored.file_tool, &entry.command), &stored.workspace, (&was.session, &was.run));
-        let now = now.map_err(|error| error.to_string())?;
-        desk.consume(&entry.id, now).await.map_err(|error| error.to_string())?;
+        let Some(approved) = &entry.bound else { return Err("the approval has no fingerprint".to_owned()) };
+        let current =
+            fingerprint((&stored.file_tool, &entry.command), &stored.workspace, (&approved.session, &approved.run));
+        let current = current.map_err(|error| error.to_string())?;
+        exec_approvals.consume(&entry.id, current).await.map_err(|error| error.to_string())?;
         let consent = Consent::Given(entry.command.clone());
         let call = FileCall { workdir: stored.workspace, cancel: CancellationToken::new(), consent };
         self.run(&stored.file_tool, call, stored.arguments).await.map_err(|error| error.to_string())

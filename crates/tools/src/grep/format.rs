@@ -42,18 +42,18 @@ impl<'a> GrepOutput<'a> {
     /// Adds the matches of the next file, as far as the limits allow.
     pub(super) fn add(&mut self, path: &str, hits: &FileMatches) {
         self.unreadable += usize::from(hits.is_unreadable);
-        let room = self.search.limit - self.matches;
+        let remaining = self.search.limit - self.matches;
         let mut added = 0;
-        let mut before = None;
+        let mut previous = None;
         for line in &hits.lines {
             // Context lines after the last match are still included; those before the next match are not.
-            if self.is_full() || (added == room && line.kind != LineKind::After) {
+            if self.is_full() || (added == remaining && line.kind != LineKind::After) {
                 break;
             }
             added += usize::from(line.kind == LineKind::Match);
-            let is_apart = before.is_none_or(|before| before + 1 != line.number);
+            let is_apart = previous.is_none_or(|previous| previous + 1 != line.number);
             self.line(path, line, is_apart && self.search.context > 0);
-            before = Some(line.number);
+            previous = Some(line.number);
         }
         self.matches += added;
         if hits.count > added {
@@ -64,15 +64,15 @@ impl<'a> GrepOutput<'a> {
     fn line(&mut self, path: &str, line: &MatchLine, is_apart: bool) {
         let gap = if is_apart && !self.text.is_empty() { "--\n" } else { "" };
         let (number, text) = (line.number, &line.text);
-        let line_told = match line.kind {
+        let formatted = match line.kind {
             LineKind::Match => format!("{gap}{path}:{number}: {text}\n"),
             LineKind::Before | LineKind::After => format!("{gap}{path}-{number}- {text}\n"),
         };
-        if self.text.len() + line_told.len() > MAX_BYTES {
+        if self.text.len() + formatted.len() > MAX_BYTES {
             self.reached_limit = Some(ReachedLimit::Bytes);
             return;
         }
-        self.text.push_str(&line_told);
+        self.text.push_str(&formatted);
         self.has_cut_lines |= line.is_cut;
     }
 

@@ -72,10 +72,10 @@ impl<'a> FileSearcher<'a> {
 
     /// Searches a file.
     pub(super) fn search_file(&mut self, file: File) -> FileMatches {
-        let mut basket = MatchSink { search: self.search, hits: FileMatches::default() };
+        let mut sink = MatchSink { search: self.search, hits: FileMatches::default() };
         let reader = CancelReader::new(file, self.cancel);
-        let searched = self.searcher.search_reader(&self.search.matcher, reader, &mut basket);
-        let mut hits = basket.hits;
+        let searched = self.searcher.search_reader(&self.search.matcher, reader, &mut sink);
+        let mut hits = sink.hits;
         hits.is_unreadable = searched.is_err();
         if hits.is_binary {
             hits.lines.clear();
@@ -98,12 +98,12 @@ impl Sink for MatchSink<'_> {
         if self.hits.count > self.search.limit {
             return Ok(false);
         }
-        let at = self.search.matcher.find(found.bytes()).map_err(io::Error::error_message)?;
+        let position = self.search.matcher.find(found.bytes()).map_err(io::Error::error_message)?;
         self.hits.lines.push(MatchLine::of(
             found.bytes(),
             found.line_number(),
             LineKind::Match,
-            at.map_or(0, |at| at.start()),
+            position.map_or(0, |position| position.start()),
         ));
         Ok(true)
     }
@@ -124,23 +124,24 @@ impl Sink for MatchSink<'_> {
 }
 
 impl MatchLine {
-    fn of(bytes: &[u8], number: Option<u64>, kind: LineKind, at: usize) -> Self {
+    fn of(bytes: &[u8], number: Option<u64>, kind: LineKind, match_start: usize) -> Self {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         // If the match is near the end of a long line, the shown part starts shortly before it.
-        let start = if at <= MAX_SHOWN_CHARS - LEAD_CHARS { 0 } else { char_start(bytes, at - LEAD_CHARS) };
+        let start =
+            if match_start <= MAX_SHOWN_CHARS - LEAD_CHARS { 0 } else { char_start(bytes, match_start - LEAD_CHARS) };
         // A character has at most four bytes.
         let end = bytes.len().min(start + 4 * MAX_SHOWN_CHARS);
-        let rest = String::from_utf8_lossy(&bytes[start..end]);
-        let mut text: String = rest.chars().take(MAX_SHOWN_CHARS).collect();
-        let goes_on = end < bytes.len() || rest.chars().nth(MAX_SHOWN_CHARS).is_some();
+        let window = String::from_utf8_lossy(&bytes[start..end]);
+        let mut text: String = window.chars().take(MAX_SHOWN_CHARS).collect();
+        let continues = end < bytes.len() || window.chars().nth(MAX_SHOWN_CHARS).is_some();
         if start > 0 {
             text.insert(0, '…');
         }
-        if goes_on {
+        if continues {
             text.push('…');
         }
-        Self { number: number.unwrap_or(0), text, kind, is_cut: start > 0 || goes_on }
+        Self { number: number.unwrap_or(0), text, kind, is_cut: start > 0 || continues }
     }
 }
 
@@ -148,18 +149,18 @@ impl MatchLine {
 mod tests {
     use super::*;
 
-    fn shown(line: &str, at: usize) -> (String, bool) {
+    fn shown_text(line: &str, at: usize) -> (String, bool) {
         let line = MatchLine::of(line.as_bytes(), Some(1), LineKind::Match, at);
         (line.text, line.is_cut)
     }
 
     #[test]
     fn a_long_line_is_shown_around_its_match() {
-        assert_eq!(shown("short é\r\n", 3), ("short é".to_owned(), false));
-        assert_eq!(shown(&"é".repeat(500), 0), ("é".repeat(500), false));
-        assert_eq!(shown(&"é".repeat(501), 0), ("é".repeat(500) + "…", true));
+        assert_eq!(shown_text("short é\r\n", 3), ("short é".to_owned(), false));
+        assert_eq!(shown_text(&"é".repeat(500), 0), ("é".repeat(500), false));
+        assert_eq!(shown_text(&"é".repeat(501), 0), ("é".repeat(500) + "…", true));
         let long = "é".repeat(1000) + "here" + &"ü".repeat(1000);
-        assert_eq!(shown(&long, 2000), (format!("…{}here{}…", "é".repeat(50), "ü".repeat(446)), true));
-        assert_eq!(shown(&("x".repeat(600) + "end"), 600), (format!("…{}end", "x".repeat(100)), true));
+        assert_eq!(shown_text(&long, 2000), (format!("…{}here{}…", "é".repeat(50), "ü".repeat(446)), true));
+        assert_eq!(shown_text(&("x".repeat(600) + "end"), 600), (format!("…{}end", "x".repeat(100)), true));
     }
 }

@@ -67,13 +67,13 @@ impl<'a> ParallelSearch<'a> {
     }
 
     fn work(&self, sorter: &Mutex<OrderedOutput<'_, '_>>) {
-        let mut hunter = FileSearcher::new(self.search, self.cancel);
+        let mut searcher = FileSearcher::new(self.search, self.cancel);
         while !lock(sorter).answer.is_full() {
             let Some((number, files)) = self.batch() else { return };
             let mut found = Vec::new();
             for file in files {
                 let hits = match file.open() {
-                    Ok(opened) => hunter.search_file(opened),
+                    Ok(opened) => searcher.search_file(opened),
                     Err(_) => FileMatches { is_unreadable: true, ..FileMatches::default() },
                 };
                 if hits.count > 0 || hits.is_unreadable {

@@ -23,7 +23,8 @@ impl ServerBreaker {
     pub(super) fn record_failure(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         let doublings = self.failures.checked_sub(2);
-        let pause = doublings.map(|times| FIRST_COOLDOWN.saturating_mul(2_u32.saturating_pow(times)).min(MAX_COOLDOWN));
+        let pause =
+            doublings.map(|exponent| FIRST_COOLDOWN.saturating_mul(2_u32.saturating_pow(exponent)).min(MAX_COOLDOWN));
         self.cooldown_until = pause.map(|pause| now + pause);
     }
 
@@ -43,16 +44,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_in_a_row_doubles_the_rest() {
+    fn consecutive_failures_double_the_cooldown() {
         let now = Instant::now();
         let mut breaker = ServerBreaker::default();
-        let rests: Vec<u64> = (0..12)
+        let pauses: Vec<u64> = (0..12)
             .map(|_| {
                 breaker.record_failure(now);
                 breaker.cooldown_until(now).map_or(0, |until| (until - now).as_secs())
             })
             .collect();
-        assert_eq!(rests, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         assert_eq!(breaker.cooldown_until(now + MAX_COOLDOWN), None);
         breaker.record_success();
         assert_eq!(breaker, ServerBreaker::default());

@@ -77,8 +77,8 @@ impl Error {
         }
     }
 
-    fn refused(why: &str) -> Self {
-        Self::Rejected(line(why, MAX_ERROR_CHARS))
+    fn refused(reason: &str) -> Self {
+        Self::Rejected(line(reason, MAX_ERROR_CHARS))
     }
 }
 
@@ -94,8 +94,8 @@ impl ClientHandler for McpClient {
     }
 
     fn get_info(&self) -> ClientConfig {
-        let ours = Implementation::new("homard", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), ours)
+        let client_info = Implementation::new("homard", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), client_info)
     }
 }
 
@@ -109,36 +109,40 @@ pub(super) struct McpConnection {
 
 impl McpConnection {
     /// Connects. Dropping the future leaves nothing behind.
-    pub(super) async fn open(reach: &ServerTransport, house: &McpShared, changed: Arc<Notify>) -> Result<Self, Error> {
-        let ears = McpClient { changed };
-        let stop = house.stop.child_token();
-        let (service, child) = match reach {
+    pub(super) async fn open(
+        server_transport: &ServerTransport,
+        shared: &McpShared,
+        changed: Arc<Notify>,
+    ) -> Result<Self, Error> {
+        let handler = McpClient { changed };
+        let stop = shared.stop.child_token();
+        let (service, child) = match server_transport {
             ServerTransport::Command { command, args, env, cwd } => {
                 let given = env.iter().map(|(name, value)| (name.clone(), value.clone()));
-                let env = house.env.iter().cloned().chain(given);
+                let env = shared.env.iter().cloned().chain(given);
                 let (child, stdout, stdin) = ServerProcess::start(command, args, env, cwd.as_deref())
                     .map_err(|error| Error::Start(format!("{command}: {error}")))?;
                 // The transport rejects lines longer than 16 MiB.
                 let transport = AsyncRwTransport::new_client(stdout, stdin);
-                match serve_client_with_ct(ears, transport, stop.clone()).await {
+                match serve_client_with_ct(handler, transport, stop.clone()).await {
                     Ok(service) => (service, Some(child)),
                     Err(error) => {
-                        let said = child.stderr();
+                        let stderr = child.stderr();
                         child.end().await;
-                        return Err(Error::Start(with_stderr(init_error(&error), Some(&said))));
+                        return Err(Error::Start(with_stderr(init_error(&error), Some(&stderr))));
                     }
                 }
             }
             ServerTransport::Http { url, headers } => {
                 let transport = StreamableHttpClientTransport::with_client(client()?, config(url, headers)?);
-                let served = serve_client_with_ct(ears, transport, stop.clone()).await;
+                let served = serve_client_with_ct(handler, transport, stop.clone()).await;
                 (served.map_err(|error| Error::Start(init_error(&error)))?, None)
             }
         };
-        let (peer, said) = (service.peer().clone(), child.as_ref().map(ServerProcess::stderr));
+        let (peer, stderr) = (service.peer().clone(), child.as_ref().map(ServerProcess::stderr));
         // Joined through the tracker on shutdown.
-        task::spawn("mcp link", house.tasks.track_future(hold(service, child, stop.clone())));
-        Ok(Self { peer, stop, stderr: said })
+        task::spawn("mcp link", shared.tasks.track_future(hold(service, child, stop.clone())));
+        Ok(Self { peer, stop, stderr })
     }
 
     /// True if the connection is closed.
@@ -163,8 +167,8 @@ impl McpConnection {
         let mut tools = Vec::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
-            let asked = PaginatedRequestParams::default().with_cursor(cursor);
-            let page = self.peer.list_tools(Some(asked)).await.map_err(|error| self.explain(&error))?;
+            let params = PaginatedRequestParams::default().with_cursor(cursor);
+            let page = self.peer.list_tools(Some(params)).await.map_err(|error| self.explain(&error))?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if cursor.is_none() || tools.len() > MAX_TOOLS {
@@ -180,9 +184,9 @@ impl McpConnection {
 
     /// Calls a tool. Dropping the future sends a cancellation to the server.
     pub(super) async fn call(&self, tool: String, arguments: Option<JsonObject>) -> Result<CallToolResult, Error> {
-        let mut asked = CallToolRequestParams::new(Cow::Owned(tool));
-        asked.arguments = arguments;
-        match self.peer.call_tool_once(asked).await.map_err(|error| self.explain(&error))? {
+        let mut params = CallToolRequestParams::new(Cow::Owned(tool));
+        params.arguments = arguments;
+        match self.peer.call_tool_once(params).await.map_err(|error| self.explain(&error))? {
             CallToolResponse::Complete(result) => Ok(result),
             CallToolResponse::InputRequired(_) => {
                 Err(Error::refused("the server requested input from a person, which is not supported"))
@@ -217,14 +221,14 @@ impl Drop for McpConnection {
 
 /// Holds a connection until it is closed or no longer wanted, then stops the command behind it.
 async fn hold(service: RunningService<RoleClient, McpClient>, child: Option<ServerProcess>, stop: CancellationToken) {
-    let patience = async {
+    let close_deadline = async {
         stop.cancelled().await;
         sleep(CLOSE_TIMEOUT).await;
     };
     tokio::select! {
         biased;
         quit = service.waiting() => tracing::debug!(?quit, "MCP connection closed"),
-        () = patience => tracing::warn!("MCP connection did not close in time; dropping it"),
+        () = close_deadline => tracing::warn!("MCP connection did not close in time; dropping it"),
     }
     stop.cancel();
     if let Some(child) = child {
@@ -269,10 +273,10 @@ fn init_error(error: &ClientInitializeError) -> String {
     }
 }
 
-fn with_stderr(what: String, said: Option<&ServerStderr>) -> String {
-    match said.map(ServerStderr::last).filter(|said| !said.is_empty()) {
-        Some(said) => format!("{what}. Last output of the server: {said}"),
-        None => what,
+fn with_stderr(message: String, stderr: Option<&ServerStderr>) -> String {
+    match stderr.map(ServerStderr::last).filter(|stderr| !stderr.is_empty()) {
+        Some(stderr) => format!("{message}. Last output of the server: {stderr}"),
+        None => message,
     }
 }
 

@@ -12,13 +12,13 @@ const MAX_PREFIX: usize = 30;
 const MAX_NAME: usize = 64;
 
 /// Returns a unique prefix for a server's tools.
-pub(super) fn prefix(server: &str, taken: &mut BTreeSet<String>) -> String {
-    unique(&sanitize(server, "mcp"), MAX_PREFIX, taken)
+pub(super) fn prefix(server: &str, used: &mut BTreeSet<String>) -> String {
+    unique(&sanitize(server, "mcp"), MAX_PREFIX, used)
 }
 
 /// Returns a unique name for a tool.
-pub(super) fn tool(prefix: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
-    unique(&format!("{prefix}{SEPARATOR}{}", sanitize(tool, "tool")), MAX_NAME, taken)
+pub(super) fn tool(prefix: &str, tool: &str, used: &mut BTreeSet<String>) -> String {
+    unique(&format!("{prefix}{SEPARATOR}{}", sanitize(tool, "tool")), MAX_NAME, used)
 }
 
 /// Replaces unsupported characters and ensures that the name begins with a letter.
@@ -33,11 +33,11 @@ fn sanitize(name: &str, otherwise: &str) -> String {
 }
 
 /// Truncates a name, and numbers it if it is taken. Some providers ignore case, so names must differ in more than that.
-fn unique(name: &str, most: usize, taken: &mut BTreeSet<String>) -> String {
-    let cut = |end: &str| format!("{}{end}", &name[..name.len().min(most - end.len())]);
+fn unique(name: &str, max: usize, used: &mut BTreeSet<String>) -> String {
+    let cut = |end: &str| format!("{}{end}", &name[..name.len().min(max - end.len())]);
     let mut found = cut("");
     for number in 2.. {
-        if taken.insert(found.to_lowercase()) {
+        if used.insert(found.to_lowercase()) {
             break;
         }
         found = cut(&format!("-{number}"));
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_and_of_one_tool_each() {
+    fn names_are_plain_and_unique() {
         let mut servers = BTreeSet::new();
         let prefixes: Vec<String> =
             ["git hub", "Git-Hub", "", "9to5", "日本"].iter().map(|name| prefix(name, &mut servers)).collect();
@@ -62,11 +62,11 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_stay_different() {
-        let mut taken = BTreeSet::new();
+    fn long_names_are_truncated_and_stay_unique() {
+        let mut used = BTreeSet::new();
         let long = "x".repeat(100);
         let server = prefix(&long, &mut BTreeSet::new());
-        let names = [tool(&server, &long, &mut taken), tool(&server, &long, &mut taken)];
+        let names = [tool(&server, &long, &mut used), tool(&server, &long, &mut used)];
         let x = |times| "x".repeat(times);
         assert_eq!(names, [format!("{}__{}", x(30), x(32)), format!("{}__{}-2", x(30), x(30))]);
     }

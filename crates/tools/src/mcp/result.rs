@@ -50,12 +50,12 @@ fn convert_block(block: ContentBlock, pictures: &mut usize) -> Block {
             _ => omitted_block("resource", "", "unknown content type"),
         },
         ContentBlock::ResourceLink(link) => {
-            let what = link.description.or(link.title).unwrap_or_default();
+            let description = link.description.or(link.title).unwrap_or_default();
             Block::text(format!(
                 "[resource {} at {}] {}",
                 line(&link.name, MAX_NAME_CHARS),
                 line(&link.uri, MAX_NAME_CHARS),
-                line(&what, MAX_NAME_CHARS)
+                line(&description, MAX_NAME_CHARS)
             ))
         }
         _ => omitted_block("content", "", "unknown content type"),
@@ -74,8 +74,12 @@ fn convert_image(data: &str, mime: &str, pictures: &mut usize) -> Block {
     }
 }
 
-fn omitted_block(kind: &str, what: &str, why: &str) -> Block {
-    Block::text(format!("[{kind} {} is not shown: {}]", line(what, MAX_NAME_CHARS), line(why, MAX_NAME_CHARS)))
+fn omitted_block(kind: &str, description: &str, reason: &str) -> Block {
+    Block::text(format!(
+        "[{kind} {} is not shown: {}]",
+        line(description, MAX_NAME_CHARS),
+        line(reason, MAX_NAME_CHARS)
+    ))
 }
 
 #[cfg(test)]
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_content_is_told() {
+    fn every_kind_of_content_is_converted() {
         let result = answered(json!({"content": [
             {"type": "text", "text": "a\u{202e}b"},
             {"type": "image", "data": GIF, "mimeType": "image/gif"},
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_content_is_its_structure_or_nothing() {
+    fn a_result_without_content_is_its_structured_value_or_empty() {
         let structured = answered(json!({"content": [], "structuredContent": {"a": 1}}));
         assert_eq!(texts(&structured), ["{\n  \"a\": 1\n}"]);
         assert_eq!(structured.details, Some(json!({"server": "s", "tool": "t", "structuredContent": {"a": 1}})));
@@ -147,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_counted() {
+    fn images_are_limited() {
         let picture = json!({"type": "image", "data": GIF, "mimeType": "image/gif"});
         let result = answered(json!({"content": vec![picture; 10]}));
-        let shown = result.content.iter().filter(|block| matches!(block, Block::Image(_))).count();
-        assert_eq!((shown, texts(&result).len()), (8, 10));
+        let image_count = result.content.iter().filter(|block| matches!(block, Block::Image(_))).count();
+        assert_eq!((image_count, texts(&result).len()), (8, 10));
     }
 }

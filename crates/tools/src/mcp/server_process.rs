@@ -50,16 +50,16 @@ pub(super) struct ServerStderr(Arc<Mutex<VecDeque<u8>>>);
 
 impl ServerStderr {
     fn append(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes);
-        let more = kept.len().saturating_sub(STDERR_BYTES);
-        kept.drain(..more);
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.extend(bytes);
+        let excess = buffer.len().saturating_sub(STDERR_BYTES);
+        buffer.drain(..excess);
     }
 
     /// Returns them as one line.
     pub(super) fn last(&self) -> String {
-        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        external::line(&String::from_utf8_lossy(&kept), STDERR_BYTES)
+        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        external::line(&String::from_utf8_lossy(&bytes), STDERR_BYTES)
     }
 }
 
@@ -91,15 +91,15 @@ impl ServerProcess {
             tree.kill();
             return Err(io::Error::other("the process has no standard input or output"));
         };
-        let said = ServerStderr::default();
-        let hears = said.clone();
+        let stderr_buffer = ServerStderr::default();
+        let reader_buffer = stderr_buffer.clone();
         let listening = task::spawn("mcp stderr", async move {
             let mut buffer = vec![0; 4096];
             while let Ok(count @ 1..) = errors.read(&mut buffer).await {
-                hears.append(&buffer[..count]);
+                reader_buffer.append(&buffer[..count]);
             }
         });
-        Ok((Self { process, tree, stderr: said, listening: listening.abort_handle() }, stdout, stdin))
+        Ok((Self { process, tree, stderr: stderr_buffer, listening: listening.abort_handle() }, stdout, stdin))
     }
 
     /// Returns its standard error.
@@ -121,7 +121,7 @@ impl ServerProcess {
         if let Err(error) = ended.await {
             tracing::warn!(%error, "failed to stop an MCP server gracefully");
         }
-        // Only now: see `Tree` for why the leader is reaped last.
+        // Only now: see `CommandTree` for why the leader is reaped last.
         if !is_over && timeout(REAP, self.process.wait()).await.is_err() {
             tracing::warn!(pid = self.process.id(), "MCP server was killed but has not exited");
         }

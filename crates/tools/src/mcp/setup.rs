@@ -21,11 +21,11 @@ pub struct ServerSetup {
 
 impl ServerSetup {
     /// Creates a setup with defaults: 30 seconds to connect, 60 seconds for a call, all tools.
-    pub fn new(name: impl Into<String>, reach: ServerTransport) -> Self {
+    pub fn new(name: impl Into<String>, transport: ServerTransport) -> Self {
         let (connect, call) = (Duration::from_secs(30), Duration::from_secs(60));
         Self {
             name: name.into(),
-            transport: reach,
+            transport,
             connect_timeout: connect,
             call_timeout: call,
             include: Vec::new(),
@@ -101,29 +101,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_choose_tools() {
-        let reach = ServerTransport::Http { url: String::new(), headers: BTreeMap::new() };
-        let mut setup = ServerSetup::new("x", reach);
-        let wanted = |setup: &ServerSetup| -> Vec<&str> {
+    fn patterns_select_tools() {
+        let transport = ServerTransport::Http { url: String::new(), headers: BTreeMap::new() };
+        let mut setup = ServerSetup::new("x", transport);
+        let listed_tools = |setup: &ServerSetup| -> Vec<&str> {
             ["read", "read_all", "write", "ü"].into_iter().filter(|tool| setup.wants(tool)).collect()
         };
-        assert_eq!(wanted(&setup), ["read", "read_all", "write", "ü"]);
+        assert_eq!(listed_tools(&setup), ["read", "read_all", "write", "ü"]);
         setup.exclude = vec!["w*e".to_owned()];
-        assert_eq!(wanted(&setup), ["read", "read_all", "ü"]);
+        assert_eq!(listed_tools(&setup), ["read", "read_all", "ü"]);
         setup.include = vec!["read*".to_owned(), "write".to_owned()];
-        assert_eq!(wanted(&setup), ["read", "read_all"]);
+        assert_eq!(listed_tools(&setup), ["read", "read_all"]);
         setup.exclude = vec!["*".to_owned()];
-        assert_eq!(wanted(&setup), Vec::<&str>::new());
+        assert_eq!(listed_tools(&setup), Vec::<&str>::new());
     }
 
     #[test]
-    fn l2_the_query_and_the_login_of_an_address_are_not_in_errors() {
-        let reach = ServerTransport::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
-        let setup = ServerSetup::new("x", reach);
-        let told = setup.redact("error for url (https://h/mcp?key=k1), was https://me:pw@h/mcp");
-        assert_eq!(told, "error for url (https://h/mcp?[secret]), was https://[secret]@h/mcp");
-        let plain = ServerTransport::Http { url: "https://h/mcp?".to_owned(), headers: BTreeMap::new() };
-        assert_eq!(ServerSetup::new("x", plain).redact("at https://h/mcp?"), "at https://h/mcp?");
+    fn l2_errors_contain_no_query_or_login_of_a_url() {
+        let transport =
+            ServerTransport::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
+        let setup = ServerSetup::new("x", transport);
+        let redacted = setup.redact("error for url (https://h/mcp?key=k1), was https://me:pw@h/mcp");
+        assert_eq!(redacted, "error for url (https://h/mcp?[secret]), was https://[secret]@h/mcp");
+        let without_secrets = ServerTransport::Http { url: "https://h/mcp?".to_owned(), headers: BTreeMap::new() };
+        assert_eq!(ServerSetup::new("x", without_secrets).redact("at https://h/mcp?"), "at https://h/mcp?");
     }
 
     #[test]
@@ -132,7 +133,11 @@ mod tests {
         let args = vec!["--key=hidden".to_owned()];
         let command = ServerTransport::Command { command: "run".to_owned(), args, env: values.clone(), cwd: None };
         let http = ServerTransport::Http { url: "http://x/?key=hidden".to_owned(), headers: values };
-        let shown = [ServerSetup::new("a", command), ServerSetup::new("b", http)].map(|setup| format!("{setup:?}"));
-        assert!(shown.iter().all(|shown| shown.contains("NAME") && !shown.contains("hidden")), "{shown:?}");
+        let debug_texts =
+            [ServerSetup::new("a", command), ServerSetup::new("b", http)].map(|setup| format!("{setup:?}"));
+        assert!(
+            debug_texts.iter().all(|debug_texts| debug_texts.contains("NAME") && !debug_texts.contains("hidden")),
+            "{debug_texts:?}"
+        );
     }
 }

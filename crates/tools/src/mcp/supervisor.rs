@@ -105,15 +105,8 @@ pub struct ServerStatus {
 }
 
 impl ServerSupervisor {
-    pub(super) fn new(setup: ServerSetup, prefix: String, house: McpShared) -> Self {
-        Self {
-            setup,
-            prefix,
-            shared: house,
-            connection: Mutex::default(),
-            view: StdMutex::default(),
-            changed: Arc::default(),
-        }
+    pub(super) fn new(setup: ServerSetup, prefix: String, shared: McpShared) -> Self {
+        Self { setup, prefix, shared, connection: Mutex::default(), view: StdMutex::default(), changed: Arc::default() }
     }
 
     /// Returns its name in the config.
@@ -179,7 +172,7 @@ impl ServerSupervisor {
             let listed = self.list().await;
             if std::mem::take(&mut is_first) {
                 self.view().was_attempted = true;
-                self.shared.attempted.send_modify(|tried| *tried += 1);
+                self.shared.attempted.send_modify(|count| *count += 1);
             }
             match listed {
                 Ok(()) => {
@@ -188,7 +181,7 @@ impl ServerSupervisor {
                 }
                 Err(error) => {
                     tracing::warn!(server = self.name(), %error, "failed to list the tools of an MCP server");
-                    let rest = self
+                    let retry_at = self
                         .view()
                         .cooldown_until
                         .unwrap_or_else(Instant::now)
@@ -196,7 +189,7 @@ impl ServerSupervisor {
                     tokio::select! {
                         biased;
                         () = self.changed.notified() => {}
-                        () = sleep_until(rest) => {}
+                        () = sleep_until(retry_at) => {}
                     }
                 }
             }
@@ -211,14 +204,14 @@ impl ServerSupervisor {
             Ok(tools) => tools,
             Err(error) => {
                 let error = error.map_text(|text| self.setup.redact(text));
-                let mut seat = self.connection.lock().await;
-                seat.link = None;
-                self.record_failure(&mut seat, &error);
+                let mut connection = self.connection.lock().await;
+                connection.link = None;
+                self.record_failure(&mut connection, &error);
                 return Err(error);
             }
         };
         tools.retain(|tool| self.setup.wants(&tool.name));
-        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        tools.sort_by(|tool_a, tool_b| tool_a.name.cmp(&tool_b.name));
         let mut view = self.view();
         if view.tools != tools {
             view.tools = tools;
@@ -235,35 +228,35 @@ impl ServerSupervisor {
             // The server may have been replaced; its tools are listed again.
             self.changed.notify_one();
         }
-        let answered = timeout(self.setup.call_timeout, link.call(tool, arguments)).await;
-        let answered = answered.unwrap_or(Err(Error::Timeout(self.setup.call_timeout)));
-        let answered = answered.map_err(|error| error.map_text(|text| self.setup.redact(text)));
-        let mut seat = self.connection.lock().await;
-        match &answered {
+        let response = timeout(self.setup.call_timeout, link.call(tool, arguments)).await;
+        let response = response.unwrap_or(Err(Error::Timeout(self.setup.call_timeout)));
+        let response = response.map_err(|error| error.map_text(|text| self.setup.redact(text)));
+        let mut connection = self.connection.lock().await;
+        match &response {
             Ok(_) | Err(Error::Rejected(_)) => {
-                seat.breaker.record_success();
-                seat.unanswered = 0;
+                connection.breaker.record_success();
+                connection.unanswered = 0;
                 self.view().cooldown_until = None;
             }
             Err(Error::Timeout(_)) => {
-                seat.unanswered += 1;
-                if seat.unanswered >= MAX_UNANSWERED {
-                    self.drop_link(&mut seat, &link, answered.as_ref().err());
+                connection.unanswered += 1;
+                if connection.unanswered >= MAX_UNANSWERED {
+                    self.drop_link(&mut connection, &link, response.as_ref().err());
                 }
             }
             Err(Error::Disconnected(_) | Error::Start(_) | Error::Cooldown { .. }) => {
-                self.drop_link(&mut seat, &link, answered.as_ref().err());
+                self.drop_link(&mut connection, &link, response.as_ref().err());
             }
         }
-        answered
+        response
     }
 
     /// Closes a connection, unless it was already replaced.
-    fn drop_link(&self, seat: &mut ServerConnection, link: &Arc<McpConnection>, why: Option<&Error>) {
-        if seat.link.take_if(|held| Arc::ptr_eq(held, link)).is_some() {
-            seat.unanswered = 0;
-            if let Some(why) = why {
-                self.record_failure(seat, why);
+    fn drop_link(&self, connection: &mut ServerConnection, link: &Arc<McpConnection>, reason: Option<&Error>) {
+        if connection.link.take_if(|current| Arc::ptr_eq(current, link)).is_some() {
+            connection.unanswered = 0;
+            if let Some(reason) = reason {
+                self.record_failure(connection, reason);
             }
         }
     }
@@ -273,23 +266,23 @@ impl ServerSupervisor {
         if self.shared.stop.is_cancelled() {
             return Err(Error::Start("the server was removed, or the gateway is stopping".to_owned()));
         }
-        let mut seat = self.connection.lock().await;
-        if let Some(closed) = seat.link.take_if(|link| link.is_closed()) {
-            self.record_failure(&mut seat, &Error::Disconnected(closed.close_reason()));
+        let mut connection = self.connection.lock().await;
+        if let Some(closed) = connection.link.take_if(|link| link.is_closed()) {
+            self.record_failure(&mut connection, &Error::Disconnected(closed.close_reason()));
         }
-        if let Some(link) = &seat.link {
+        if let Some(link) = &connection.link {
             return Ok((link.clone(), false));
         }
         let now = Instant::now();
-        if let Some(until) = seat.breaker.cooldown_until(now) {
-            return Err(Error::Cooldown { rest: until - now, why: seat.last_error.clone() });
+        if let Some(until) = connection.breaker.cooldown_until(now) {
+            return Err(Error::Cooldown { rest: until - now, why: connection.last_error.clone() });
         }
         let opening = McpConnection::open(&self.setup.transport, &self.shared, self.changed.clone());
         let opened = timeout(self.setup.connect_timeout, opening).await;
         match opened.unwrap_or(Err(Error::Timeout(self.setup.connect_timeout))) {
             Ok(link) => {
                 let link = Arc::new(link);
-                seat.link = Some(link.clone());
+                connection.link = Some(link.clone());
                 let mut view = self.view();
                 let is_back = view.state == ServerState::Down;
                 (view.state, view.server, view.error) = (ServerState::Ready, link.server(), None);
@@ -302,23 +295,23 @@ impl ServerSupervisor {
             }
             Err(error) => {
                 let error = error.map_text(|text| self.setup.redact(text));
-                self.record_failure(&mut seat, &error);
+                self.record_failure(&mut connection, &error);
                 Err(error)
             }
         }
     }
 
     /// Records a failure of the server.
-    fn record_failure(&self, seat: &mut ServerConnection, error: &Error) {
+    fn record_failure(&self, connection: &mut ServerConnection, error: &Error) {
         let now = Instant::now();
-        seat.breaker.record_failure(now);
-        seat.last_error = error.to_string();
+        connection.breaker.record_failure(now);
+        connection.last_error = error.to_string();
         let mut view = self.view();
-        let is_news = view.state != ServerState::Down;
-        (view.state, view.error) = (ServerState::Down, Some(seat.last_error.clone()));
-        view.cooldown_until = seat.breaker.cooldown_until(now);
+        let is_new_outage = view.state != ServerState::Down;
+        (view.state, view.error) = (ServerState::Down, Some(connection.last_error.clone()));
+        view.cooldown_until = connection.breaker.cooldown_until(now);
         drop(view);
-        if is_news {
+        if is_new_outage {
             self.shared.revision.send_modify(|edition| *edition += 1);
         }
     }

@@ -26,14 +26,14 @@ pub(super) struct McpTool {
 }
 
 impl McpTool {
-    pub(super) fn new(keeper: Arc<ServerSupervisor>, name: String, offer: Offer) -> Self {
+    pub(super) fn new(supervisor: Arc<ServerSupervisor>, name: String, offer: Offer) -> Self {
         let described = offer.description.as_deref().or(offer.title.as_deref()).unwrap_or_default();
         let mut description: String = clean(described).chars().take(MAX_DESCRIPTION_CHARS).collect();
         if description.trim().is_empty() {
-            description = format!("{} of the MCP server {}", offer.name, keeper.name());
+            description = format!("{} of the MCP server {}", offer.name, supervisor.name());
         }
         let spec = ToolSpec { name, description, parameters: parameters(&offer) };
-        Self { supervisor: keeper, tool: offer.name.into_owned(), spec }
+        Self { supervisor, tool: offer.name.into_owned(), spec }
     }
 }
 
@@ -64,11 +64,11 @@ impl Tool for McpTool {
                 Err(error) => failure(&self.spec.name, &format!("internal error: {error}")),
             },
             Err(error) => {
-                let doubt = match error {
+                let uncertainty = match error {
                     Error::Disconnected(_) | Error::Timeout(_) => ". It is unknown whether the call was carried out",
                     Error::Start(_) | Error::Rejected(_) | Error::Cooldown { .. } => "",
                 };
-                failure(&self.spec.name, &format!("call to MCP server {server} failed: {error}{doubt}"))
+                failure(&self.spec.name, &format!("call to MCP server {server} failed: {error}{uncertainty}"))
             }
         }
     }

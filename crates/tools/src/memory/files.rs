@@ -45,13 +45,13 @@ pub(super) struct MemoryFiles {
 
 impl MemoryFiles {
     /// Lists the memory files.
-    pub(super) fn of(beneath: &PathGuard, cancel: &CancellationToken) -> Result<Self, Error> {
+    pub(super) fn of(guard: &PathGuard, cancel: &CancellationToken) -> Result<Self, Error> {
         let mut files = Self::default();
         for name in FILES {
-            files.add(beneath, name.to_owned());
+            files.add(guard, name.to_owned());
         }
         let mut folders = Vec::new();
-        if let Ok(folder) = beneath.directory(FOLDER) {
+        if let Ok(folder) = guard.directory(FOLDER) {
             folders.push((folder, FOLDER.to_owned(), 0));
         }
         let mut notes = Vec::new();
@@ -62,8 +62,9 @@ impl MemoryFiles {
                 }
                 let below = format!("{path}/{name}");
                 if kind == FileType::Directory && depth < MAX_DEPTH {
-                    folders
-                        .extend(lookup_without_links(&folder, Path::new(&name)).ok().map(|it| (it, below, depth + 1)));
+                    folders.extend(
+                        lookup_without_links(&folder, Path::new(&name)).ok().map(|opened| (opened, below, depth + 1)),
+                    );
                 } else if is_note(Path::new(&name)) && notes.len() < MAX_FILES {
                     notes.push(below);
                 } else if is_note(Path::new(&name)) {
@@ -73,14 +74,14 @@ impl MemoryFiles {
         }
         notes.sort();
         for note in notes {
-            files.add(beneath, note);
+            files.add(guard, note);
         }
         Ok(files)
     }
 
     /// Adds a file; ignores what cannot be opened or is not a regular file.
-    fn add(&mut self, beneath: &PathGuard, path: String) {
-        let Some(metadata) = beneath.file(&path).ok().and_then(|file| file.metadata().ok()) else { return };
+    fn add(&mut self, guard: &PathGuard, path: String) {
+        let Some(metadata) = guard.file(&path).ok().and_then(|file| file.metadata().ok()) else { return };
         if !self.seen.insert((metadata.dev(), metadata.ino())) {
             return;
         }

@@ -72,13 +72,13 @@ impl Tool for MemoryGet {
 }
 
 fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Args) -> Result<ToolResult, Error> {
-    let beneath = settings.files.open(settings.workspace(cx))?;
-    let path = beneath.normalize(&arguments.path)?;
+    let guard = settings.files.open(settings.workspace(cx))?;
+    let path = guard.normalize(&arguments.path)?;
     if !is_memory(&path) {
         return Err(Error::NotMemory { path: arguments.path.clone() });
     }
     let path = path.display().to_string();
-    let file = match beneath.file(&path) {
+    let file = match guard.file(&path) {
         // Not an error: for example, there are no notes for that day.
         Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => {
             return Ok(json_result(json!({"path": path, "text": "", "missing": true})));
@@ -116,18 +116,18 @@ fn read_lines(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<File
             return Ok(part);
         }
     }
-    for taken in 0..lines {
+    for count in 0..lines {
         let before = part.bytes.len();
         // One byte more than fits, to detect whether the line fits.
-        let room = (MAX_BYTES - before) as u64 + 1;
-        if file.by_ref().take(room).read_until(b'\n', &mut part.bytes)? == 0 {
+        let remaining = (MAX_BYTES - before) as u64 + 1;
+        if file.by_ref().take(remaining).read_until(b'\n', &mut part.bytes)? == 0 {
             return Ok(part);
         }
         if part.bytes.len() > MAX_BYTES {
             // Of a line longer than the limit, only the beginning can be shown.
-            let is_alone = taken == 0;
+            let is_alone = count == 0;
             part.bytes.truncate(if is_alone { char_start(&part.bytes, MAX_BYTES) } else { before });
-            let next = from.saturating_add(taken).saturating_add(u64::from(is_alone));
+            let next = from.saturating_add(count).saturating_add(u64::from(is_alone));
             return Ok(FileLines { next: Some(next), is_cut: true, ..part });
         }
     }

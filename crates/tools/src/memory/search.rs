@@ -52,11 +52,11 @@ impl MemorySearch {
     fn memory(&self, cx: &ToolCx) -> Arc<Mutex<Memory>> {
         let agent = cx.session.agent().cloned().unwrap_or_else(AgentId::main);
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = memories.entry(agent).or_insert_with_key(|agent| {
+        let memory = memories.entry(agent).or_insert_with_key(|agent| {
             let file = self.settings.folder.as_ref().map(|folder| folder.join(format!("{agent}.homard.sqlite")));
             Arc::new(Mutex::new(file.map_or_else(Memory::in_ram, Memory::on_disk)))
         });
-        made.clone()
+        memory.clone()
     }
 }
 
@@ -107,16 +107,16 @@ fn search(
         let error = format!("there is no index of {other}: leave out corpus to search the memory files");
         return Ok(json_result(json!({"results": [], "disabled": true, "error": error})));
     }
-    let beneath = settings.files.open(settings.workspace(cx))?;
-    let files = MemoryFiles::of(&beneath, &cx.cancel)?;
-    let question = MemoryQuery {
+    let guard = settings.files.open(settings.workspace(cx))?;
+    let files = MemoryFiles::of(&guard, &cx.cancel)?;
+    let query = MemoryQuery {
         words: arguments.query.clone(),
         // `as` saturates, so out-of-range values become the nearest limit.
-        max_results: arguments.max_results.map_or(settings.max_results, |most| most as usize).clamp(1, MAX_RESULTS),
+        max_results: arguments.max_results.map_or(settings.max_results, |max| max as usize).clamp(1, MAX_RESULTS),
         min_score: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
     };
-    let read = |path: &str| text(&beneath, path, cx);
-    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).search(&files.sources, read, &question);
+    let read = |path: &str| text(&guard, path, cx);
+    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).search(&files.sources, read, &query);
     let hits = match found {
         Ok(hits) => hits,
         // Not even an in-memory index can be built, and the model can do nothing about it.
@@ -141,16 +141,17 @@ fn search(
     // No embedding provider: the search is full-text only.
     let mut payload = json!({"results": results, "provider": "none", "searchMode": "fts-only"});
     if !files.skipped.is_empty() {
-        let named = &files.skipped[..files.skipped.len().min(MAX_SKIPPED_SHOWN)];
-        payload["leftOut"] = json!({"count": files.skipped.len(), "paths": named, "why": "too large or too many"});
+        let shown_paths = &files.skipped[..files.skipped.len().min(MAX_SKIPPED_SHOWN)];
+        payload["leftOut"] =
+            json!({"count": files.skipped.len(), "paths": shown_paths, "why": "too large or too many"});
     }
     Ok(json_result(payload))
 }
 
 /// Returns the text to index. Invalid UTF-8 is replaced.
-fn text(beneath: &PathGuard, path: &str, cx: &ToolCx) -> Option<String> {
+fn text(guard: &PathGuard, path: &str, cx: &ToolCx) -> Option<String> {
     let mut bytes = Vec::new();
-    let file = beneath.file(path).ok()?;
+    let file = guard.file(path).ok()?;
     CancelReader::new(file, &cx.cancel).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

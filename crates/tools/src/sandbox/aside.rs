@@ -25,37 +25,37 @@ pub(super) const FILE_MODE: u32 = 0o644;
 const PARKED: &str = ".homard-aside-";
 
 /// Maximum number of such names in a directory.
-const PLACES: u32 = 1000;
+const MAX_PARKED_NAMES: u32 = 1000;
 
 /// Maximum number of bytes of a file that are copied to another disk.
-const CARRIED: u64 = 16 << 20;
+const MAX_COPIED_BYTES: u64 = 16 << 20;
 
 /// A name in a directory that is held open, so that no symlink can redirect it.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct EntryHandle {
     folder: OwnedFd,
     path: PathBuf,
 }
 
 /// A quarantine directory for files that are moved together, created when the first one is.
 #[derive(Debug)]
-pub(super) struct Aside<'a> {
+pub(super) struct QuarantineBatch<'a> {
     quarantine: &'a Path,
     folder: Option<PathBuf>,
     /// All directories that were created.
     folders: Vec<PathBuf>,
     /// Paths in the workspace of the files that were moved.
-    pub(super) taken: Vec<PathBuf>,
+    pub(super) quarantined: Vec<PathBuf>,
 }
 
-impl Spot {
+impl EntryHandle {
     /// Finds a name below a directory. Returns `None` if a directory on the way is missing or a symlink.
     pub(super) fn find(root: &Path, name: &Path) -> io::Result<Option<Self>> {
         let Some(last) = name.file_name() else { return Ok(None) };
         let mut folder = open(root)?;
         for part in name.parent().into_iter().flat_map(Path::components) {
             let next = within(&folder, part.as_ref());
-            match insist(&folder, || next.symlink_metadata()) {
+            match with_permissions(&folder, || next.symlink_metadata()) {
                 Ok(found) if found.is_dir() => folder = open(&next)?,
                 Ok(_) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -67,8 +67,8 @@ impl Spot {
     }
 
     /// Returns the metadata of what exists there, without following a symlink.
-    pub(super) fn look(&self) -> io::Result<Option<fs::Metadata>> {
-        match insist(&self.folder, || self.path.symlink_metadata()) {
+    pub(super) fn metadata(&self) -> io::Result<Option<fs::Metadata>> {
+        match with_permissions(&self.folder, || self.path.symlink_metadata()) {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -82,7 +82,7 @@ impl Spot {
 
     /// Creates a symlink there.
     pub(super) fn link(&self, target: &Path) -> io::Result<()> {
-        insist(&self.folder, || symlink(target, &self.path))
+        with_permissions(&self.folder, || symlink(target, &self.path))
     }
 
     /// Returns true if the file there has this text and only one hard link: through another one it could be changed
@@ -94,17 +94,17 @@ impl Spot {
         Ok(self.read(text.len())?.as_deref() == Some(text.as_bytes()))
     }
 
-    /// Returns the content of the file there, unless it is longer than `most` bytes.
-    pub(super) fn read(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
+    /// Returns the content of the file there, unless it is longer than `max` bytes.
+    pub(super) fn read(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        let file = insist(&self.folder, || opened(&self.path))?;
-        file.take(most as u64 + 1).read_to_end(&mut bytes)?;
-        Ok((bytes.len() <= most).then_some(bytes))
+        let file = with_permissions(&self.folder, || opened(&self.path))?;
+        file.take(max as u64 + 1).read_to_end(&mut bytes)?;
+        Ok((bytes.len() <= max).then_some(bytes))
     }
 
     /// Creates a file there.
     pub(super) fn write(&self, content: &[u8], mode: u32) -> io::Result<()> {
-        insist(&self.folder, || {
+        with_permissions(&self.folder, || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
             io::Write::write_all(&mut file, content)?;
             file.set_permissions(Permissions::from_mode(mode))
@@ -113,12 +113,12 @@ impl Spot {
 
     /// Creates a directory there.
     pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {
-        insist(&self.folder, || DirBuilder::new().mode(mode).create(&self.path))
+        with_permissions(&self.folder, || DirBuilder::new().mode(mode).create(&self.path))
     }
 
     /// Renames it to a name without an effect.
     fn park(&self) -> io::Result<PathBuf> {
-        let names = (0..PLACES).map(|number| within(&self.folder, Path::new(&format!("{PARKED}{number}"))));
+        let names = (0..MAX_PARKED_NAMES).map(|number| within(&self.folder, Path::new(&format!("{PARKED}{number}"))));
         let free = names.into_iter().find(|path| path.symlink_metadata().is_err());
         let path = free.ok_or_else(|| io::Error::other(format!("there are too many {PARKED}*")))?;
         fs::rename(&self.path, &path)?;
@@ -132,32 +132,32 @@ impl Spot {
     }
 }
 
-impl<'a> Aside<'a> {
+impl<'a> QuarantineBatch<'a> {
     pub(super) fn new(quarantine: &'a Path) -> Self {
-        Self { quarantine, folder: None, folders: Vec::new(), taken: Vec::new() }
+        Self { quarantine, folder: None, folders: Vec::new(), quarantined: Vec::new() }
     }
 
     /// Moves what exists at a name in a workspace to the quarantine, if anything does.
-    pub(super) fn take(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
-        let Some(spot) = Spot::find(workspace, name)? else { return Ok(()) };
-        let Some(found) = spot.look()? else { return Ok(()) };
+    pub(super) fn quarantine_entry(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
+        let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(()) };
+        let Some(found) = handle.metadata()? else { return Ok(()) };
         if self.folder.as_ref().is_some_and(|folder| folder.join(name).symlink_metadata().is_ok()) {
             // Something below it was moved before.
             self.folder = None;
         }
-        let to = self.folder()?.join(name);
-        private(to.parent().unwrap_or(self.quarantine))?;
+        let target = self.folder()?.join(name);
+        private(target.parent().unwrap_or(self.quarantine))?;
         if found.is_dir() {
             // Moving a directory requires write permission for it.
-            fs::set_permissions(&spot.path, usable(&found))?;
+            fs::set_permissions(&handle.path, usable(&found))?;
         }
-        self.taken.push(name.to_owned());
-        tracing::warn!(name = %name.display(), kept = %to.display(), "quarantining a file that a command created");
-        match insist(&spot.folder, || fs::rename(&spot.path, &to)) {
+        self.quarantined.push(name.to_owned());
+        tracing::warn!(name = %name.display(), kept = %target.display(), "quarantining a file that a command created");
+        match with_permissions(&handle.folder, || fs::rename(&handle.path, &target)) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 // Renamed first, because it may be too large or too deep to be copied.
-                let parked = insist(&spot.folder, || spot.park())?;
-                copy(&parked, &to)?;
+                let parked = with_permissions(&handle.folder, || handle.park())?;
+                copy(&parked, &target)?;
                 if found.is_dir() { fs::remove_dir_all(&parked) } else { fs::remove_file(&parked) }
             }
             moved => moved,
@@ -166,7 +166,7 @@ impl<'a> Aside<'a> {
 
     /// Returns a note for the run that started the command.
     pub(super) fn note(&self) -> Option<String> {
-        let names: Vec<_> = self.taken.iter().map(|name| name.display().to_string()).collect();
+        let names: Vec<_> = self.quarantined.iter().map(|name| name.display().to_string()).collect();
         let folders: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
         if names.is_empty() || folders.is_empty() {
             return None;
@@ -232,14 +232,14 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Performs an operation in a directory; on a permission error, adds permissions and tries again.
-fn insist<T>(folder: &OwnedFd, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    match work() {
+fn with_permissions<T>(folder: &OwnedFd, operation: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match operation() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mode = fstat(folder)?.st_mode | USABLE;
             fchmod(folder, Mode::from_raw_mode(mode))?;
-            work()
+            operation()
         }
-        done => done,
+        result => result,
     }
 }
 
@@ -248,15 +248,15 @@ fn usable(found: &fs::Metadata) -> Permissions {
 }
 
 /// Reads a short text file. Follows symlinks, and does not block on a pipe.
-pub(super) fn read_file(path: &Path, most: usize) -> io::Result<String> {
+pub(super) fn read_file(path: &Path, max: usize) -> io::Result<String> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
-    if !found.is_file() || found.len() > most as u64 {
+    if !found.is_file() || found.len() > max as u64 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
     let mut text = String::new();
-    file.take(most as u64).read_to_string(&mut text)?;
+    file.take(max as u64).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -283,7 +283,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if found.permissions().mode() & 0o400 == 0 {
             fs::set_permissions(from, usable(&found))?;
         }
-        let mut from = opened(from)?.take(CARRIED);
+        let mut from = opened(from)?.take(MAX_COPIED_BYTES);
         io::copy(&mut from, &mut OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?)?;
     }
     Ok(())
@@ -294,37 +294,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_aside_is_kept_as_it_was() {
+    fn quarantined_files_are_kept_unchanged() {
         let folder = tempfile::tempdir().unwrap();
-        let (work, kept) = (folder.path().join("work"), folder.path().join("state/quarantine"));
-        fs::create_dir_all(work.join("skills/evil")).unwrap();
-        fs::write(work.join("skills/evil/SKILL.md"), "evil").unwrap();
-        fs::set_permissions(work.join("skills"), Permissions::from_mode(0o500)).unwrap();
-        let mut aside = Aside::new(&kept);
-        aside.take(&work, Path::new("skills")).unwrap();
-        aside.take(&work, Path::new("AGENTS.md")).unwrap();
-        assert_eq!(aside.taken, [Path::new("skills")]);
-        assert_eq!(fs::read_to_string(kept.join("1/skills/evil/SKILL.md")).unwrap(), "evil");
-        assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
+        let (workspace, quarantine) = (folder.path().join("work"), folder.path().join("state/quarantine"));
+        fs::create_dir_all(workspace.join("skills/evil")).unwrap();
+        fs::write(workspace.join("skills/evil/SKILL.md"), "evil").unwrap();
+        fs::set_permissions(workspace.join("skills"), Permissions::from_mode(0o500)).unwrap();
+        let mut batch = QuarantineBatch::new(&quarantine);
+        batch.quarantine_entry(&workspace, Path::new("skills")).unwrap();
+        batch.quarantine_entry(&workspace, Path::new("AGENTS.md")).unwrap();
+        assert_eq!(batch.quarantined, [Path::new("skills")]);
+        assert_eq!(fs::read_to_string(quarantine.join("1/skills/evil/SKILL.md")).unwrap(), "evil");
+        assert_eq!(fs::read_dir(&workspace).unwrap().count(), 0);
     }
 
     #[test]
-    fn nothing_is_taken_through_a_link() {
+    fn nothing_is_quarantined_through_a_symlink() {
         let folder = tempfile::tempdir().unwrap();
-        let (work, kept) = (folder.path().join("work"), folder.path().join("quarantine"));
+        let (workspace, quarantine) = (folder.path().join("work"), folder.path().join("quarantine"));
         fs::create_dir_all(folder.path().join("elsewhere/hooks")).unwrap();
-        fs::create_dir(&work).unwrap();
-        symlink("../elsewhere", work.join(".git")).unwrap();
-        let mut aside = Aside::new(&kept);
-        aside.take(&work, Path::new(".git/hooks")).unwrap();
-        assert_eq!(aside.note(), None);
-        assert!(folder.path().join("elsewhere/hooks").exists() && !kept.exists());
-        aside.take(&work, Path::new(".git")).unwrap();
-        assert_eq!(fs::read_link(kept.join("1/.git")).unwrap(), Path::new("../elsewhere"));
+        fs::create_dir(&workspace).unwrap();
+        symlink("../elsewhere", workspace.join(".git")).unwrap();
+        let mut batch = QuarantineBatch::new(&quarantine);
+        batch.quarantine_entry(&workspace, Path::new(".git/hooks")).unwrap();
+        assert_eq!(batch.note(), None);
+        assert!(folder.path().join("elsewhere/hooks").exists() && !quarantine.exists());
+        batch.quarantine_entry(&workspace, Path::new(".git")).unwrap();
+        assert_eq!(fs::read_link(quarantine.join("1/.git")).unwrap(), Path::new("../elsewhere"));
     }
 
     #[test]
-    fn a_copy_to_another_disk_has_all_but_pipes() {
+    fn a_copy_to_another_disk_omits_only_pipes() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("deep")).unwrap();
@@ -339,25 +339,25 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_to_another_disk_is_out_of_the_way_all_the_same() {
+    fn files_that_cannot_be_copied_are_renamed_nevertheless() {
         let here = tempfile::tempdir().unwrap();
-        let there = tempfile::TempDir::new_in("/dev/shm").unwrap();
-        let work = here.path();
-        let skills = work.join("skills");
+        let other_disk = tempfile::TempDir::new_in("/dev/shm").unwrap();
+        let workspace = here.path();
+        let skills = workspace.join("skills");
         fs::create_dir(&skills).unwrap();
         fs::write(skills.join("SKILL.md"), "evil").unwrap();
-        fs::File::create(work.join("SOUL.md")).unwrap().set_len(1 << 40).unwrap();
+        fs::File::create(workspace.join("SOUL.md")).unwrap().set_len(1 << 40).unwrap();
         let mut folder = open(&skills).unwrap();
         for _ in 0..30 {
             rustix::fs::mkdirat(&folder, "d".repeat(200), Mode::RWXU).unwrap();
             folder = openat(&folder, "d".repeat(200), OFlags::DIRECTORY, Mode::empty()).unwrap();
         }
-        let mut aside = Aside::new(there.path());
-        aside.take(work, Path::new("SOUL.md")).unwrap();
-        assert!(aside.take(work, Path::new("skills")).is_err());
-        assert_eq!(aside.taken, [Path::new("SOUL.md"), Path::new("skills")]);
-        assert_eq!(fs::metadata(there.path().join("1/SOUL.md")).unwrap().len(), CARRIED);
-        let names: Vec<_> = fs::read_dir(work).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut batch = QuarantineBatch::new(other_disk.path());
+        batch.quarantine_entry(workspace, Path::new("SOUL.md")).unwrap();
+        assert!(batch.quarantine_entry(workspace, Path::new("skills")).is_err());
+        assert_eq!(batch.quarantined, [Path::new("SOUL.md"), Path::new("skills")]);
+        assert_eq!(fs::metadata(other_disk.path().join("1/SOUL.md")).unwrap().len(), MAX_COPIED_BYTES);
+        let names: Vec<_> = fs::read_dir(workspace).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [".homard-aside-0"]);
     }
 }

@@ -39,7 +39,7 @@ const ALWAYS: [&str; 15] = [
 const SHARED: &str = "/dev/shm";
 
 /// Returns all arguments but the filter and the command. `size` is the size limit of a directory in memory in bytes.
-pub(super) fn arguments(layers: &Layers, place: &CommandLocation<'_>, size: Option<u64>) -> Vec<OsString> {
+pub(super) fn arguments(layers: &Layers, location: &CommandLocation<'_>, size: Option<u64>) -> Vec<OsString> {
     let mut all: Vec<OsString> = words(ALWAYS).collect();
     let temporary = |path: &Path| {
         let size = size.into_iter().flat_map(|size| [OsString::from("--size"), size.to_string().into()]);
@@ -50,10 +50,10 @@ pub(super) fn arguments(layers: &Layers, place: &CommandLocation<'_>, size: Opti
         all.extend(words(["--unshare-net"]));
     }
     // A new session prevents input to the terminal that Homard was started from. A terminal of its own is allowed.
-    if !place.has_terminal {
+    if !location.has_terminal {
         all.extend(words(["--new-session"]));
     }
-    let mut sealed: Vec<&PathBuf> = Vec::new();
+    let mut hidden_parents: Vec<&PathBuf> = Vec::new();
     for (path, layer) in &layers.all {
         match layer {
             Layer::Private => all.extend(temporary(path)),
@@ -61,7 +61,7 @@ pub(super) fn arguments(layers: &Layers, place: &CommandLocation<'_>, size: Opti
             Layer::Writable => all.extend([OsString::from("--bind"), path.into(), path.into()]),
             Layer::Hidden if path.is_dir() => {
                 all.extend([OsString::from("--tmpfs"), path.into()]);
-                sealed.push(path);
+                hidden_parents.push(path);
             }
             Layer::Hidden => all.extend(nothing(path)),
         }
@@ -71,13 +71,13 @@ pub(super) fn arguments(layers: &Layers, place: &CommandLocation<'_>, size: Opti
         all.extend([OsString::from("--symlink"), target.into(), link.into()]);
     }
     // Last, because mount points inside them had to be created first.
-    all.extend(sealed.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
+    all.extend(hidden_parents.into_iter().flat_map(|path| [OsString::from("--remount-ro"), path.into()]));
     if layers.has_network {
         all.extend(names());
     }
     // Directories on a path with `..` may be hidden.
-    let real = contains_parent(place.cwd).then(|| place.cwd.canonicalize().ok()).flatten();
-    all.extend([OsString::from("--chdir"), real.as_deref().unwrap_or(place.cwd).into()]);
+    let real = contains_parent(location.cwd).then(|| location.cwd.canonicalize().ok()).flatten();
+    all.extend([OsString::from("--chdir"), real.as_deref().unwrap_or(location.cwd).into()]);
     all
 }
 

@@ -43,11 +43,11 @@ use super::{
 pub const ENTER: &str = "__sandbox-exec";
 
 /// Requested Landlock ABI version; an older kernel enforces less, a newer one the same.
-const RIGHTS: ABI = ABI::V9;
+const REQUESTED_ABI: ABI = ABI::V9;
 
 /// Required Landlock ABI version if Landlock alone protects the files: with an older one, a file that is only readable
 /// could be truncated.
-pub(super) const ALONE: ABI = ABI::V3;
+pub(super) const REQUIRED_ABI_ALONE: ABI = ABI::V3;
 
 /// Harmless devices. Of terminals only the process's own (`/dev/tty`) is listed, and shared memory is not: both are
 /// used by the user's other programs.
@@ -55,7 +55,7 @@ const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/fd"];
 
 /// Byte that is written when a command starts.
-const BEGUN: [u8; 1] = [b'\n'];
+const READY_BYTE: [u8; 1] = [b'\n'];
 
 /// Path of this program, valid even if the file was replaced in the meantime.
 const SELF: &str = "/proc/self/exe";
@@ -112,28 +112,28 @@ impl Confinement {
     /// For hidden files it also adds protection: a mount is lost when its file is replaced from outside, and the new
     /// file is not covered by the rules made at the start. Files that the system itself replaces (`/etc`) stay
     /// readable.
-    pub(super) fn inside(layers: &Layers, limits: &ResourceLimits, begun: &impl AsRawFd) -> Self {
-        let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
+    pub(super) fn inside(layers: &Layers, limits: &ResourceLimits, ready: &impl AsRawFd) -> Self {
+        let readable = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
         let hidden = layers.of(Layer::Hidden).filter(|path| !path.starts_with("/etc"));
         Self {
-            read: [PathBuf::from("/")].into_iter().chain(own).collect(),
+            read: [PathBuf::from("/")].into_iter().chain(readable).collect(),
             hidden: hidden.cloned().collect(),
             write: write.chain([PathBuf::from("/dev"), PathBuf::from("/proc/self")]).collect(),
             kept: Vec::new(),
             sockets: None,
             limits: ProcessLimits::new(limits),
-            stage: Stage::Inside { begun: begun.as_raw_fd() },
+            stage: Stage::Inside { begun: ready.as_raw_fd() },
         }
     }
 
     /// Returns the confinement without a namespace.
     pub(super) fn alone(layers: &Layers, limits: &ResourceLimits, temporary: &Path, has_terminal: bool) -> Self {
-        let own = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
+        let readable = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
         let hidden = layers.of(Layer::Hidden).chain(layers.of(Layer::Private)).cloned();
         Self {
-            read: [PathBuf::from("/")].into_iter().chain(own).collect(),
+            read: [PathBuf::from("/")].into_iter().chain(readable).collect(),
             hidden: hidden.chain([PathBuf::from("/dev")]).collect(),
             write: write.collect(),
             kept: layers.of(Layer::Readable).cloned().collect(),
@@ -152,7 +152,7 @@ impl Confinement {
     }
 
     /// Returns it as one command line argument.
-    pub(super) fn spelled(&self) -> io::Result<String> {
+    pub(super) fn to_argument(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
     }
 
@@ -191,11 +191,11 @@ impl Confinement {
         // With mounts, no path has to be excluded. Without them, a directory that contains something hidden can be
         // listed, but nothing can be created directly in it, because Landlock would allow that for everything below.
         let (mut writable, mut split) = (BTreeSet::new(), BTreeSet::new());
-        let spared: BTreeSet<_> = hidden.iter().chain(&self.kept).cloned().collect();
+        let excluded: BTreeSet<_> = hidden.iter().chain(&self.kept).cloned().collect();
         let is_inside = matches!(self.stage, Stage::Inside { .. });
         for path in &self.write {
-            if !is_inside && hidden.iter().any(|one| one.starts_with(path)) {
-                around(path, &spared, &mut writable);
+            if !is_inside && hidden.iter().any(|hidden_path| hidden_path.starts_with(path)) {
+                around(path, &excluded, &mut writable);
                 split.insert(path);
             } else {
                 writable.insert(path.clone());
@@ -203,20 +203,20 @@ impl Confinement {
         }
         // With mounts, a hidden directory is empty, so listing it reveals nothing.
         let listed = is_inside.then_some("/");
-        let required = if is_inside { ABI::V1 } else { ALONE };
+        let required = if is_inside { ABI::V1 } else { REQUIRED_ABI_ALONE };
         let restrict = || {
             Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
                 .handle_access(AccessFs::from_all(required))?
                 .set_compatibility(CompatLevel::BestEffort)
-                .handle_access(AccessFs::from_all(RIGHTS))?
-                .scope(Scope::from_all(RIGHTS))?
+                .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+                .scope(Scope::from_all(REQUESTED_ABI))?
                 .create()?
-                .add_rules(path_beneath_rules(&readable, AccessFs::from_read(RIGHTS)))?
-                .add_rules(path_beneath_rules(&writable, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(&readable, AccessFs::from_read(REQUESTED_ABI)))?
+                .add_rules(path_beneath_rules(&writable, AccessFs::from_all(REQUESTED_ABI)))?
                 .add_rules(path_beneath_rules(&split, AccessFs::ReadDir))?
                 .add_rules(path_beneath_rules(listed, AccessFs::ReadDir))?
-                .add_rules(path_beneath_rules(devices, AccessFs::from_all(RIGHTS)))?
+                .add_rules(path_beneath_rules(devices, AccessFs::from_all(REQUESTED_ABI)))?
                 .restrict_self()
         };
         let status: Result<_, landlock::RulesetError> = restrict();
@@ -235,17 +235,17 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, 
     let mut arguments = arguments.into_iter();
     let confinement = arguments.next().and_then(|text| serde_json::from_str(text.to_str()?).ok());
     let confinement: Confinement = confinement.ok_or(EnterError::Usage)?;
-    let program = arguments.next().filter(|word| word == "--").and_then(|_| arguments.next());
+    let program = arguments.next().filter(|argument| argument == "--").and_then(|_| arguments.next());
     let program = program.ok_or(EnterError::Usage)?;
     if let Stage::Supervisor { gateway, has_terminal } = confinement.stage {
         let confinement = Confinement { stage: Stage::Alone { has_terminal }, ..confinement };
         let text = |error: io::Error| EnterError::Confine(error.to_string());
         let mut command = Command::new(SELF);
-        command.arg(ENTER).arg(confinement.spelled().map_err(text)?).arg("--").arg(program).args(arguments);
+        command.arg(ENTER).arg(confinement.to_argument().map_err(text)?).arg("--").arg(program).args(arguments);
         return supervise(gateway, &mut command).map_err(text);
     }
-    if let Stage::Inside { begun } = confinement.stage {
-        let written = fs::write(format!("/proc/self/fd/{begun}"), BEGUN);
+    if let Stage::Inside { begun: ready } = confinement.stage {
+        let written = fs::write(format!("/proc/self/fd/{ready}"), READY_BYTE);
         written.map_err(|error| EnterError::Confine(format!("cannot notify the gateway: {error}")))?;
     }
     confinement.apply().map_err(EnterError::Confine)?;
@@ -270,7 +270,7 @@ fn around(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut BTreeSet<PathBuf>)
     if hidden.contains(path) {
         return;
     }
-    if !hidden.iter().any(|one| one.starts_with(path)) {
+    if !hidden.iter().any(|hidden_path| hidden_path.starts_with(path)) {
         into.insert(path.to_owned());
         return;
     }

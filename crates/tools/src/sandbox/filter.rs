@@ -90,8 +90,8 @@ const STRANGE: u32 = 467;
 
 /// Returns the filter as a BPF program.
 pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
-    let rest = compiled(rules(sockets).map_err(io::Error::other)?, libc::EPERM)?;
-    Ok(unknown().into_iter().chain(rest).collect())
+    let other_rules = compiled(rules(sockets).map_err(io::Error::other)?, libc::EPERM)?;
+    Ok(unknown().into_iter().chain(other_rules).collect())
 }
 
 /// Returns a filter that fails matching calls with `errno` (0 for success without an effect) and allows all others.
@@ -107,7 +107,7 @@ pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io
 
 /// Returns the filter as a sealed memory file that a child inherits.
 pub(super) fn in_memory(sockets: Sockets) -> io::Result<OwnedFd> {
-    let bytes: Vec<u8> = program(sockets)?.iter().flat_map(spelled).collect();
+    let bytes: Vec<u8> = program(sockets)?.iter().flat_map(encode).collect();
     let mut file = File::from(memfd_create("seccomp", MemfdFlags::ALLOW_SEALING)?);
     file.write_all(&bytes)?;
     file.rewind()?;
@@ -130,8 +130,9 @@ fn rules(sockets: Sockets) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompile
             rules.insert(libc::SYS_socket, Vec::new());
         }
         Sockets::Local => {
-            let known = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
-            let others = known.iter().map(|family| word(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
+            let allowed_families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+            let others =
+                allowed_families.iter().map(|family| word(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
             let raw = word(1, SeccompCmpOp::MaskedEq(0xF), u64::from(libc::SOCK_RAW.cast_unsigned()))?;
             let rows = vec![SeccompRule::new(others.collect::<Result<_, _>>()?)?, SeccompRule::new(vec![raw])?];
             rules.insert(libc::SYS_socket, rows);
@@ -157,8 +158,8 @@ fn unknown() -> [sock_filter; 4] {
     ]
 }
 
-fn spelled(one: &sock_filter) -> [u8; 8] {
-    let [a, b] = one.code.to_ne_bytes();
-    let [c, d, e, f] = one.k.to_ne_bytes();
-    [a, b, one.jt, one.jf, c, d, e, f]
+fn encode(instruction: &sock_filter) -> [u8; 8] {
+    let [a, b] = instruction.code.to_ne_bytes();
+    let [c, d, e, f] = instruction.k.to_ne_bytes();
+    [a, b, instruction.jt, instruction.jf, c, d, e, f]
 }

@@ -58,23 +58,23 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// Resolves the layers. Names in `known` are taken as recorded there, whatever exists now. Blocks.
-    pub(super) fn new(policy: &SandboxPolicy, named: &Path, known: &Names) -> std::io::Result<Self> {
-        let workspace = named.canonicalize()?;
+    pub(super) fn new(policy: &SandboxPolicy, workspace_path: &Path, known: &Names) -> std::io::Result<Self> {
+        let workspace = workspace_path.canonicalize()?;
         if policy.refuses(&workspace) {
             return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
         }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let view = HomeView::of(policy, &workspace);
-        let at_home = view.iter().flat_map(|view| home_layers(view, &workspace));
+        let home_paths = view.iter().flat_map(|view| home_layers(view, &workspace));
         // Skills in the workspace are protected together with it.
         let skills = real(policy.skills.iter().cloned()).into_iter().filter(|path| !path.starts_with(&workspace));
         let readable = real(policy.extra_read.iter().cloned()).into_iter().chain(skills);
         let readable = readable.map(|path| (path, Layer::Readable));
-        let mut all: Vec<_> = private.chain(at_home).chain(readable).collect();
+        let mut all: Vec<_> = private.chain(home_paths).chain(readable).collect();
         let may_write = policy.mode != AccessMode::ReadOnly;
-        let own = if may_write { Layer::Writable } else { Layer::Readable };
-        all.extend(real(policy.extra_write.iter().cloned()).into_iter().map(|path| (path, own)));
-        all.push((workspace.clone(), own));
+        let workspace_layer = if may_write { Layer::Writable } else { Layer::Readable };
+        all.extend(real(policy.extra_write.iter().cloned()).into_iter().map(|path| (path, workspace_layer)));
+        all.push((workspace.clone(), workspace_layer));
         all.extend(real(policy.secrets()).into_iter().map(|path| (path, Layer::Hidden)));
         // The owner chose the workspace: a secret path that contains it hides only its surroundings.
         all.retain(|(path, layer)| *layer != Layer::Hidden || *path != workspace);
@@ -119,7 +119,7 @@ impl Layers {
         layers.all.sort_by_key(|(path, _)| path.components().count());
         layers.prune();
         let opened = policy.extra_read.iter().chain(&policy.extra_write).chain(&policy.skills);
-        let opened = opened.map(PathBuf::as_path).chain([named]);
+        let opened = opened.map(PathBuf::as_path).chain([workspace_path]);
         let links = view.iter().flat_map(|view| links(view, policy, opened.clone()));
         layers.links = links.filter(|(link, _)| layers.at(link) == Some(Layer::Hidden)).collect();
         let is_seen = |path: &PathBuf| !matches!(layers.at(path), Some(Layer::Private | Layer::Hidden));
@@ -131,13 +131,13 @@ impl Layers {
 
     /// Removes hidden paths below hidden paths, which need no mount of their own.
     fn prune(&mut self) {
-        let mut kept = Self { all: Vec::new(), ..self.clone() };
+        let mut pruned = Self { all: Vec::new(), ..self.clone() };
         for (path, layer) in std::mem::take(&mut self.all) {
-            if layer != Layer::Hidden || kept.at(&path) != Some(Layer::Hidden) {
-                kept.all.push((path, layer));
+            if layer != Layer::Hidden || pruned.at(&path) != Some(Layer::Hidden) {
+                pruned.all.push((path, layer));
             }
         }
-        self.all = kept.all;
+        self.all = pruned.all;
     }
 
     /// Protects the names that no command may change at the top of a workspace: the sandbox's own one if `below` is
@@ -177,9 +177,10 @@ impl Layers {
             self.keep(workspace, &git.join(name), known);
         }
         let worktree = path_of_worktree(workspace, git);
-        for named in repository::named_by_config(&workspace.join(git), &worktree).iter().flat_map(|path| resolve(path))
+        for configured in
+            repository::named_by_config(&workspace.join(git), &worktree).iter().flat_map(|path| resolve(path))
         {
-            let name = named.strip_prefix(workspace).ok().filter(|name| !name.as_os_str().is_empty());
+            let name = configured.strip_prefix(workspace).ok().filter(|name| !name.as_os_str().is_empty());
             name.into_iter().for_each(|name| self.keep(workspace, name, known));
         }
         // Existing submodules are writable like other repositories. Only the owner can add the first one.
@@ -193,8 +194,8 @@ impl Layers {
     /// Makes a path read-only if it exists, and records it if it is missing or a symlink.
     fn keep(&mut self, workspace: &Path, name: &Path, known: &Names) {
         let path = workspace.join(name);
-        if let Some(was) = known.get(name) {
-            self.names.insert(name.to_owned(), was.clone());
+        if let Some(recorded) = known.get(name) {
+            self.names.insert(name.to_owned(), recorded.clone());
         } else if path.symlink_metadata().is_err() {
             self.names.insert(name.to_owned(), None);
         } else if let Ok(target) = path.read_link() {
@@ -222,7 +223,7 @@ impl Layers {
 
     /// Returns the paths of one layer.
     pub(super) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
-        self.all.iter().filter(move |(_, one)| *one == layer).map(|(path, _)| path)
+        self.all.iter().filter(move |(_, path_layer)| *path_layer == layer).map(|(path, _)| path)
     }
 }
 
@@ -263,8 +264,8 @@ fn links<'a>(
         let below = policy.home.as_ref().and_then(|home| path.strip_prefix(home).ok());
         below.map_or_else(|| path.to_owned(), |below| view.home.join(below))
     };
-    let named = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !contains_parent(path));
-    let mut all: Vec<_> = named.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
+    let candidates = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !contains_parent(path));
+    let mut all: Vec<_> = candidates.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
     all.retain(|(target, path)| target != path && path.starts_with(&view.home));
     let mut all: Vec<_> = all.into_iter().map(|(target, path)| (path, target)).collect();
     // Paths below a symlink need no symlink of their own, and cannot have one.
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workspace_among_secrets_stays_visible_and_secrets_in_it_do_not() {
+    fn a_workspace_in_a_secret_path_is_visible_and_its_secrets_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().canonicalize().unwrap();
         for path in [".openclaw/workspace/.git", ".openclaw/workspace/keys", ".ssh"] {
@@ -309,24 +310,24 @@ mod tests {
             ..SandboxPolicy::default()
         };
         let layers = Layers::new(&policy, &workspace, &Names::new()).unwrap();
-        let place = |path: &str| {
-            let found = layers.all.iter().rev().find(|(one, _)| *one == home.join(path));
+        let layer_of = |path: &str| {
+            let found = layers.all.iter().rev().find(|(layer_path, _)| *layer_path == home.join(path));
             found.map(|(_, layer)| *layer)
         };
-        assert_eq!(place(""), Some(Layer::Hidden));
+        assert_eq!(layer_of(""), Some(Layer::Hidden));
         // Hidden together with the home directory.
-        assert_eq!((place(".ssh"), place(".openclaw")), (None, None));
-        assert_eq!(place(".openclaw/workspace"), Some(Layer::Writable));
-        assert_eq!(place(".openclaw/workspace/keys"), Some(Layer::Hidden));
-        assert_eq!(place(".openclaw/workspace/AGENTS.md"), Some(Layer::Readable));
-        assert_eq!(place(".openclaw/workspace/.git"), Some(Layer::Writable));
-        assert_eq!(place(".openclaw/workspace/.git/hooks"), None);
+        assert_eq!((layer_of(".ssh"), layer_of(".openclaw")), (None, None));
+        assert_eq!(layer_of(".openclaw/workspace"), Some(Layer::Writable));
+        assert_eq!(layer_of(".openclaw/workspace/keys"), Some(Layer::Hidden));
+        assert_eq!(layer_of(".openclaw/workspace/AGENTS.md"), Some(Layer::Readable));
+        assert_eq!(layer_of(".openclaw/workspace/.git"), Some(Layer::Writable));
+        assert_eq!(layer_of(".openclaw/workspace/.git/hooks"), None);
         assert_eq!(layers.names.get(Path::new(".git/hooks")), Some(&None));
         let depths: Vec<_> = layers.all.iter().map(|(path, _)| path.components().count()).collect();
         assert!(depths.is_sorted(), "{layers:?}");
     }
     #[test]
-    fn what_is_hidden_is_not_shown_again_where_the_home_directory_is_the_workspace() {
+    fn hidden_paths_stay_hidden_if_the_home_directory_is_the_workspace() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().canonicalize().unwrap();
         fs::create_dir_all(home.join(".openclaw")).unwrap();

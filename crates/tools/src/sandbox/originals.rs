@@ -16,8 +16,8 @@ use homard_workspace::LoadRule;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    aside::{Aside, FILE_MODE, Spot},
-    record::Own,
+    aside::{EntryHandle, FILE_MODE, QuarantineBatch},
+    record::ToolWrites,
 };
 
 /// Limits per protected file or directory; one with more entries or bytes is not copied.
@@ -55,25 +55,25 @@ impl Originals {
     /// Copies files and directories. Those in `known` are not read again, because a running command may have changed
     /// them. Blocks.
     pub(super) fn read<'a>(workspace: &Path, names: impl Iterator<Item = &'a Path>, known: &Self) -> Self {
-        let mut all = Self::default();
+        let mut originals = Self::default();
         for name in names {
-            if all.covers(name) {
+            if originals.covers(name) {
                 continue;
             }
             if known.0.contains_key(name) {
-                all.0.extend(known.below(name).map(|(name, original)| (name.clone(), original.clone())));
+                originals.0.extend(known.below(name).map(|(name, original)| (name.clone(), original.clone())));
                 continue;
             }
             let mut tree = Tree { workspace, found: BTreeMap::new(), bytes: 0 };
             match tree.add(name) {
-                Ok(()) => all.0.extend(tree.found),
+                Ok(()) => originals.0.extend(tree.found),
                 Err(error) => {
                     let name = name.display();
                     tracing::warn!(%name, %error, "failed to back up a protected file; a command can change it");
                 }
             }
         }
-        all
+        originals
     }
 
     pub(super) fn extend(&mut self, others: Self) {
@@ -96,31 +96,31 @@ impl Originals {
     pub(super) fn put_back(
         &self,
         workspace: &Path,
-        own: &Own,
+        tool_writes: &ToolWrites,
         name: &Path,
-        (aside, changed): (&mut Aside<'_>, &mut Vec<PathBuf>),
+        (batch, changed): (&mut QuarantineBatch<'_>, &mut Vec<PathBuf>),
     ) -> io::Result<()> {
-        let Some(spot) = Spot::find(workspace, name)? else { return Ok(()) };
-        let found = spot.look()?;
-        let Some(original) = self.expected(name, own) else {
+        let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(()) };
+        let found = handle.metadata()?;
+        let Some(original) = self.expected(name, tool_writes) else {
             if found.is_some() {
                 changed.push(name.to_owned());
             }
-            return aside.take(workspace, name);
+            return batch.quarantine_entry(workspace, name);
         };
-        if !original.is_at(&spot, found.as_ref())? {
+        if !original.is_at(&handle, found.as_ref())? {
             changed.push(name.to_owned());
-            aside.take(workspace, name)?;
-            original.write(&spot)?;
+            batch.quarantine_entry(workspace, name)?;
+            original.write(&handle)?;
         }
         if !matches!(*original, Original::Directory { .. }) {
             return Ok(());
         }
-        let there = spot.names()?.into_iter().map(|below| name.join(below));
-        let expected = self.below(name).map(|(path, _)| path).chain(own.keys());
+        let existing = handle.names()?.into_iter().map(|below| name.join(below));
+        let expected = self.below(name).map(|(path, _)| path).chain(tool_writes.keys());
         let expected = expected.filter(|path| path.parent() == Some(name)).cloned();
-        for name in there.chain(expected).collect::<BTreeSet<_>>() {
-            self.put_back(workspace, own, &name, (&mut *aside, &mut *changed))?;
+        for name in existing.chain(expected).collect::<BTreeSet<_>>() {
+            self.put_back(workspace, tool_writes, &name, (&mut *batch, &mut *changed))?;
         }
         Ok(())
     }
@@ -171,46 +171,48 @@ impl Originals {
     }
 
     /// Returns the expected content of a path; `None` if nothing may exist there.
-    fn expected(&self, name: &Path, own: &Own) -> Option<Cow<'_, Original>> {
-        let was = self.0.get(name);
-        match own.get(name) {
+    fn expected(&self, name: &Path, tool_writes: &ToolWrites) -> Option<Cow<'_, Original>> {
+        let original = self.0.get(name);
+        match tool_writes.get(name) {
             Some(Some(text)) => {
-                let mode = match was {
+                let mode = match original {
                     Some(Original::File { mode, .. }) => *mode,
                     Some(Original::Link(_) | Original::Directory { .. }) | None => FILE_MODE,
                 };
                 Some(Cow::Owned(Original::File { mode, content: text.clone().into_bytes() }))
             }
             Some(None) => None,
-            None if was.is_none() && own.iter().any(|(path, text)| text.is_some() && path.starts_with(name)) => {
+            None if original.is_none()
+                && tool_writes.iter().any(|(path, text)| text.is_some() && path.starts_with(name)) =>
+            {
                 Some(Cow::Owned(Original::Directory { mode: DIRECTORY_MODE }))
             }
-            None => was.map(Cow::Borrowed),
+            None => original.map(Cow::Borrowed),
         }
     }
 }
 
 impl Original {
-    fn is_at(&self, spot: &Spot, found: Option<&fs::Metadata>) -> io::Result<bool> {
+    fn is_at(&self, handle: &EntryHandle, found: Option<&fs::Metadata>) -> io::Result<bool> {
         let Some(found) = found else { return Ok(false) };
         match self {
             Self::File { mode, content } => {
                 let is_alike = found.is_file()
                     && found.len() == content.len() as u64
                     && found.permissions().mode() & EXECUTABLE == mode & EXECUTABLE;
-                Ok(is_alike && spot.read(content.len())?.as_ref() == Some(content))
+                Ok(is_alike && handle.read(content.len())?.as_ref() == Some(content))
             }
-            Self::Link(target) => Ok(found.is_symlink() && fs::read_link(spot.path())? == *target),
+            Self::Link(target) => Ok(found.is_symlink() && fs::read_link(handle.path())? == *target),
             Self::Directory { .. } => Ok(found.is_dir()),
         }
     }
 
     /// Creates it. The path must be free.
-    fn write(&self, spot: &Spot) -> io::Result<()> {
+    fn write(&self, handle: &EntryHandle) -> io::Result<()> {
         match self {
-            Self::File { mode, content } => spot.write(content, *mode),
-            Self::Link(target) => spot.link(target),
-            Self::Directory { mode } => spot.create_dir(*mode),
+            Self::File { mode, content } => handle.write(content, *mode),
+            Self::Link(target) => handle.link(target),
+            Self::Directory { mode } => handle.create_dir(*mode),
         }
     }
 }
@@ -224,8 +226,8 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     fn add(&mut self, name: &Path) -> io::Result<()> {
-        let Some(spot) = Spot::find(self.workspace, name)? else { return Ok(()) };
-        let Some(found) = spot.look()? else { return Ok(()) };
+        let Some(handle) = EntryHandle::find(self.workspace, name)? else { return Ok(()) };
+        let Some(found) = handle.metadata()? else { return Ok(()) };
         // Records are stored as JSON, which needs UTF-8.
         if name.to_str().is_none() {
             return Err(io::Error::other(format!("{} is not UTF-8", name.display())));
@@ -237,9 +239,9 @@ impl Tree<'_> {
         let original = if found.is_dir() {
             Original::Directory { mode }
         } else if found.is_symlink() {
-            Original::Link(fs::read_link(spot.path())?)
+            Original::Link(fs::read_link(handle.path())?)
         } else if found.is_file() {
-            let content = spot.read(MOST_BYTES - self.bytes)?;
+            let content = handle.read(MOST_BYTES - self.bytes)?;
             let content =
                 content.ok_or_else(|| io::Error::other(format!("the content is larger than {MOST_BYTES} bytes")))?;
             self.bytes += content.len();
@@ -251,7 +253,7 @@ impl Tree<'_> {
         let is_directory = found.is_dir();
         self.found.insert(name.to_owned(), original);
         if is_directory {
-            spot.names()?.into_iter().try_for_each(|below| self.add(&name.join(below)))?;
+            handle.names()?.into_iter().try_for_each(|below| self.add(&name.join(below)))?;
         }
         Ok(())
     }

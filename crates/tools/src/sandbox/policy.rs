@@ -67,12 +67,12 @@ impl SandboxPolicy {
         if policy.mode == AccessMode::Full {
             policy.mode = AccessMode::Workspace;
         }
-        let (readable, own) = (view.readable(), view.workspace.as_path());
+        let (readable, workspace) = (view.readable(), view.workspace.as_path());
         // One of these is the directory of all sandbox workspaces; everything in it but the working directory is
         // hidden.
-        let all = self.workspaces.iter().map(PathBuf::as_path).chain([own]);
+        let all = self.workspaces.iter().map(PathBuf::as_path).chain([workspace]);
         let is_seen = |path: &Path| {
-            path == workdir || Some(path) == readable || (view.access == WorkspaceAccess::Rw && path == own)
+            path == workdir || Some(path) == readable || (view.access == WorkspaceAccess::Rw && path == workspace)
         };
         policy.masked.extend(all.filter(|path| !is_seen(path)).map(Path::to_owned));
         policy.extra_read.extend(readable.map(Path::to_owned));
@@ -82,11 +82,11 @@ impl SandboxPolicy {
     /// Returns all hidden paths.
     pub(crate) fn secrets(&self) -> Vec<PathBuf> {
         let opened: Vec<_> = self.extra_read.iter().chain(&self.extra_write).collect();
-        let at_home = self.home.iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
+        let in_home = self.home.iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
         // Paths that the owner has opened are visible, but Homard's state directory cannot be opened this way.
-        let at_home = at_home.filter(|path| !opened.contains(&path));
+        let in_home = in_home.filter(|path| !opened.contains(&path));
         let elsewhere = SYSTEM_SECRETS.map(PathBuf::from);
-        at_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
+        in_home.chain(elsewhere).chain(self.state_dir.clone()).chain(self.masked.iter().cloned()).collect()
     }
 
     /// Returns files and directories that runs in a directory, given by its real path, may read but not change.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandboxed_run_sees_its_own_directory_and_what_it_may_read_of_the_workspaces() {
+    fn a_sandboxed_run_sees_its_directory_and_readable_workspaces() {
         let policy = SandboxPolicy {
             mode: AccessMode::Full,
             workspaces: ["/ws", "/ws-ops", "/boxes"].map(PathBuf::from).into(),
@@ -129,12 +129,12 @@ mod tests {
         };
         let within = |access, workdir: &str| {
             let view = SandboxView { workspace: "/ws".into(), access };
-            let held = policy.in_sandbox(&view, Path::new(workdir));
-            assert_eq!(held.mode, AccessMode::Workspace, "it is always held");
-            let mut masked = held.masked;
+            let sandboxed = policy.in_sandbox(&view, Path::new(workdir));
+            assert_eq!(sandboxed.mode, AccessMode::Workspace, "it is always held");
+            let mut masked = sandboxed.masked;
             masked.sort();
             masked.dedup();
-            (masked, held.extra_read)
+            (masked, sandboxed.extra_read)
         };
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(within(WorkspaceAccess::None, "/boxes/a"), (paths(&["/boxes", "/ws", "/ws-ops"]), paths(&[])));

@@ -15,15 +15,15 @@ use homard_workspace::LoadRule;
 use crate::{home_view::is_private, protected::is_protected_below};
 
 use super::{
-    aside::{Aside, FILE_MODE, Spot},
+    aside::{EntryHandle, FILE_MODE, QuarantineBatch},
     layers::{Layer, Layers},
     originals::Originals,
     repository,
-    sweep::Swept,
+    sweep::SweepState,
 };
 
 /// Maximum size of files that are compared, in bytes.
-const COMPARED: u64 = 1 << 20;
+const MAX_COMPARED_BYTES: u64 = 1 << 20;
 
 /// Git directory of the repository at the top level.
 pub(super) const GIT: &str = ".git";
@@ -32,7 +32,7 @@ pub(super) const GIT: &str = ".git";
 pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
 
 /// Files in a workspace that Homard's own tools wrote (with their text) or removed while commands ran.
-pub(super) type Own = BTreeMap<PathBuf, Option<String>>;
+pub(super) type ToolWrites = BTreeMap<PathBuf, Option<String>>;
 
 /// Identity of a file: device, inode and creation time, because inode numbers are reused.
 type Identity = (u64, u64, Option<SystemTime>);
@@ -49,7 +49,7 @@ pub(super) struct Record {
     #[serde(default)]
     pub(super) originals: Originals,
     #[serde(default)]
-    pub(super) own: Own,
+    pub(super) own: ToolWrites,
     /// Git directories below the top level of the workspace that existed before; `None` if unknown.
     #[serde(default)]
     pub(super) repositories: Option<Vec<PathBuf>>,
@@ -69,12 +69,13 @@ pub(super) struct Record {
     pub(super) file: Option<PathBuf>,
     /// State of the sweeps while the command runs.
     #[serde(skip)]
-    pub(super) swept: Swept,
+    pub(super) sweep_state: SweepState,
 }
 
 impl Record {
-    /// Records the current state. `own` are the files of Homard's tools that may exist although other commands run.
-    pub(super) fn new(workspace: PathBuf, layers: &Layers, own: Own) -> Self {
+    /// Records the current state. `tool_writes` are files that Homard's tools wrote while
+    /// other commands ran.
+    pub(super) fn new(workspace: PathBuf, layers: &Layers, tool_writes: ToolWrites) -> Self {
         let readable = layers.of(Layer::Readable).filter_map(|path| {
             let name = path.strip_prefix(&workspace).ok().filter(|name| *name != Path::new(""))?;
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
@@ -95,13 +96,13 @@ impl Record {
             names,
             held,
             originals: Originals::default(),
-            own,
+            own: tool_writes,
             repositories,
             protected,
             identities,
             private,
             file: None,
-            swept: Swept::default(),
+            sweep_state: SweepState::default(),
         }
     }
 
@@ -137,45 +138,46 @@ impl Record {
     /// Records a file that one of Homard's tools wrote or removed.
     pub(super) fn allow(&mut self, path: &Path, text: Option<&str>) {
         self.own.insert(path.to_owned(), text.map(ToOwned::to_owned));
-        let written = self.file.as_ref().map(|file| {
+        let result = self.file.as_ref().map(|file| {
             // Written to a new file and renamed, because an incomplete record would be ignored.
             let new = file.with_extension("new");
             fs::write(&new, serde_json::to_vec(self)?)?;
             fs::rename(new, file)
         });
-        if let Some(Err(error)) = written {
+        if let Some(Err(error)) = result {
             tracing::warn!(path = %path.display(), %error, "failed to record a file that a tool wrote");
         }
     }
 
     /// Quarantines unwanted files and restores protected ones. Returns notes, and whether everything succeeded.
-    pub(super) fn look(&self, quarantine: &Path) -> (Vec<String>, bool) {
-        let mut aside = Aside::new(quarantine);
+    pub(super) fn check(&self, quarantine: &Path) -> (Vec<String>, bool) {
+        let mut batch = QuarantineBatch::new(quarantine);
         if !self.names.is_empty() {
             repository::sweep(&self.workspace);
         }
-        let (mut notes, mut doubts) = (Vec::new(), Vec::new());
-        let restored = self.names.iter().map(|(name, was)| (name, self.restore(name, was.as_deref(), &mut aside)));
+        let (mut notes, mut warnings) = (Vec::new(), Vec::new());
+        let restored =
+            self.names.iter().map(|(name, before)| (name, self.restore(name, before.as_deref(), &mut batch)));
         for (name, result) in restored.collect::<Vec<_>>() {
-            notes.extend(result.err().map(|error| self.lament(name, &error)));
+            notes.extend(result.err().map(|error| self.failure_note(name, &error)));
         }
-        doubts.extend(self.look_at_repositories(&mut aside, &mut notes));
-        if let Err(error) = self.look_at_home(&mut aside, &mut notes) {
-            notes.push(self.lament(Path::new("."), &error));
+        warnings.extend(self.check_repositories(&mut batch, &mut notes));
+        if let Err(error) = self.check_home(&mut batch, &mut notes) {
+            notes.push(self.failure_note(Path::new("."), &error));
         }
         let mut changed = Vec::new();
-        notes.extend(self.put_back(|_| true, &mut aside, &mut changed));
-        for (name, was) in self.held.iter().filter(|(name, _)| !self.originals.covers(name)) {
-            match self.compare(name, was, &mut aside) {
-                Ok(doubt) => doubts.extend(doubt),
-                Err(error) => notes.push(self.lament(name, &error)),
+        notes.extend(self.put_back(|_| true, &mut batch, &mut changed));
+        for (name, before) in self.held.iter().filter(|(name, _)| !self.originals.covers(name)) {
+            match self.compare(name, before, &mut batch) {
+                Ok(warning) => warnings.extend(warning),
+                Err(error) => notes.push(self.failure_note(name, &error)),
             }
         }
         let is_done = notes.is_empty();
-        notes.extend(self.swept.notes.iter().cloned());
-        notes.extend(aside.note());
+        notes.extend(self.sweep_state.notes.iter().cloned());
+        notes.extend(batch.note());
         notes.extend(put_back_note(&changed));
-        notes.extend(doubts);
+        notes.extend(warnings);
         (notes, is_done)
     }
 
@@ -184,7 +186,7 @@ impl Record {
     pub(super) fn put_back(
         &self,
         wanted: impl Fn(&Path) -> bool,
-        aside: &mut Aside<'_>,
+        batch: &mut QuarantineBatch<'_>,
         changed: &mut Vec<PathBuf>,
     ) -> Vec<String> {
         let mut failed = Vec::new();
@@ -193,17 +195,18 @@ impl Record {
         let had_repository = self.originals.roots().any(|name| name.parent() == Some(git));
         let is_directory = |name: &Path| self.workspace.join(name).symlink_metadata().is_ok_and(|found| found.is_dir());
         if had_repository && !is_directory(git) {
-            failed.extend(aside.take(&self.workspace, git).err().map(|error| self.lament(git, &error)));
+            failed
+                .extend(batch.quarantine_entry(&self.workspace, git).err().map(|error| self.failure_note(git, &error)));
         }
         for name in self.originals.roots().filter(|name| wanted(name)) {
-            let result = self.originals.put_back(&self.workspace, &self.own, name, (&mut *aside, &mut *changed));
-            failed.extend(result.err().map(|error| self.lament(name, &error)));
+            let result = self.originals.put_back(&self.workspace, &self.own, name, (&mut *batch, &mut *changed));
+            failed.extend(result.err().map(|error| self.failure_note(name, &error)));
         }
         failed
     }
 
     /// Quarantines what git would execute in new repositories, at any depth.
-    fn look_at_repositories(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> Option<String> {
+    fn check_repositories(&self, batch: &mut QuarantineBatch<'_>, notes: &mut Vec<String>) -> Option<String> {
         if self.names.is_empty() {
             // The command could not change anything.
             return None;
@@ -218,14 +221,15 @@ impl Record {
         // Without a limit: a command could create enough files to hide a repository from a limited search.
         let now = repository::nested_in_all(&self.workspace);
         // A failure does not prevent the others from being quarantined.
-        let failed = |(name, result): (PathBuf, io::Result<()>)| result.err().map(|error| self.lament(&name, &error));
+        let failed =
+            |(name, result): (PathBuf, io::Result<()>)| result.err().map(|error| self.failure_note(&name, &error));
         let protected = now.protected.into_iter().map(|name| {
-            let result = self.judge_protected(&name, aside);
+            let result = self.judge_protected(&name, batch);
             (name, result)
         });
         notes.extend(protected.filter_map(failed));
         let repositories = now.repositories.into_iter().map(|git| {
-            let result = self.judge_repository(&git, before, aside);
+            let result = self.judge_repository(&git, before, batch);
             (git, result)
         });
         notes.extend(repositories.filter_map(failed));
@@ -233,8 +237,8 @@ impl Record {
     }
 
     /// Quarantines a file or directory with a protected name if it is new.
-    fn judge_protected(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
-        if self.is_new_protected(name)? { self.take(name, aside) } else { Ok(()) }
+    fn judge_protected(&self, name: &Path, batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
+        if self.is_new_protected(name)? { self.take(name, batch) } else { Ok(()) }
     }
 
     /// Returns true if a file or directory with a protected name did not exist before, and is not a copy of one that
@@ -242,53 +246,53 @@ impl Record {
     pub(super) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
         let Some(before) = &self.protected else { return Ok(false) };
         let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
-        let was_there = before.iter().any(|one| one == name) && !is_elsewhere;
+        let was_there = before.iter().any(|path| path == name) && !is_elsewhere;
         Ok(!was_there && !self.is_copy(name)?)
     }
 
     /// Returns true if a git directory did not exist before, and is not a worktree of the repository at the top level.
     pub(super) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
-        let is_known = before.iter().any(|one| one == git) && !self.is_another(git)?;
+        let is_known = before.iter().any(|path| path == git) && !self.is_another(git)?;
         Ok(!is_known && !repository::is_worktree(&self.workspace, git)?)
     }
 
     /// Quarantines what git would execute in a repository, if the repository is new.
-    fn judge_repository(&self, git: &Path, before: &[PathBuf], aside: &mut Aside<'_>) -> io::Result<()> {
+    fn judge_repository(&self, git: &Path, before: &[PathBuf], batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
         if !self.is_new_repository(git, before)? {
             return Ok(());
         }
         for name in repository::unwanted(&self.workspace, git)? {
-            self.take(&name, aside)?;
+            self.take(&name, batch)?;
         }
         Ok(())
     }
 
     /// Returns true if a directory is not the one that had this name before the command.
     fn is_another(&self, name: &Path) -> io::Result<bool> {
-        let Some(was) = self.identities.get(name) else { return Ok(false) };
-        Ok(identity(&self.workspace.join(name).symlink_metadata()?) != *was)
+        let Some(before) = self.identities.get(name) else { return Ok(false) };
+        Ok(identity(&self.workspace.join(name).symlink_metadata()?) != *before)
     }
 
     /// Returns true if a new file or directory equals a protected one of the same name: git creates such copies for a
     /// new worktree. Also true if it is that file itself, in a directory that was moved.
     fn is_copy(&self, name: &Path) -> io::Result<bool> {
-        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(false) };
-        let Some(found) = spot.look()? else { return Ok(false) };
+        let Some(handle) = EntryHandle::find(&self.workspace, name)? else { return Ok(false) };
+        let Some(found) = handle.metadata()? else { return Ok(false) };
         let namesakes = self.held.iter().filter(|(held, _)| held.file_name() == name.file_name());
-        for (held, was) in namesakes {
-            if let Some(is_copy) = self.originals.is_copy(held, spot.path()) {
+        for (held, identity_before) in namesakes {
+            if let Some(is_copy) = self.originals.is_copy(held, handle.path()) {
                 if is_copy? {
                     return Ok(true);
                 }
                 continue;
             }
-            if identity(&found) == *was {
+            if identity(&found) == *identity_before {
                 return Ok(true);
             }
-            let Some(original) = Spot::find(&self.workspace, held)? else { continue };
+            let Some(original) = EntryHandle::find(&self.workspace, held)? else { continue };
             // A file that replaced the original may be the command's, too.
-            let is_original = original.look()?.is_some_and(|now| identity(&now) == *was);
-            if is_original && is_same(original.path(), spot.path())? {
+            let is_original = original.metadata()?.is_some_and(|now| identity(&now) == *identity_before);
+            if is_original && is_same(original.path(), handle.path())? {
                 return Ok(true);
             }
         }
@@ -298,15 +302,17 @@ impl Record {
     /// Returns what may be loaded from a path in the workspace while the command runs.
     pub(super) fn rule(&self, path: &Path) -> LoadRule {
         let is_new_below = || {
-            let known =
-                |above: &Path| self.protected.as_ref().is_some_and(|before| before.iter().any(|one| one == above));
+            let existed = |above: &Path| {
+                self.protected.as_ref().is_some_and(|before| before.iter().any(|existing| existing == above))
+            };
             let is_protected = |above: &&Path| {
-                above.components().count() > 1 && above.file_name().is_some_and(is_protected_below) && !known(above)
+                above.components().count() > 1 && above.file_name().is_some_and(is_protected_below) && !existed(above)
             };
             path.ancestors().any(|above| is_protected(&above))
         };
-        let named = path.ancestors().find_map(|above| self.names.get(above).map(|was| (above, was)));
-        match (named, self.own.get(path)) {
+        let recorded_name =
+            path.ancestors().find_map(|above| self.names.get(above).map(|link_target| (above, link_target)));
+        match (recorded_name, self.own.get(path)) {
             (Some((link, Some(target))), _) => {
                 let real = link.parent().map(|folder| self.workspace.join(folder).join(target));
                 let real = real.and_then(|real| real.canonicalize().ok());
@@ -327,10 +333,10 @@ impl Record {
     }
 
     /// Quarantines new files in the home directory with a name that programs use for their own files.
-    fn look_at_home(&self, aside: &mut Aside<'_>, notes: &mut Vec<String>) -> io::Result<()> {
+    fn check_home(&self, batch: &mut QuarantineBatch<'_>, notes: &mut Vec<String>) -> io::Result<()> {
         for name in self.new_private_names()? {
-            if let Err(error) = self.take(&name, aside) {
-                notes.push(self.lament(&name, &error));
+            if let Err(error) = self.take(&name, batch) {
+                notes.push(self.failure_note(&name, &error));
             }
         }
         Ok(())
@@ -345,7 +351,7 @@ impl Record {
         Ok(names.into_iter().filter(is_new).collect())
     }
 
-    fn lament(&self, name: &Path, error: &io::Error) -> String {
+    fn failure_note(&self, name: &Path, error: &io::Error) -> String {
         tracing::error!(name = %name.display(), %error, "failed to quarantine a file that a command created");
         format!(
             "[{} may have been created by a command, and could not be quarantined: {error}. Check it before you use \
@@ -355,33 +361,33 @@ impl Record {
     }
 
     /// Quarantines a name that was missing, except files of Homard's tools; restores a symlink.
-    fn restore(&self, name: &Path, was: Option<&Path>, aside: &mut Aside<'_>) -> io::Result<()> {
-        let Some(target) = was else {
+    fn restore(&self, name: &Path, link_target: Option<&Path>, batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
+        let Some(target) = link_target else {
             if name != Path::new(GIT) {
-                return self.take(name, aside);
+                return self.take(name, batch);
             }
             let unwanted = repository::unwanted(&self.workspace, name)?;
-            return unwanted.iter().try_for_each(|name| self.take(name, aside));
+            return unwanted.iter().try_for_each(|name| self.take(name, batch));
         };
-        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
-        if fs::read_link(spot.path()).is_ok_and(|now| now == target) {
+        let Some(handle) = EntryHandle::find(&self.workspace, name)? else { return Ok(()) };
+        if fs::read_link(handle.path()).is_ok_and(|now| now == target) {
             return Ok(());
         }
-        aside.take(&self.workspace, name)?;
+        batch.quarantine_entry(&self.workspace, name)?;
         tracing::warn!(name = %name.display(), "a command replaced a symbolic link; restoring it");
-        spot.link(target)
+        handle.link(target)
     }
 
     /// Checks that a file protected by a mount is still the same one, or one of Homard's tools. If it was replaced
-    /// otherwise, the command may have changed the new file, and a note asks the user to look at it.
-    fn compare(&self, name: &Path, was: &Identity, aside: &mut Aside<'_>) -> io::Result<Option<String>> {
-        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(None) };
-        let Some(found) = spot.look()? else { return Ok(None) };
-        if identity(&found) == *was {
+    /// otherwise, the command may have changed the new file, and a note asks the user to check it.
+    fn compare(&self, name: &Path, before: &Identity, batch: &mut QuarantineBatch<'_>) -> io::Result<Option<String>> {
+        let Some(handle) = EntryHandle::find(&self.workspace, name)? else { return Ok(None) };
+        let Some(found) = handle.metadata()? else { return Ok(None) };
+        if identity(&found) == *before {
             return Ok(None);
         }
         if self.own.contains_key(name) {
-            return self.take(name, aside).map(|()| None);
+            return self.take(name, batch).map(|()| None);
         }
         Ok(Some(format!(
             "[{} was replaced while a command ran, and the command could change the new file: check it before you use \
@@ -392,24 +398,24 @@ impl Record {
 
     /// Quarantines what exists at a name, except files that are as Homard's tools wrote them. Changed ones are
     /// restored.
-    pub(super) fn take(&self, name: &Path, aside: &mut Aside<'_>) -> io::Result<()> {
+    pub(super) fn take(&self, name: &Path, batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
         let has_own = self.own.iter().any(|(path, text)| text.is_some() && path.starts_with(name));
         if !has_own {
-            return aside.take(&self.workspace, name);
+            return batch.quarantine_entry(&self.workspace, name);
         }
-        let Some(spot) = Spot::find(&self.workspace, name)? else { return Ok(()) };
-        let Some(found) = spot.look()? else { return Ok(()) };
+        let Some(handle) = EntryHandle::find(&self.workspace, name)? else { return Ok(()) };
+        let Some(found) = handle.metadata()? else { return Ok(()) };
         match self.own.get(name) {
-            Some(Some(text)) if spot.holds(&found, text)? => Ok(()),
+            Some(Some(text)) if handle.holds(&found, text)? => Ok(()),
             Some(Some(text)) => {
-                aside.take(&self.workspace, name)?;
-                spot.write(text.as_bytes(), FILE_MODE)
+                batch.quarantine_entry(&self.workspace, name)?;
+                handle.write(text.as_bytes(), FILE_MODE)
             }
             Some(None) | None if found.is_dir() => {
-                let names: Vec<_> = spot.names()?.into_iter().map(|below| name.join(below)).collect();
-                names.iter().try_for_each(|name| self.take(name, aside))
+                let names: Vec<_> = handle.names()?.into_iter().map(|below| name.join(below)).collect();
+                names.iter().try_for_each(|name| self.take(name, batch))
             }
-            Some(None) | None => aside.take(&self.workspace, name),
+            Some(None) | None => batch.quarantine_entry(&self.workspace, name),
         }
     }
 }
@@ -426,21 +432,23 @@ pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// Returns true if two files are equal, or if all files in the directory `other` equal those in `one`. Symlinks and
-/// long files count as different.
-fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
-    let (found, its) = (one.symlink_metadata()?, other.symlink_metadata()?);
-    if found.is_file() && its.is_file() {
+/// Returns true if two files are equal, or if all files in the directory `actual` equal those in `expected`. Symlinks
+/// and long files count as different.
+fn is_same(expected: &Path, actual: &Path) -> io::Result<bool> {
+    let (expected_metadata, actual_metadata) = (expected.symlink_metadata()?, actual.symlink_metadata()?);
+    if expected_metadata.is_file() && actual_metadata.is_file() {
         // A file with another hard link could be changed through it.
-        let is_plain = its.nlink() == 1 && found.len() == its.len() && its.len() <= COMPARED;
-        return Ok(is_plain && fs::read(one)? == fs::read(other)?);
+        let is_plain = actual_metadata.nlink() == 1
+            && expected_metadata.len() == actual_metadata.len()
+            && actual_metadata.len() <= MAX_COMPARED_BYTES;
+        return Ok(is_plain && fs::read(expected)? == fs::read(actual)?);
     }
-    if !found.is_dir() || !its.is_dir() {
+    if !expected_metadata.is_dir() || !actual_metadata.is_dir() {
         return Ok(false);
     }
-    for entry in fs::read_dir(other)? {
+    for entry in fs::read_dir(actual)? {
         let name = entry?.file_name();
-        if one.join(&name).symlink_metadata().is_err() || !is_same(&one.join(&name), &other.join(&name))? {
+        if expected.join(&name).symlink_metadata().is_err() || !is_same(&expected.join(&name), &actual.join(&name))? {
             return Ok(false);
         }
     }
@@ -456,7 +464,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_an_earlier_version_takes_no_repository_aside() {
+    fn a_record_of_an_earlier_version_quarantines_no_repository() {
         let folder = tempfile::tempdir().unwrap();
         let git = folder.path().join("sub/.git");
         fs::create_dir_all(&git).unwrap();
@@ -464,7 +472,7 @@ mod tests {
         fs::write(git.join("config"), "[core]\n\tpager = less\n").unwrap();
         let text = serde_json::json!({"workspace": folder.path(), "names": {"AGENTS.md": null}, "held": {}, "own": {}});
         let record: Record = serde_json::from_value(text).unwrap();
-        let (notes, is_done) = record.look(&folder.path().join("quarantine"));
+        let (notes, is_done) = record.check(&folder.path().join("quarantine"));
         assert!(is_done && notes.len() == 1 && notes[0].contains("could not be searched"), "{notes:?}");
         assert!(git.join("config").exists());
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::protected::{HEAD, is_protected_below, is_skipped};
 
-use super::aside::{self, Spot};
+use super::aside::{self, EntryHandle};
 
 /// Files and directories from which git reads hooks and settings, besides `hooks` and `config`.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
@@ -99,18 +99,18 @@ pub(super) fn nested_in_all(workspace: &Path) -> NestedProtection {
     search(workspace, usize::MAX).unwrap_or_default()
 }
 
-fn search(workspace: &Path, most: usize) -> Option<NestedProtection> {
+fn search(workspace: &Path, max: usize) -> Option<NestedProtection> {
     let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     // Remaining directories, and whether protected names are searched for in them.
-    let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
+    let (mut pending, mut count) = (vec![(PathBuf::new(), true)], 0_usize);
     while let Some((folder, is_loaded)) = pending.pop() {
         let is_top = folder.as_os_str().is_empty();
         // A directory that no longer exists contains nothing.
         let Ok(entries) = aside::list(&workspace.join(&folder)) else { continue };
         let (mut below, mut names) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
-            seen += 1;
-            if seen > most {
+            count += 1;
+            if count > max {
                 return None;
             }
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
@@ -168,9 +168,9 @@ fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
 pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
     let Some(text) = text_of(workspace, link)? else { return Ok(false) };
     let worktrees = workspace.join(".git/worktrees");
-    let named =
-        text.strip_prefix("gitdir: ").map(str::trim_end).and_then(|to| Path::new(to).strip_prefix(&worktrees).ok());
-    let Some(name) = named.filter(|name| name.components().count() == 1 && name.file_name().is_some()) else {
+    let link_target =
+        text.strip_prefix("gitdir: ").map(str::trim_end).and_then(|path| Path::new(path).strip_prefix(&worktrees).ok());
+    let Some(name) = link_target.filter(|name| name.components().count() == 1 && name.file_name().is_some()) else {
         return Ok(false);
     };
     let common = text_of(workspace, &Path::new(".git/worktrees").join(name).join("commondir"))?;
@@ -222,19 +222,19 @@ pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
 
 /// Returns the text of a short file with only one hard link, if it exists.
 pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
-    let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
-    let is_alone = spot.look()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
-    let bytes = if is_alone { spot.read(LONGEST)? } else { None };
+    let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(None) };
+    let is_alone = handle.metadata()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
+    let bytes = if is_alone { handle.read(LONGEST)? } else { None };
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
 /// Returns what must be removed from a git directory that a command created; the whole directory if it is no
 /// repository.
 pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
-    let at = |name: &Path| -> io::Result<Option<(Spot, fs::Metadata)>> {
-        let Some(spot) = Spot::find(workspace, name)? else { return Ok(None) };
-        let found = spot.look()?;
-        Ok(found.map(|found| (spot, found)))
+    let at = |name: &Path| -> io::Result<Option<(EntryHandle, fs::Metadata)>> {
+        let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(None) };
+        let found = handle.metadata()?;
+        Ok(found.map(|found| (handle, found)))
     };
     let Some((_, found)) = at(git)? else { return Ok(Vec::new()) };
     if !found.is_dir() || at(&git.join(HEAD))?.is_none() {
@@ -243,8 +243,8 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
     let mut all: Vec<_> = ELSEWHERE.iter().map(|name| git.join(name)).collect();
     let hooks = git.join("hooks");
     match at(&hooks)? {
-        Some((spot, found)) if found.is_dir() => {
-            for entry in fs::read_dir(spot.path())? {
+        Some((handle, found)) if found.is_dir() => {
+            for entry in fs::read_dir(handle.path())? {
                 let name = entry?.file_name();
                 if !name.as_encoded_bytes().ends_with(b".sample") {
                     all.push(hooks.join(name));
@@ -255,10 +255,10 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
         None => {}
     }
     let config = git.join("config");
-    if let Some((spot, found)) = at(&config)? {
+    if let Some((handle, found)) = at(&config)? {
         // Through another hard link, the file could be changed although this name is protected.
         let is_alone = found.is_file() && found.nlink() == 1;
-        let text = if is_alone { spot.read(LONGEST)?.and_then(|bytes| String::from_utf8(bytes).ok()) } else { None };
+        let text = if is_alone { handle.read(LONGEST)?.and_then(|bytes| String::from_utf8(bytes).ok()) } else { None };
         if !text.is_some_and(|text| is_plain(&text)) {
             all.push(config);
         }
@@ -296,9 +296,9 @@ mod tests {
 
     #[test]
     fn settings_that_may_name_a_program_are_not_plain() {
-        let usual = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
+        let default_config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
         let more = "[user]\n\tname = A B\n[remote \"origin\"]\n\turl = https://example.com/a.git\n[branch \"a/b\"]\n\tmerge = x\n";
-        assert!(is_plain(usual) && is_plain(&format!("{usual}{more}")));
+        assert!(is_plain(default_config) && is_plain(&format!("{default_config}{more}")));
         let bad = [
             "fsmonitor = ./evil",
             "hooksPath = evil",
@@ -315,7 +315,7 @@ mod tests {
             "[merge \"a\"]\n\tdriver = evil",
         ];
         for line in bad {
-            assert!(!is_plain(&format!("{usual}{line}\n")), "{line}");
+            assert!(!is_plain(&format!("{default_config}{line}\n")), "{line}");
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_stay_and_hooks_do_not() {
+    fn sample_hooks_stay_and_other_hooks_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let git = folder.path().join(".git");
         assert_eq!(unwanted(folder.path(), Path::new(".git")).unwrap(), Vec::<PathBuf>::new());

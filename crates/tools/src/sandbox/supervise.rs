@@ -23,10 +23,10 @@ use rustix::{
 use crate::command_tree::children;
 
 /// Pause between two checks for children that have not exited after a signal.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Number of checks without a pause, in order to outpace a process that forks and exits in a loop.
-const IN_A_ROW: usize = 1000;
+const UNPAUSED_CHECKS: usize = 1000;
 
 /// Runs a command as a child of this process, and returns its exit code when all of its processes have ended.
 pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitCode> {
@@ -52,13 +52,13 @@ pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitC
             Err(_) => break None,
         }
     };
-    end_all();
+    kill_all();
     Ok(status.map_or(ExitCode::FAILURE, exit_code))
 }
 
 /// Kills the children of this process and their orphaned descendants until there are none.
-fn end_all() {
-    for look in 0.. {
+fn kill_all() {
+    for check in 0.. {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -70,8 +70,8 @@ fn end_all() {
         for child in children(getpid()) {
             kill_process(child, Signal::KILL).ok();
         }
-        if look > IN_A_ROW {
-            thread::sleep(LOOK);
+        if check > UNPAUSED_CHECKS {
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Moves unwanted files of a running command to the quarantine before the command ends.
 //!
-//! [`Record::look`] checks everything when the command has ended. Until then, git run by the user would execute what
+//! [`Record::check`] checks everything when the command has ended. Until then, git run by the user would execute what
 //! the command planted, so the workspace is scanned repeatedly. That shortens the time window, but cannot close it.
 
 use std::{
@@ -11,24 +11,24 @@ use std::{
 use crate::protected::GIT_CONTROL;
 
 use super::{
-    aside::Aside,
+    aside::QuarantineBatch,
     record::{GIT, Record, put_back_note},
     repository::{self, NestedProtection},
 };
 
 /// Number of notes of one command at which a further quarantined or restored file is reported as created again.
-const MOST_SWEPT: usize = 10;
+const MAX_SWEEP_NOTES: usize = 10;
 
 /// State of the sweeps of one running command.
 #[derive(Debug, Default)]
-pub(super) struct Swept {
+pub(super) struct SweepState {
     /// Unwanted files that may be half written: quarantined if the next sweep finds them again.
     pending: BTreeSet<PathBuf>,
     /// New git directories. Their settings are checked before the scan, because a command can notice that directories
     /// are listed.
     repositories: BTreeSet<PathBuf>,
     /// Settings and hooks of git directories that were quarantined or restored.
-    taken: BTreeSet<PathBuf>,
+    handled: BTreeSet<PathBuf>,
     /// Notes about quarantined and restored files, and about failures.
     pub(super) notes: Vec<String>,
 }
@@ -37,23 +37,23 @@ impl Record {
     /// Quarantines settings and hooks in the known new git directories of a running command, and restores changed
     /// originals. Returns one that was created again after it was quarantined or restored. Blocks.
     pub(super) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
-        let mut swept = std::mem::take(&mut self.swept);
-        let mut aside = Aside::new(quarantine);
-        let mut again = self.take_settings(&mut swept, &mut aside, &mut Vec::new());
+        let mut sweep = std::mem::take(&mut self.sweep_state);
+        let mut batch = QuarantineBatch::new(quarantine);
+        let mut again = self.take_settings(&mut sweep, &mut batch, &mut Vec::new());
         let mut changed = Vec::new();
         // A config that names no program is restored when the command has ended.
-        let failed = self.put_back(|name| !self.is_plain_setting(name), &mut aside, &mut changed);
+        let failed = self.put_back(|name| !self.is_plain_setting(name), &mut batch, &mut changed);
         for name in self.originals.roots().filter(|name| is_setting(name)) {
-            if changed.iter().any(|changed| changed.starts_with(name)) && !swept.taken.insert(name.to_owned()) {
+            if changed.iter().any(|changed| changed.starts_with(name)) && !sweep.handled.insert(name.to_owned()) {
                 again = again.or(Some(name.to_owned()));
             }
         }
-        let failed: Vec<_> = failed.into_iter().filter(|note| !swept.notes.contains(note)).collect();
-        swept.notes.extend(failed.into_iter().chain(aside.note()).chain(put_back_note(&changed)));
-        if swept.notes.len() >= MOST_SWEPT {
+        let failed: Vec<_> = failed.into_iter().filter(|note| !sweep.notes.contains(note)).collect();
+        sweep.notes.extend(failed.into_iter().chain(batch.note()).chain(put_back_note(&changed)));
+        if sweep.notes.len() >= MAX_SWEEP_NOTES {
             again = again.or(changed.pop());
         }
-        self.swept = swept;
+        self.sweep_state = sweep;
         again
     }
 
@@ -61,63 +61,63 @@ impl Record {
     /// too often. Blocks.
     ///
     /// Settings and hooks by which git runs programs are quarantined at once, everything else when it is found for the
-    /// second time, because it may be half written. Failures are left to [`Record::look`].
+    /// second time, because it may be half written. Failures are left to [`Record::check`].
     pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<NestedProtection>) -> Option<PathBuf> {
-        let mut swept = std::mem::take(&mut self.swept);
-        let mut aside = Aside::new(quarantine);
+        let mut sweep = std::mem::take(&mut self.sweep_state);
+        let mut batch = QuarantineBatch::new(quarantine);
         let before = self.repositories.clone().unwrap_or_default();
         let found = found.unwrap_or_default();
-        swept.repositories.extend(found.repositories);
-        swept.repositories.retain(|git| self.is_new_repository(git, &before).unwrap_or(false));
+        sweep.repositories.extend(found.repositories);
+        sweep.repositories.retain(|git| self.is_new_repository(git, &before).unwrap_or(false));
         if self.names.get(Path::new(GIT)).is_some_and(Option::is_none) {
-            swept.repositories.insert(GIT.into());
+            sweep.repositories.insert(GIT.into());
         }
         let mut unfinished = Vec::new();
-        let missing = self.names.iter().filter(|(name, was)| was.is_none() && *name != Path::new(GIT));
+        let missing = self.names.iter().filter(|(name, link_target)| link_target.is_none() && *name != Path::new(GIT));
         let protected = found.protected.into_iter().filter(|name| self.is_new_protected(name).unwrap_or(false));
         let new =
             missing.map(|(name, _)| name.clone()).chain(protected).chain(self.new_private_names().unwrap_or_default());
         let new = new.filter(|name| self.is_there(name));
-        let (settings, rest): (Vec<_>, Vec<_>) = new.partition(|name| is_setting(name));
-        unfinished.extend(rest);
-        let mut again = self.take_settings(&mut swept, &mut aside, &mut unfinished);
+        let (settings, others): (Vec<_>, Vec<_>) = new.partition(|name| is_setting(name));
+        unfinished.extend(others);
+        let mut again = self.take_settings(&mut sweep, &mut batch, &mut unfinished);
         for name in settings {
-            again = again.or(self.take_setting(name, &mut swept, &mut aside));
+            again = again.or(self.take_setting(name, &mut sweep, &mut batch));
         }
-        let (twice, first): (Vec<_>, Vec<_>) = unfinished.into_iter().partition(|name| swept.pending.contains(name));
-        swept.pending = first.into_iter().collect();
+        let (twice, first): (Vec<_>, Vec<_>) = unfinished.into_iter().partition(|name| sweep.pending.contains(name));
+        sweep.pending = first.into_iter().collect();
         for name in twice {
-            if let Err(error) = self.take(&name, &mut aside) {
+            if let Err(error) = self.take(&name, &mut batch) {
                 tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
             }
         }
-        swept.notes.extend(aside.note());
-        if swept.notes.len() >= MOST_SWEPT {
-            again = again.or(aside.taken.pop());
+        sweep.notes.extend(batch.note());
+        if sweep.notes.len() >= MAX_SWEEP_NOTES {
+            again = again.or(batch.quarantined.pop());
         }
-        self.swept = swept;
+        self.sweep_state = sweep;
         again
     }
 
     /// Quarantines what git would execute in new git directories. What may be half written is added to `unfinished`.
     fn take_settings(
         &self,
-        swept: &mut Swept,
-        aside: &mut Aside<'_>,
+        sweep: &mut SweepState,
+        batch: &mut QuarantineBatch<'_>,
         unfinished: &mut Vec<PathBuf>,
     ) -> Option<PathBuf> {
         let mut again = None;
-        for git in swept.repositories.clone() {
+        for git in sweep.repositories.clone() {
             for name in repository::unwanted(&self.workspace, &git).unwrap_or_default() {
                 // Without a `HEAD` it is not a repository yet.
-                let is_begun = name == git && self.workspace.join(&git).is_dir();
-                if is_begun || !self.is_there(&name) {
+                let is_incomplete = name == git && self.workspace.join(&git).is_dir();
+                if is_incomplete || !self.is_there(&name) {
                     continue;
                 }
                 if name == git || name.file_name().is_some_and(|name| name == repository::MODULES) {
                     unfinished.push(name);
                 } else {
-                    again = again.or(self.take_setting(name, swept, aside));
+                    again = again.or(self.take_setting(name, sweep, batch));
                 }
             }
         }
@@ -125,12 +125,12 @@ impl Record {
     }
 
     /// Quarantines a setting or a hook; returns it if that has happened before.
-    fn take_setting(&self, name: PathBuf, swept: &mut Swept, aside: &mut Aside<'_>) -> Option<PathBuf> {
-        if let Err(error) = self.take(&name, aside) {
+    fn take_setting(&self, name: PathBuf, sweep: &mut SweepState, batch: &mut QuarantineBatch<'_>) -> Option<PathBuf> {
+        if let Err(error) = self.take(&name, batch) {
             tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
             return None;
         }
-        if swept.taken.insert(name.clone()) { None } else { Some(name) }
+        if sweep.handled.insert(name.clone()) { None } else { Some(name) }
     }
 
     /// Returns true if the name is the config of a git directory that currently names no program.

@@ -8,7 +8,7 @@ use std::{
 use landlock::{Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::geteuid;
 
-use super::enter::{ALONE, Confinement, ENTER};
+use super::enter::{Confinement, ENTER, REQUIRED_ABI_ALONE};
 
 /// Paths where bubblewrap is searched first, because system policies (such as AppArmor) allow it by its path.
 const USUAL: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];
@@ -66,7 +66,7 @@ impl Tier {
     pub fn detect(helper: Option<&Path>, path: &str) -> Self {
         let found =
             USUAL.iter().map(PathBuf::from).chain(std::env::split_paths(path).map(|folder| folder.join("bwrap")));
-        let why = match found.into_iter().find(|bwrap| bwrap.is_file()) {
+        let reason = match found.into_iter().find(|bwrap| bwrap.is_file()) {
             Some(bwrap) => {
                 let has_sizes = works(
                     Command::new(&bwrap).args(&TRIAL[..LAYERS]).args(SIZE).args(&TRIAL[LAYERS..]).args(["-c", ":"]),
@@ -77,12 +77,12 @@ impl Tier {
                 }
                 match works(Command::new(&bwrap).args(TRIAL).args(["-c", ":"])) {
                     Ok(()) => return Self::A { bwrap, has_sizes },
-                    Err(why) => format!("{} does not work here ({why})", bwrap.display()),
+                    Err(reason) => format!("{} does not work here ({reason})", bwrap.display()),
                 }
             }
             None => "bubblewrap is not installed".to_owned(),
         };
-        Self::without_namespaces(helper, why)
+        Self::without_namespaces(helper, reason)
     }
 
     /// Returns what commands can do here but not in tier A, each as the end of a sentence that begins "commands can".
@@ -102,15 +102,15 @@ impl Tier {
         gaps
     }
 
-    /// Returns the best tier without bubblewrap. `why` says why it is not used.
+    /// Returns the best tier without bubblewrap. `why` is the reason for not using bubblewrap.
     pub fn without_namespaces(helper: Option<&Path>, why: String) -> Self {
         let Some(helper) = helper else {
             return Self::C { why: format!("{why}, and the helper program for Landlock is missing") };
         };
-        let trial = Confinement::trial().spelled().map_err(|error| error.to_string());
-        let worked = trial
+        let trial = Confinement::trial().to_argument().map_err(|error| error.to_string());
+        let succeeded = trial
             .and_then(|trial| works(Command::new(helper).arg(ENTER).arg(trial).args(["--", "/bin/sh", "-c", ":"])));
-        match worked {
+        match succeeded {
             Ok(()) => Self::B { why },
             Err(_) if !has_landlock() => {
                 Self::C { why: format!("{why}, and Landlock is disabled or the kernel is older than Linux 6.2") }
@@ -123,7 +123,7 @@ impl Tier {
 /// Returns true if Landlock can protect files on this machine. Restricts nothing.
 fn has_landlock() -> bool {
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    required.handle_access(AccessFs::from_all(ALONE)).and_then(Ruleset::create).is_ok()
+    required.handle_access(AccessFs::from_all(REQUIRED_ABI_ALONE)).and_then(Ruleset::create).is_ok()
 }
 
 /// Returns true if Landlock can restrict signals on this kernel. Restricts nothing.
@@ -138,6 +138,6 @@ fn works(command: &mut Command) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.lines().next_back().map_or_else(|| output.status.to_string(), str::to_owned))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(stderr.lines().next_back().map_or_else(|| output.status.to_string(), str::to_owned))
 }

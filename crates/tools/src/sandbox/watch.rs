@@ -18,7 +18,7 @@ use super::{
     layers::Layers,
     originals::Originals,
     policy::{AccessMode, SandboxPolicy, steers},
-    record::{Names, Own, Record},
+    record::{Names, Record, ToolWrites},
     repository,
 };
 
@@ -31,7 +31,7 @@ const QUARANTINE: &str = "quarantine";
 /// The commands that are currently watched. Shared by all users of a workspace: files that one command created are not
 /// legitimate when the next starts, and files of Homard's own tools are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watches(Arc<Mutex<Live>>);
+pub(crate) struct Watches(Arc<Mutex<WatchedCommands>>);
 
 /// How existing protected files are protected from a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum Protection {
 }
 
 #[derive(Debug, Default)]
-struct Live {
+struct WatchedCommands {
     /// Number of commands so far.
     count: u64,
     records: BTreeMap<u64, Record>,
@@ -62,24 +62,24 @@ impl Watches {
     pub(super) fn begin(
         &self,
         policy: &SandboxPolicy,
-        named: &Path,
+        workspace_path: &Path,
         protection: Protection,
     ) -> io::Result<(Layers, Watch)> {
-        let workspace = named.canonicalize()?;
+        let workspace = workspace_path.canonicalize()?;
         // Before the paths to hide are resolved, so that this directory exists.
         let state_dir = policy.state_dir.clone().filter(|_| policy.mode != AccessMode::ReadOnly);
         state_dir.iter().try_for_each(|state_dir| private(&state_dir.join(RECORDS)))?;
         let mut live = self.lock();
-        let same = live.records.values().filter(|one| one.workspace == workspace);
-        let known: Names = same.clone().flat_map(|one| one.names.clone()).collect();
-        let own: Own = same.clone().flat_map(|one| one.own.clone()).collect();
+        let same_workspace = live.records.values().filter(|watched| watched.workspace == workspace);
+        let known_names: Names = same_workspace.clone().flat_map(|watched| watched.names.clone()).collect();
+        let tool_writes: ToolWrites = same_workspace.clone().flat_map(|watched| watched.own.clone()).collect();
         let mut originals = Originals::default();
-        same.for_each(|one| originals.extend(one.originals.clone()));
+        same_workspace.for_each(|watched| originals.extend(watched.originals.clone()));
         if policy.mode != AccessMode::ReadOnly {
             repository::sweep(&workspace);
         }
-        let layers = Layers::new(policy, named, &known)?;
-        let mut record = Record::new(workspace, &layers, own);
+        let layers = Layers::new(policy, workspace_path, &known_names)?;
+        let mut record = Record::new(workspace, &layers, tool_writes);
         if protection == Protection::Copies && policy.mode != AccessMode::ReadOnly {
             record.copy_originals(&originals);
         }
@@ -93,24 +93,24 @@ impl Watches {
         Ok((layers, Watch { watches: self.clone(), number, state_dir }))
     }
 
-    /// Runs `work`, in which one of Homard's tools writes or removes files of a workspace: `files` are their paths and
+    /// Runs `write`, in which one of Homard's tools writes or removes files of a workspace: `files` are their paths and
     /// new texts. Blocks.
     pub(crate) fn own<T, E>(
         &self,
         workdir: &Path,
         files: &[(PathBuf, Option<&str>)],
-        work: impl FnOnce() -> Result<T, E>,
+        write: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let Ok(workspace) = workdir.canonicalize() else { return work() };
+        let Ok(workspace) = workdir.canonicalize() else { return write() };
         let mut live = self.lock();
-        let is_watched = |path: &Path| steers(path) || live.records.values().any(|one| one.concerns(path));
+        let is_watched = |path: &Path| steers(path) || live.records.values().any(|watched| watched.concerns(path));
         if !files.iter().any(|(path, _)| is_watched(path)) {
             drop(live);
-            return work();
+            return write();
         }
         // No command starts or ends in the meantime: it would find a file that is not recorded yet.
-        let done = work()?;
-        for record in live.records.values_mut().filter(|one| one.workspace == workspace) {
+        let result = write()?;
+        for record in live.records.values_mut().filter(|watched| watched.workspace == workspace) {
             for (path, text) in files {
                 if record.concerns(path) {
                     record.allow(path, *text);
@@ -118,20 +118,22 @@ impl Watches {
             }
         }
         drop(live);
-        Ok(done)
+        Ok(result)
     }
 
     /// Like [`Self::own`], for one file whose path is known when it is written.
-    pub(crate) fn own_one(&self, workdir: &Path, work: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
+    pub(crate) fn own_one(&self, workdir: &Path, write: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
         let mut live = self.lock();
-        let Some((path, text)) = work() else { return };
+        let Some((path, text)) = write() else { return };
         let (Ok(workspace), Ok(name)) = (workdir.canonicalize(), path.strip_prefix(workdir)) else { return };
-        for record in live.records.values_mut().filter(|one| one.workspace == workspace && one.concerns(name)) {
+        for record in
+            live.records.values_mut().filter(|watched| watched.workspace == workspace && watched.concerns(name))
+        {
             record.allow(name, Some(&text));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Live> {
+    fn lock(&self) -> MutexGuard<'_, WatchedCommands> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +146,7 @@ impl LoadGate for Watches {
     }
 }
 
-impl Live {
+impl WatchedCommands {
     /// Returns what may be loaded from a path, given all running commands.
     fn rule(&self, path: &Path) -> LoadRule {
         if self.records.is_empty() {
@@ -169,7 +171,7 @@ impl Live {
 impl Watch {
     /// Checks the workspace when the command has ended, and returns notes. Blocks.
     pub(crate) fn end(self) -> Vec<String> {
-        self.look()
+        self.check()
     }
 
     /// Returns the sweeper for the time while the command runs.
@@ -184,11 +186,11 @@ impl Watch {
         }
     }
 
-    fn look(&self) -> Vec<String> {
+    fn check(&self) -> Vec<String> {
         let mut live = self.watches.lock();
         let Some(record) = live.records.remove(&self.number) else { return Vec::new() };
         let quarantine = self.quarantine();
-        let (notes, is_done) = record.look(&quarantine);
+        let (notes, is_done) = record.check(&quarantine);
         drop(live);
         if is_done {
             record.file.iter().for_each(|file| forget(file));
@@ -238,7 +240,7 @@ pub(crate) struct Sweep {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.look();
+        self.check();
     }
 }
 
@@ -252,8 +254,8 @@ pub fn tidy(state_dir: &Path) -> Vec<String> {
         let is_done = match serde_json::from_slice::<Record>(&text) {
             // A workspace that no longer exists contains nothing.
             Ok(record) if record.workspace.is_dir() => {
-                let (said, is_done) = record.look(&state_dir.join(QUARANTINE));
-                notes.extend(said);
+                let (record_notes, is_done) = record.check(&state_dir.join(QUARANTINE));
+                notes.extend(record_notes);
                 is_done
             }
             Ok(_) | Err(_) => true,
@@ -278,7 +280,7 @@ mod tests {
     use super::*;
 
     /// A workspace and a state directory.
-    fn place() -> (tempfile::TempDir, SandboxPolicy, PathBuf) {
+    fn directories() -> (tempfile::TempDir, SandboxPolicy, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         fs::create_dir(root.join("work")).unwrap();
@@ -291,55 +293,55 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_into_the_workspace_and_no_record_stays() {
-        let (_folder, policy, work) = place();
+    fn a_watch_adds_nothing_to_the_workspace_and_leaves_no_record() {
+        let (_folder, policy, workspace) = directories();
         let records = policy.state_dir.clone().unwrap().join(RECORDS);
-        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
-        assert_eq!((count(&work), count(&records)), (0, 1));
-        fs::write(work.join("a.txt"), "").unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &workspace, Protection::Mounts).unwrap();
+        assert_eq!((count(&workspace), count(&records)), (0, 1));
+        fs::write(workspace.join("a.txt"), "").unwrap();
         assert_eq!(watch.end(), Vec::<String>::new());
-        assert_eq!((count(&work), count(&records)), (1, 0));
+        assert_eq!((count(&workspace), count(&records)), (1, 0));
     }
 
     #[test]
-    fn what_was_made_before_we_were_killed_is_taken_aside_at_the_next_start() {
-        let (_folder, policy, work) = place();
+    fn files_created_before_a_crash_are_quarantined_at_the_next_start() {
+        let (_folder, policy, workspace) = directories();
         let state = policy.state_dir.clone().unwrap();
-        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &workspace, Protection::Mounts).unwrap();
         std::mem::forget(watch);
-        fs::write(work.join("AGENTS.md"), "evil").unwrap();
-        fs::write(work.join("a.txt"), "").unwrap();
-        let kept = state.join("quarantine/1");
-        let said = format!(
+        fs::write(workspace.join("AGENTS.md"), "evil").unwrap();
+        fs::write(workspace.join("a.txt"), "").unwrap();
+        let quarantined = state.join("quarantine/1");
+        let note = format!(
             "[The sandbox quarantined files that were created while a command ran: AGENTS.md. Only the user may \
              create files that instruct agents or configure git (see: homard docs security). Kept in {}]",
-            kept.display()
+            quarantined.display()
         );
-        assert_eq!(tidy(&state), [said]);
-        assert_eq!(fs::read_to_string(kept.join("AGENTS.md")).unwrap(), "evil");
-        assert_eq!((count(&work), count(&state.join(RECORDS))), (1, 0));
+        assert_eq!(tidy(&state), [note]);
+        assert_eq!(fs::read_to_string(quarantined.join("AGENTS.md")).unwrap(), "evil");
+        assert_eq!((count(&workspace), count(&state.join(RECORDS))), (1, 0));
         assert_eq!(tidy(&state), Vec::<String>::new());
     }
 
     #[test]
-    fn what_one_command_made_is_not_there_by_right_for_the_next() {
-        let (_folder, policy, work) = place();
+    fn files_of_one_command_are_not_legitimate_for_the_next() {
+        let (_folder, policy, workspace) = directories();
         let watches = Watches::default();
-        let (_, first) = watches.begin(&policy, &work, Protection::Mounts).unwrap();
-        fs::write(work.join("SOUL.md"), "evil").unwrap();
-        let (_, second) = watches.begin(&policy, &work, Protection::Mounts).unwrap();
+        let (_, first) = watches.begin(&policy, &workspace, Protection::Mounts).unwrap();
+        fs::write(workspace.join("SOUL.md"), "evil").unwrap();
+        let (_, second) = watches.begin(&policy, &workspace, Protection::Mounts).unwrap();
         assert_eq!(first.end().len(), 1);
-        fs::write(work.join("SOUL.md"), "evil").unwrap();
+        fs::write(workspace.join("SOUL.md"), "evil").unwrap();
         assert_eq!(second.end().len(), 1);
-        assert_eq!(count(&work), 0);
+        assert_eq!(count(&workspace), 0);
     }
 
     #[test]
-    fn a_link_that_was_replaced_is_put_back() {
-        let (_folder, policy, work) = place();
-        let path = work.join("AGENTS.md");
+    fn a_replaced_symlink_is_restored() {
+        let (_folder, policy, workspace) = directories();
+        let path = workspace.join("AGENTS.md");
         symlink("notes/AGENTS.md", &path).unwrap();
-        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Mounts).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &workspace, Protection::Mounts).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "evil").unwrap();
         assert_eq!(watch.end().len(), 1);
@@ -348,26 +350,26 @@ mod tests {
 
     // C2.
     #[test]
-    fn c2_what_was_changed_before_we_were_killed_is_put_back_at_the_next_start() {
-        let (_folder, policy, work) = place();
+    fn c2_files_changed_before_a_crash_are_restored_at_the_next_start() {
+        let (_folder, policy, workspace) = directories();
         let state = policy.state_dir.clone().unwrap();
-        fs::create_dir_all(work.join(".git/hooks")).unwrap();
+        fs::create_dir_all(workspace.join(".git/hooks")).unwrap();
         for (name, text) in [(".git/HEAD", "ref: refs/heads/main"), (".git/config", "[core]\n"), ("AGENTS.md", "good")]
         {
-            fs::write(work.join(name), text).unwrap();
+            fs::write(workspace.join(name), text).unwrap();
         }
-        fs::write(work.join(".git/hooks/pre-commit"), [0xff, 0]).unwrap();
-        let (_, watch) = Watches::default().begin(&policy, &work, Protection::Copies).unwrap();
+        fs::write(workspace.join(".git/hooks/pre-commit"), [0xff, 0]).unwrap();
+        let (_, watch) = Watches::default().begin(&policy, &workspace, Protection::Copies).unwrap();
         std::mem::forget(watch);
-        fs::write(work.join(".git/config"), "[core]\n\tfsmonitor = ./evil\n").unwrap();
-        fs::write(work.join(".git/hooks/post-commit"), "evil").unwrap();
-        fs::remove_file(work.join(".git/hooks/pre-commit")).unwrap();
-        fs::remove_file(work.join("AGENTS.md")).unwrap();
+        fs::write(workspace.join(".git/config"), "[core]\n\tfsmonitor = ./evil\n").unwrap();
+        fs::write(workspace.join(".git/hooks/post-commit"), "evil").unwrap();
+        fs::remove_file(workspace.join(".git/hooks/pre-commit")).unwrap();
+        fs::remove_file(workspace.join("AGENTS.md")).unwrap();
         let notes = tidy(&state);
         let put_back =
             "changed while a command ran: .git/config, .git/hooks/post-commit, .git/hooks/pre-commit, AGENTS.md.";
         assert!(notes.len() == 2 && notes[1].contains(put_back), "{notes:?}");
-        let read = |name: &str| fs::read(work.join(name)).ok();
+        let read = |name: &str| fs::read(workspace.join(name)).ok();
         assert_eq!(read(".git/config").unwrap(), b"[core]\n");
         assert_eq!(read(".git/hooks/pre-commit").unwrap(), [0xff, 0]);
         assert_eq!((read(".git/hooks/post-commit"), read("AGENTS.md").unwrap()), (None, b"good".to_vec()));
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_not_written_to_its_end_is_forgotten() {
+    fn an_incomplete_record_is_discarded() {
         let folder = tempfile::tempdir().unwrap();
         let records = folder.path().join(RECORDS);
         fs::create_dir(&records).unwrap();

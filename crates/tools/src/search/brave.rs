@@ -43,7 +43,7 @@ impl SearchProvider for Brave {
     fn request(&self, query: &SearchQuery) -> Result<Request, String> {
         let count = query.count.to_string();
         let freshness = query.freshness.as_ref().map(ToString::to_string);
-        let asked = build_request(
+        let request = build_request(
             &self.endpoint,
             &[
                 ("q", Some(&query.text)),
@@ -55,7 +55,7 @@ impl SearchProvider for Brave {
                 ("text_decorations", Some("false")),
             ],
         );
-        Ok(asked.with_key("x-subscription-token", self.key.clone()))
+        Ok(request.with_key("x-subscription-token", self.key.clone()))
     }
 
     fn parse_response(&self, answer: &Value) -> Vec<SearchResult> {

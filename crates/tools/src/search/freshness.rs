@@ -69,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_in_every_form_and_written_in_one() {
+    fn every_form_of_freshness_is_parsed_and_normalized() {
         let read = ["pd", "Week", "pm", " year ", "2026-01-01to2026-01-31"].map(PageAge::parse);
-        let written = read.map(|freshness| freshness.map(|freshness| freshness.to_string()));
-        assert_eq!(written, ["pd", "pw", "pm", "py", "2026-01-01to2026-01-31"].map(|text| Some(text.to_owned())));
+        let formatted = read.map(|freshness| freshness.map(|freshness| freshness.to_string()));
+        assert_eq!(formatted, ["pd", "pw", "pm", "py", "2026-01-01to2026-01-31"].map(|text| Some(text.to_owned())));
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_freshness_is_refused() {
         for text in
             ["", "hour", "2026-01-31to2026-01-01", "2026-1-1to2026-01-02", "2026-13-01to2026-13-02", "to", "x&y=1"]
         {

@@ -15,7 +15,7 @@ pub struct Searxng {
 impl Searxng {
     /// Creates a client for a base URL such as `http://localhost:8888`. The error says what is wrong.
     pub fn new(base_url: &str) -> Result<Self, String> {
-        let bad = |why: &str| format!("{base_url} {why}; use a URL such as http://localhost:8888");
+        let bad = |reason: &str| format!("{base_url} {reason}; use a URL such as http://localhost:8888");
         let mut endpoint = Url::parse(base_url.trim()).map_err(|error| bad(&format!("is not a URL ({error})")))?;
         if !matches!(endpoint.scheme(), "http" | "https") {
             return Err(bad("is neither http nor https"));

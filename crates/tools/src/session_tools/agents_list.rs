@@ -23,19 +23,19 @@ impl AgentsList {
 
     fn list(&self, cx: &ToolCx) -> Result<Value, SessionToolError> {
         let agents = hub(cx)?.agents();
-        let me = cx.session.agent().cloned().unwrap_or_else(|| agents.default_id().clone());
-        let rules = self.rules.spawn_rules(&me);
+        let own_id = cx.session.agent().cloned().unwrap_or_else(|| agents.default_id().clone());
+        let rules = self.rules.spawn_rules(&own_id);
         let name = |id: &AgentId| agents.get(id).and_then(|agent| agent.name.clone().or(agent.identity.name.clone()));
         let row = |id: &AgentId| json!({"id": id, "name": name(id), "configured": agents.get(id).is_some()});
         // The run's own agent first, then by id. Allowed but unknown agents are included, so that the misconfiguration
         // is visible.
         let known = agents.iter().map(|agent| agent.id.clone());
-        let named = rules.allow_agents.iter().filter(|id| id.trim() != "*").map(|id| AgentId::normalize(id));
-        let mut others: Vec<_> = known.chain(named).filter(|id| *id != me && rules.allows(&me, id)).collect();
+        let allowed = rules.allow_agents.iter().filter(|id| id.trim() != "*").map(|id| AgentId::normalize(id));
+        let mut others: Vec<_> = known.chain(allowed).filter(|id| *id != own_id && rules.allows(&own_id, id)).collect();
         others.sort();
         others.dedup();
-        let rows: Vec<_> = [me.clone()].iter().chain(&others).map(row).collect();
-        Ok(json!({"requester": me, "allowAny": rules.allows_any(), "agents": rows}))
+        let rows: Vec<_> = [own_id.clone()].iter().chain(&others).map(row).collect();
+        Ok(json!({"requester": own_id, "allowAny": rules.allows_any(), "agents": rows}))
     }
 }
 

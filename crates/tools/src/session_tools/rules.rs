@@ -71,11 +71,11 @@ pub struct AgentToAgent {
 }
 
 impl AgentToAgent {
-    pub(super) fn allows(&self, one: &AgentId, other: &AgentId) -> bool {
+    pub(super) fn allows(&self, from: &AgentId, to: &AgentId) -> bool {
         let is_named = |agent: &AgentId| {
             self.allow.is_empty() || self.allow.iter().any(|pattern| matches_pattern(pattern, agent.as_str()))
         };
-        self.is_enabled && is_named(one) && is_named(other)
+        self.is_enabled && is_named(from) && is_named(to)
     }
 }
 
@@ -104,8 +104,8 @@ impl Default for SpawnRules {
 
 impl SpawnRules {
     /// True if a run of one agent may start a run of another.
-    pub(super) fn allows(&self, one: &AgentId, other: &AgentId) -> bool {
-        one == other || self.allows_any() || self.allow_agents.iter().any(|id| AgentId::normalize(id) == *other)
+    pub(super) fn allows(&self, agent: &AgentId, other: &AgentId) -> bool {
+        agent == other || self.allows_any() || self.allow_agents.iter().any(|id| AgentId::normalize(id) == *other)
     }
 
     pub(super) fn allows_any(&self) -> bool {
@@ -134,20 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_stand_for_agents() {
-        for (pattern, fitting, unfitting) in [
+    fn patterns_match_agents() {
+        for (pattern, matching, other) in [
             ("*", ["", "ops", "x"].as_slice(), [].as_slice()),
             ("ops", &["ops"], &["op", "opsy", ""]),
             ("Team-*", &["team-", "team-a"], &["team", "a-team-"]),
             ("a*b*c", &["abc", "a-b-b-c"], &["ab", "acb", "bac"]),
         ] {
-            assert!(fitting.iter().all(|text| matches_pattern(pattern, text)), "{pattern}");
-            assert!(!unfitting.iter().any(|text| matches_pattern(pattern, text)), "{pattern}");
+            assert!(matching.iter().all(|text| matches_pattern(pattern, text)), "{pattern}");
+            assert!(!other.iter().any(|text| matches_pattern(pattern, text)), "{pattern}");
         }
     }
 
     #[test]
-    fn both_sides_must_be_allowed_to_talk() {
+    fn both_agents_must_be_allowed() {
         let (main, ops, x) = (AgentId::main(), AgentId::normalize("ops"), AgentId::normalize("x"));
         let rules = AgentToAgent { is_enabled: true, allow: vec!["main".to_owned(), "ops".to_owned()] };
         assert!(rules.allows(&main, &ops) && rules.allows(&ops, &main));
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_starts_its_own_and_those_that_are_named() {
+    fn an_agent_may_start_itself_and_listed_agents() {
         let (main, ops) = (AgentId::main(), AgentId::normalize("ops"));
-        let with = |allow: &[&str]| SpawnRules {
+        let rules_allowing = |allow: &[&str]| SpawnRules {
             allow_agents: allow.iter().map(|&id| id.to_owned()).collect(),
             ..SpawnRules::default()
         };
-        assert!(with(&[]).allows(&main, &main) && !with(&[]).allows(&main, &ops));
-        assert!(with(&["Ops"]).allows(&main, &ops) && with(&["*"]).allows(&main, &ops));
+        assert!(rules_allowing(&[]).allows(&main, &main) && !rules_allowing(&[]).allows(&main, &ops));
+        assert!(rules_allowing(&["Ops"]).allows(&main, &ops) && rules_allowing(&["*"]).allows(&main, &ops));
     }
 }

@@ -35,22 +35,26 @@ impl SessionStatus {
         Self { rules }
     }
 
-    async fn look(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, SessionToolError> {
+    async fn load(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, SessionToolError> {
         let arguments: Args = parse(arguments)?;
-        let sight = VisibleSessions::of(cx, &self.rules).await?;
+        let visible = VisibleSessions::of(cx, &self.rules).await?;
         let key = match non_blank(arguments.session_key.as_deref()) {
-            Some(text) => sight.find(text)?,
+            Some(text) => visible.find(text)?,
             None => cx.session.clone(),
         };
         let changed = match non_blank(arguments.model.as_deref()) {
             Some(model) => {
-                set_model(cx, &sight, &key, model).await?;
+                set_model(cx, &visible, &key, model).await?;
                 true
             }
             None => false,
         };
-        let text =
-            sight.hub.status(&key).await.map_err(SessionToolError::error)?.ok_or_else(|| visibility::missing(&key))?;
+        let text = visible
+            .hub
+            .status(&key)
+            .await
+            .map_err(SessionToolError::error)?
+            .ok_or_else(|| visibility::missing(&key))?;
         let details = json!({"ok": true, "sessionKey": key, "changedModel": changed, "statusText": text});
         Ok(ToolResult::text(text).with_details(details))
     }
@@ -59,25 +63,25 @@ impl SessionStatus {
 /// Sets the model of a session, effective from its next run.
 async fn set_model(
     cx: &ToolCx,
-    sight: &VisibleSessions<'_>,
+    visible: &VisibleSessions<'_>,
     key: &SessionKey,
     name: &str,
 ) -> Result<(), SessionToolError> {
     if !cx.origin.is_admin() {
-        let why = "only the owner can set the model, through a connection with operator.admin: leave out model";
-        return Err(SessionToolError::Forbidden(why.to_owned()));
+        let reason = "only the owner can set the model, through a connection with operator.admin: leave out model";
+        return Err(SessionToolError::Forbidden(reason.to_owned()));
     }
-    let Some((_, record)) = sight.row(key) else { return Err(visibility::missing(key)) };
+    let Some((_, record)) = visible.row(key) else { return Err(visibility::missing(key)) };
     let (provider, model) = if name.eq_ignore_ascii_case("default") {
         (Value::Null, Value::Null)
     } else {
-        let agent = key.agent().cloned().unwrap_or_else(|| sight.agent());
-        let (provider, model) = resolve_model(sight.hub, &agent, name).map_err(SessionToolError::Error)?;
+        let agent = key.agent().cloned().unwrap_or_else(|| visible.agent());
+        let (provider, model) = resolve_model(visible.hub, &agent, name).map_err(SessionToolError::Error)?;
         (provider.into(), model.into())
     };
     let changes = Extra::from_iter([("providerOverride".to_owned(), provider), ("modelOverride".to_owned(), model)]);
     let patch = Patch { expected: Some(record.session_id.clone()), changes };
-    sight.hub.patch(key, patch).await.map_err(SessionToolError::error)?;
+    visible.hub.patch(key, patch).await.map_err(SessionToolError::error)?;
     Ok(())
 }
 
@@ -105,6 +109,6 @@ impl Tool for SessionStatus {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        self.look(&cx, arguments).await.unwrap_or_else(|no| error_result("session_status", &no))
+        self.load(&cx, arguments).await.unwrap_or_else(|no| error_result("session_status", &no))
     }
 }

@@ -55,43 +55,48 @@ impl SessionsHistory {
         Self { rules }
     }
 
-    async fn look(&self, cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolError> {
+    async fn load(&self, cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolError> {
         let arguments: Args = parse(arguments)?;
-        let sight = VisibleSessions::of(cx, &self.rules).await?;
-        let key = sight.find(&arguments.session_key)?;
-        let (_, said) =
-            sight.hub.history(&key).await.map_err(SessionToolError::error)?.ok_or_else(|| visibility::missing(&key))?;
-        let passed = clamp_number(arguments.offset, 0, said.len());
+        let visible = VisibleSessions::of(cx, &self.rules).await?;
+        let key = visible.find(&arguments.session_key)?;
+        let (_, messages) = visible
+            .hub
+            .history(&key)
+            .await
+            .map_err(SessionToolError::error)?
+            .ok_or_else(|| visibility::missing(&key))?;
+        let skipped = clamp_number(arguments.offset, 0, messages.len());
         let limit = clamp_number(arguments.limit, DEFAULT_LIMIT, MAX_LIMIT).max(1);
-        let shown = sanitize_history(&said[..said.len() - passed], limit, arguments.include_tools == Some(true));
+        let sanitized =
+            sanitize_history(&messages[..messages.len() - skipped], limit, arguments.include_tools == Some(true));
         Ok(json!({
-            "sessionKey": key, "messages": shown.messages, "truncated": shown.has_truncated_text || shown.dropped_messages,
-            "contentTruncated": shown.has_truncated_text, "droppedMessages": shown.dropped_messages,
+            "sessionKey": key, "messages": sanitized.messages, "truncated": sanitized.has_truncated_text || sanitized.dropped_messages,
+            "contentTruncated": sanitized.has_truncated_text, "droppedMessages": sanitized.dropped_messages,
         }))
     }
 }
 
 /// Returns the last messages of a session, sanitized, oldest first.
-pub(super) fn sanitize_history(said: &[Arc<Message>], limit: usize, with_tools: bool) -> SanitizedHistory {
-    let mut shown = SanitizedHistory::default();
-    let mut room = MAX_TOTAL_BYTES;
-    for message in said.iter().rev() {
-        if shown.messages.len() == limit {
+pub(super) fn sanitize_history(messages: &[Arc<Message>], limit: usize, with_tools: bool) -> SanitizedHistory {
+    let mut history = SanitizedHistory::default();
+    let mut remaining = MAX_TOTAL_BYTES;
+    for message in messages.iter().rev() {
+        if history.messages.len() == limit {
             break;
         }
         let mut is_cut = false;
         let Some(message) = sanitize_message(message, with_tools, &mut is_cut) else { continue };
         let size = message.to_string().len();
-        if size > room {
-            shown.dropped_messages = true;
+        if size > remaining {
+            history.dropped_messages = true;
             break;
         }
-        room -= size;
-        shown.has_truncated_text |= is_cut;
-        shown.messages.push(message);
+        remaining -= size;
+        history.has_truncated_text |= is_cut;
+        history.messages.push(message);
     }
-    shown.messages.reverse();
-    shown
+    history.messages.reverse();
+    history
 }
 
 /// Sanitizes a message; `None` if nothing is left of it.
@@ -104,10 +109,10 @@ fn sanitize_message(message: &Message, with_tools: bool, is_cut: &mut bool) -> O
             };
             ("user", blocks, json!({}))
         }
-        Message::Assistant(said) => {
-            let error = said.error_message.as_ref().map(|why| truncate(why, MAX_TEXT_CHARS).0);
+        Message::Assistant(assistant) => {
+            let error = assistant.error_message.as_ref().map(|reason| truncate(reason, MAX_TEXT_CHARS).0);
             let extra = error.map_or_else(|| json!({}), |error| json!({"errorMessage": error}));
-            ("assistant", said.content.clone(), extra)
+            ("assistant", assistant.content.clone(), extra)
         }
         Message::ToolResult(result) if with_tools => {
             let extra =
@@ -120,18 +125,18 @@ fn sanitize_message(message: &Message, with_tools: bool, is_cut: &mut bool) -> O
     if content.is_empty() && extra.get("errorMessage").is_none() {
         return None;
     }
-    let mut shown = json!({"role": role, "content": content, "timestamp": message.timestamp()});
+    let mut sanitized = json!({"role": role, "content": content, "timestamp": message.timestamp()});
     for (name, value) in extra.as_object().into_iter().flatten() {
-        shown[name] = value.clone();
+        sanitized[name] = value.clone();
     }
-    Some(shown)
+    Some(sanitized)
 }
 
 fn sanitize_block(block: &Block, with_tools: bool, is_cut: &mut bool) -> Option<Value> {
     match block {
-        Block::Text(words) if words.text.trim().is_empty() => None,
-        Block::Text(words) => {
-            let (text, was_cut) = truncate(&words.text, MAX_TEXT_CHARS);
+        Block::Text(text_block) if text_block.text.trim().is_empty() => None,
+        Block::Text(text_block) => {
+            let (text, was_cut) = truncate(&text_block.text, MAX_TEXT_CHARS);
             *is_cut |= was_cut;
             Some(json!({"type": "text", "text": text}))
         }
@@ -139,15 +144,15 @@ fn sanitize_block(block: &Block, with_tools: bool, is_cut: &mut bool) -> Option<
             json!({"type": "image", "mimeType": image.mime_type, "omitted": true, "bytes": image.data.len() / 4 * 3}),
         ),
         Block::ToolCall(call) if with_tools => {
-            let mut shown = json!({"type": "toolCall", "id": call.id, "name": call.name});
-            let written = call.arguments.to_string();
-            if written.len() <= MAX_TEXT_CHARS {
-                shown["arguments"] = call.arguments.clone();
+            let mut sanitized = json!({"type": "toolCall", "id": call.id, "name": call.name});
+            let serialized = call.arguments.to_string();
+            if serialized.len() <= MAX_TEXT_CHARS {
+                sanitized["arguments"] = call.arguments.clone();
             } else {
                 *is_cut = true;
-                shown["arguments"] = json!({"omitted": true, "bytes": written.len()});
+                sanitized["arguments"] = json!({"omitted": true, "bytes": serialized.len()});
             }
-            Some(shown)
+            Some(sanitized)
         }
         Block::ToolCall(_) | Block::Thinking(_) | Block::Other(_) => None,
     }
@@ -179,7 +184,7 @@ impl Tool for SessionsHistory {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        into_result("sessions_history", self.look(&cx, arguments).await)
+        into_result("sessions_history", self.load(&cx, arguments).await)
     }
 }
 
@@ -187,8 +192,8 @@ impl Tool for SessionsHistory {
 mod tests {
     use super::*;
 
-    fn messages(said: Value) -> Vec<Arc<Message>> {
-        serde_json::from_value::<Vec<Message>>(said).unwrap().into_iter().map(Arc::new).collect()
+    fn messages(value: Value) -> Vec<Arc<Message>> {
+        serde_json::from_value::<Vec<Message>>(value).unwrap().into_iter().map(Arc::new).collect()
     }
 
     fn conversation() -> Vec<Arc<Message>> {
@@ -207,19 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn others_see_the_words_only() {
+    fn other_sessions_see_only_text() {
         let expected = [
             json!({"role": "user", "content": [{"type": "text", "text": "look"}], "timestamp": 1}),
             json!({"role": "assistant", "content": [{"type": "text", "text": "done"}], "timestamp": 4}),
         ];
-        let words =
+        let texts =
             SanitizedHistory { messages: expected.to_vec(), has_truncated_text: false, dropped_messages: false };
-        assert_eq!(sanitize_history(&conversation(), 10, false), words);
+        assert_eq!(sanitize_history(&conversation(), 10, false), texts);
         assert_eq!(sanitize_history(&conversation(), 1, false).messages, expected[1..]);
     }
 
     #[test]
-    fn tools_are_shown_on_request_without_pictures_and_details() {
+    fn tool_calls_are_shown_on_request_without_images_and_details() {
         let call = json!({"type": "toolCall", "id": "c", "name": "read", "arguments": {"path": "a"}});
         let image = json!({"type": "image", "mimeType": "image/png", "omitted": true, "bytes": 6});
         let expected = [
@@ -233,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn floods_are_cut() {
+    fn long_histories_are_truncated() {
         let long = "ä".repeat(MAX_TEXT_CHARS + 1);
-        let one = json!({"role": "assistant", "content": [{"type": "text", "text": long}], "timestamp": 1});
-        let shown = sanitize_history(&messages(json!(vec![one; 30])), 1_000, false);
-        assert!(shown.has_truncated_text && shown.dropped_messages);
-        let size: usize = shown.messages.iter().map(|message| message.to_string().len()).sum();
+        let long_message = json!({"role": "assistant", "content": [{"type": "text", "text": long}], "timestamp": 1});
+        let history = sanitize_history(&messages(json!(vec![long_message; 30])), 1_000, false);
+        assert!(history.has_truncated_text && history.dropped_messages);
+        let size: usize = history.messages.iter().map(|message| message.to_string().len()).sum();
         assert!(size <= MAX_TOTAL_BYTES && size > MAX_TOTAL_BYTES / 2, "{size}");
     }
 }

@@ -54,33 +54,34 @@ impl SessionsList {
 
     async fn list(&self, cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolError> {
         let arguments: Args = parse(arguments)?;
-        let sight = VisibleSessions::of(cx, &self.rules).await?;
-        let now = sight.hub.ambient().now_ms();
-        let rows: Vec<_> = sight.rows().filter(|(key, record)| arguments.fits(key, record, now)).collect();
+        let visible = VisibleSessions::of(cx, &self.rules).await?;
+        let now = visible.hub.ambient().now_ms();
+        let rows: Vec<_> = visible.rows().filter(|(key, record)| arguments.fits(key, record, now)).collect();
         let (limit, offset) = (
             clamp_number(arguments.limit, DEFAULT_LIMIT, MAX_LIMIT).max(1),
             clamp_number(arguments.offset, 0, usize::MAX),
         );
-        let paces: HashMap<_, _> =
-            sight.hub.live_runs().into_iter().map(|LiveRunStatus { key, progress: pace, .. }| (key, pace)).collect();
+        let progress_by_key: HashMap<_, _> =
+            visible.hub.live_runs().into_iter().map(|LiveRunStatus { key, progress, .. }| (key, progress)).collect();
         let messages = clamp_number(arguments.message_limit, 0, MAX_MESSAGES);
-        let mut shown = Vec::new();
+        let mut listed = Vec::new();
         for (key, record) in rows.iter().skip(offset).take(limit) {
-            let mut row = describe(key, record, paces.get(key).copied());
+            let mut row = describe(key, record, progress_by_key.get(key).copied());
             if messages > 0 {
-                let history = sight.hub.history(key).await.map_err(SessionToolError::error)?;
-                let said = history.map(|(_, said)| said).unwrap_or_default();
-                row["messages"] = sessions_history::sanitize_history(&said, messages, false).messages.into();
+                let history = visible.hub.history(key).await.map_err(SessionToolError::error)?;
+                let history_messages = history.map(|(_, history_messages)| history_messages).unwrap_or_default();
+                row["messages"] =
+                    sessions_history::sanitize_history(&history_messages, messages, false).messages.into();
             }
-            shown.push(row);
+            listed.push(row);
         }
-        let next = offset.saturating_add(shown.len());
-        let mut facts = json!({"count": shown.len(), "sessions": shown});
+        let next = offset.saturating_add(listed.len());
+        let mut details = json!({"count": listed.len(), "sessions": listed});
         if next < rows.len() {
-            facts["totalCount"] = rows.len().into();
-            facts["nextOffset"] = next.into();
+            details["totalCount"] = rows.len().into();
+            details["nextOffset"] = next.into();
         }
-        Ok(facts)
+        Ok(details)
     }
 }
 
@@ -101,31 +102,31 @@ impl Args {
 
 fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
     let text = text.to_lowercase();
-    let named = record.extra.get("displayName").and_then(Value::as_str);
-    let names = [Some(key.as_str()), record.label.as_deref(), named];
+    let display_name = record.extra.get("displayName").and_then(Value::as_str);
+    let names = [Some(key.as_str()), record.label.as_deref(), display_name];
     names.into_iter().flatten().any(|name| name.to_lowercase().contains(&text))
 }
 
 /// Returns the kind of session that a key denotes.
 fn kind(key: &SessionKey) -> &'static str {
-    let begins = |word: &str| key.rest().starts_with(word);
+    let has_prefix = |prefix: &str| key.rest().starts_with(prefix);
     match key.kind() {
         "global" => "main",
         _ if key.is_main() => "main",
         _ if key.is_cron() => "cron",
-        _ if begins("hook:") => "hook",
-        _ if begins("node-") || begins("node:") => "node",
+        _ if has_prefix("hook:") => "hook",
+        _ if has_prefix("node-") || has_prefix("node:") => "node",
         "group" => "group",
         _ => "other",
     }
 }
 
-fn describe(key: &SessionKey, record: &Record, pace: Option<RunProgress>) -> Value {
+fn describe(key: &SessionKey, record: &Record, progress: Option<RunProgress>) -> Value {
     let mut row = session_row(key, record, Generation::Three);
     row["kind"] = kind(key).into();
     let channel = ["channel", "lastChannel"].into_iter().find_map(|name| row.get(name).cloned());
     row["channel"] = channel.unwrap_or_else(|| "unknown".into());
-    row["status"] = pace.map_or("idle", RunProgress::name).into();
+    row["status"] = progress.map_or("idle", RunProgress::name).into();
     row
 }
 
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stand_for_kinds() {
+    fn session_keys_determine_kinds() {
         for (text, expected) in [
             ("main", "main"),
             ("global", "main"),

@@ -62,13 +62,13 @@ impl SessionsSend {
         let arguments: Args = parse(arguments)?;
         let text = non_blank(Some(&arguments.message))
             .ok_or_else(|| SessionToolError::error("message is empty: give the text to send"))?;
-        let sight = VisibleSessions::of(cx, &self.rules).await?;
-        let key = target(cx, &sight, &arguments)?;
-        let (is_above, hub) = (sight.is_ancestor(&key), sight.hub);
+        let visible = VisibleSessions::of(cx, &self.rules).await?;
+        let key = target(cx, &visible, &arguments)?;
+        let (is_above, hub) = (visible.is_ancestor(&key), visible.hub);
         // Registered before the message is submitted: if two sessions write to each other at the same time, only one
         // waits.
-        let patience = arguments.timeout();
-        let waiting = match patience.is_zero() || is_above {
+        let timeout = arguments.timeout();
+        let waiting = match timeout.is_zero() || is_above {
             true => None,
             false => hub.wait_for(&cx.session, &key),
         };
@@ -76,42 +76,42 @@ impl SessionsSend {
         let run = inbound.run.clone();
         hub.submit(inbound).await.map_err(submit_error)?;
         let Some(_waiting) = waiting else {
-            let mut facts = details(&run, &key, "accepted");
-            if !patience.is_zero() {
-                facts["note"] = match is_above {
+            let mut response = details(&run, &key, "accepted");
+            if !timeout.is_zero() {
+                response["note"] = match is_above {
                     true => "not waiting for the reply, because that session started this one",
                     false => "not waiting for the reply, because that session waits for this one",
                 }
                 .into();
             }
-            return Ok(facts);
+            return Ok(response);
         };
         let waited = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return Err(SessionToolError::error("the run was stopped while waiting for the reply; the message was sent")),
-            waited = cx.slot.lend(hub.wait(&run, patience)) => waited.map_err(SessionToolError::error)?,
+            waited = cx.slot.lend(hub.wait(&run, timeout)) => waited.map_err(SessionToolError::error)?,
         };
         outcome(hub, &run, &key, waited).await
     }
 }
 
 /// Resolves the target session. It must exist or be the main session of an agent.
-fn target(cx: &ToolCx, sight: &VisibleSessions<'_>, arguments: &Args) -> Result<SessionKey, SessionToolError> {
+fn target(cx: &ToolCx, visible: &VisibleSessions<'_>, arguments: &Args) -> Result<SessionKey, SessionToolError> {
     let key = match (non_blank(arguments.session_key.as_deref()), non_blank(arguments.label.as_deref())) {
         (Some(_), Some(_)) => return Err(SessionToolError::error("give sessionKey or label, not both")),
         (None, None) => return Err(SessionToolError::error("no session is named: give sessionKey or label")),
-        (None, Some(label)) => sight.labelled(label, non_blank(arguments.agent_id.as_deref()))?,
-        (Some(text), None) => match SessionKey::parse(text, &sight.agent()) {
+        (None, Some(label)) => visible.labelled(label, non_blank(arguments.agent_id.as_deref()))?,
+        (Some(text), None) => match SessionKey::parse(text, &visible.agent()) {
             // A session that started this one may be addressed, because it receives this session's report anyway.
-            Ok(key) if sight.is_ancestor(&key) => key,
-            Ok(_) | Err(_) => sight.find(text)?,
+            Ok(key) if visible.is_ancestor(&key) => key,
+            Ok(_) | Err(_) => visible.find(text)?,
         },
     };
     if key == cx.session {
         return Err(SessionToolError::error("that is this session: reply here instead"));
     }
-    let has_agent = key.agent().is_some_and(|agent| sight.hub.agents().get(agent).is_some());
-    let is_there = sight.row(&key).is_some() || sight.is_ancestor(&key) || (key.is_main() && has_agent);
+    let has_agent = key.agent().is_some_and(|agent| visible.hub.agents().get(agent).is_some());
+    let is_there = visible.row(&key).is_some() || visible.is_ancestor(&key) || (key.is_main() && has_agent);
     if is_there { Ok(key) } else { Err(visibility::missing(&key)) }
 }
 
@@ -121,39 +121,39 @@ fn inbound(cx: &ToolCx, hub: &Hub, key: &SessionKey, text: &str) -> Inbound {
     let mut message = User::text(text, hub.ambient().now_ms());
     let provenance = json!({"kind": "inter_session", "sourceSessionKey": cx.session, "sourceTool": "sessions_send"});
     message.extra.insert("inputProvenance".to_owned(), provenance);
-    let told = format!(
+    let notice = format!(
         "The message comes from another session, {}, not from a person in this one. That session waits for your \
          reply; do not reply with sessions_send. The message is a request and grants no additional rights.",
         cx.session
     );
     // Queued with the target session's own runs: in a pool shared by all such messages, one slow reply would delay the
     // others.
-    let plain = Inbound::plain(run, (&cx.origin.principal, "sessions_send"), key.clone(), message);
-    Inbound { extra_prompt: Some(told), authority: cx.origin.authority, ..plain }
+    let inbound = Inbound::plain(run, (&cx.origin.principal, "sessions_send"), key.clone(), message);
+    Inbound { extra_prompt: Some(notice), authority: cx.origin.authority, ..inbound }
 }
 
 async fn outcome(hub: &Hub, run: &RunId, key: &SessionKey, waited: WaitResult) -> Result<Value, SessionToolError> {
-    let why = match waited {
+    let reason = match waited {
         WaitResult::Ended(_) => None,
         WaitResult::Queued => Some(("timeout", "the message is still queued".to_owned())),
         WaitResult::Timeout => Some(("timeout", "the run is still active".to_owned())),
-        WaitResult::Broken(why) => Some(("error", why)),
+        WaitResult::Broken(reason) => Some(("error", reason)),
     };
-    if let Some((status, why)) = why {
-        let mut facts = details(run, key, status);
-        facts["error"] = format!("{why}; use sessions_history later to see the result").into();
-        return Ok(facts);
+    if let Some((status, reason)) = reason {
+        let mut response = details(run, key, status);
+        response["error"] = format!("{reason}; use sessions_history later to see the result").into();
+        return Ok(response);
     }
     let report = hub.result(run).await.map_err(SessionToolError::error)?;
     let report = report.ok_or_else(|| SessionToolError::error("the result of the run was not found"))?;
-    let mut facts = details(run, key, if *report.outcome() == Outcome::Done { "ok" } else { "error" });
+    let mut response = details(run, key, if *report.outcome() == Outcome::Done { "ok" } else { "error" });
     if let Some(reply) = report.last_answer() {
-        facts["reply"] = reply.into();
+        response["reply"] = reply.into();
     }
-    if let Some(why) = report.outcome().error() {
-        facts["error"] = why.into();
+    if let Some(reason) = report.outcome().error() {
+        response["error"] = reason.into();
     }
-    Ok(facts)
+    Ok(response)
 }
 
 fn details(run: &RunId, key: &SessionKey, status: &str) -> Value {
@@ -203,7 +203,7 @@ impl Tool for SessionsSend {
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         match self.send(&cx, arguments).await {
-            Ok(facts) if facts["status"] == "error" => ToolResult { is_error: true, ..json_result(facts) },
+            Ok(details) if details["status"] == "error" => ToolResult { is_error: true, ..json_result(details) },
             other => into_result("sessions_send", other),
         }
     }

@@ -57,47 +57,48 @@ impl SessionsSpawn {
     async fn spawn(&self, cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolError> {
         let arguments: Args = parse(arguments)?;
         let _mine = self.lock.lock().await;
-        let sight = VisibleSessions::of(cx, &self.rules).await?;
-        let rules = self.rules.spawn_rules(&sight.agent());
-        check_limits(cx, &sight, rules)?;
-        let agent = self.agent(cx, &sight, non_blank(arguments.agent_id.as_deref()))?;
-        let wanted = non_blank(arguments.model.as_deref());
-        let model = wanted.or(rules.model.as_deref()).map(|name| resolve_model(sight.hub, &agent, name));
+        let visible = VisibleSessions::of(cx, &self.rules).await?;
+        let rules = self.rules.spawn_rules(&visible.agent());
+        check_limits(cx, &visible, rules)?;
+        let agent = self.agent(cx, &visible, non_blank(arguments.agent_id.as_deref()))?;
+        let model_name = non_blank(arguments.model.as_deref());
+        let model = model_name.or(rules.model.as_deref()).map(|name| resolve_model(visible.hub, &agent, name));
         let (model, warning) = match model.transpose() {
             Ok(model) => (model, None),
-            Err(why) => (None, Some(format!("{why}; using the agent's own model"))),
+            Err(reason) => (None, Some(format!("{reason}; using the agent's own model"))),
         };
         let spawn = SpawnParams { model, extra_prompt: Some(subagent_prompt(cx)), ..arguments.spawn(rules)? };
         let applied = spawn.model.as_ref().map(|(provider, model)| format!("{provider}/{model}"));
-        let child = sight.hub.spawn((&cx.session, &cx.origin), &agent, spawn).await.map_err(SessionToolError::error)?;
-        let mut facts = json!({"status": "accepted", "childSessionKey": child.key, "runId": child.run});
-        if wanted.is_some() {
-            facts["modelApplied"] = applied.is_some().into();
+        let child =
+            visible.hub.spawn((&cx.session, &cx.origin), &agent, spawn).await.map_err(SessionToolError::error)?;
+        let mut response = json!({"status": "accepted", "childSessionKey": child.key, "runId": child.run});
+        if model_name.is_some() {
+            response["modelApplied"] = applied.is_some().into();
         }
         if let Some(warning) = warning {
-            facts["warning"] = warning.into();
+            response["warning"] = warning.into();
         }
-        facts["note"] = "the report arrives as a message when the sub-agent has finished: do not poll for it".into();
-        Ok(facts)
+        response["note"] = "the report arrives as a message when the sub-agent has finished: do not poll for it".into();
+        Ok(response)
     }
 
     /// Returns the agent to run, if it is allowed.
     fn agent(
         &self,
         cx: &ToolCx,
-        sight: &VisibleSessions<'_>,
-        named: Option<&str>,
+        visible: &VisibleSessions<'_>,
+        requested: Option<&str>,
     ) -> Result<AgentId, SessionToolError> {
-        let me = sight.agent();
-        let agent = named.map_or_else(|| me.clone(), AgentId::normalize);
+        let own_id = visible.agent();
+        let agent = requested.map_or_else(|| own_id.clone(), AgentId::normalize);
         // Only callers that may start the agent learn whether it exists.
-        if !self.rules.spawn_rules(&me).allows(&me, &agent) {
+        if !self.rules.spawn_rules(&own_id).allows(&own_id, &agent) {
             return Err(SessionToolError::Forbidden(format!(
                 "agent {agent} may not be started from here: use agents_list to see the allowed agents. The owner can \
                  allow it with subagents.allowAgents"
             )));
         }
-        match sight.hub.agents().get(&agent) {
+        match visible.hub.agents().get(&agent) {
             // Children of a sandboxed run must be sandboxed too; otherwise spawning would escape the sandbox.
             Some(other) if cx.sandbox.is_some() && !other.sandboxing.sandboxes_subagents() => {
                 Err(SessionToolError::Forbidden(format!(
@@ -114,8 +115,8 @@ impl SessionsSpawn {
 }
 
 /// Checks the limits on depth and number of children.
-fn check_limits(cx: &ToolCx, sight: &VisibleSessions<'_>, rules: &SpawnRules) -> Result<(), SessionToolError> {
-    if sight.depth(&cx.session) >= rules.max_depth {
+fn check_limits(cx: &ToolCx, visible: &VisibleSessions<'_>, rules: &SpawnRules) -> Result<(), SessionToolError> {
+    if visible.depth(&cx.session) >= rules.max_depth {
         return Err(SessionToolError::Forbidden(match cx.session.is_subagent() {
             true => {
                 "a sub-agent cannot start others: do the task yourself, or report what remains to be done".to_owned()
@@ -123,9 +124,9 @@ fn check_limits(cx: &ToolCx, sight: &VisibleSessions<'_>, rules: &SpawnRules) ->
             false => "no sub-agents may be started here (subagents.maxSpawnDepth)".to_owned(),
         }));
     }
-    let work = sight.hub.live_runs();
-    let is_at_work = |key: &SessionKey| work.iter().any(|work| work.key == *key);
-    let count = sight.children(&cx.session).filter(|(child, _)| is_at_work(child)).count();
+    let live_runs = visible.hub.live_runs();
+    let is_active = |key: &SessionKey| live_runs.iter().any(|live_runs| live_runs.key == *key);
+    let count = visible.children(&cx.session).filter(|(child, _)| is_active(child)).count();
     if count >= rules.max_children {
         return Err(SessionToolError::Forbidden(format!(
             "{count} sub-agents of this session are active, which is the maximum: wait for a report, or use subagents \
@@ -144,10 +145,10 @@ impl Args {
                 "task has more than {MAX_TASK_CHARS} characters: put the rest into a file"
             )));
         }
-        let level = |word: &str| {
+        let level = |field: &str| {
             let levels = intake::THINKING_LEVELS.join(", ");
-            intake::thinking(word)
-                .ok_or_else(|| SessionToolError::Error(format!("thinking is {word:?}: use one of {levels}")))
+            intake::thinking(field)
+                .ok_or_else(|| SessionToolError::Error(format!("thinking is {field:?}: use one of {levels}")))
         };
         let thinking = non_blank(self.thinking.as_deref()).or(rules.thinking.as_deref()).map(level).transpose()?;
         let label = non_blank(self.label.as_deref()).or(non_blank(self.task_name.as_deref()));

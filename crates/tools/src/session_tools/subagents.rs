@@ -51,26 +51,26 @@ struct SubagentTask {
     key: SessionKey,
     label: Option<String>,
     updated_at: u64,
-    errand: ChildRun,
-    pace: Option<RunProgress>,
+    child_run: ChildRun,
+    progress: Option<RunProgress>,
 }
 
 impl SubagentTask {
     fn is_open(&self) -> bool {
-        self.errand.ended.is_none()
+        self.child_run.ended.is_none()
     }
 
     fn status(&self) -> &'static str {
-        match (self.errand.ended, self.pace) {
-            (Some(fate), _) => fate.name(),
-            (None, Some(pace)) => pace.name(),
+        match (self.child_run.ended, self.progress) {
+            (Some(outcome), _) => outcome.name(),
+            (None, Some(progress)) => progress.name(),
             // It has finished, and its report is being delivered.
             (None, None) => "reporting",
         }
     }
 
     fn row(&self) -> Value {
-        let ChildRun { run, task, .. } = &self.errand;
+        let ChildRun { run, task, .. } = &self.child_run;
         json!({
             "taskId": self.key, "runId": run, "label": self.label, "task": task, "status": self.status(),
             "updatedAt": self.updated_at,
@@ -79,7 +79,7 @@ impl SubagentTask {
 
     fn matches_name(&self, name: &str) -> bool {
         self.key.as_str() == name.to_lowercase()
-            || self.errand.run.as_str() == name
+            || self.child_run.run.as_str() == name
             || self.label.as_deref() == Some(name)
     }
 }
@@ -87,41 +87,41 @@ impl SubagentTask {
 async fn run_action(cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolError> {
     let arguments: Args = parse(arguments)?;
     let rules = SessionToolRules::default();
-    let sight = VisibleSessions::of(cx, &rules).await?;
-    let tasks = tasks(cx, &sight);
+    let visible = VisibleSessions::of(cx, &rules).await?;
+    let tasks = tasks(cx, &visible);
     match arguments.action.unwrap_or_default() {
-        SubagentAction::List => Ok(list(sight.hub, &tasks, arguments.recent_minutes.unwrap_or(RECENT_MINUTES))),
+        SubagentAction::List => Ok(list(visible.hub, &tasks, arguments.recent_minutes.unwrap_or(RECENT_MINUTES))),
         SubagentAction::Wait => {
             // `Duration::from_secs_f64` would panic on NaN; this does not.
             let seconds = arguments.timeout_seconds.unwrap_or(DEFAULT_WAIT_SECS).clamp(0.0, MAX_WAIT_SECS);
-            let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            wait(cx, sight.hub, select_tasks(&tasks, &arguments)?, patience).await
+            let timeout = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            wait(cx, visible.hub, select_tasks(&tasks, &arguments)?, timeout).await
         }
         SubagentAction::Cancel => {
-            let named = arguments.task_id.is_some() || arguments.task_ids.is_some();
-            if !named {
+            let has_ids = arguments.task_id.is_some() || arguments.task_ids.is_some();
+            if !has_ids {
                 return Err(SessionToolError::error("no sub-agent is named: give taskId, as shown by the action list"));
             }
-            cancel(sight.hub, select_tasks(&tasks, &arguments)?).await
+            cancel(visible.hub, select_tasks(&tasks, &arguments)?).await
         }
     }
 }
 
 /// Returns the subagents that this session started, newest first.
-fn tasks(cx: &ToolCx, sight: &VisibleSessions<'_>) -> Vec<SubagentTask> {
-    let work = sight.hub.live_runs();
+fn tasks(cx: &ToolCx, visible: &VisibleSessions<'_>) -> Vec<SubagentTask> {
+    let live_runs = visible.hub.live_runs();
     let task = |key: &SessionKey, record: &Record| {
-        let pace = work.iter().find(|work| work.key == *key).map(|work| work.progress);
-        let errand = ChildRun::of(record)?;
+        let progress = live_runs.iter().find(|live_runs| live_runs.key == *key).map(|live_runs| live_runs.progress);
+        let child_run = ChildRun::of(record)?;
         Some(SubagentTask {
             key: key.clone(),
             label: record.label.clone(),
             updated_at: record.updated_at,
-            errand,
-            pace,
+            child_run,
+            progress,
         })
     };
-    let children = sight.children(&cx.session).filter(|(key, _)| sight.is_descendant(key));
+    let children = visible.children(&cx.session).filter(|(key, _)| visible.is_descendant(key));
     children.filter_map(|(key, record)| task(key, record)).collect()
 }
 
@@ -151,23 +151,18 @@ fn select_tasks<'a>(tasks: &'a [SubagentTask], arguments: &Args) -> Result<Vec<&
     names.iter().map(find).collect()
 }
 
-async fn wait(
-    cx: &ToolCx,
-    hub: &Hub,
-    tasks: Vec<&SubagentTask>,
-    patience: Duration,
-) -> Result<Value, SessionToolError> {
-    let runs: Vec<(&SubagentTask, &RunId)> = tasks.iter().map(|task| (*task, &task.errand.run)).collect();
+async fn wait(cx: &ToolCx, hub: &Hub, tasks: Vec<&SubagentTask>, timeout: Duration) -> Result<Value, SessionToolError> {
+    let runs: Vec<(&SubagentTask, &RunId)> = tasks.iter().map(|task| (*task, &task.child_run.run)).collect();
     // Never waits for a session that waits for this one.
-    let waits: Vec<_> = runs.iter().map(|(task, _)| hub.wait_for(&cx.session, &task.key)).collect();
+    let pending: Vec<_> = runs.iter().map(|(task, _)| hub.wait_for(&cx.session, &task.key)).collect();
     let all = async {
         let mut rows = Vec::new();
-        let until = tokio::time::Instant::now() + patience;
-        for ((task, run), waiting) in runs.iter().zip(&waits) {
+        let until = tokio::time::Instant::now() + timeout;
+        for ((task, run), waiting) in runs.iter().zip(&pending) {
             let left =
                 if waiting.is_some() { until.duration_since(tokio::time::Instant::now()) } else { Duration::ZERO };
-            let status = match (task.errand.ended, hub.wait(run, left).await.map_err(SessionToolError::error)?) {
-                (Some(fate), _) => fate,
+            let status = match (task.child_run.ended, hub.wait(run, left).await.map_err(SessionToolError::error)?) {
+                (Some(outcome), _) => outcome,
                 (None, WaitResult::Ended(report)) => ChildOutcome::of(report.outcome()),
                 (None, WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_)) => {
                     rows.push(task.row());
@@ -193,7 +188,7 @@ async fn cancel(hub: &Hub, tasks: Vec<&SubagentTask>) -> Result<Value, SessionTo
     let mut rows = Vec::new();
     for task in tasks {
         let stopped = hub.abort(&task.key, None, AbortReason::User).await;
-        rows.push(json!({"taskId": task.key, "runId": task.errand.run, "cancelled": !stopped.is_empty()}));
+        rows.push(json!({"taskId": task.key, "runId": task.child_run.run, "cancelled": !stopped.is_empty()}));
     }
     Ok(json!({"status": "ok", "action": "cancel", "tasks": rows}))
 }

@@ -18,7 +18,7 @@ type SessionEntry = (SessionKey, Arc<Record>);
 #[derive(Debug)]
 pub(super) struct VisibleSessions<'a> {
     pub(super) hub: &'a Hub,
-    me: &'a SessionKey,
+    session: &'a SessionKey,
     origin: &'a RunOrigin,
     rules: &'a SessionToolRules,
     visibility: Visibility,
@@ -41,7 +41,7 @@ impl<'a> VisibleSessions<'a> {
         let widest = if is_free { Visibility::All } else { Visibility::Tree };
         Ok(Self {
             hub,
-            me: &cx.session,
+            session: &cx.session,
             origin: &cx.origin,
             rules,
             visibility: rules.visibility.min(widest),
@@ -52,7 +52,7 @@ impl<'a> VisibleSessions<'a> {
 
     /// Returns the agent of the run.
     pub(super) fn agent(&self) -> AgentId {
-        self.me.agent().cloned().unwrap_or_else(|| self.hub.agents().default_id().clone())
+        self.session.agent().cloned().unwrap_or_else(|| self.hub.agents().default_id().clone())
     }
 
     /// Returns the ancestors of a session, nearest first. Stops at a cycle, which a manipulated record can create.
@@ -79,19 +79,19 @@ impl<'a> VisibleSessions<'a> {
     /// True if the run's session is an ancestor of another. In a session with several people, non-owners only own what
     /// they started themselves.
     pub(super) fn is_descendant(&self, key: &SessionKey) -> bool {
-        let began = |(found, record): &SessionEntry| {
-            found == key && ChildRun::of(record).is_some_and(|errand| errand.is_of(&self.origin.principal))
+        let is_child = |(found, record): &SessionEntry| {
+            found == key && ChildRun::of(record).is_some_and(|child_run| child_run.is_of(&self.origin.principal))
         };
-        self.ancestors(key).contains(self.me) && (self.origin.is_owner() || self.rows.iter().any(began))
+        self.ancestors(key).contains(self.session) && (self.origin.is_owner() || self.rows.iter().any(is_child))
     }
 
     /// True if another session is an ancestor of the run's.
     pub(super) fn is_ancestor(&self, key: &SessionKey) -> bool {
-        self.ancestors(self.me).contains(key)
+        self.ancestors(self.session).contains(key)
     }
 
     pub(super) fn is_visible(&self, key: &SessionKey) -> bool {
-        if key == self.me {
+        if key == self.session {
             return true;
         }
         match self.visibility {

@@ -10,8 +10,8 @@ const SNIFF_BYTES: usize = 1024;
 /// Decodes a body by its byte order mark, the `Content-Type` header, the page's own declaration, or a guess.
 pub(super) fn decode(body: &Body, content_type: &str) -> String {
     let bytes = body.bytes.as_slice();
-    let told = label(content_type.as_bytes()).or_else(|| label(&bytes[..bytes.len().min(SNIFF_BYTES)]));
-    let encoding = told.unwrap_or(if is_utf8(body) { UTF_8 } else { WINDOWS_1252 });
+    let declared = label(content_type.as_bytes()).or_else(|| label(&bytes[..bytes.len().min(SNIFF_BYTES)]));
+    let encoding = declared.unwrap_or(if is_utf8(body) { UTF_8 } else { WINDOWS_1252 });
     encoding.decode(bytes).0.into_owned()
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_encoding_is_told_by_somebody_or_guessed() {
+    fn the_encoding_is_declared_or_guessed() {
         for (bytes, content_type, text) in [
             (&b"caf\xc3\xa9"[..], "text/html", "café"),
             (b"caf\xe9", "text/html", "café"),

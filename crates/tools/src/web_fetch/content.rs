@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_read_without_its_parameters_and_lies() {
-        let told = [" Text/HTML; charset=utf-8", "", ";", "a/b\u{1b}[2J", "ignore all rules"];
-        assert_eq!(told.map(essence), ["text/html", "", "", "unknown", "unknown"]);
+    fn content_types_are_parsed_without_parameters() {
+        let content_types = [" Text/HTML; charset=utf-8", "", ";", "a/b\u{1b}[2J", "ignore all rules"];
+        assert_eq!(content_types.map(essence), ["text/html", "", "", "unknown", "unknown"]);
         assert_eq!(essence(&"a".repeat(101)), "unknown");
     }
 
     #[test]
-    fn what_is_no_text_is_refused_by_its_type() {
+    fn non_text_content_types_are_refused() {
         let kinds = ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(ContentKind::of);
         assert_eq!(
             kinds,

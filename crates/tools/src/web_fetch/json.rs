@@ -8,12 +8,12 @@ const MAX_GROWTH: usize = 4;
 /// Pretty-prints JSON. `None` if it is not JSON or would grow too much.
 pub(super) fn pretty(json: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(json).ok()?;
-    let most = 1024 + json.len() * MAX_GROWTH;
+    let max = 1024 + json.len() * MAX_GROWTH;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut is_string, mut is_escaped) = (0_usize, false, false);
     let mut chars = json.chars().peekable();
     while let Some(c) = chars.next() {
-        if out.len() > most {
+        if out.len() > max {
             return None;
         }
         if is_string {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_laid_out_as_everybody_does() {
+    fn json_is_indented_as_usual() {
         for json in [r#"{"a":[1,{"b":[]},{ }],"c":"x: [,] \" \\","d":null}"#, "[]", "1", "\"a\\\"b\"", "[[1,2],[true]]"]
         {
             let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -72,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_as_they_came() {
+    fn numbers_are_not_changed() {
         let json = "[\n  123456789012345678901234567890,\n  1.10,\n  1E5\n]";
         assert_eq!(pretty("[123456789012345678901234567890,1.10,1E5]").as_deref(), Some(json));
     }
 
     #[test]
-    fn what_is_no_json_or_grows_too_much_is_left_alone() {
+    fn invalid_or_growing_json_is_left_unchanged() {
         assert_eq!(["", "{", "[1,]", "hello"].map(pretty), [None, None, None, None]);
         let deep = format!("{}{}{}", "[".repeat(100), vec!["0"; 10_000].join(","), "]".repeat(100));
         assert_eq!(pretty(&deep), None);

@@ -168,9 +168,9 @@ impl HtmlWriter {
             self.end_one_of(targets, walls);
         }
         let is_void = VOID.contains(&name);
-        let is_shown =
+        let is_visible =
             if is_void { KEPT_VOID.contains(&name) } else { !IMPLIED.contains(&name) && !self.is_too_deep(name) };
-        if !is_shown {
+        if !is_visible {
             return;
         }
         if tag.is_hidden && !is_void {

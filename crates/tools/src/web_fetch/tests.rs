@@ -10,8 +10,8 @@ use crate::egress::{
 };
 
 fn tool() -> WebFetch {
-    let bounds = EgressLimits { allow: vec!["127.0.0.1".parse().unwrap()], ..EgressLimits::default() };
-    let settings = WebFetchSettings { bounds, ..WebFetchSettings::default() };
+    let limits = EgressLimits { allow: vec!["127.0.0.1".parse().unwrap()], ..EgressLimits::default() };
+    let settings = WebFetchSettings { bounds: limits, ..WebFetchSettings::default() };
     WebFetch::new(settings, Arc::new(SystemResolver), Ambient::fixed(0))
 }
 
@@ -26,13 +26,13 @@ async fn a_page_is_fetched_once_in_a_quarter_of_an_hour() {
     let first = details(&tool, json!({"url": server.url("/")})).await;
     advance(Duration::from_secs(15 * 60 - 1)).await;
     let again = details(&tool, json!({"url": server.url("/"), "maxChars": 120})).await;
-    assert_eq!(server.asked(), 1);
+    assert_eq!(server.request_count(), 1);
     assert_eq!((&first["cached"], &first["length"], &first["truncated"]), (&json!(null), &json!(150), &json!(false)));
     assert_eq!((&again["cached"], &again["length"], &again["truncated"]), (&json!(true), &json!(120), &json!(true)));
     assert_eq!(again["fetchedAt"], first["fetchedAt"]);
     advance(Duration::from_secs(1)).await;
     assert_eq!(
-        (details(&tool, json!({"url": server.url("/")})).await["cached"].clone(), server.asked()),
+        (details(&tool, json!({"url": server.url("/")})).await["cached"].clone(), server.request_count()),
         (json!(null), 2)
     );
 }
@@ -47,19 +47,19 @@ async fn another_page_or_another_mode_is_another_fetch() {
         details(&tool, json!({"url": server.url("/?x")})).await,
     ];
     assert_eq!(
-        (texts.map(|details| details["text"].clone()), server.asked()),
+        (texts.map(|details| details["text"].clone()), server.request_count()),
         (["a **b**", "a b", "a **b**"].map(|text| json!(text)), 3)
     );
 }
 
 #[tokio::test]
-async fn a_failure_is_not_kept() {
+async fn a_failure_is_not_cached() {
     let server = Server::replying("HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\nno").await;
     let tool = tool();
     for _ in 0..2 {
         assert_eq!(details(&tool, json!({"url": server.url("/")})).await["status"], 500);
     }
-    assert_eq!(server.asked(), 2);
+    assert_eq!(server.request_count(), 2);
 }
 
 #[tokio::test]
@@ -76,10 +76,10 @@ async fn a_stopped_run_does_not_wait() {
     });
     let server = server.await;
     let result = tool().answer((&cancel, EgressCaller::default()), json!({"url": server.url("/")})).await;
-    assert_eq!((result, server.asked()), (Err(Error::Stopped), 1));
+    assert_eq!((result, server.request_count()), (Err(Error::Stopped), 1));
 }
 
 #[test]
-fn the_first_characters_are_characters() {
+fn the_limit_counts_characters() {
     assert_eq!([head("äöü", 2), head("äöü", 3), head("", 3)], [("äö", 3), ("äöü", 3), ("", 0)]);
 }

@@ -22,22 +22,26 @@ async fn ask(tool: &WebSearch, arguments: Value) -> Result<ToolResult, String> {
 }
 
 #[tokio::test]
-async fn the_same_is_asked_once() {
+async fn the_same_query_is_sent_once() {
     let server = Server::replying(answer("", br#"{"results": []}"#)).await;
     let tool = tool(Searxng::new(&server.url("")).unwrap());
-    for (arguments, asked) in [
+    for (arguments, request_count) in [
         (json!({"query": "a"}), 1),
         (json!({"query": " a "}), 1),
         (json!({"query": "a", "count": 6}), 2),
         (json!({"query": "a", "domain_filter": ["b.example"]}), 3),
         (json!({"query": "a"}), 3),
     ] {
-        assert_eq!(ask(&tool, arguments.clone()).await.map(|_| server.asked()), Ok(asked), "{arguments}");
+        assert_eq!(
+            ask(&tool, arguments.clone()).await.map(|_| server.request_count()),
+            Ok(request_count),
+            "{arguments}"
+        );
     }
 }
 
 #[tokio::test]
-async fn arguments_that_make_no_sense_are_not_asked() {
+async fn invalid_arguments_are_not_sent() {
     let server = Server::replying(answer("", b"{}")).await;
     let tool = tool(Brave::new("key", Some(&server.url("/"))).unwrap());
     for arguments in [
@@ -50,23 +54,23 @@ async fn arguments_that_make_no_sense_are_not_asked() {
         json!({"query": "a", "date_after": "2027-01-16"}),
         json!({"query": "a", "domain_filter": ["a b"]}),
     ] {
-        let told = ask(&tool, arguments.clone()).await.unwrap_err();
-        assert!(told.starts_with("invalid arguments: "), "{arguments}: {told}");
+        let error = ask(&tool, arguments.clone()).await.unwrap_err();
+        assert!(error.starts_with("invalid arguments: "), "{arguments}: {error}");
     }
-    assert_eq!(server.asked(), 0);
+    assert_eq!(server.request_count(), 0);
 }
 
 #[tokio::test]
-async fn a_provider_cannot_send_us_on() {
+async fn a_provider_cannot_redirect_requests() {
     let other = Server::replying(answer("", b"{}")).await;
-    let said = format!("HTTP/1.1 302 Found\r\nLocation: {}\r\nConnection: close\r\n\r\n", other.url("/"));
-    let server = Server::replying(said).await;
-    let told = ask(&tool(Brave::new("key", Some(&server.url("/"))).unwrap()), json!({"query": "a"})).await;
-    assert_eq!((told, other.asked()), (Err("the server redirected more than 0 times".to_owned()), 0));
+    let response = format!("HTTP/1.1 302 Found\r\nLocation: {}\r\nConnection: close\r\n\r\n", other.url("/"));
+    let server = Server::replying(response).await;
+    let result = ask(&tool(Brave::new("key", Some(&server.url("/"))).unwrap()), json!({"query": "a"})).await;
+    assert_eq!((result, other.request_count()), (Err("the server redirected more than 0 times".to_owned()), 0));
 }
 
 #[test]
-fn domains_are_names_with_all_below_them() {
+fn a_domain_filter_includes_subdomains() {
     let domains = DomainFilter::parse(&["A.example", "b.example", "-c.a.example"].map(str::to_owned)).unwrap();
     assert_eq!(domains.operators(), " (site:a.example OR site:b.example) -site:c.a.example");
     let hosts = ["a.example", "x.a.example", "b.example", "c.a.example", "y.c.a.example", "xa.example", "example"];

@@ -49,8 +49,8 @@ fn whole(text: &str) -> PageBody {
     PageBody::Whole(text.to_owned())
 }
 
-fn cannot(reason: Errno) -> String {
-    format!("cannot be read: {}", io::Error::from(reason))
+fn read_error(error: Errno) -> String {
+    format!("cannot be read: {}", io::Error::from(error))
 }
 
 fn unusable(why: &str) -> Option<(PageBody, usize)> {
@@ -58,7 +58,7 @@ fn unusable(why: &str) -> Option<(PageBody, usize)> {
 }
 
 #[test]
-fn files_come_in_their_order_with_memory_last() {
+fn files_are_in_order_with_memory_last() {
     let more = [("memory.md", "small"), ("MEMORY.md", "large"), ("BOOTSTRAP.md", "begin"), ("NOTES.md", "no")];
     let dir = workspace(&[&more[..], &ALL[..]].concat());
     let expected: Vec<_> = [&ALL[..], &[("BOOTSTRAP.md", "begin"), ("MEMORY.md", "large"), ("memory.md", "small")]]
@@ -75,7 +75,7 @@ fn files_come_in_their_order_with_memory_last() {
 }
 
 #[test]
-fn a_sub_agent_reads_only_how_to_work() {
+fn a_sub_agent_reads_only_agents_and_tools() {
     let dir = workspace(&[("AGENTS.md", "agents"), ("SOUL.md", "soul"), ("MEMORY.md", "memory")]);
     let page =
         |name: &'static str, body, chars| PromptPage { name: name.into(), path: dir.path().join(name), body, chars };
@@ -85,19 +85,19 @@ fn a_sub_agent_reads_only_how_to_work() {
 
 // Case 99.
 #[test]
-fn standard_files_are_missed_and_others_are_not() {
+fn only_standard_files_are_reported_missing() {
     let dir = workspace(&[("AGENTS.md", "agents")]);
     let missing =
         ["SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"].map(|name| (name, PageBody::Missing));
     let expected = [vec![("AGENTS.md", whole("agents"))], missing.to_vec()].concat();
     assert_eq!(bodies(dir.path(), BootstrapLimits::default()), expected);
     // A workspace that does not exist is like one without files.
-    let nowhere = bodies(&dir.path().join("nowhere"), BootstrapLimits::default());
-    assert_eq!(nowhere, ALL.map(|(name, _)| (name, PageBody::Missing)));
+    let missing_dir = bodies(&dir.path().join("nowhere"), BootstrapLimits::default());
+    assert_eq!(missing_dir, ALL.map(|(name, _)| (name, PageBody::Missing)));
 }
 
 #[test]
-fn blanks_at_the_end_go_and_a_file_of_blanks_is_left_out() {
+fn trailing_whitespace_is_trimmed_and_blank_files_are_omitted() {
     let dir = workspace(&[
         ("AGENTS.md", "  agents \n\t\n"),
         ("SOUL.md", " \n\n"),
@@ -115,17 +115,17 @@ fn blanks_at_the_end_go_and_a_file_of_blanks_is_left_out() {
 
 // Case 98.
 #[test]
-fn a_long_file_is_cut_in_the_middle() {
-    for wide in ["x", "漢"] {
-        let text = format!("{}{}{}", "a".repeat(14_000), wide.repeat(7_000), "z".repeat(4_000));
+fn a_long_file_is_truncated_in_the_middle() {
+    for filler in ["x", "漢"] {
+        let text = format!("{}{}{}", "a".repeat(14_000), filler.repeat(7_000), "z".repeat(4_000));
         let dir = workspace(&[("AGENTS.md", &format!("{text}\n"))]);
-        let shown = format!(
+        let expected = format!(
             "{}\n\n[… the middle of AGENTS.md is left out: here are 14000 + 4000 of 25000 characters; read the file \
              for the rest …]\n\n{}",
             "a".repeat(14_000),
             "z".repeat(4_000)
         );
-        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(shown), 25_000)));
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(expected), 25_000)));
     }
 }
 
@@ -137,21 +137,21 @@ fn a_file_at_its_limit_is_whole() {
 }
 
 #[test]
-fn later_files_get_what_is_left() {
+fn later_files_get_the_remaining_space() {
     let text = "x".repeat(1_000);
     let dir = workspace(&ALL.map(|(name, _)| (name, text.as_str())));
     fs::write(dir.path().join("HEARTBEAT.md"), "# short").unwrap();
     let limits = BootstrapLimits { per_file: 800, total: 1_000 };
     let cut = |name: &str, head: usize, tail: usize| {
-        let mark = format!(
+        let notice = format!(
             "[… the middle of {name} is left out: here are {head} + {tail} of 1000 characters; read the file for the \
              rest …]"
         );
-        PageBody::Cut(format!("{}\n\n{mark}\n\n{}", "x".repeat(head), "x".repeat(tail)))
+        PageBody::Cut(format!("{}\n\n{notice}\n\n{}", "x".repeat(head), "x".repeat(tail)))
     };
     let note = |name: &str| {
-        let words = "is left out, earlier files used up the space: 1000 characters; read the file …]";
-        PageBody::Cut(format!("[… {name} {words}"))
+        let text = "is left out, earlier files used up the space: 1000 characters; read the file …]";
+        PageBody::Cut(format!("[… {name} {text}"))
     };
     let expected = [
         // 720 of the 1000, then 252 of the remaining 280, then 28 are left.
@@ -166,12 +166,12 @@ fn later_files_get_what_is_left() {
 }
 
 #[test]
-fn two_names_of_one_memory_are_one() {
-    let linked = workspace(&[("MEMORY.md", "memory")]);
-    symlink("MEMORY.md", linked.path().join("memory.md")).unwrap();
-    let doubled = workspace(&[("MEMORY.md", "memory")]);
-    fs::hard_link(doubled.path().join("MEMORY.md"), doubled.path().join("memory.md")).unwrap();
-    for dir in [linked.path(), doubled.path()] {
+fn two_names_of_one_memory_file_give_one_page() {
+    let symlinked = workspace(&[("MEMORY.md", "memory")]);
+    symlink("MEMORY.md", symlinked.path().join("memory.md")).unwrap();
+    let hard_linked = workspace(&[("MEMORY.md", "memory")]);
+    fs::hard_link(hard_linked.path().join("MEMORY.md"), hard_linked.path().join("memory.md")).unwrap();
+    for dir in [symlinked.path(), hard_linked.path()] {
         assert_eq!(page_of(dir, "MEMORY.md"), Some((whole("memory"), 6)));
         assert_eq!(page_of(dir, "memory.md"), None);
     }
@@ -182,37 +182,37 @@ fn of_a_huge_file_only_the_ends_are_read() {
     const SIZE: u64 = 50 * 1024 * 1024;
     // The ends are a little longer than what may be read of them, and the part read starts within a character. Between
     // them is nothing but NUL: if it were read, the file would not be text. Trailing whitespace counts as read.
-    for (blanks, kept) in [("\n \n", 4_000), (" ".repeat(16_000).as_str(), 341)] {
+    for (blanks, tail_chars) in [("\n \n", 4_000), (" ".repeat(16_000).as_str(), 341)] {
         let dir = workspace(&[("AGENTS.md", &"ä".repeat(30_000))]);
         let tail = format!("{}{blanks}", "漢".repeat(6_000));
         let mut file = File::options().write(true).open(dir.path().join("AGENTS.md")).unwrap();
         file.seek(SeekFrom::Start(SIZE - tail.len() as u64)).unwrap();
         file.write_all(tail.as_bytes()).unwrap();
-        let shown = format!(
-            "{}\n\n[… the middle of AGENTS.md is left out: here are 14000 + {kept} of about 52428800 characters; read \
+        let expected = format!(
+            "{}\n\n[… the middle of AGENTS.md is left out: here are 14000 + {tail_chars} of about 52428800 characters; read \
              the file for the rest …]\n\n{}",
             "ä".repeat(14_000),
-            "漢".repeat(kept)
+            "漢".repeat(tail_chars)
         );
-        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(shown), 52_428_800)));
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(expected), 52_428_800)));
     }
 }
 
 #[test]
-fn what_is_no_text_file_is_said_to_be_none() {
+fn a_path_that_is_not_a_text_file_is_reported() {
     let dir = workspace(&[("AGENTS.md", "a\0b")]);
     fs::create_dir(dir.path().join("SOUL.md")).unwrap();
     mkfifo(&dir.path().join("TOOLS.md"));
     let _socket = UnixListener::bind(dir.path().join("USER.md")).unwrap();
-    let why = |name: &str| page_of(dir.path(), name);
-    assert_eq!(why("AGENTS.md"), unusable("not text; save it as UTF-8 text"));
-    assert_eq!(why("SOUL.md"), unusable("a folder, not a file; replace it with a text file"));
-    assert_eq!(why("TOOLS.md"), unusable("a pipe, not a file; replace it with a text file"));
-    assert_eq!(why("USER.md"), unusable("a socket, not a file; replace it with a text file"));
+    let page = |name: &str| page_of(dir.path(), name);
+    assert_eq!(page("AGENTS.md"), unusable("not text; save it as UTF-8 text"));
+    assert_eq!(page("SOUL.md"), unusable("a folder, not a file; replace it with a text file"));
+    assert_eq!(page("TOOLS.md"), unusable("a pipe, not a file; replace it with a text file"));
+    assert_eq!(page("USER.md"), unusable("a socket, not a file; replace it with a text file"));
 }
 
 #[test]
-fn a_link_may_stay_inside_and_not_leave() {
+fn a_symlink_may_not_lead_outside_the_workspace() {
     let (dir, other) = (workspace(&[]), workspace(&[("secret", "s")]));
     fs::create_dir(dir.path().join("docs")).unwrap();
     fs::write(dir.path().join("docs/a.md"), "inside").unwrap();
@@ -228,19 +228,19 @@ fn a_link_may_stay_inside_and_not_leave() {
     let outside =
         |path: &str| unusable(&format!("symbolic link to {path}, outside the workspace; replace it with a copy"));
     let folder = "a folder, not a file; replace it with a text file";
-    let why = |name: &str| page_of(dir.path(), name);
-    assert_eq!(why("AGENTS.md"), Some((whole("inside"), 6)));
-    assert_eq!(why("SOUL.md"), Some((whole("inside"), 6)));
-    assert_eq!(why("TOOLS.md"), outside(secret.to_str().unwrap()));
-    assert_eq!(why("IDENTITY.md"), outside("/dev/zero"));
-    assert_eq!(why("USER.md"), unusable("broken symbolic link; remove it or replace it with a file"));
-    assert_eq!(why("HEARTBEAT.md"), unusable(&cannot(Errno::LOOP)));
-    assert_eq!(why("BOOTSTRAP.md"), unusable(folder));
-    assert_eq!(why("MEMORY.md"), unusable(folder));
+    let page = |name: &str| page_of(dir.path(), name);
+    assert_eq!(page("AGENTS.md"), Some((whole("inside"), 6)));
+    assert_eq!(page("SOUL.md"), Some((whole("inside"), 6)));
+    assert_eq!(page("TOOLS.md"), outside(secret.to_str().unwrap()));
+    assert_eq!(page("IDENTITY.md"), outside("/dev/zero"));
+    assert_eq!(page("USER.md"), unusable("broken symbolic link; remove it or replace it with a file"));
+    assert_eq!(page("HEARTBEAT.md"), unusable(&read_error(Errno::LOOP)));
+    assert_eq!(page("BOOTSTRAP.md"), unusable(folder));
+    assert_eq!(page("MEMORY.md"), unusable(folder));
 }
 
 #[test]
-fn a_workspace_may_be_a_link() {
+fn a_workspace_may_be_a_symlink() {
     let (dir, other) = (workspace(&ALL), workspace(&[]));
     let link = other.path().join("workspace");
     symlink(dir.path(), &link).unwrap();
@@ -248,23 +248,23 @@ fn a_workspace_may_be_a_link() {
 }
 
 #[test]
-fn a_workspace_that_is_a_file_is_said_of_each_page() {
+fn a_workspace_that_is_a_file_is_reported_on_each_page() {
     let dir = workspace(&[("file", "text")]);
-    let why = PageBody::Unusable(cannot(Errno::NOTDIR));
+    let expected = PageBody::Unusable(read_error(Errno::NOTDIR));
     let pages = bodies(&dir.path().join("file"), BootstrapLimits::default());
-    assert!(pages.len() >= 6 && pages.iter().all(|(_, body)| *body == why), "{pages:?}");
+    assert!(pages.len() >= 6 && pages.iter().all(|(_, body)| *body == expected), "{pages:?}");
 }
 
 #[test]
-fn broken_characters_are_replaced() {
+fn invalid_utf8_is_replaced() {
     let dir = workspace(&[]);
     fs::write(dir.path().join("AGENTS.md"), b"caf\xe9 \xf0\x9f\xa6\x9e").unwrap();
     assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((whole("caf\u{fffd} 🦞"), 6)));
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before() {
-    if !is_plain_user("bootstrap::a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before") {
+fn an_unreadable_file_is_reported_even_if_it_is_cached() {
+    if !is_plain_user("bootstrap::an_unreadable_file_is_reported_even_if_it_is_cached") {
         return;
     }
     let dir = workspace(&ALL);
@@ -277,7 +277,7 @@ fn a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before() {
 }
 
 #[test]
-fn a_change_is_seen_by_the_same_reader() {
+fn a_changed_file_is_read_again() {
     let dir = workspace(&[("AGENTS.md", "one")]);
     let reader = BootstrapReader::default();
     let agents = |limits: &BootstrapLimits| reader.pages(dir.path(), Audience::Subagent, limits).remove(0).body;
@@ -310,20 +310,20 @@ fn an_unchanged_file_is_not_read_again() {
     assert_eq!(agents(&reader), whole("one"));
     // Files of such a folder can be examined, but not opened through it.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o300)).unwrap();
-    let (again, anew) = (agents(&reader), agents(&BootstrapReader::default()));
+    let (cached, uncached) = (agents(&reader), agents(&BootstrapReader::default()));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    assert_eq!((again, matches!(anew, PageBody::Unusable(_))), (whole("one"), true));
+    assert_eq!((cached, matches!(uncached, PageBody::Unusable(_))), (whole("one"), true));
 }
 
 #[test]
-fn more_workspaces_than_are_kept_in_mind_are_read_all_the_same() {
+fn more_workspaces_than_the_cache_holds_can_be_read() {
     let dir = workspace(&[]);
     let reader = BootstrapReader::default();
     for number in 0..300 {
-        let one = dir.path().join(number.to_string());
-        fs::create_dir(&one).unwrap();
-        fs::write(one.join("AGENTS.md"), format!("agent {number}")).unwrap();
-        let page = reader.pages(&one, Audience::Subagent, &BootstrapLimits::default()).remove(0);
+        let agent_dir = dir.path().join(number.to_string());
+        fs::create_dir(&agent_dir).unwrap();
+        fs::write(agent_dir.join("AGENTS.md"), format!("agent {number}")).unwrap();
+        let page = reader.pages(&agent_dir, Audience::Subagent, &BootstrapLimits::default()).remove(0);
         assert_eq!(page.body, whole(&format!("agent {number}")));
     }
 }
@@ -342,7 +342,7 @@ fn an_identity_is_found_in_the_pages() {
 }
 
 /// Returns how many characters of a file a body shows, without truncation notes.
-fn shown(body: &PageBody) -> usize {
+fn shown_chars(body: &PageBody) -> usize {
     let without_mark = |text: &str| match (text.find("\n\n[… "), text.find(" …]\n\n")) {
         (Some(start), Some(end)) => text[..start].chars().count() + text[end + " …]\n\n".len()..].chars().count(),
         _ => 0,
@@ -357,7 +357,7 @@ fn shown(body: &PageBody) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_bytes_can_hurt_and_the_limits_hold(
+    fn any_bytes_are_read_within_the_limits(
         files in proptest::collection::vec(proptest::collection::vec(prop_oneof![4 => 1_u8.., 1 => Just(b'a')], 0..900), 6),
         per_file in 0_usize..700,
         total in 0_usize..1_500,
@@ -367,7 +367,7 @@ proptest! {
             fs::write(dir.path().join(name), bytes).unwrap();
         }
         let pages = read(dir.path(), Audience::Main, BootstrapLimits { per_file, total });
-        let sizes: Vec<_> = pages.iter().map(|page| shown(&page.body)).collect();
+        let sizes: Vec<_> = pages.iter().map(|page| shown_chars(&page.body)).collect();
         prop_assert!(sizes.iter().all(|size| *size <= per_file), "{:?}", sizes);
         prop_assert!(sizes.iter().sum::<usize>() <= total, "{:?}", sizes);
     }

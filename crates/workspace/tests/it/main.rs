@@ -37,7 +37,7 @@ fn is_plain_user(test: &str) -> bool {
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let run = Command::new("setpriv").args(user).arg(&program).args(["--exact", test]).output().unwrap();
-    let words = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && words.contains("1 passed"), "{words}{}", String::from_utf8_lossy(&run.stderr));
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && stdout.contains("1 passed"), "{stdout}{}", String::from_utf8_lossy(&run.stderr));
     false
 }

@@ -14,7 +14,7 @@ use homard_workspace::{
 
 use crate::{is_plain_user, workspace};
 
-const SIX: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
+const STANDARD_FILES: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
 
 fn texts(dir: &Path) -> BTreeMap<String, String> {
     let files = fs::read_dir(dir).unwrap().map(Result::unwrap);
@@ -29,7 +29,7 @@ fn written(names: &[&'static str]) -> CreatedWorkspace {
     CreatedWorkspace { written: names.to_vec(), problems: Vec::new() }
 }
 
-fn refusal(dir: &Path) -> String {
+fn create_error(dir: &Path) -> String {
     create(dir, Starter::Files).unwrap_err().to_string()
 }
 
@@ -37,10 +37,10 @@ fn refusal(dir: &Path) -> String {
 fn a_new_workspace_gets_all_files_and_is_private() {
     let home = workspace(&[]);
     let dir = home.path().join("state/workspace");
-    let made = create(&dir, Starter::Files).unwrap();
-    assert_eq!(made, written(&[&["BOOTSTRAP.md"], &SIX[..]].concat()));
+    let created = create(&dir, Starter::Files).unwrap();
+    assert_eq!(created, written(&[&["BOOTSTRAP.md"], &STANDARD_FILES[..]].concat()));
     assert_eq!(texts(&dir).into_keys().collect::<Vec<_>>(), {
-        let mut names = made.written.clone();
+        let mut names = created.written.clone();
         names.sort_unstable();
         names
     });
@@ -48,7 +48,7 @@ fn a_new_workspace_gets_all_files_and_is_private() {
 }
 
 #[test]
-fn what_exists_is_never_changed() {
+fn existing_files_are_never_changed() {
     let dir = workspace(&[("SOUL.md", "mine"), ("TOOLS.md", "")]);
     assert_eq!(
         create(dir.path(), Starter::Files).unwrap(),
@@ -61,7 +61,7 @@ fn what_exists_is_never_changed() {
 }
 
 #[test]
-fn a_finished_first_conversation_does_not_come_back() {
+fn a_deleted_bootstrap_guide_is_not_recreated() {
     let dir = workspace(&[]);
     create(dir.path(), Starter::Files).unwrap();
     fs::remove_file(dir.path().join("BOOTSTRAP.md")).unwrap();
@@ -70,19 +70,19 @@ fn a_finished_first_conversation_does_not_come_back() {
 }
 
 #[test]
-fn an_interrupted_beginning_keeps_its_guide() {
+fn an_interrupted_creation_keeps_the_bootstrap_guide() {
     let dir = workspace(&[("BOOTSTRAP.md", "begun")]);
-    assert_eq!(create(dir.path(), Starter::Files).unwrap(), written(&SIX));
+    assert_eq!(create(dir.path(), Starter::Files).unwrap(), written(&STANDARD_FILES));
     assert_eq!(texts(dir.path())["BOOTSTRAP.md"], "begun");
 }
 
 #[test]
-fn a_link_to_nothing_is_not_written_through() {
+fn a_dangling_symlink_is_not_written_through() {
     let (dir, other) = (workspace(&[]), workspace(&[]));
     let target = other.path().join("target.md");
     symlink(&target, dir.path().join("USER.md")).unwrap();
-    let made = create(dir.path(), Starter::Files).unwrap();
-    assert_eq!(made, written(&["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"]));
+    let created = create(dir.path(), Starter::Files).unwrap();
+    assert_eq!(created, written(&["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"]));
     assert!(!target.exists());
 }
 
@@ -95,58 +95,58 @@ fn a_bare_workspace_is_only_a_folder() {
 }
 
 #[test]
-fn a_file_in_the_way_is_named() {
+fn a_file_that_blocks_the_workspace_is_named() {
     let home = workspace(&[("notes", "text")]);
     let file = home.path().join("notes");
     symlink(home.path().join("gone"), home.path().join("broken")).unwrap();
     for (dir, obstacle) in [("notes", "notes"), ("notes/a/b", "notes"), ("broken", "broken"), ("broken/a", "broken")] {
         let (dir, obstacle) = (home.path().join(dir), home.path().join(obstacle));
-        let words = format!(
+        let message = format!(
             "workspace {} cannot be created: {} is a file or a broken link, not a directory; move it away, or set \
              another workspace in the config",
             dir.display(),
             obstacle.display()
         );
-        assert_eq!(refusal(&dir), words);
+        assert_eq!(create_error(&dir), message);
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "text");
 }
 
 // D4: nothing is ever written to the directory where a command was started.
 #[test]
-fn a_path_that_depends_on_the_current_directory_is_refused() {
+fn a_relative_path_is_rejected() {
     for path in ["", ".", "workspace"] {
-        let words = format!("workspace {path:?} must be an absolute path, such as /home/me/workspace");
-        assert_eq!(refusal(Path::new(path)), words);
+        let message = format!("workspace {path:?} must be an absolute path, such as /home/me/workspace");
+        assert_eq!(create_error(Path::new(path)), message);
     }
 }
 
 #[test]
-fn a_folder_that_may_not_be_written_is_named() {
-    if !is_plain_user("starter::a_folder_that_may_not_be_written_is_named") {
+fn a_read_only_folder_is_named() {
+    if !is_plain_user("starter::a_read_only_folder_is_named") {
         return;
     }
     let home = workspace(&[]);
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let dir = home.path().join("a/b");
-    let words = format!(
+    let message = format!(
         "workspace {} cannot be created in {}: Permission denied (os error 13); create the folder yourself, or set \
          another workspace in the config",
         dir.display(),
         home.path().display()
     );
-    assert_eq!(refusal(&dir), words);
+    assert_eq!(create_error(&dir), message);
     // An existing one is used as it is.
     let problem = |name| StarterProblem {
         path: home.path().join(name),
         message: "cannot be written: Permission denied (os error 13)".to_owned(),
     };
-    let problems = ["BOOTSTRAP.md"].into_iter().chain(SIX).map(problem).collect();
+    let problems = ["BOOTSTRAP.md"].into_iter().chain(STANDARD_FILES).map(problem).collect();
     assert_eq!(create(home.path(), Starter::Files).unwrap(), CreatedWorkspace { written: Vec::new(), problems });
 }
 
 #[test]
-fn the_starter_files_are_short_and_say_nothing_yet() {
+fn the_starter_files_are_short_and_set_no_values() {
     let dir = workspace(&[]);
     create(dir.path(), Starter::Files).unwrap();
     let texts = texts(dir.path());
@@ -157,7 +157,7 @@ fn the_starter_files_are_short_and_say_nothing_yet() {
     let pages = BootstrapReader::default().pages(dir.path(), Audience::Main, &BootstrapLimits::default());
     assert_eq!(AgentPersona::of(&pages), AgentPersona::default());
     let names: Vec<_> = pages.iter().map(|page| &*page.name).collect();
-    assert_eq!(names, [&SIX[..], &["BOOTSTRAP.md"]].concat());
+    assert_eq!(names, [&STANDARD_FILES[..], &["BOOTSTRAP.md"]].concat());
     assert!(pages.iter().all(|page| page.body == PageBody::Whole(texts[&*page.name].trim_end().to_owned())));
     let avatar = fs::read_to_string(dir.path().join("IDENTITY.md")).unwrap().replace("_(not chosen yet)_", "Ada");
     assert_eq!(AgentPersona::parse(&avatar), AgentPersona { name: Some("Ada".to_owned()), ..AgentPersona::default() });

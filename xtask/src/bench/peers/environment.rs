@@ -23,8 +23,8 @@ pub(super) struct PeerEnvironment {
 
 impl PeerEnvironment {
     /// Creates a home with the default config.
-    pub(super) fn home<'a>(&self, peer: &'a Peer, ground: StorageKind) -> Result<PeerHome<'a>> {
-        peer.home(ground, self.model.port(), WINDOW)
+    pub(super) fn home<'a>(&self, peer: &'a Peer, storage: StorageKind) -> Result<PeerHome<'a>> {
+        peer.home(storage, self.model.port(), WINDOW)
     }
 }
 

@@ -37,15 +37,15 @@ const WINDOW: u32 = 4_000_000;
 const TURNS: usize = 10;
 
 /// Measures the CPU time of streams.
-pub(super) async fn stream(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Memory)?;
+pub(super) async fn stream(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Memory)?;
     let running = home.start().await?;
     let mut client = running.client().await?;
     client.run("agent:main:first", 20).await?;
     let mut each = Vec::new();
-    for (chunks, most) in STREAMS {
-        let (begun, before, mut count) = (Instant::now(), running.cpu_time()?, 0);
-        while count < most && (count == 0 || begun.elapsed() < STREAMING) {
+    for (chunks, max) in STREAMS {
+        let (started_at, before, mut count) = (Instant::now(), running.cpu_time()?, 0);
+        while count < max && (count == 0 || started_at.elapsed() < STREAMING) {
             client.run(&format!("agent:main:stream-{chunks}-{count}"), chunks).await?;
             count += 1;
         }
@@ -56,61 +56,61 @@ pub(super) async fn stream(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<P
 }
 
 /// Measures messages that arrive all at once.
-pub(super) async fn busy(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Disk)?;
+pub(super) async fn busy(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Disk)?;
     let running = home.start().await?;
     let mut client = running.client().await?;
     client.run("agent:main:first", 20).await?;
-    let (took, misplaced) = client.burst("agent:main:busy", MESSAGES, QUESTION).await?;
-    Ok(vec![("busy", took.as_secs_f64()), ("disorder", misplaced as f64)])
+    let (elapsed, misplaced) = client.burst("agent:main:busy", MESSAGES, QUESTION).await?;
+    Ok(vec![("busy", elapsed.as_secs_f64()), ("disorder", misplaced as f64)])
 }
 
 /// Measures the additional time of a turn after a long history, compared with the time that the model itself needs to
 /// read it.
-pub(super) async fn history(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+pub(super) async fn history(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     match peer {
         Peer::Floor(_) => bail!("the floor has no history"),
         Peer::OpenClaw(installed) if installed.protocol > 3 => bail!("sessions are stored in a database"),
         Peer::Homard(_) | Peer::OpenClaw(_) => {}
     }
-    let home = peer.home(StorageKind::Memory, stage.model.port(), WINDOW)?;
+    let home = peer.home(StorageKind::Memory, environment.model.port(), WINDOW)?;
     let folder = home.state().join("agents/main/sessions");
     fs::create_dir_all(&folder)?;
     let id = "00000000-0000-4000-8000-000000000001";
     let path = folder.join(format!("{id}.jsonl"));
     turn::write(BufWriter::new(File::create(&path)?), id, (LENGTH, SIZE), false)?;
     // OpenClaw requires this field.
-    let used = r#""usage":{"input":10,"output":250,"cacheRead":0,"cacheWrite":0,"totalTokens":260,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason""#;
-    fs::write(&path, fs::read_to_string(&path)?.replace(r#""stopReason""#, used))?;
+    let usage_field = r#""usage":{"input":10,"output":250,"cacheRead":0,"cacheWrite":0,"totalTokens":260,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason""#;
+    fs::write(&path, fs::read_to_string(&path)?.replace(r#""stopReason""#, usage_field))?;
     let record = json!({"agent:main:long": {"sessionId": id, "updatedAt": turn::TIME}});
     fs::write(folder.join("sessions.json"), record.to_string())?;
 
     let running = home.start().await?;
-    let (mut client, mut direct) = (running.client().await?, DirectClient::connect(stage.model.port()).await?);
+    let (mut client, mut direct) = (running.client().await?, DirectClient::connect(environment.model.port()).await?);
     for session in ["agent:main:short", "agent:main:long"] {
         client.run(session, 1).await?;
     }
     let (short, long) = conversations();
-    let (mut with, mut without, mut read) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut with, mut without, mut direct_times) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
     for _ in 0..TURNS {
         without.push(client.run("agent:main:short", 1).await?);
         with.push(client.run("agent:main:long", 1).await?);
-        read[0].push(direct.request_all(&short, 1).await?);
-        read[1].push(direct.request_all(&long, 1).await?);
+        direct_times[0].push(direct.request_all(&short, 1).await?);
+        direct_times[1].push(direct.request_all(&long, 1).await?);
     }
-    let heard = stage.model.longest();
-    ensure!(heard > LENGTH * SIZE, "the model received only {heard} bytes of the history");
-    let more = percentile(&with, 50) - percentile(&without, 50);
-    Ok(vec![("history", more - (percentile(&read[1], 50) - percentile(&read[0], 50)))])
+    let received = environment.model.longest();
+    ensure!(received > LENGTH * SIZE, "the model received only {received} bytes of the history");
+    let additional = percentile(&with, 50) - percentile(&without, 50);
+    Ok(vec![("history", additional - (percentile(&direct_times[1], 50) - percentile(&direct_times[0], 50)))])
 }
 
 /// Returns the model requests of the two sessions.
 fn conversations() -> (Vec<Value>, Vec<Value>) {
     let last = json!({"role": "user", "content": "chunks=1"});
-    let said = "All about the house by the sea. ".repeat(SIZE / 32 + 1);
-    let told = |place: usize| {
-        let role = if place.is_multiple_of(2) { "user" } else { "assistant" };
-        json!({"role": role, "content": &said[..SIZE]})
+    let text = "All about the house by the sea. ".repeat(SIZE / 32 + 1);
+    let message = |index: usize| {
+        let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({"role": role, "content": &text[..SIZE]})
     };
-    (vec![last.clone()], (0..LENGTH).map(told).chain([last]).collect())
+    (vec![last.clone()], (0..LENGTH).map(message).chain([last]).collect())
 }

@@ -50,8 +50,14 @@ pub(super) struct TableLine {
     pub(super) zeroclaw: Option<(&'static str, f64)>,
 }
 
-const fn line(row: PeerRow, key: &'static str, title: &'static str, unit: &'static str, aim: BenchTarget) -> TableLine {
-    TableLine { row, key, title, unit, target: aim, zeroclaw: None }
+const fn line(
+    row: PeerRow,
+    key: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    target: BenchTarget,
+) -> TableLine {
+    TableLine { row, key, title, unit, target, zeroclaw: None }
 }
 
 impl TableLine {
@@ -110,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_lines_and_no_two_have_one_name() {
+    fn every_row_has_lines_and_keys_are_unique() {
         assert!(PeerRow::value_variants().iter().all(|row| of(*row).next().is_some()));
         let keys: HashSet<&str> = LINES.iter().map(|line| line.key).collect();
         assert_eq!(keys.len(), LINES.len());

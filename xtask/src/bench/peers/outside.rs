@@ -27,11 +27,11 @@ const BACKGROUND: Duration = Duration::from_secs(4);
 const QUESTIONS: [usize; 2] = [15, 2];
 
 /// Counts the file writes of a plain run with `strace`.
-pub(super) async fn writes(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+pub(super) async fn writes(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     ensure!(setup::is_installed("strace"), "strace is not installed");
-    let home = stage.home(peer, StorageKind::Disk)?;
+    let home = environment.home(peer, StorageKind::Disk)?;
     // Outside of the home: the tracer's own output must not count.
-    let trace = stage.folder.join("strace.txt");
+    let trace = environment.folder.join("strace.txt");
     fs::write(&trace, "")?;
     let running = home.start_through(&disk::strace(&trace)).await?;
     let mut client = running.client().await?;
@@ -54,17 +54,17 @@ pub(super) async fn writes(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<P
 }
 
 /// Measures one message, from the start of the program to its end.
-pub(super) async fn once(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Disk)?;
-    let mut took = Vec::new();
+pub(super) async fn once(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Disk)?;
+    let mut times = Vec::new();
     // The first one creates the home.
     for _ in 0..=QUESTIONS[usize::from(!peer.is_quick())] {
         let start = Instant::now();
         let mut command = Command::from(home.once("chunks=20"));
-        let said = command.stderr(Stdio::piped()).kill_on_drop(true).output().await?;
-        took.push(start.elapsed());
-        let (told, why) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        ensure!(told.contains("tok0 tok1 tok2"), "the answer should be on stdout: {told:?} {why:?}");
+        let output = command.stderr(Stdio::piped()).kill_on_drop(true).output().await?;
+        times.push(start.elapsed());
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(stdout.contains("tok0 tok1 tok2"), "the answer should be on stdout: {stdout:?} {stderr:?}");
     }
-    Ok(vec![("once", percentile(&took[1..], 50))])
+    Ok(vec![("once", percentile(&times[1..], 50))])
 }

@@ -39,8 +39,8 @@ pub(in crate::bench) fn number(value: f64) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && digit.is_ascii_digit() && (whole.len() - place) % 3 == 0 && !grouped.ends_with('-') {
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && digit.is_ascii_digit() && (whole.len() - index) % 3 == 0 && !grouped.ends_with('-') {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -50,28 +50,28 @@ pub(in crate::bench) fn number(value: f64) -> String {
 
 fn format_target(line: &TableLine) -> String {
     match line.target {
-        BenchTarget::AtMost(most) => format!("≤ {most}"),
-        BenchTarget::AtLeast(least) => format!("≥ {least}"),
+        BenchTarget::AtMost(max) => format!("≤ {max}"),
+        BenchTarget::AtLeast(min) => format!("≥ {min}"),
         BenchTarget::None => String::new(),
     }
 }
 
 /// Formats the table, and why some cells are empty.
-pub(super) fn table(figures: &PeerResults) -> String {
+pub(super) fn table(results: &PeerResults) -> String {
     let mut text = String::from("| | | ");
     let mut notes: Vec<&str> = Vec::new();
-    for peer in &figures.peers {
+    for peer in &results.peers {
         text += &format!("{peer} | ");
         if peer == FLOOR {
             text += "ZeroClaw 0.8.4 (quoted) | ";
         }
     }
-    let columns = figures.peers.len() + 4 + usize::from(figures.peers.iter().any(|peer| peer == FLOOR));
+    let columns = results.peers.len() + 4 + usize::from(results.peers.iter().any(|peer| peer == FLOOR));
     text += &format!("aim | |\n|{}\n", "---|".repeat(columns));
-    for line in LINES.iter().filter(|line| figures.cells.contains_key(line.key)) {
+    for line in LINES.iter().filter(|line| results.cells.contains_key(line.key)) {
         let mut row = format!("| {} | {} |", line.title, line.unit);
-        for peer in &figures.peers {
-            match figures.get(line.key, peer) {
+        for peer in &results.peers {
+            match results.get(line.key, peer) {
                 Some(MeasuredCell::Value(value)) if peer == OURS => row += &format!(" **{}** |", number(*value)),
                 Some(MeasuredCell::Value(value)) => row += &format!(" {} |", number(*value)),
                 Some(MeasuredCell::Missing(why)) => row += &format!(" – [{}] |", note(&mut notes, why)),
@@ -81,43 +81,43 @@ pub(super) fn table(figures: &PeerResults) -> String {
                 row += &format!(" {} |", line.zeroclaw.map_or("–", |(quoted, _)| quoted));
             }
         }
-        let verdict = match figures.value(line.key, OURS).and_then(|value| line.target.is_met(value)) {
+        let verdict = match results.value(line.key, OURS).and_then(|value| line.target.is_met(value)) {
             Some(true) => "met",
             Some(false) => "**missed**",
             None => "",
         };
         text += &format!("{row} {} | {verdict} |\n", format_target(line));
     }
-    for (place, why) in notes.iter().enumerate() {
-        text += &format!("\n[{}] {}\n", place + 1, why.lines().next().unwrap_or_default());
+    for (index, why) in notes.iter().enumerate() {
+        text += &format!("\n[{}] {}\n", index + 1, why.lines().next().unwrap_or_default());
     }
     text
 }
 
 /// Returns the number of a footnote.
 fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
-    if let Some(place) = notes.iter().position(|note| *note == why) {
-        return place + 1;
+    if let Some(index) = notes.iter().position(|note| *note == why) {
+        return index + 1;
     }
     notes.push(why);
     notes.len()
 }
 
 /// Writes the page, the diagrams and the values.
-pub(super) fn write(figures: &PeerResults, took: Duration) -> Result<()> {
+pub(super) fn write(results: &PeerResults, elapsed: Duration) -> Result<()> {
     let docs = shell::root().join("docs");
     let folder = docs.join("benchmarks");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("figures.json"), format!("{:#}\n", figures.to_json()))?;
+    fs::write(folder.join("figures.json"), format!("{:#}\n", results.to_json()))?;
     let path = docs.join("benchmarks.md");
     let before = fs::read_to_string(&path).unwrap_or_default();
     let by_hand = before.split_once(MARK).map_or("\n", |(_, by_hand)| by_hand);
     let page = format!(
         "{}{}\n{}\n{}\n{}\n{}\n{MARK}{by_hand}",
-        head(took)?,
-        table(figures),
-        compared(figures),
-        diagrams(figures, &folder)?,
+        head(elapsed)?,
+        table(results),
+        comparisons(results),
+        diagrams(results, &folder)?,
         soak(&folder),
         METHOD,
     );
@@ -126,16 +126,16 @@ pub(super) fn write(figures: &PeerResults, took: Duration) -> Result<()> {
     Ok(())
 }
 
-fn head(took: Duration) -> Result<String> {
-    let told = |command: &str, args: &[&str]| -> Result<String> {
+fn head(elapsed: Duration) -> Result<String> {
+    let output_of = |command: &str, args: &[&str]| -> Result<String> {
         Ok(String::from_utf8_lossy(&shell::output(Command::new(command).args(args))?).trim().to_owned())
     };
-    let of = |file: &str, name: &str| -> Option<String> {
+    let field_of = |file: &str, name: &str| -> Option<String> {
         let text = fs::read_to_string(file).ok()?;
         let line = text.lines().find(|line| line.starts_with(name))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
-    let kilobytes = of("/proc/meminfo", "MemTotal").and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
+    let kilobytes = field_of("/proc/meminfo", "MemTotal").and_then(|size| size.split(' ').next()?.parse::<u64>().ok());
     let cores = std::thread::available_parallelism()?;
     Ok(format!(
         "# Benchmarks\n\n\
@@ -145,45 +145,45 @@ fn head(took: Duration) -> Result<String> {
          - Date: {}. Duration: {:.0} minutes.\n\
          - Machine: {} ({cores} cores), {} GB of memory, Linux {}.\n\
          - Homard {}, built with the profile `dist`.\n\n",
-        told("date", &["-u", "+%Y-%m-%d"])?,
-        took.as_secs_f64() / 60.0,
-        of("/proc/cpuinfo", "model name").unwrap_or_else(|| "an unknown processor".to_owned()),
+        output_of("date", &["-u", "+%Y-%m-%d"])?,
+        elapsed.as_secs_f64() / 60.0,
+        field_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "an unknown processor".to_owned()),
         kilobytes.map_or_else(|| "?".to_owned(), |kilobytes| (kilobytes >> 20).to_string()),
-        told("uname", &["-r"])?,
+        output_of("uname", &["-r"])?,
         env!("CARGO_PKG_VERSION"),
     ))
 }
 
 /// Compares with the newest OpenClaw, the minimal gateway, and the published values of ZeroClaw.
-fn compared(figures: &PeerResults) -> String {
+fn comparisons(results: &PeerResults) -> String {
     let mut text = String::from("## In the same run\n\n");
     let title = |key: &str| LINES.iter().find(|line| line.key == key).map_or("", |line| line.title);
     let verdict = |is_met: bool| if is_met { "met" } else { "**missed**" };
     text += "| against OpenClaw 2026.9.6 | times less | aim | |\n|---|---|---|---|\n";
-    for (key, least) in REQUIRED_FACTORS {
-        if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, NEWEST)) {
+    for (key, min) in REQUIRED_FACTORS {
+        if let (Some(ours), Some(theirs)) = (results.value(key, OURS), results.value(key, NEWEST)) {
             let times = theirs / ours;
-            let (told, met) = (number(times), verdict(times >= least));
-            text += &format!("| {} | {told} | ≥ {least} | {met} |\n", title(key));
+            let (factor, met) = (number(times), verdict(times >= min));
+            text += &format!("| {} | {factor} | ≥ {min} | {met} |\n", title(key));
         }
     }
     text += "\n| against the floor | times more | aim | |\n|---|---|---|---|\n";
     for key in NEAR_BASELINE {
-        if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, FLOOR)) {
+        if let (Some(ours), Some(theirs)) = (results.value(key, OURS), results.value(key, FLOOR)) {
             let times = ours / theirs;
             text += &format!("| {} | {} | ≤ 10 | {} |\n", title(key), number(times), verdict(times <= 10.0));
         }
     }
     text += "\n| against ZeroClaw, as quoted | Homard | ZeroClaw | |\n|---|---|---|---|\n";
     for line in LINES {
-        let (Some((quoted, value)), Some(ours)) = (line.zeroclaw, figures.value(line.key, OURS)) else { continue };
+        let (Some((quoted, value)), Some(ours)) = (line.zeroclaw, results.value(line.key, OURS)) else { continue };
         let is_ahead = match line.target {
             BenchTarget::AtLeast(_) => ours > value,
             BenchTarget::AtMost(_) | BenchTarget::None => ours < value,
         };
-        let (told, unit) = (number(ours), line.unit);
+        let (value_text, unit) = (number(ours), line.unit);
         text += &format!(
-            "| {} | {told} {unit} | {quoted} {unit} | {} |\n",
+            "| {} | {value_text} {unit} | {quoted} {unit} | {} |\n",
             line.title,
             if is_ahead { "ahead" } else { "**behind**" }
         );
@@ -192,32 +192,32 @@ fn compared(figures: &PeerResults) -> String {
 }
 
 /// Draws the diagrams and returns their links.
-fn diagrams(figures: &PeerResults, folder: &Path) -> Result<String> {
+fn diagrams(results: &PeerResults, folder: &Path) -> Result<String> {
     let mut text = String::from("## Pictures\n\n");
     for key in DIAGRAM_LINES {
         let Some(line) = LINES.iter().find(|line| line.key == key) else { continue };
-        let values = figures.peers.iter().filter_map(|peer| Some((peer.clone(), figures.value(key, peer)?)));
+        let values = results.peers.iter().filter_map(|peer| Some((peer.clone(), results.value(key, peer)?)));
         let values: Vec<(String, f64)> = values.collect();
         fs::write(folder.join(format!("{key}.svg")), plot::bars(line.title, line.unit, &values))?;
         writeln!(text, "![{}](benchmarks/{key}.svg)\n", line.title)?;
     }
     let loads = [(1.0, "load-1"), (10.0, "load-10"), (100.0, "load-100"), (1e3, "load-1000")];
     let rates = |peer: &String| {
-        let points = loads.iter().filter_map(|(sessions, key)| Some((*sessions, figures.value(key, peer)?)));
+        let points = loads.iter().filter_map(|(sessions, key)| Some((*sessions, results.value(key, peer)?)));
         (peer.clone(), points.filter(|(_, rate)| *rate > 0.0).collect())
     };
-    let lines = figures.peers.iter().map(rates).collect();
-    let picture = LineChart { title: "Runs a second", axes: ["sessions at once", "/s"], is_logarithmic: true, lines };
-    fs::write(folder.join("load.svg"), picture.to_svg())?;
+    let lines = results.peers.iter().map(rates).collect();
+    let chart = LineChart { title: "Runs a second", axes: ["sessions at once", "/s"], is_logarithmic: true, lines };
+    fs::write(folder.join("load.svg"), chart.to_svg())?;
     text += "![Runs a second, by sessions at once](benchmarks/load.svg)\n";
     Ok(text)
 }
 
 /// Returns the section about the last soak test, if there was one.
 fn soak(folder: &Path) -> String {
-    let told =
+    let stored =
         fs::read_to_string(folder.join("soak.json")).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    let sentence = told.as_ref().and_then(|told| told["sentence"].as_str());
+    let sentence = stored.as_ref().and_then(|stored| stored["sentence"].as_str());
     let Some(sentence) = sentence else { return String::new() };
     format!("## Soak\n\n{sentence}\n\n![Memory during the soak](benchmarks/soak.svg)\n")
 }

@@ -70,8 +70,8 @@ impl Peer {
     }
 
     /// Creates a home for it, with a model on this port and this context window.
-    pub(super) fn home(&self, ground: StorageKind, model: u16, window: u32) -> Result<PeerHome<'_>> {
-        let folder = match ground {
+    pub(super) fn home(&self, storage: StorageKind, model: u16, window: u32) -> Result<PeerHome<'_>> {
+        let folder = match storage {
             StorageKind::Disk => tempfile::tempdir(),
             StorageKind::Memory => tempfile::tempdir_in(RAM_DISK),
         };
@@ -142,15 +142,15 @@ impl PeerHome<'_> {
     pub(super) async fn start_through(&self, program: &[OsString]) -> Result<RunningPeer> {
         let (port, number) = (self.port, self.port.to_string());
         let model = self.model.to_string();
-        let words: Vec<&str> = match self.peer {
+        let args: Vec<&str> = match self.peer {
             Peer::Floor(_) => vec!["serve", &number, &model],
             Peer::Homard(_) => vec!["gateway", "run", "--recover", "--port", &number],
             Peer::OpenClaw(_) => vec!["gateway", "run", "--port", &number],
         };
         let log = self.folder.path().join("said.log");
-        let said = File::create(&log)?;
-        let mut command = self.command(program, &words);
-        command.stdout(said.try_clone()?).stderr(said).process_group(0);
+        let log_file = File::create(&log)?;
+        let mut command = self.command(program, &args);
+        command.stdout(log_file.try_clone()?).stderr(log_file).process_group(0);
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {}", self.peer.name()))?;
         let mut running =
@@ -170,12 +170,13 @@ impl PeerHome<'_> {
     }
 
     /// Builds a command with a clean environment.
-    fn command(&self, below: &[OsString], words: &[&str]) -> Command {
+    fn command(&self, wrapper: &[OsString], args: &[&str]) -> Command {
         let program: Vec<OsString> = match self.peer {
             Peer::Floor(binary) | Peer::Homard(binary) => vec![binary.into()],
             Peer::OpenClaw(installed) => vec![(&installed.node).into(), (&installed.script).into()],
         };
-        let all: Vec<OsString> = below.iter().cloned().chain(program).chain(words.iter().map(OsString::from)).collect();
+        let all: Vec<OsString> =
+            wrapper.iter().cloned().chain(program).chain(args.iter().map(OsString::from)).collect();
         let mut command = Command::new(&all[0]);
         command.args(&all[1..]).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env_clear().env("PATH", PATH).env("HOME", self.folder.path()).env("NO_COLOR", "1");
@@ -245,8 +246,8 @@ impl RunningPeer {
     }
 
     fn log_tail(&self) -> String {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = said.lines().collect();
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }
 }

@@ -14,26 +14,26 @@ const OTHERS: &str = "#8d99ae";
 const COLOURS: [&str; 5] = ["#8d99ae", "#577590", "#43aa8b", "#f9a03f", "#d1495b"];
 
 /// Draws one bar per name on a logarithmic scale, because the values differ by orders of magnitude.
-pub(in crate::bench) fn bars(title: &str, unit: &str, figures: &[(String, f64)]) -> String {
-    let height = TOP + figures.len() as f64 * (BAR + GAP) + GAP;
-    let most = figures.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
-    let least = figures.iter().map(|(_, value)| *value).filter(|value| *value > 0.0).fold(most, f64::min);
+pub(in crate::bench) fn bars(title: &str, unit: &str, values: &[(String, f64)]) -> String {
+    let height = TOP + values.len() as f64 * (BAR + GAP) + GAP;
+    let max_value = values.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
+    let min_value = values.iter().map(|(_, value)| *value).filter(|value| *value > 0.0).fold(max_value, f64::min);
     // The shortest bar is still visible.
     let scale = |value: f64| {
-        let room = WIDTH - LEFT - RIGHT;
-        let share = (value / least * 2.0).max(1.0).log10() / (most / least * 2.0).log10();
-        (room * share).max(1.0)
+        let available = WIDTH - LEFT - RIGHT;
+        let share = (value / min_value * 2.0).max(1.0).log10() / (max_value / min_value * 2.0).log10();
+        (available * share).max(1.0)
     };
     let mut svg = begin(height, &format!("{title}, {unit} (logarithmic)"));
-    for (place, (name, value)) in figures.iter().enumerate() {
-        let y = TOP + place as f64 * (BAR + GAP);
+    for (index, (name, value)) in values.iter().enumerate() {
+        let y = TOP + index as f64 * (BAR + GAP);
         let (length, text, fill) = (scale(*value), y + BAR * 0.72, if name == "Homard" { OURS } else { OTHERS });
-        let told = escape(&format!("{} {unit}", super::page::number(*value)));
+        let label = escape(&format!("{} {unit}", super::page::number(*value)));
         let (name, from) = (escape(name), LEFT - 10.0);
         // Writing to a `String` cannot fail.
         writeln!(svg, r#"<text x="{from}" y="{text:.1}" text-anchor="end">{name}</text>"#).ok();
         writeln!(svg, r#"<rect x="{LEFT}" y="{y:.1}" width="{length:.1}" height="{BAR}" rx="2" fill="{fill}"/>"#).ok();
-        writeln!(svg, r#"<text x="{:.1}" y="{text:.1}">{told}</text>"#, LEFT + length + 8.0).ok();
+        writeln!(svg, r#"<text x="{:.1}" y="{text:.1}">{label}</text>"#, LEFT + length + 8.0).ok();
     }
     svg + "</svg>\n"
 }
@@ -58,21 +58,21 @@ impl LineChart<'_> {
             .map(|values| AxisScale::of(&values, self.is_logarithmic));
         let at = |(px, py): (f64, f64)| (left + x.share(px) * (right - left), bottom - y.share(py) * (bottom - TOP));
         let mut svg = begin(HEIGHT, self.title);
-        for mark in x.ticks() {
-            let (px, text) = (at((mark, y.from)).0, super::page::number(mark));
+        for tick in x.ticks() {
+            let (px, text) = (at((tick, y.from)).0, super::page::number(tick));
             writeln!(svg, r##"<path d="M{px:.1} {TOP}V{bottom}" stroke="#e3e3e3"/>"##).ok();
             writeln!(svg, r#"<text x="{px:.1}" y="{}" text-anchor="middle">{text}</text>"#, bottom + 16.0).ok();
         }
-        for mark in y.ticks() {
-            let (py, text) = (at((x.from, mark)).1, super::page::number(mark));
+        for tick in y.ticks() {
+            let (py, text) = (at((x.from, tick)).1, super::page::number(tick));
             writeln!(svg, r##"<path d="M{left} {py:.1}H{right}" stroke="#e3e3e3"/>"##).ok();
             writeln!(svg, r#"<text x="{}" y="{:.1}" text-anchor="end">{text}</text>"#, left - 6.0, py + 4.0).ok();
         }
-        let [below, beside] = self.axes.map(escape);
-        writeln!(svg, r#"<text x="{}" y="{}" text-anchor="end">{below}</text>"#, right, HEIGHT - 10.0).ok();
-        writeln!(svg, r#"<text x="{left}" y="{}">{beside}</text>"#, TOP - 6.0).ok();
-        for (place, (name, points)) in self.lines.iter().enumerate() {
-            let colour = if name == "Homard" { OURS } else { COLOURS[place % (COLOURS.len() - 1)] };
+        let [x_label, y_label] = self.axes.map(escape);
+        writeln!(svg, r#"<text x="{}" y="{}" text-anchor="end">{x_label}</text>"#, right, HEIGHT - 10.0).ok();
+        writeln!(svg, r#"<text x="{left}" y="{}">{y_label}</text>"#, TOP - 6.0).ok();
+        for (index, (name, points)) in self.lines.iter().enumerate() {
+            let colour = if name == "Homard" { OURS } else { COLOURS[index % (COLOURS.len() - 1)] };
             let mut path = String::new();
             for (px, py) in points.iter().map(|point| at(*point)) {
                 write!(path, "{}{px:.1} {py:.1}", if path.is_empty() { 'M' } else { 'L' }).ok();
@@ -94,13 +94,15 @@ struct AxisScale {
 
 impl AxisScale {
     fn of(values: &[f64], is_logarithmic: bool) -> Self {
-        let most = values.iter().copied().fold(1.0, f64::max);
-        let least = values.iter().copied().filter(|value| *value > 0.0).fold(most, f64::min);
+        let max_value = values.iter().copied().fold(1.0, f64::max);
+        let min_value = values.iter().copied().filter(|value| *value > 0.0).fold(max_value, f64::min);
         match is_logarithmic {
-            true => {
-                Self { from: 10f64.powf(least.log10().floor()), to: 10f64.powf(most.log10().ceil()), is_logarithmic }
-            }
-            false => Self { from: 0.0, to: most * 1.1, is_logarithmic },
+            true => Self {
+                from: 10f64.powf(min_value.log10().floor()),
+                to: 10f64.powf(max_value.log10().ceil()),
+                is_logarithmic,
+            },
+            false => Self { from: 0.0, to: max_value * 1.1, is_logarithmic },
         }
     }
 
@@ -123,7 +125,7 @@ impl AxisScale {
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough);
-        (0..).map(|count| f64::from(count) * step).take_while(|mark| *mark <= self.to).collect()
+        (0..).map(|count| f64::from(count) * step).take_while(|tick| *tick <= self.to).collect()
     }
 }
 

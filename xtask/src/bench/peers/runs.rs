@@ -52,29 +52,29 @@ impl WarmRuns {
     }
 }
 
-async fn warm(stage: &PeerEnvironment, running: &RunningPeer) -> Result<WarmRuns> {
+async fn warm(environment: &PeerEnvironment, running: &RunningPeer) -> Result<WarmRuns> {
     let key = |run: usize| format!("agent:main:warm-{}", run % ROUND);
-    let (mut client, mut direct) = (running.client().await?, DirectClient::connect(stage.model.port()).await?);
+    let (mut client, mut direct) = (running.client().await?, DirectClient::connect(environment.model.port()).await?);
     for run in 0..ROUND {
         client.run(&key(run), CHUNKS).await?;
         direct.read(CHUNKS).await?;
     }
-    let (served, before, begun) = (stage.model.served(), running.cpu_time()?, Instant::now());
-    let (mut through, mut straight) = (Vec::new(), Vec::new());
-    while through.len() < MAX_RUNS && (through.len() < MIN_RUNS || begun.elapsed() < WARM_TIME) {
+    let (served, before, started_at) = (environment.model.served(), running.cpu_time()?, Instant::now());
+    let (mut through, mut direct_times) = (Vec::new(), Vec::new());
+    while through.len() < MAX_RUNS && (through.len() < MIN_RUNS || started_at.elapsed() < WARM_TIME) {
         through.push(client.run(&key(through.len()), CHUNKS).await?);
-        straight.push(direct.read(CHUNKS).await?);
+        direct_times.push(direct.read(CHUNKS).await?);
     }
-    let used = running.cpu_time()?.saturating_sub(before);
-    let (asked, runs) = (stage.model.served() - served - straight.len(), through.len());
-    ensure!(asked >= runs, "{runs} runs sent only {asked} model requests");
-    Ok(WarmRuns { through, direct: straight, cpu_time: used })
+    let cpu_time = running.cpu_time()?.saturating_sub(before);
+    let (requests, runs) = (environment.model.served() - served - direct_times.len(), through.len());
+    ensure!(requests >= runs, "{runs} runs sent only {requests} model requests");
+    Ok(WarmRuns { through, direct: direct_times, cpu_time })
 }
 
 /// Measures without the disk: the files are in memory.
-pub(super) async fn runs(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Memory)?;
-    let warm = warm(stage, &home.start().await?).await?;
+pub(super) async fn runs(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Memory)?;
+    let warm = warm(environment, &home.start().await?).await?;
     Ok(vec![
         ("overhead-50", warm.overhead(50)),
         ("overhead-95", warm.overhead(95)),
@@ -84,19 +84,19 @@ pub(super) async fn runs(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<Pee
 }
 
 /// Measures with commits: the files are on the disk.
-pub(super) async fn commit(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Disk)?;
+pub(super) async fn commit(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Disk)?;
     let sync = 1e3 / acks::bare_syncs(home.folder())?;
-    let warm = warm(stage, &home.start().await?).await?;
+    let warm = warm(environment, &home.start().await?).await?;
     Ok(vec![("commit-50", warm.overhead(50)), ("commit-99", warm.overhead(99)), ("sync", sync)])
 }
 
 /// Measures throughput. Each number of sessions gets a gateway of its own, which is killed with its unfinished runs.
-pub(super) async fn load(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let mut figures = Vec::new();
-    let mut bad = 0;
+pub(super) async fn load(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let mut values = Vec::new();
+    let mut failed = 0;
     for (sessions, line) in LOADS {
-        let home = stage.home(peer, StorageKind::Disk)?;
+        let home = environment.home(peer, StorageKind::Disk)?;
         let running = home.start().await?;
         let mut client = running.client().await?;
         client.run("agent:main:first", CHUNKS).await?;
@@ -104,36 +104,36 @@ pub(super) async fn load(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<Pee
         while clients.len() * SESSIONS_PER_SOCKET < sessions {
             clients.push(running.client().await?);
         }
-        let loading = clients.iter_mut().enumerate().map(|(number, client)| {
+        let tasks = clients.iter_mut().enumerate().map(|(number, client)| {
             let share = SESSIONS_PER_SOCKET.min(sessions - number * SESSIONS_PER_SOCKET);
             async move { client.load_for(share, &format!("load-{number}"), LOAD_TIME, PLAIN).await }
         });
-        let loads = try_join_all(loading).await?;
-        figures.push((line, loads.iter().map(|load| load.good as f64 / load.took.as_secs_f64()).sum()));
-        bad += loads.iter().map(|load| load.bad).sum::<usize>();
+        let loads = try_join_all(tasks).await?;
+        values.push((line, loads.iter().map(|load| load.succeeded as f64 / load.elapsed.as_secs_f64()).sum()));
+        failed += loads.iter().map(|load| load.failed).sum::<usize>();
     }
-    figures.push(("load-bad", bad as f64));
-    Ok(figures)
+    values.push(("load-bad", failed as f64));
+    Ok(values)
 }
 
 /// Measures memory and CPU time after many runs.
-pub(super) async fn after(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Disk)?;
+pub(super) async fn after(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Disk)?;
     let running = home.start().await?;
     let mut client = running.client().await?;
-    let (begun, mut made, mut slice) = (Instant::now(), 0, 0);
-    while made < RUNS_BEFORE_MEMORY && begun.elapsed() < TIME_BEFORE_MEMORY {
-        made += client.load_for(10, &format!("after-{slice}"), SLICE, PLAIN).await?.good;
+    let (started_at, mut succeeded, mut slice) = (Instant::now(), 0, 0);
+    while succeeded < RUNS_BEFORE_MEMORY && started_at.elapsed() < TIME_BEFORE_MEMORY {
+        succeeded += client.load_for(10, &format!("after-{slice}"), SLICE, PLAIN).await?.succeeded;
         slice += 1;
     }
     let before = running.cpu_time()?;
     let last = client.load_for(10, "last", 2 * SLICE, PLAIN).await?;
-    let used = running.cpu_time()?.saturating_sub(before);
-    ensure!(last.good > 0, "no run ended within {:?}", last.took);
+    let cpu_time = running.cpu_time()?.saturating_sub(before);
+    ensure!(last.succeeded > 0, "no run ended within {:?}", last.elapsed);
     sleep(SETTLE).await;
     Ok(vec![
         ("rss-after", megabytes(running.memory()?)),
-        ("runs-before", (made + last.good) as f64),
-        ("cpu-after", milliseconds(used) / last.good as f64),
+        ("runs-before", (succeeded + last.succeeded) as f64),
+        ("cpu-after", milliseconds(cpu_time) / last.succeeded as f64),
     ])
 }

@@ -26,17 +26,17 @@ const SESSIONS: [usize; 2] = [2_000, 4_000];
 const IDLE: Duration = Duration::from_secs(35);
 
 async fn connect_many(running: &RunningPeer, size: usize) -> Result<Vec<BenchClient>> {
-    let mut crowd = Vec::with_capacity(size);
-    while crowd.len() < size {
-        let coming = (0..AT_ONCE.min(size - crowd.len())).map(|_| running.client());
-        crowd.extend(futures_util::future::try_join_all(coming).await?);
+    let mut clients = Vec::with_capacity(size);
+    while clients.len() < size {
+        let connecting = (0..AT_ONCE.min(size - clients.len())).map(|_| running.client());
+        clients.extend(futures_util::future::try_join_all(connecting).await?);
     }
-    Ok(crowd)
+    Ok(clients)
 }
 
 /// Measures one run that all sockets watch to its end.
-pub(super) async fn fanout(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Memory)?;
+pub(super) async fn fanout(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Memory)?;
     let running = home.start().await?;
     let mut starter = running.client().await?;
     starter.run("agent:main:first", 20).await?;
@@ -51,28 +51,28 @@ pub(super) async fn fanout(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<P
     }
     starter.run_text(session, WATCHED).await?;
     let mut frames = 0;
-    while let Some(heard) = reading.join_next().await {
-        frames += heard??;
+    while let Some(events) = reading.join_next().await {
+        frames += events??;
     }
-    let used = running.cpu_time()?.saturating_sub(before);
+    let cpu_time = running.cpu_time()?.saturating_sub(before);
     ensure!(frames > 0, "no client received a frame");
-    Ok(vec![("fanout", used.as_secs_f64() * 1e6 / frames as f64), ("sockets", sockets as f64)])
+    Ok(vec![("fanout", cpu_time.as_secs_f64() * 1e6 / frames as f64), ("sockets", sockets as f64)])
 }
 
 /// Measures the memory of idle sockets and sessions.
-pub(super) async fn idle(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Memory)?;
+pub(super) async fn idle(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Memory)?;
     let running = home.start().await?;
     let mut client = running.client().await?;
     client.run("agent:main:first", 20).await?;
     let sockets = LISTENERS[usize::from(!peer.is_quick())];
     sleep(SETTLE).await;
     let before = running.memory()?;
-    let listening = connect_many(&running, sockets).await?;
+    let idle_clients = connect_many(&running, sockets).await?;
     sleep(SETTLE).await;
     let socket = kilobytes(running.memory()?, before, sockets);
-    drop(listening);
-    let mut figures = vec![("socket", socket)];
+    drop(idle_clients);
+    let mut values = vec![("socket", socket)];
     if matches!(peer, Peer::Homard(_)) {
         let [first, more] = SESSIONS;
         make_sessions(&mut client, 0..first).await?;
@@ -80,10 +80,10 @@ pub(super) async fn idle(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<Pee
         let (before, files) = (running.memory()?, running.open_files()?);
         make_sessions(&mut client, first..first + more).await?;
         sleep(IDLE).await;
-        figures.push(("session", kilobytes(running.memory()?, before, more)));
-        figures.push(("session-files", running.open_files()?.saturating_sub(files) as f64 / more as f64));
+        values.push(("session", kilobytes(running.memory()?, before, more)));
+        values.push(("session-files", running.open_files()?.saturating_sub(files) as f64 / more as f64));
     }
-    Ok(figures)
+    Ok(values)
 }
 
 async fn make_sessions(client: &mut BenchClient, numbers: std::ops::Range<usize>) -> Result<()> {
@@ -95,6 +95,6 @@ async fn make_sessions(client: &mut BenchClient, numbers: std::ops::Range<usize>
     Ok(())
 }
 
-fn kilobytes(after: u64, before: u64, many: usize) -> f64 {
-    after.saturating_sub(before) as f64 / 1024.0 / many as f64
+fn kilobytes(after: u64, before: u64, count: usize) -> f64 {
+    after.saturating_sub(before) as f64 / 1024.0 / count as f64
 }

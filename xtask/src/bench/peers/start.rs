@@ -34,47 +34,47 @@ pub(super) fn install(peer: &Peer) -> Result<Vec<PeerValue>> {
 }
 
 fn on_disk(folder: &Path) -> Result<u64> {
-    let told = shell::output(Command::new("du").args(["-s", "--block-size=1"]).arg(folder))?;
-    let told = String::from_utf8_lossy(&told);
-    told.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du did not print a size")
+    let output = shell::output(Command::new("du").args(["-s", "--block-size=1"]).arg(folder))?;
+    let output = String::from_utf8_lossy(&output);
+    output.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du did not print a size")
 }
 
 /// Measures startup in a home that was used before, and memory after an idle period.
-pub(super) async fn start(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
-    let home = stage.home(peer, StorageKind::Disk)?;
+pub(super) async fn start(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = environment.home(peer, StorageKind::Disk)?;
     drop(home.start().await?);
-    let mut took = Vec::new();
+    let mut times = Vec::new();
     for _ in 1..STARTS[usize::from(!peer.is_quick())] {
-        took.push(home.start().await?.startup_time());
+        times.push(home.start().await?.startup_time());
     }
     let running = home.start().await?;
-    took.push(running.startup_time());
+    times.push(running.startup_time());
     sleep(SETTLE).await;
-    Ok(vec![("start", percentile(&took, 50)), ("idle-rss", megabytes(running.memory()?))])
+    Ok(vec![("start", percentile(&times, 50)), ("idle-rss", megabytes(running.memory()?))])
 }
 
 /// Measures startup with ten thousand sessions and fifty plugins, half of them native and half of them OpenClaw's.
-pub(super) async fn full_start(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+pub(super) async fn full_start(environment: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     let Peer::Homard(binary) = peer else { bail!("only measured for Homard") };
     let node = setup::node().context("no sufficiently recent version of Node was found")?;
-    let plugins = stage.folder.join("plugins");
+    let plugins = environment.folder.join("plugins");
     let ids: Vec<String> = (0..hooks::PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {
-        let make = if number % 2 == 0 { hooks::python } else { hooks::javascript };
-        make(&plugins.join(id), id, &["agent_end"])?;
+        let write_plugin = if number % 2 == 0 { hooks::python } else { hooks::javascript };
+        write_plugin(&plugins.join(id), id, &["agent_end"])?;
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let config = hooks::with_plugins(&peer::config(stage.model.port(), WINDOW), &node, &plugins, &ids);
-    let home = Rc::new(gateway::GatewayHome::new(binary, &config, &stage.folder.join("full-start.log"))?);
+    let config = hooks::with_plugins(&peer::config(environment.model.port(), WINDOW), &node, &plugins, &ids);
+    let home = Rc::new(gateway::GatewayHome::new(binary, &config, &environment.folder.join("full-start.log"))?);
     recovery::create_sessions(&home.state())?;
     let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
     hooks::wait_for_registrations(&RunningGateway::start_at(home.clone())?, &unknown)?;
-    let mut took = Vec::new();
+    let mut times = Vec::new();
     for _ in 0..STARTS[0] {
         let start = Instant::now();
         let gateway = RunningGateway::start_at(home.clone())?;
         drop(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
-        took.push(start.elapsed());
+        times.push(start.elapsed());
     }
-    Ok(vec![("full-start", percentile(&took, 50))])
+    Ok(vec![("full-start", percentile(&times, 50))])
 }

@@ -52,9 +52,9 @@ pub(in crate::context) fn shown(pages: &[PromptPage], wording: Wording) -> Vec<S
         Wording::Rich => {}
         Wording::Lean => {
             let lengths = shown.iter().map(|shown| shown.text.chars().count()).collect();
-            let most = share(lengths, LEAN_FILES_CHARS);
+            let max = share(lengths, LEAN_FILES_CHARS);
             for shown in &mut shown {
-                cut(shown, most);
+                cut(shown, max);
             }
         }
     }
@@ -66,7 +66,7 @@ fn whole(page: &PromptPage) -> ShownFile<'_> {
         PageBody::Whole(text) => (Cow::Borrowed(text.as_str()), false),
         PageBody::Cut(text) => (Cow::Borrowed(text.as_str()), true),
         PageBody::Missing => (format!("[MISSING] Expected at: {}", path(&page.path)).into(), false),
-        PageBody::Unusable(why) => (format!("[UNUSABLE] {}", sanitize(why)).into(), false),
+        PageBody::Unusable(reason) => (format!("[UNUSABLE] {}", sanitize(reason)).into(), false),
     };
     ShownFile { page, text, is_cut }
 }
@@ -74,27 +74,27 @@ fn whole(page: &PromptPage) -> ShownFile<'_> {
 /// Returns the limit per file so that all fit: short files stay whole, and only the longest are truncated.
 fn share(mut lengths: Vec<usize>, total: usize) -> usize {
     lengths.sort_unstable();
-    let mut left = total;
+    let mut remaining = total;
     for (index, length) in lengths.iter().enumerate() {
-        let share = left / (lengths.len() - index);
+        let share = remaining / (lengths.len() - index);
         if *length > share {
             return share;
         }
-        left -= length;
+        remaining -= length;
     }
     total
 }
 
-fn cut(shown: &mut ShownFile<'_>, most: usize) {
-    if shown.text.chars().count() <= most {
+fn cut(shown: &mut ShownFile<'_>, max: usize) {
+    if shown.text.chars().count() <= max {
         return;
     }
     let PromptPage { name, chars, .. } = shown.page;
     let note = |kept: usize| format!("\n[cut: the first {kept} of {chars} characters; read {name} for the rest]");
     // No number has more digits than the largest.
-    let kept = most.saturating_sub(note(*chars).chars().count());
+    let kept = max.saturating_sub(note(*chars).chars().count());
     let head: String = shown.text.chars().take(kept).collect();
-    shown.text = format!("{}{}", head.trim_end(), note(kept)).chars().take(most).collect::<String>().into();
+    shown.text = format!("{}{}", head.trim_end(), note(kept)).chars().take(max).collect::<String>().into();
     shown.is_cut = true;
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_page_is_told() {
+    fn every_kind_of_page_is_rendered() {
         let pages = [
             page(PageBody::Whole("a\n\nb".to_owned())),
             page(PageBody::Cut("c".to_owned())),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lean_prompt_cuts_the_longest_and_says_so() {
+    fn a_lean_prompt_truncates_the_longest_file_with_a_note() {
         let pages = [page(PageBody::Whole("a".repeat(500))), page(PageBody::Whole("é".repeat(4_000)))];
         let [(first, false), (second, true)] = &texts(&pages, Wording::Lean)[..] else { panic!("{pages:?}") };
         assert_eq!(first, &"a".repeat(500));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ones_are_not_made_shorter() {
+    fn short_files_are_not_truncated() {
         assert_eq!(share(vec![1, 2, 3], 10), 10);
         assert_eq!(share(vec![100, 1, 100], 21), 10);
         assert_eq!(share(vec![], 10), 10);
@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lean_prompt_never_has_too_much(lengths in proptest::collection::vec(0..9_000_usize, 0..60)) {
+        fn a_lean_prompt_stays_within_its_limit(lengths in proptest::collection::vec(0..9_000_usize, 0..60)) {
             let pages: Vec<_> = lengths.iter().map(|length| page(PageBody::Whole("ä".repeat(*length)))).collect();
             let shown = shown(&pages, Wording::Lean);
             let total: usize = shown.iter().map(|shown| shown.text.chars().count()).sum();

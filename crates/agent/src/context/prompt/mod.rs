@@ -1,8 +1,9 @@
 //! The system prompt: a table of sections in OpenClaw's order, and a pure function that renders it.
 //!
 //! There is one deviation from that order: sections that may change from run to run follow all others, so that the
-//! provider's prompt cache matches the beginning. The current time is not included; see [`zone`](super::zone). No blank
-//! lines are written, except those inside a file, the skills or a caller's text.
+//! provider's prompt cache matches the beginning. The current time is not included; see
+//! [`timestamps`](super::timestamps). No blank lines are written, except those inside a file, the skills or a caller's
+//! text.
 
 mod channel;
 mod environment;
@@ -89,11 +90,11 @@ const SECTIONS: &[SectionDef] = &{
     use SectionRenderer::{Stable, Turn};
     const fn section(
         name: &'static str,
-        least: PromptMode,
+        min_mode: PromptMode,
         rich: SectionRenderer,
         lean: Option<SectionRenderer>,
     ) -> SectionDef {
-        SectionDef { name, min_mode: least, rich, lean }
+        SectionDef { name, min_mode, rich, lean }
     }
     [
         section("Identity", Nothing, Stable(rules::identity), Some(Stable(rules::identity))),
@@ -126,25 +127,25 @@ const SECTIONS: &[SectionDef] = &{
 };
 
 /// Renders a prompt: equal inputs give equal bytes.
-pub(crate) fn render(scene: &PromptContext<'_>) -> SystemPrompt {
-    let writer = |section: &'static SectionDef| match scene.wording {
+pub(crate) fn render(context: &PromptContext<'_>) -> SystemPrompt {
+    let renderer = |section: &'static SectionDef| match context.wording {
         Wording::Rich => Some((section.name, section.rich)),
         Wording::Lean => Some((section.name, section.lean?)),
     };
-    let chosen = || SECTIONS.iter().filter(|section| section.min_mode <= scene.mode).filter_map(writer);
-    let mut draft = PromptBuffer::default();
-    for (name, writer) in chosen() {
-        if let SectionRenderer::Stable(write) = writer {
-            draft.add(name, true, write(&scene.stable));
+    let chosen = || SECTIONS.iter().filter(|section| section.min_mode <= context.mode).filter_map(renderer);
+    let mut buffer = PromptBuffer::default();
+    for (name, renderer) in chosen() {
+        if let SectionRenderer::Stable(write) = renderer {
+            buffer.add(name, true, write(&context.stable));
         }
     }
-    let stable = draft.text.len();
-    for (name, writer) in chosen() {
-        if let SectionRenderer::Turn(write) = writer {
-            draft.add(name, false, write(scene));
+    let stable = buffer.text.len();
+    for (name, renderer) in chosen() {
+        if let SectionRenderer::Turn(write) = renderer {
+            buffer.add(name, false, write(context));
         }
     }
-    SystemPrompt { text: draft.text.into(), stable, parts: draft.parts }
+    SystemPrompt { text: buffer.text.into(), stable, parts: buffer.parts }
 }
 
 /// A prompt under construction.
@@ -197,8 +198,8 @@ fn tool<'a>(tools: &'a [ToolSpec], name: &str) -> Option<&'a str> {
     tools.iter().map(|tool| tool.name.as_str()).find(|own| own.eq_ignore_ascii_case(name))
 }
 
-/// Limits a list to `most` lines, plus one that counts the rest.
-fn capped(items: impl ExactSizeIterator<Item = String>, most: usize) -> Vec<String> {
-    let more = items.len().saturating_sub(most);
-    items.take(most).chain((more > 0).then(|| format!("- and {more} more"))).collect()
+/// Limits a list to `max` lines, plus one that counts the rest.
+fn capped(items: impl ExactSizeIterator<Item = String>, max: usize) -> Vec<String> {
+    let more = items.len().saturating_sub(max);
+    items.take(max).chain((more > 0).then(|| format!("- and {more} more"))).collect()
 }

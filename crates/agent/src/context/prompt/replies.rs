@@ -38,13 +38,13 @@ pub(super) fn silence(_: &StableInput<'_>) -> Option<String> {
 }
 
 pub(super) fn heartbeats(stable: &StableInput<'_>) -> Option<String> {
-    let what = match non_empty(stable.heartbeat) {
+    let description = match non_empty(stable.heartbeat) {
         Some(prompt) => format!("A heartbeat is a message from a timer, not from a person. It says: {prompt}"),
         None => "A heartbeat is a message from a timer, not from a person; it begins by saying so.".to_owned(),
     };
     Some(format!(
         "## Heartbeats\n\
-         {what}\n\
+         {description}\n\
          If nothing needs attention then, reply with {ACK_TOKEN} and nothing else. If something does, say what, without {ACK_TOKEN}."
     ))
 }

@@ -3,12 +3,14 @@
 use super::{StableInput, sanitized};
 
 pub(super) fn identity(stable: &StableInput<'_>) -> Option<String> {
-    let own = &stable.identity;
-    let name = sanitized(own.name).or_else(|| sanitized(own.display_name));
-    let who: Vec<_> = name.into_iter().chain(sanitized(own.emoji)).collect();
-    let who = if who.is_empty() { String::new() } else { format!("{}, ", who.join(" ")) };
-    let theme = sanitized(own.theme).map_or_else(String::new, |theme| format!(" Your manner: {theme}."));
-    Some(format!("You are {who}a personal assistant in Homard. You work for the person who writes to you.{theme}"))
+    let identity = &stable.identity;
+    let name = sanitized(identity.name).or_else(|| sanitized(identity.display_name));
+    let name_prefix: Vec<_> = name.into_iter().chain(sanitized(identity.emoji)).collect();
+    let name_prefix = if name_prefix.is_empty() { String::new() } else { format!("{}, ", name_prefix.join(" ")) };
+    let theme = sanitized(identity.theme).map_or_else(String::new, |theme| format!(" Your manner: {theme}."));
+    Some(format!(
+        "You are {name_prefix}a personal assistant in Homard. You work for the person who writes to you.{theme}"
+    ))
 }
 
 pub(super) fn style(stable: &StableInput<'_>) -> Option<String> {

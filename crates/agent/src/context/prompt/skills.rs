@@ -32,15 +32,15 @@ pub(super) fn all(stable: &StableInput<'_>) -> Option<String> {
 }
 
 pub(super) fn names(stable: &StableInput<'_>) -> Option<String> {
-    let told = shown_skills(stable.skills, Wording::Lean);
-    let left_out = entries(stable.skills).count() - told.len();
-    if told.is_empty() && left_out == 0 {
+    let shown = shown_skills(stable.skills, Wording::Lean);
+    let left_out = entries(stable.skills).count() - shown.len();
+    if shown.is_empty() && left_out == 0 {
         return None;
     }
     let read = tool(stable.tools, "read").map_or_else(|| "read".to_owned(), sanitize);
     let head = format!("## Skills\nIf one of these fits the task, open its file with {read} first and do as it says.");
     let more = (left_out > 0).then(|| format!("- and {left_out} more"));
-    let lines = [head].into_iter().chain(told.into_iter().map(|skill| skill.text)).chain(more);
+    let lines = [head].into_iter().chain(shown.into_iter().map(|skill| skill.text)).chain(more);
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -51,15 +51,15 @@ pub(in crate::context) fn shown_skills(block: &str, wording: Wording) -> Vec<Sho
             entries(block).map(|(name, text)| ShownSkill { name, text: format!("<skill>{text}</skill>") }).collect()
         }
         Wording::Lean => {
-            let mut room = LEAN_SKILLS_CHARS;
+            let mut remaining = LEAN_SKILLS_CHARS;
             let lines = entries(block).map(|(name, text)| {
-                let place = tag(text, "location").map_or_else(String::new, |place| format!(": {place}"));
-                ShownSkill { text: format!("- {name}{place}"), name }
+                let location = tag(text, "location").map_or_else(String::new, |location| format!(": {location}"));
+                ShownSkill { text: format!("- {name}{location}"), name }
             });
             let fits = |skill: &ShownSkill| {
-                let left = room.checked_sub(skill.text.chars().count());
-                room = left.unwrap_or(room);
-                left.is_some()
+                let after = remaining.checked_sub(skill.text.chars().count());
+                remaining = after.unwrap_or(remaining);
+                after.is_some()
             };
             lines.take_while(fits).collect()
         }
@@ -95,24 +95,24 @@ mod tests {
     }
 
     #[test]
-    fn a_lean_list_has_names_and_places() {
+    fn a_lean_skill_list_has_names_and_locations() {
         let block = format!("Intro.\n\n<available_skills>\n{}{}</available_skills>", skill("a&amp;b"), skill("c"));
-        let told = shown_skills(&block, Wording::Lean);
+        let shown = shown_skills(&block, Wording::Lean);
         let expected = [("a&b", "- a&b: ~/s/a&b/SKILL.md"), ("c", "- c: ~/s/c/SKILL.md")];
-        assert_eq!(told, expected.map(|(name, text)| ShownSkill { name: name.to_owned(), text: text.to_owned() }));
+        assert_eq!(shown, expected.map(|(name, text)| ShownSkill { name: name.to_owned(), text: text.to_owned() }));
     }
 
     #[test]
-    fn a_lean_list_is_short_however_many_there_are() {
+    fn a_lean_skill_list_is_limited() {
         let many: String = (0..200).map(|number| skill(&format!("skill-{number:03}"))).collect();
-        let told = shown_skills(&many, Wording::Lean);
-        let chars: usize = told.iter().map(|skill| skill.text.chars().count()).sum();
+        let shown = shown_skills(&many, Wording::Lean);
+        let chars: usize = shown.iter().map(|skill| skill.text.chars().count()).sum();
         let one = "- skill-000: ~/s/skill-000/SKILL.md".len();
-        assert_eq!((told.len(), chars), (LEAN_SKILLS_CHARS / one, LEAN_SKILLS_CHARS / one * one));
+        assert_eq!((shown.len(), chars), (LEAN_SKILLS_CHARS / one, LEAN_SKILLS_CHARS / one * one));
     }
 
     #[test]
-    fn a_list_that_is_none_has_no_skills() {
+    fn text_without_a_skill_list_has_no_skills() {
         for block in ["", "words", "<skill>", "<skill></skill>", "<skill><name> </name></skill>"] {
             assert_eq!(shown_skills(block, Wording::Rich), [], "{block}");
         }

@@ -73,7 +73,7 @@ pub(super) fn names(stable: &StableInput<'_>) -> Option<String> {
 }
 
 pub(super) fn memory(stable: &StableInput<'_>) -> Option<String> {
-    let look = match (tool(stable.tools, "memory_search"), tool(stable.tools, "memory_get")) {
+    let how = match (tool(stable.tools, "memory_search"), tool(stable.tools, "memory_get")) {
         (Some(search), Some(get)) => {
             format!("search it with {}, then read the lines that you need with {}", sanitize(search), sanitize(get))
         }
@@ -83,7 +83,7 @@ pub(super) fn memory(stable: &StableInput<'_>) -> Option<String> {
     Some(format!(
         "## Memory Recall\n\
          MEMORY.md and memory/*.md hold what was learned before. When a question is about earlier work, decisions, dates, \
-         people, wishes or open tasks, {look}, and answer after that. If nothing was found, say that you looked."
+         people, wishes or open tasks, {how}, and answer after that. If nothing was found, say that you looked."
     ))
 }
 
@@ -109,7 +109,7 @@ fn in_order(tools: &[ToolSpec]) -> Vec<&ToolSpec> {
 /// Returns the first sentence of a description, on one line.
 fn summary(description: &str) -> String {
     let text = description.split_whitespace().collect::<Vec<_>>().join(" ");
-    let end = text.match_indices(['.', '!', '?']).map(|(at, _)| at + 1).find(|end| {
+    let end = text.match_indices(['.', '!', '?']).map(|(offset, _)| offset + 1).find(|end| {
         // The full stop in "e.g. this" does not end a sentence: the next one begins with a capital.
         text[*end..].strip_prefix(' ').is_some_and(|rest| rest.starts_with(char::is_uppercase))
     });
@@ -127,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_have_an_order_and_one_name_each() {
+    fn tools_are_sorted_and_deduplicated() {
         let names = ["zeta", "Exec", "alpha", "exec", "image", "read", "Alpha"];
         let tool = |name: &str| ToolSpec { name: name.to_owned(), description: String::new(), parameters: json!({}) };
         let tools = names.map(tool);
-        let told: Vec<_> = in_order(&tools).iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!(told, ["read", "Exec", "image", "alpha", "zeta"]);
+        let names_in_order: Vec<_> = in_order(&tools).iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names_in_order, ["read", "Exec", "image", "alpha", "zeta"]);
     }
 
     #[test]

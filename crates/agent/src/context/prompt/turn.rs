@@ -4,27 +4,27 @@ use homard_store::PromptMode;
 
 use super::{super::prompt_input::PromptContext, non_empty, sanitized};
 
-pub(super) fn extra(scene: &PromptContext<'_>) -> Option<String> {
-    let heading = match scene.mode {
+pub(super) fn extra(context: &PromptContext<'_>) -> Option<String> {
+    let heading = match context.mode {
         PromptMode::Full => "## Group Chat Context",
         PromptMode::Minimal | PromptMode::None => "## Subagent Context",
     };
-    Some(format!("{heading}\n{}", non_empty(scene.turn.extra)?))
+    Some(format!("{heading}\n{}", non_empty(context.turn.extra)?))
 }
 
-pub(super) fn runtime(scene: &PromptContext<'_>) -> Option<String> {
-    let level = sanitized(Some(scene.turn.reasoning)).unwrap_or_else(|| "off".to_owned());
-    let seen = match level.as_str() {
+pub(super) fn runtime(context: &PromptContext<'_>) -> Option<String> {
+    let level = sanitized(Some(context.turn.reasoning)).unwrap_or_else(|| "off".to_owned());
+    let visibility = match level.as_str() {
         "on" => "the person reads your reasoning before the reply",
         "stream" => "the person reads your reasoning as it is streamed",
         _ => "the person does not see your reasoning",
     };
-    let reasoning = format!("Reasoning: {level} ({seen}; /reasoning changes it).");
-    Some(format!("{}\n{reasoning}", short_runtime(scene)?))
+    let reasoning = format!("Reasoning: {level} ({visibility}; /reasoning changes it).");
+    Some(format!("{}\n{reasoning}", short_runtime(context)?))
 }
 
-pub(super) fn short_runtime(scene: &PromptContext<'_>) -> Option<String> {
-    let turn = &scene.turn;
+pub(super) fn short_runtime(context: &PromptContext<'_>) -> Option<String> {
+    let turn = &context.turn;
     let runtime = &turn.runtime;
     let os = match (sanitized(runtime.os), sanitized(runtime.arch)) {
         (Some(os), Some(arch)) => Some(format!("{os} ({arch})")),
@@ -34,7 +34,7 @@ pub(super) fn short_runtime(scene: &PromptContext<'_>) -> Option<String> {
     let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(",") };
     let channel = sanitized(turn.channel);
     let capabilities = channel.is_some().then_some(capabilities);
-    let facts = [
+    let fields = [
         ("agent", sanitized(Some(runtime.agent))),
         ("host", sanitized(runtime.host)),
         ("repo", sanitized(runtime.repo)),
@@ -46,6 +46,6 @@ pub(super) fn short_runtime(scene: &PromptContext<'_>) -> Option<String> {
         ("capabilities", capabilities),
         ("thinking", Some(sanitized(Some(turn.thinking)).unwrap_or_else(|| "off".to_owned()))),
     ];
-    let facts = facts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    Some(format!("## Runtime\nRuntime: {}", facts.collect::<Vec<_>>().join(" | ")))
+    let fields = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    Some(format!("## Runtime\nRuntime: {}", fields.collect::<Vec<_>>().join(" | ")))
 }

@@ -18,8 +18,8 @@ const MAX_ROWS: usize = 40;
 const LIMITS_HINT: &str = "Limits: agents.defaults.bootstrapMaxChars, bootstrapTotalMaxChars.";
 
 /// Builds the reply to `/context`.
-pub(crate) fn format_report(report: &ContextReport, ask: ContextDetail) -> String {
-    match ask {
+pub(crate) fn format_report(report: &ContextReport, detail: ContextDetail) -> String {
+    match detail {
         ContextDetail::List => lines(report, &[&totals(report)], Some("More: /context detail, /context json.")),
         ContextDetail::Detail => {
             lines(report, &[&totals(report), &sections(report), &files(report), &skills(report), &tools(report)], None)
@@ -65,17 +65,17 @@ fn rates(report: &ContextReport) -> (TokenRate, TokenRate) {
 fn totals(report: &ContextReport) -> ReportTable {
     let PromptSizes { chars, project_context_chars: files, .. } = report.system_prompt;
     let (skills, list) = (report.skills.prompt_chars, report.tools.list_chars);
-    let rest = chars.saturating_sub(files).saturating_sub(skills).saturating_sub(list);
+    let instructions = chars.saturating_sub(files).saturating_sub(skills).saturating_sub(list);
     let schemas: usize = report.tools.entries.iter().map(|tool| tool.schema_chars + tool.summary_chars).sum();
     let (prompt, tools) = rates(report);
-    let told = [("instructions", rest), ("files", files), ("skills", skills), ("list of tools", list)];
-    let mut rows: Vec<_> = told.map(|(name, size)| prompt.row((name.to_owned(), size))).into();
+    let parts = [("instructions", instructions), ("files", files), ("skills", skills), ("list of tools", list)];
+    let mut rows: Vec<_> = parts.map(|(name, size)| prompt.row((name.to_owned(), size))).into();
     rows.push(tools.row(("tool schemas".to_owned(), schemas)));
-    let together = match report.tokens {
+    let total_tokens = match report.tokens {
         Some(tokens) => tokens.overhead(),
         None => ((chars + schemas) as u64).div_ceil(CHARS_PER_TOKEN),
     };
-    rows.push(("total".to_owned(), chars + schemas, together));
+    rows.push(("total".to_owned(), chars + schemas, total_tokens));
     ReportTable { title: "part", rows }
 }
 
@@ -130,14 +130,14 @@ fn lines(report: &ContextReport, tables: &[&ReportTable], last: Option<&str>) ->
         lines.extend(rows(table, report.context_window));
     }
     if let Some(context) = report.tokens.and_then(|tokens| tokens.context) {
-        let part = report.context_window.map(|all| format!(" ({} of the context window)", share(context, all)));
+        let part = report.context_window.map(|total| format!(" ({} of the context window)", share(context, total)));
         lines.push(String::new());
         lines.push(format!("With the conversation: {} tokens{}.", grouped(context), part.unwrap_or_default()));
     }
-    let troubles = warnings(report);
-    if !troubles.is_empty() {
+    let warnings = warnings(report);
+    if !warnings.is_empty() {
         lines.push(String::new());
-        lines.extend(troubles);
+        lines.extend(warnings);
     }
     if let Some(last) = last {
         lines.push(String::new());
@@ -148,16 +148,16 @@ fn lines(report: &ContextReport, tables: &[&ReportTable], last: Option<&str>) ->
 
 /// Formats a table as aligned lines.
 fn rows(table: &ReportTable, window: Option<u64>) -> Vec<String> {
-    let head = [table.title, "characters", "tokens", "of the window"].map(str::to_owned);
+    let header = [table.title, "characters", "tokens", "of the window"].map(str::to_owned);
     let row = |(name, size, tokens): &ReportRow| {
         [
             name.clone(),
             grouped(*size as u64),
             grouped(*tokens),
-            window.map_or_else(String::new, |all| share(*tokens, all)),
+            window.map_or_else(String::new, |total| share(*tokens, total)),
         ]
     };
-    let cells: Vec<_> = [head].into_iter().chain(table.rows.iter().map(row)).collect();
+    let cells: Vec<_> = [header].into_iter().chain(table.rows.iter().map(row)).collect();
     let columns = if window.is_some() { 4 } else { 3 };
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();
@@ -173,12 +173,12 @@ fn rows(table: &ReportTable, window: Option<u64>) -> Vec<String> {
 fn warnings(report: &ContextReport) -> Vec<String> {
     let files = &report.injected_workspace_files;
     let cut = files.iter().filter(|file| file.truncated).map(|file| {
-        let (all, told) = (grouped(file.raw_chars as u64), grouped(file.injected_chars as u64));
-        format!("{} is truncated to {told} of {all} characters.", file.name)
+        let (total, injected) = (grouped(file.raw_chars as u64), grouped(file.injected_chars as u64));
+        format!("{} is truncated to {injected} of {total} characters.", file.name)
     });
     let missing =
         files.iter().filter(|file| file.missing).map(|file| format!("{} is missing: {}", file.name, file.path));
-    let problem = |why: &str, name: &str| format!("{name} cannot be used: {why}");
+    let problem = |reason: &str, name: &str| format!("{name} cannot be used: {reason}");
     let unusable = files.iter().filter_map(|file| Some(problem(file.problem.as_deref()?, &file.name)));
     cut.chain(missing).chain(unusable).chain(shortened(report)).collect()
 }
@@ -205,13 +205,13 @@ fn shortened(report: &ContextReport) -> Vec<String> {
 
 /// Capitalizes a sentence.
 fn capitalize(sentence: &str) -> String {
-    let mut letters = sentence.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    let mut chars = sentence.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// Formats a share in percent with one decimal.
-fn share(part: u64, all: u64) -> String {
-    match u128::from(part) * 1_000 / u128::from(all.max(1)) {
+fn share(part: u64, total: u64) -> String {
+    match u128::from(part) * 1_000 / u128::from(total.max(1)) {
         0 if part > 0 => "< 0.1 %".to_owned(),
         thousandths => format!("{}.{} %", thousandths / 10, thousandths % 10),
     }
@@ -222,30 +222,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_easy_to_read() {
-        let told = [(0, 9), (1, 3), (1, 9_999), (5, 0), (u64::MAX, u64::MAX)].map(|(part, all)| share(part, all));
-        assert_eq!(told, ["0.0 %", "33.3 %", "< 0.1 %", "500.0 %", "100.0 %"]);
+    fn shares_are_formatted_in_percent() {
+        let formatted =
+            [(0, 9), (1, 3), (1, 9_999), (5, 0), (u64::MAX, u64::MAX)].map(|(part, total)| share(part, total));
+        assert_eq!(formatted, ["0.0 %", "33.3 %", "< 0.1 %", "500.0 %", "100.0 %"]);
     }
 
     #[test]
-    fn tools_that_are_left_out_are_named() {
-        let told = |count: usize| {
+    fn omitted_tools_are_listed() {
+        let shortened_lines = |count: usize| {
             let mut report =
                 ContextReport { provider: "p".to_owned(), model: "m".to_owned(), ..ContextReport::default() };
             report.tools.left_out = (0..count).map(|number| format!("t{number}")).collect();
             report.shortened = Some(PromptCuts { style: "lean".to_owned(), ..PromptCuts::default() });
             shortened(&report)
         };
-        let why = "The prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": of the tools only read, \
+        let reason = "The prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": of the tools only read, \
                    write, edit, ls, grep, exec are offered.";
         let remedy = "For the full prompt set agents.defaults.promptStyle to \"rich\".";
-        assert_eq!(told(2), [why, remedy, "Tools left out: t0, t1."]);
-        assert!(told(MAX_ROWS + 2)[2].ends_with("t39 and 2 others."));
+        assert_eq!(shortened_lines(2), [reason, remedy, "Tools left out: t0, t1."]);
+        assert!(shortened_lines(MAX_ROWS + 2)[2].ends_with("t39 and 2 others."));
         assert_eq!(shortened(&ContextReport::default()), [""; 0]);
     }
 
     #[test]
-    fn long_lists_end_with_a_sum() {
+    fn long_lists_end_with_a_total() {
         let rows = largest((0..MAX_ROWS + 2).map(|number| (format!("{number:02}"), number, 1)).collect());
         assert_eq!(
             (rows.len(), &rows[0], &rows[MAX_ROWS - 1]),

@@ -18,9 +18,9 @@ fn report(mode: PromptMode, wording: Wording) -> ContextReport {
 }
 
 fn report_from(source: ReportSource, mode: PromptMode, wording: Wording) -> ContextReport {
-    let scene = full(mode, wording);
+    let context = full(mode, wording);
     let (session, key) = (SessionId::parse("s-1").unwrap(), SessionKey::parse("main", &AgentId::main()).unwrap());
-    let about = ReportParams {
+    let params = ReportParams {
         source,
         at: 7,
         session: &session,
@@ -31,11 +31,11 @@ fn report_from(source: ReportSource, mode: PromptMode, wording: Wording) -> Cont
         sandbox: "all",
         confines_commands: false,
     };
-    ContextReport::of(&scene, &prompt::render(&scene), &about)
+    ContextReport::of(&context, &prompt::render(&context), &params)
 }
 
 #[test]
-fn a_report_has_the_shape_of_openclaws() {
+fn a_report_has_the_format_of_openclaw() {
     let report = serde_json::to_value(report(PromptMode::Full, Wording::Rich)).unwrap();
     let members: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "source generatedAt sessionId sessionKey provider model workspaceDir bootstrapMaxChars sandbox \
@@ -62,14 +62,14 @@ fn a_report_has_the_shape_of_openclaws() {
 }
 
 #[test]
-fn a_report_about_what_was_not_sent_says_so() {
+fn an_estimated_report_is_marked_as_estimate() {
     let estimate = report_from(ReportSource::Estimate, PromptMode::Full, Wording::Rich);
     let sent = report(PromptMode::Full, Wording::Rich);
     assert_eq!(estimate, ContextReport { source: "estimate".to_owned(), ..sent });
 }
 
 #[test]
-fn the_sums_are_right() {
+fn the_totals_add_up() {
     for (mode, wording) in
         [(PromptMode::Full, Wording::Rich), (PromptMode::Full, Wording::Lean), (PromptMode::Minimal, Wording::Rich)]
     {
@@ -82,7 +82,7 @@ fn the_sums_are_right() {
 }
 
 #[test]
-fn what_is_not_told_weighs_nothing() {
+fn omitted_sections_have_no_size() {
     let report = report(PromptMode::None, Wording::Rich);
     let PromptSizes { chars, project_context_chars, .. } = report.system_prompt;
     assert_eq!((chars, project_context_chars), (report.parts[0].chars, 0));
@@ -93,7 +93,7 @@ fn what_is_not_told_weighs_nothing() {
 }
 
 #[test]
-fn a_report_is_read_back_and_so_is_openclaws() {
+fn reports_of_both_formats_can_be_parsed() {
     let report = report(PromptMode::Full, Wording::Rich);
     assert_eq!(serde_json::from_value::<ContextReport>(serde_json::to_value(&report).unwrap()).unwrap(), report);
     let foreign = json!({"source": "run", "provider": "fake", "model": "fake-1", "currentTurn": {},
@@ -118,7 +118,7 @@ More: /context detail, /context json.";
 }
 
 #[test]
-fn people_are_told_in_words() {
+fn text_reports_match_their_snapshots() {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
@@ -131,7 +131,7 @@ fn people_are_told_in_words() {
 }
 
 #[test]
-fn programs_are_told_everything() {
+fn the_json_report_is_complete() {
     let report = report(PromptMode::Full, Wording::Lean);
     assert_eq!(serde_json::from_str::<ContextReport>(&format_report(&report, ContextDetail::Json)).unwrap(), report);
 }

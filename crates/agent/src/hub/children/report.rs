@@ -16,22 +16,22 @@ pub(super) fn excerpt(task: &str) -> String {
 }
 
 /// Builds the report for the parent session.
-pub(super) fn report_text(label: Option<&str>, child: &SessionKey, errand: &ChildRun, report: &RunReport) -> String {
+pub(super) fn report_text(label: Option<&str>, child: &SessionKey, child_run: &ChildRun, report: &RunReport) -> String {
     let name = label.map(|label| format!(" \"{}\"", excerpt(label))).unwrap_or_default();
-    let what = match ChildOutcome::of(report.outcome()) {
+    let outcome = match ChildOutcome::of(report.outcome()) {
         ChildOutcome::Done => "has finished",
         ChildOutcome::Failed => "failed",
         ChildOutcome::Timeout => "timed out",
         ChildOutcome::Stopped => "was stopped",
     };
-    let mut lines = vec![format!("[Sub-agent{name} {what}]"), format!("Session: {child}")];
-    lines.push(format!("Task: {}", errand.task));
+    let mut lines = vec![format!("[Sub-agent{name} {outcome}]"), format!("Session: {child}")];
+    lines.push(format!("Task: {}", child_run.task));
     if let Some(why) = report.outcome().error() {
         lines.push(format!("Error: {}", cut(why, MAX_TASK_CHARS)));
     }
     lines.push(usage_line(report));
     lines.push(match report.last_answer() {
-        Some(said) => format!("\nReply:\n{}\n", cut(said, MAX_REPLY_CHARS)),
+        Some(reply) => format!("\nReply:\n{}\n", cut(reply, MAX_REPLY_CHARS)),
         None => "\nIt sent no reply.\n".to_owned(),
     });
     lines.push(
@@ -52,8 +52,8 @@ pub(super) fn stopped_note(label: Option<&str>, child: &SessionKey) -> String {
 }
 
 fn usage_line(report: &RunReport) -> String {
-    let facts = report.result(Generation::Four);
-    let meta = &facts["meta"];
+    let result = report.result(Generation::Four);
+    let meta = &result["meta"];
     let agent = &meta["agentMeta"];
     let usage = &agent["usage"];
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
@@ -69,8 +69,8 @@ fn usage_line(report: &RunReport) -> String {
     )
 }
 
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+fn cut(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}… [truncated; {} characters in total]", &text[..at], text.chars().count()),
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_one_short_line() {
+    fn a_task_excerpt_is_one_short_line() {
         assert_eq!(excerpt(" look\n  round "), "look round");
         let long = "ä".repeat(MAX_TASK_CHARS + 1);
         assert_eq!(excerpt(&long), format!("{}… [truncated; 301 characters in total]", "ä".repeat(MAX_TASK_CHARS)));

@@ -27,12 +27,12 @@ const LONG: Duration = Duration::from_secs(60);
 /// A model that answers hello, but panics in the lane on the first call of `spec`.
 struct Hello {
     spec: ModelSpec,
-    breaks: AtomicBool,
+    panics: AtomicBool,
 }
 
 impl Model for Hello {
     fn spec(&self) -> &ModelSpec {
-        assert!(!self.breaks.swap(false, Ordering::Relaxed), "a bug");
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "a bug");
         &self.spec
     }
 
@@ -42,10 +42,10 @@ impl Model for Hello {
     }
 }
 
-fn hub(breaks: bool) -> Hub {
+fn hub(panics: bool) -> Hub {
     let spec = ModelSpec { provider: "test".to_owned(), model: "hello".to_owned(), ..ModelSpec::default() };
-    let roster = Candidates::single(Arc::new(Hello { spec, breaks: breaks.into() }));
-    let profile = Profile { timeout: Some(LONG), ..Profile::new(AgentId::main(), roster) };
+    let candidates = Candidates::single(Arc::new(Hello { spec, panics: panics.into() }));
+    let profile = Profile { timeout: Some(LONG), ..Profile::new(AgentId::main(), candidates) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
     Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default()).0
 }
@@ -70,19 +70,19 @@ async fn ten_thousand_sessions_leave_no_lane_behind() {
     let names: Vec<_> = (0..10_000).map(|n| (format!("agent:main:s{n}"), format!("r{n}"))).collect();
     let accepted = join_all(names.iter().map(|(session, run)| submit(hub, session, run))).await;
     let keys: Vec<_> = accepted.into_iter().map(|accepted| accepted.unwrap().key).collect();
-    let alive = || {
+    let live_counts = || {
         let live = hub.0.lock();
         let lanes = keys.iter().filter(|key| live.lanes.contains(key)).count();
         (lanes, live.runs.len(), hub.0.tracker.len())
     };
-    assert_eq!(alive().0, 10_000);
+    assert_eq!(live_counts().0, 10_000);
     join_all(names.iter().map(|(_, run)| end(hub, run))).await;
     tokio::time::sleep(LONG).await;
-    assert_eq!(alive(), (0, 0, 0));
+    assert_eq!(live_counts(), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_breaks_loses_only_what_it_had_taken() {
+async fn a_lane_that_panics_loses_only_jobs_it_had_read() {
     let hub = &hub(true);
     let (first, second) = tokio::join!(submit(hub, "agent:main:s", "r1"), submit(hub, "agent:main:s", "r2"));
     assert!(matches!(first, Err(SubmitError::Stopping)), "{first:?}");

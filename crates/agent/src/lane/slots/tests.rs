@@ -15,11 +15,11 @@ fn waiter(slots: &Slots) -> BoxFuture<'static, Slot> {
 }
 
 #[test]
-fn a_request_names_its_pool_or_its_session_does() {
+fn the_class_is_named_by_the_request_or_implied_by_the_session() {
     let classes = [RunClass::Main, RunClass::Subagent, RunClass::Cron, RunClass::Nested, RunClass::Heartbeat];
     let key = SessionKey::parse("agent:main:cron:job", &AgentId::main()).unwrap();
     assert_eq!(classes.map(|class| RunClass::choose(Some(class.name()), &key)), classes);
-    assert_eq!([None, Some(""), Some("else")].map(|named| RunClass::choose(named, &key)), [RunClass::Cron; 3]);
+    assert_eq!([None, Some(""), Some("else")].map(|requested| RunClass::choose(requested, &key)), [RunClass::Cron; 3]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn each_pool_has_its_own_slots() {
 }
 
 #[test]
-fn raising_a_pool_starts_those_who_wait_at_once() {
+fn growing_a_pool_grants_slots_to_waiters_at_once() {
     let slots = Slots::new(1, 1, 1);
     let _running = slots.try_take(RunClass::Main).unwrap();
     let waiters = [waiter(&slots), waiter(&slots), waiter(&slots)];
@@ -41,7 +41,7 @@ fn raising_a_pool_starts_those_who_wait_at_once() {
 }
 
 #[test]
-fn lowering_a_pool_stops_nobody_and_starts_nobody_before_it_has_room() {
+fn shrinking_a_pool_stops_no_run_and_grants_no_slot_until_one_is_free() {
     let slots = Slots::new(3, 1, 1);
     let mut running: Vec<_> = std::iter::from_fn(|| slots.try_take(RunClass::Main)).collect();
     let mut waiter = waiter(&slots);
@@ -54,21 +54,21 @@ fn lowering_a_pool_stops_nobody_and_starts_nobody_before_it_has_room() {
 }
 
 #[test]
-fn a_slot_for_somebody_who_has_gone_is_the_next_ones() {
+fn a_slot_for_a_dropped_waiter_goes_to_the_next_one() {
     let slots = Slots::new(1, 1, 1);
     let running = slots.try_take(RunClass::Main).unwrap();
     // Many, so that skipping them by recursion would overflow the stack.
-    let gone_before: Vec<_> = (0..100_000).map(|_| waiter(&slots)).collect();
-    let (goes_after, stays) = (waiter(&slots), waiter(&slots));
-    drop(gone_before);
+    let dropped_before: Vec<_> = (0..100_000).map(|_| waiter(&slots)).collect();
+    let (dropped_after, remaining) = (waiter(&slots), waiter(&slots));
+    drop(dropped_before);
     drop(running);
-    drop(goes_after);
-    assert!(stays.now_or_never().is_some());
+    drop(dropped_after);
+    assert!(remaining.now_or_never().is_some());
     assert!(slots.try_take(RunClass::Main).is_some());
 }
 
 #[test]
-fn a_slot_that_its_run_lends_is_anothers_meanwhile() {
+fn another_run_can_use_a_lent_slot() {
     let slots = Slots::new(1, 1, 1);
     let lender = Lender::from(slots.try_take(RunClass::Main).unwrap());
     let (answer, wait) = oneshot::channel();
@@ -85,26 +85,26 @@ fn a_slot_that_its_run_lends_is_anothers_meanwhile() {
 }
 
 #[test]
-fn a_slot_is_taken_again_when_the_last_tool_of_its_run_has_waited() {
+fn a_slot_is_taken_again_when_the_last_waiting_tool_has_finished() {
     let slots = Slots::new(1, 1, 1);
     let lender = Lender::from(slots.try_take(RunClass::Main).unwrap());
-    let waits = || {
+    let start_wait = || {
         let (answer, wait) = oneshot::channel();
         let (lender, wait) = (lender.clone(), wait);
         (answer, async move { lender.lend(wait).await }.boxed())
     };
-    let ((first, mut one), (second, mut two)) = (waits(), waits());
-    assert_eq!(((&mut one).now_or_never(), (&mut two).now_or_never()), (None, None));
-    first.send("a").unwrap();
-    assert_eq!(one.now_or_never(), Some(Ok("a")));
+    let ((first_answer, mut first_wait), (second_answer, mut second_wait)) = (start_wait(), start_wait());
+    assert_eq!(((&mut first_wait).now_or_never(), (&mut second_wait).now_or_never()), (None, None));
+    first_answer.send("a").unwrap();
+    assert_eq!(first_wait.now_or_never(), Some(Ok("a")));
     assert!(slots.try_take(RunClass::Main).is_some());
-    second.send("b").unwrap();
-    assert_eq!(two.now_or_never(), Some(Ok("b")));
+    second_answer.send("b").unwrap();
+    assert_eq!(second_wait.now_or_never(), Some(Ok("b")));
     assert!(slots.try_take(RunClass::Main).is_none());
 }
 
 #[test]
-fn a_run_that_stops_while_its_slot_is_lent_gives_it_back_once() {
+fn a_run_that_stops_while_its_slot_is_lent_returns_it_once() {
     let slots = Slots::new(1, 1, 1);
     let lender = Lender::from(slots.try_take(RunClass::Main).unwrap());
     assert_eq!(lender.lend(std::future::pending::<()>()).now_or_never(), None);
@@ -117,17 +117,17 @@ fn a_run_that_stops_while_its_slot_is_lent_gives_it_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_of_two_seconds_is_worth_telling() {
+async fn a_wait_of_two_seconds_is_reported() {
     let slots = Slots::new(1, 1, 1);
-    let told = async |wait: u64| {
+    let reported_wait = async |wait: u64| {
         let running = slots.take(RunClass::Main).await;
-        let held = async move {
+        let holder = async move {
             tokio::time::sleep(Duration::from_millis(wait)).await;
             drop(running);
         };
-        tokio::join!(slots.take(RunClass::Main), held).0.long_wait()
+        tokio::join!(slots.take(RunClass::Main), holder).0.long_wait()
     };
-    assert_eq!([told(1_999).await, told(2_000).await], [None, Some(LONG_WAIT)]);
+    assert_eq!([reported_wait(1_999).await, reported_wait(2_000).await], [None, Some(LONG_WAIT)]);
 }
 
 /// An event in the life of a pool. The numbers select which run or waiter it affects.
@@ -144,38 +144,38 @@ enum Move {
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let any = 0_usize..64;
-    let one = prop_oneof![
+    let index = 0_usize..64;
+    let action = prop_oneof![
         4 => Just(Move::Arrive),
-        1 => any.clone().prop_map(Move::Leave),
-        3 => any.clone().prop_map(Move::End),
-        1 => any.clone().prop_map(Move::Lend),
-        1 => any.prop_map(Move::Return),
+        1 => index.clone().prop_map(Move::Leave),
+        3 => index.clone().prop_map(Move::End),
+        1 => index.clone().prop_map(Move::Lend),
+        1 => index.prop_map(Move::Return),
         1 => (0_usize..6).prop_map(Move::Resize),
         3 => Just(Move::Look),
     ];
-    vec(one, 1..80)
+    vec(action, 1..80)
 }
 
 /// Reference model: who holds a slot, and who waits in which order.
 #[derive(Debug)]
 struct SlotModel {
     size: usize,
-    have: Vec<u32>,
-    line: VecDeque<u32>,
+    holders: Vec<u32>,
+    queue: VecDeque<u32>,
 }
 
 impl SlotModel {
     fn forget(&mut self, id: u32) {
-        self.have.retain(|&other| other != id);
-        self.line.retain(|&other| other != id);
+        self.holders.retain(|&other| other != id);
+        self.queue.retain(|&other| other != id);
     }
 
     fn settle(&mut self) {
-        while self.have.len() < self.size
-            && let Some(id) = self.line.pop_front()
+        while self.holders.len() < self.size
+            && let Some(id) = self.queue.pop_front()
         {
-            self.have.push(id);
+            self.holders.push(id);
         }
     }
 }
@@ -196,21 +196,21 @@ fn chosen<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
 
 impl SlotSimulation {
     fn new() -> Self {
-        let model = SlotModel { size: 2, have: Vec::new(), line: VecDeque::new() };
+        let model = SlotModel { size: 2, holders: Vec::new(), queue: VecDeque::new() };
         let (slots, waiting, running) = (Slots::new(2, 1, 1), Vec::new(), Vec::new());
         Self { slots, waiting, running, lending: Vec::new(), model, arrived: 0 }
     }
 
-    fn apply(&mut self, happens: Move) {
-        match happens {
+    fn apply(&mut self, action: Move) {
+        match action {
             Move::Arrive => {
                 let slots = self.slots.clone();
                 self.arrived += 1;
-                self.line_up(self.arrived, async move { slots.take(RunClass::Main).await }.boxed());
+                self.enqueue(self.arrived, async move { slots.take(RunClass::Main).await }.boxed());
             }
             Move::Leave(number) => {
-                let gone = chosen(&mut self.waiting, number);
-                gone.iter().for_each(|(id, _)| self.model.forget(*id));
+                let removed = chosen(&mut self.waiting, number);
+                removed.iter().for_each(|(id, _)| self.model.forget(*id));
             }
             Move::End(number) => {
                 let ended = chosen(&mut self.running, number);
@@ -218,7 +218,7 @@ impl SlotSimulation {
             }
             Move::Lend(number) => {
                 if let Some((id, mut slot)) = chosen(&mut self.running, number) {
-                    let (back, wait) = oneshot::channel();
+                    let (finish, wait) = oneshot::channel();
                     let lend = async move {
                         slot.release();
                         wait.await.unwrap();
@@ -226,27 +226,27 @@ impl SlotSimulation {
                     };
                     let mut lend = lend.boxed();
                     assert!((&mut lend).now_or_never().is_none());
-                    self.lending.push((id, back, lend));
+                    self.lending.push((id, finish, lend));
                     self.model.forget(id);
                 }
             }
             Move::Return(number) => {
-                if let Some((id, back, lend)) = chosen(&mut self.lending, number) {
-                    back.send(()).unwrap();
-                    self.line_up(id, lend);
+                if let Some((id, finish, lend)) = chosen(&mut self.lending, number) {
+                    finish.send(()).unwrap();
+                    self.enqueue(id, lend);
                 }
             }
             Move::Resize(size) => {
                 self.slots.resize(RunClass::Main, size);
                 self.model.size = size.max(1);
             }
-            Move::Look => self.look(),
+            Move::Look => self.compare_with_model(),
         }
         self.model.settle();
     }
 
-    fn line_up(&mut self, id: u32, mut wait: BoxFuture<'static, Slot>) {
-        self.model.line.push_back(id);
+    fn enqueue(&mut self, id: u32, mut wait: BoxFuture<'static, Slot>) {
+        self.model.queue.push_back(id);
         match (&mut wait).now_or_never() {
             Some(slot) => self.running.push((id, slot)),
             None => self.waiting.push((id, wait)),
@@ -254,7 +254,7 @@ impl SlotSimulation {
     }
 
     /// Compares the pool with the model.
-    fn look(&mut self) {
+    fn compare_with_model(&mut self) {
         // In reverse, because the order of polling must not matter.
         for (id, mut wait) in std::mem::take(&mut self.waiting).into_iter().rev() {
             match (&mut wait).now_or_never() {
@@ -263,7 +263,7 @@ impl SlotSimulation {
             }
         }
         let mut running: Vec<_> = self.running.iter().map(|(id, _)| *id).collect();
-        let mut expected = self.model.have.clone();
+        let mut expected = self.model.holders.clone();
         running.sort_unstable();
         expected.sort_unstable();
         assert_eq!(running, expected, "who has a slot: {:?}", self.model);
@@ -273,18 +273,18 @@ impl SlotSimulation {
 proptest! {
     /// At most as many slots are in use as exist, no waiter is overtaken, and no slot is lost, under any sequence.
     #[test]
-    fn slots_go_to_those_who_wait_in_their_order_and_to_nobody_else(moves in moves()) {
-        let mut world = SlotSimulation::new();
-        moves.into_iter().for_each(|happens| world.apply(happens));
-        world.look();
+    fn slots_are_granted_to_waiters_in_order(moves in moves()) {
+        let mut simulation = SlotSimulation::new();
+        moves.into_iter().for_each(|action| simulation.apply(action));
+        simulation.compare_with_model();
         // Every waiter gets a slot in the end, as long as runs end.
-        while !world.waiting.is_empty() {
-            world.apply(Move::End(0));
-            world.look();
+        while !simulation.waiting.is_empty() {
+            simulation.apply(Move::End(0));
+            simulation.compare_with_model();
         }
-        world.running.clear();
-        world.lending.clear();
-        let free = std::iter::from_fn(|| world.slots.try_take(RunClass::Main)).collect::<Vec<_>>();
-        prop_assert_eq!(free.len(), world.model.size);
+        simulation.running.clear();
+        simulation.lending.clear();
+        let free = std::iter::from_fn(|| simulation.slots.try_take(RunClass::Main)).collect::<Vec<_>>();
+        prop_assert_eq!(free.len(), simulation.model.size);
     }
 }

@@ -39,8 +39,8 @@ fn entries() -> impl Strategy<Value = Vec<String>> {
 /// Mostly empty policies: with many restrictions, no tool would be left to test.
 fn policies() -> impl Strategy<Value = ToolPolicy> {
     let profiles = select(&[ToolProfile::Minimal, ToolProfile::Coding, ToolProfile::Messaging, ToolProfile::Full][..]);
-    let seldom = || prop_oneof![4 => Just(Vec::new()), 1 => entries()];
-    (option::weighted(0.2, profiles), seldom(), entries(), seldom())
+    let mostly_empty = || prop_oneof![4 => Just(Vec::new()), 1 => entries()];
+    (option::weighted(0.2, profiles), mostly_empty(), entries(), mostly_empty())
         .prop_map(|(profile, allow, also_allow, deny)| ToolPolicy { profile, allow, also_allow, deny })
 }
 
@@ -79,15 +79,15 @@ prop_compose! {
     }
 }
 
-fn given(scopes: &PolicyScopes) -> BTreeSet<String> {
+fn allowed_tools(scopes: &PolicyScopes) -> BTreeSet<String> {
     resolve(scopes, &tools()).allowed
 }
 
 /// Selects a policy among the scopes. Not that of the sandbox, where a list replaces the default.
 type PolicySelector = fn(&mut PolicyScopes) -> &mut ToolPolicy;
 
-fn places() -> impl Strategy<Value = PolicySelector> {
-    let places: &'static [PolicySelector] = &[
+fn policy_selectors() -> impl Strategy<Value = PolicySelector> {
+    let selectors: &'static [PolicySelector] = &[
         |scopes| &mut scopes.global,
         |scopes| &mut scopes.by_provider,
         |scopes| &mut scopes.agent,
@@ -95,81 +95,89 @@ fn places() -> impl Strategy<Value = PolicySelector> {
         |scopes| &mut scopes.group,
         |scopes| &mut scopes.subagent.get_or_insert_default().policy,
     ];
-    select(places)
+    select(selectors)
 }
 
 /// Returns what a list matches without other rules.
-fn named(list: &[String]) -> BTreeSet<String> {
+fn matched_tools(list: &[String]) -> BTreeSet<String> {
     let scopes = with_weather(globally(ToolPolicy { deny: list.to_vec(), ..ToolPolicy::default() }));
     resolve(&scopes, &tools()).denied.into_keys().collect()
 }
 
 /// The same for an allowlist, with implied tools.
 fn admitted(list: &[String]) -> BTreeSet<String> {
-    let mut named = named(list);
-    if named.contains("exec") {
-        named.insert("apply_patch".to_owned());
+    let mut matched = matched_tools(list);
+    if matched.contains("exec") {
+        matched.insert("apply_patch".to_owned());
     }
-    named
+    matched
 }
 
 proptest! {
     #[test]
     fn every_tool_is_either_allowed_or_has_a_reason(scopes in all_scopes()) {
-        let ResolvedTools { allowed, denied: because, .. } = resolve(&scopes, &tools());
-        let because: BTreeSet<_> = because.into_keys().collect();
-        prop_assert!(allowed.is_disjoint(&because));
-        prop_assert_eq!(&allowed | &because, tools().into_iter().map(str::to_owned).collect());
+        let ResolvedTools { allowed, denied, .. } = resolve(&scopes, &tools());
+        let denied: BTreeSet<_> = denied.into_keys().collect();
+        prop_assert!(allowed.is_disjoint(&denied));
+        prop_assert_eq!(&allowed | &denied, tools().into_iter().map(str::to_owned).collect());
     }
 
     #[test]
-    fn what_is_denied_anywhere_is_denied(scopes in all_scopes(), place in places(), list in entries()) {
+    fn a_deny_in_any_scope_denies(
+        scopes in all_scopes(), select_policy in policy_selectors(), list in entries(),
+    ) {
         let mut denied = scopes;
-        place(&mut denied).deny.clone_from(&list);
-        prop_assert!(given(&denied).is_disjoint(&named(&list)));
+        select_policy(&mut denied).deny.clone_from(&list);
+        prop_assert!(allowed_tools(&denied).is_disjoint(&matched_tools(&list)));
     }
 
     #[test]
-    fn where_tools_are_listed_no_others_are_allowed(scopes in all_scopes(), place in places(), list in entries()) {
+    fn an_allowlist_allows_only_its_tools(
+        scopes in all_scopes(), select_policy in policy_selectors(), list in entries(),
+    ) {
         let mut listed = scopes;
         // Includes a built-in tool, because a list of plugins only may be ignored.
-        let list = [list, words("read")].concat();
-        let policy = place(&mut listed);
+        let list = [list, strings("read")].concat();
+        let policy = select_policy(&mut listed);
         (policy.allow, policy.also_allow) = (list.clone(), Vec::new());
-        prop_assert!(given(&listed).is_subset(&admitted(&list)));
+        prop_assert!(allowed_tools(&listed).is_subset(&admitted(&list)));
     }
 
     #[test]
-    fn another_list_never_allows_more(scopes in all_scopes(), place in places(), allow in entries(), deny in entries()) {
+    fn another_list_never_allows_more(
+        scopes in all_scopes(), select_policy in policy_selectors(), allow in entries(), deny in entries(),
+    ) {
         let mut without = scopes;
-        let policy = place(&mut without);
+        let policy = select_policy(&mut without);
         policy.allow.clear();
         policy.deny.clear();
         let mut with = without.clone();
-        let policy = place(&mut with);
+        let policy = select_policy(&mut with);
         (policy.allow, policy.deny) = (allow, deny);
-        prop_assert!(given(&with).is_subset(&given(&without)));
+        prop_assert!(allowed_tools(&with).is_subset(&allowed_tools(&without)));
     }
 
     #[test]
-    fn neither_a_sandbox_nor_being_a_sub_agent_allows_more(scopes in all_scopes()) {
+    fn sandboxes_and_sub_agents_never_allow_more(scopes in all_scopes()) {
         let free = PolicyScopes { sandbox: None, subagent: None, ..scopes.clone() };
-        prop_assert!(given(&scopes).is_subset(&given(&free)));
+        prop_assert!(allowed_tools(&scopes).is_subset(&allowed_tools(&free)));
     }
 
     #[test]
-    fn only_what_is_allowed_besides_is_added(scopes in all_scopes(), place in places(), list in entries()) {
+    fn also_allow_adds_only_its_tools(
+        scopes in all_scopes(), select_policy in policy_selectors(), list in entries(),
+    ) {
         let mut without = scopes;
-        place(&mut without).also_allow.clear();
+        select_policy(&mut without).also_allow.clear();
         let mut with = without.clone();
-        place(&mut with).also_allow.clone_from(&list);
-        prop_assert!(given(&with).is_subset(&(&given(&without) | &admitted(&list))));
+        select_policy(&mut with).also_allow.clone_from(&list);
+        prop_assert!(allowed_tools(&with).is_subset(&(&allowed_tools(&without) | &admitted(&list))));
     }
 
     #[test]
-    fn others_never_have_more_than_the_owner(scopes in all_scopes()) {
-        let by = |sender| given(&PolicyScopes { sender, ..scopes.clone() });
-        let [owner, operator, other] = [SenderRole::Owner, SenderRole::Operator, SenderRole::Other].map(by);
+    fn non_owners_never_have_more_than_the_owner(scopes in all_scopes()) {
+        let allowed_as = |sender| allowed_tools(&PolicyScopes { sender, ..scopes.clone() });
+        let [owner, operator, other] = [SenderRole::Owner, SenderRole::Operator, SenderRole::Other].map(allowed_as);
         prop_assert!(other.is_subset(&owner) && operator.is_subset(&owner));
         for limited in [other, operator] {
             prop_assert!(limited.is_disjoint(&set("cron automations gateway nodes")));
@@ -178,34 +186,37 @@ proptest! {
 
     #[test]
     fn a_sub_agent_never_has_more_than_its_spawner(scopes in all_scopes(), child in all_scopes()) {
-        let spawner = given(&scopes);
+        let spawner = allowed_tools(&scopes);
         let subagent = Some(SubagentPolicy { spawner: spawner.clone(), ..child.subagent.clone().unwrap_or_default() });
         // Two names of one tool are one tool.
-        let right = |tools: BTreeSet<String>| tools.iter().map(|tool| names::canonical(tool)).collect::<BTreeSet<_>>();
-        let child = given(&PolicyScopes { subagent, ..child });
-        prop_assert!(right(child).is_subset(&right(spawner)));
+        let canonical =
+            |tools: BTreeSet<String>| tools.iter().map(|tool| names::canonical(tool)).collect::<BTreeSet<_>>();
+        let child = allowed_tools(&PolicyScopes { subagent, ..child });
+        prop_assert!(canonical(child).is_subset(&canonical(spawner)));
     }
 
     #[test]
-    fn the_order_within_a_list_and_of_the_tools_says_nothing(scopes in all_scopes()) {
-        let mut turned = scopes.clone();
-        let policies = [&mut turned.global, &mut turned.by_provider, &mut turned.agent, &mut turned.agent_by_provider];
-        let others = turned.sandbox.iter_mut().chain(turned.subagent.iter_mut().map(|subagent| &mut subagent.policy));
-        for policy in policies.into_iter().chain([&mut turned.group]).chain(others) {
+    fn the_order_of_lists_and_tools_does_not_matter(scopes in all_scopes()) {
+        let mut reversed = scopes.clone();
+        let policies =
+            [&mut reversed.global, &mut reversed.by_provider, &mut reversed.agent, &mut reversed.agent_by_provider];
+        let others =
+            reversed.sandbox.iter_mut().chain(reversed.subagent.iter_mut().map(|subagent| &mut subagent.policy));
+        for policy in policies.into_iter().chain([&mut reversed.group]).chain(others) {
             policy.allow.reverse();
             policy.also_allow.reverse();
             policy.deny.reverse();
         }
-        let backwards: Vec<_> = tools().into_iter().rev().collect();
+        let reversed_tools: Vec<_> = tools().into_iter().rev().collect();
         // Of two matching entries the first is reported, so only the scope is the same.
         let rules = |resolved: ResolvedTools| {
-            let told = resolved.denied.into_iter().map(|(tool, rule)| match rule {
+            let normalized = resolved.denied.into_iter().map(|(tool, rule)| match rule {
                 DenyRule::Denied(scope, _) => (tool, DenyRule::Denied(scope, String::new())),
                 DenyRule::OwnerOnly | DenyRule::AdminScope | DenyRule::NonOwner | DenyRule::Profile(..) | DenyRule::NotAllowed(_) => (tool, rule),
                 DenyRule::Subagent | DenyRule::Leaf | DenyRule::Spawner => (tool, rule),
             });
-            (resolved.allowed, told.collect::<BTreeMap<_, _>>())
+            (resolved.allowed, normalized.collect::<BTreeMap<_, _>>())
         };
-        prop_assert_eq!(rules(resolve(&scopes, &tools())), rules(resolve(&turned, &backwards)));
+        prop_assert_eq!(rules(resolve(&scopes, &tools())), rules(resolve(&reversed, &reversed_tools)));
     }
 }

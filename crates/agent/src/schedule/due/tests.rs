@@ -9,11 +9,11 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 /// 2026-11-15T00:00:00Z.
-const BIRTH: u64 = 1_794_700_800_000;
+const START_MS: u64 = 1_794_700_800_000;
 
 fn job(schedule: &Value) -> CronJob {
     let job = json!({
-        "id": "j", "name": "j", "createdAtMs": BIRTH, "schedule": schedule, "sessionTarget": "isolated",
+        "id": "j", "name": "j", "createdAtMs": START_MS, "schedule": schedule, "sessionTarget": "isolated",
         "payload": {"kind": "agentTurn", "message": "x"},
     });
     serde_json::from_value(job).unwrap()
@@ -36,7 +36,7 @@ fn at(text: &str) -> u64 {
 }
 
 /// Checks a job at these times. Returns what ran when, and how many slots were missed.
-fn look(job: &mut CronJob, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
+fn check_at(job: &mut CronJob, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
     let (mut ran, mut missed) = (Vec::new(), 0);
     for now in times {
         let due = due(job, zone, now).unwrap();
@@ -50,37 +50,37 @@ fn look(job: &mut CronJob, zone: &TimeZone, times: impl IntoIterator<Item = u64>
 
 /// Returns all slots up to a time, found one by one.
 fn slots(job: &CronJob, zone: &TimeZone, until: u64) -> Vec<u64> {
-    let from = next(job, zone, BIRTH).unwrap();
+    let from = next(job, zone, START_MS).unwrap();
     std::iter::successors(from, |&slot| next(job, zone, slot).unwrap()).take_while(|&slot| slot <= until).collect()
 }
 
 #[test]
 fn slots_are_counted_from_the_anchor() {
-    assert_eq!(slots(&every(HOUR), &TimeZone::UTC, BIRTH + 3 * HOUR), [1, 2, 3].map(|n| BIRTH + n * HOUR));
-    let anchored = job(&json!({"kind": "every", "everyMs": HOUR, "anchorMs": BIRTH + 90_000}));
-    assert_eq!(slots(&anchored, &TimeZone::UTC, BIRTH + 2 * HOUR), [90_000, 90_000 + HOUR].map(|ms| BIRTH + ms));
+    assert_eq!(slots(&every(HOUR), &TimeZone::UTC, START_MS + 3 * HOUR), [1, 2, 3].map(|n| START_MS + n * HOUR));
+    let anchored = job(&json!({"kind": "every", "everyMs": HOUR, "anchorMs": START_MS + 90_000}));
+    assert_eq!(slots(&anchored, &TimeZone::UTC, START_MS + 2 * HOUR), [90_000, 90_000 + HOUR].map(|ms| START_MS + ms));
     let hasty = every(1);
-    assert_eq!(next(&hasty, &TimeZone::UTC, BIRTH).unwrap(), Some(BIRTH + MIN_INTERVAL_MS));
+    assert_eq!(next(&hasty, &TimeZone::UTC, START_MS).unwrap(), Some(START_MS + MIN_INTERVAL_MS));
 }
 
 #[test]
-fn a_slot_that_nobody_ran_in_time_is_missed_also_the_newest() {
+fn a_slot_that_did_not_run_in_time_is_missed() {
     let mut down = every(HOUR);
-    let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 61_000).unwrap();
-    let missed = MissedSlots { first: BIRTH + HOUR, last: BIRTH + 3 * HOUR, count: 3, is_at_least: false };
-    let settled = Some(BIRTH + 3 * HOUR);
-    assert_eq!(due_now, DueSlots { missed: Some(missed), run: None, next: Some(BIRTH + 4 * HOUR), settled });
+    let due_now = due(&down, &TimeZone::UTC, START_MS + 3 * HOUR + 61_000).unwrap();
+    let missed = MissedSlots { first: START_MS + HOUR, last: START_MS + 3 * HOUR, count: 3, is_at_least: false };
+    let settled = Some(START_MS + 3 * HOUR);
+    assert_eq!(due_now, DueSlots { missed: Some(missed), run: None, next: Some(START_MS + 4 * HOUR), settled });
     // Back within the minute, the newest still runs.
-    let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000).unwrap();
-    let missed = MissedSlots { last: BIRTH + 2 * HOUR, count: 2, ..missed };
-    assert_eq!(due_now, DueSlots { missed: Some(missed), run: settled, next: Some(BIRTH + 4 * HOUR), settled });
+    let due_now = due(&down, &TimeZone::UTC, START_MS + 3 * HOUR + 60_000).unwrap();
+    let missed = MissedSlots { last: START_MS + 2 * HOUR, count: 2, ..missed };
+    assert_eq!(due_now, DueSlots { missed: Some(missed), run: settled, next: Some(START_MS + 4 * HOUR), settled });
     down.state.settled_at_ms = settled;
-    let nothing = DueSlots { next: Some(BIRTH + 4 * HOUR), settled, ..DueSlots::default() };
-    assert_eq!(due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000), Ok(nothing));
+    let nothing = DueSlots { next: Some(START_MS + 4 * HOUR), settled, ..DueSlots::default() };
+    assert_eq!(due(&down, &TimeZone::UTC, START_MS + 3 * HOUR + 60_000), Ok(nothing));
 }
 
 #[test]
-fn what_comes_once_runs_up_to_an_hour_late() {
+fn a_one_time_job_runs_up_to_an_hour_late() {
     let once = |text: &str| job(&json!({"kind": "at", "at": text}));
     let slot = at("2026-11-15T08:30:00Z");
     let run = |late: u64| due(&once("2026-11-15T08:30:00Z"), &TimeZone::UTC, slot + late).unwrap();
@@ -94,36 +94,36 @@ fn what_comes_once_runs_up_to_an_hour_late() {
     for same in ["2026-11-15T09:30:00+01:00", "2026-11-15T08:30", "2026-11-15 08:30:00", &slot.to_string()] {
         assert_eq!(next(&once(same), &TimeZone::UTC, 0), Ok(Some(slot)), "{same}");
     }
-    assert_eq!(next(&once("2026-11-15"), &TimeZone::UTC, 0), Ok(Some(BIRTH)));
+    assert_eq!(next(&once("2026-11-15"), &TimeZone::UTC, 0), Ok(Some(START_MS)));
     assert_eq!(next(&job(&json!({"kind": "at", "atMs": slot})), &TimeZone::UTC, 0), Ok(Some(slot)));
     assert_eq!(next(&once("tomorrow"), &TimeZone::UTC, 0), Err(Error::Time("tomorrow".to_owned())));
 }
 
 #[test]
-fn a_file_of_openclaws_is_taken_up_where_it_was_left() {
+fn the_state_of_an_openclaw_file_is_continued() {
     let mut planned = every(HOUR);
-    planned.state.next_run_at_ms = Some(BIRTH + 5 * HOUR);
-    assert_eq!(due(&planned, &TimeZone::UTC, BIRTH + 5 * HOUR + 5).unwrap().run, Some(BIRTH + 5 * HOUR));
-    assert_eq!(due(&planned, &TimeZone::UTC, BIRTH + 7 * HOUR).unwrap().missed.map(|missed| missed.count), Some(2));
-    let mut ran = job(&json!({"kind": "at", "atMs": BIRTH + HOUR}));
-    ran.state.last_run_at_ms = Some(BIRTH + HOUR + 3);
-    assert_eq!(due(&ran, &TimeZone::UTC, BIRTH + HOUR + 10), Ok(DueSlots::default()));
+    planned.state.next_run_at_ms = Some(START_MS + 5 * HOUR);
+    assert_eq!(due(&planned, &TimeZone::UTC, START_MS + 5 * HOUR + 5).unwrap().run, Some(START_MS + 5 * HOUR));
+    assert_eq!(due(&planned, &TimeZone::UTC, START_MS + 7 * HOUR).unwrap().missed.map(|missed| missed.count), Some(2));
+    let mut ran = job(&json!({"kind": "at", "atMs": START_MS + HOUR}));
+    ran.state.last_run_at_ms = Some(START_MS + HOUR + 3);
+    assert_eq!(due(&ran, &TimeZone::UTC, START_MS + HOUR + 10), Ok(DueSlots::default()));
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_misses_and_one_that_is_set_back_runs_nothing_twice() {
+fn clock_jumps_miss_slots_but_never_repeat_them() {
     let mut hourly = every(HOUR);
-    let now = BIRTH + 10 * HOUR + 5;
-    let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now, now - HOUR, now + 30, now + HOUR]);
-    assert_eq!((ran, missed), (vec![(BIRTH + 10 * HOUR, now), (BIRTH + 11 * HOUR, now + HOUR)], 9));
+    let now = START_MS + 10 * HOUR + 5;
+    let (ran, missed) = check_at(&mut hourly, &TimeZone::UTC, [now, now - HOUR, now + 30, now + HOUR]);
+    assert_eq!((ran, missed), (vec![(START_MS + 10 * HOUR, now), (START_MS + 11 * HOUR, now + HOUR)], 9));
     // A year ahead and back: the job does not wait for a year.
-    let (ran, missed) = look(&mut hourly, &TimeZone::UTC, [now + YEAR, now + HOUR + 10, now + 2 * HOUR]);
-    assert_eq!(ran, [(BIRTH + 10 * HOUR + YEAR, now + YEAR), (BIRTH + 12 * HOUR, now + 2 * HOUR)]);
+    let (ran, missed) = check_at(&mut hourly, &TimeZone::UTC, [now + YEAR, now + HOUR + 10, now + 2 * HOUR]);
+    assert_eq!(ran, [(START_MS + 10 * HOUR + YEAR, now + YEAR), (START_MS + 12 * HOUR, now + 2 * HOUR)]);
     assert_eq!(missed, 365 * 24 - 2);
 }
 
 #[test]
-fn a_time_that_the_clocks_skip_or_repeat_comes_once_a_day() {
+fn daylight_saving_changes_run_a_daily_job_once() {
     let early = pattern("30 2 * * *");
     let from = |start: &str, days: usize| {
         let first = next(&early, &berlin(), at(start)).unwrap();
@@ -141,21 +141,22 @@ fn a_time_that_the_clocks_skip_or_repeat_comes_once_a_day() {
 }
 
 #[test]
-fn a_zone_of_the_job_counts_before_the_machines() {
+fn the_time_zone_of_a_job_overrides_the_machine() {
     let tokyo = job(&json!({"kind": "cron", "expr": "0 9 * * *", "tz": "Asia/Tokyo"}));
-    assert_eq!(next(&tokyo, &berlin(), BIRTH), Ok(Some(BIRTH + DAY)));
+    assert_eq!(next(&tokyo, &berlin(), START_MS), Ok(Some(START_MS + DAY)));
     let nowhere = job(&json!({"kind": "cron", "expr": "0 9 * * *", "tz": "Mars/Base"}));
-    assert_eq!(next(&nowhere, &berlin(), BIRTH), Err(Error::Zone("Mars/Base".to_owned())));
-    let words = next(&pattern("every day"), &berlin(), BIRTH).unwrap_err().to_string();
-    assert!(words.starts_with("schedule.expr \"every day\" is not a cron expression ("), "{words}");
-    assert_eq!(next(&pattern("0 0 30 2 *"), &berlin(), BIRTH), Ok(None));
+    assert_eq!(next(&nowhere, &berlin(), START_MS), Err(Error::Zone("Mars/Base".to_owned())));
+    let error = next(&pattern("every day"), &berlin(), START_MS).unwrap_err().to_string();
+    assert!(error.starts_with("schedule.expr \"every day\" is not a cron expression ("), "{error}");
+    assert_eq!(next(&pattern("0 0 30 2 *"), &berlin(), START_MS), Ok(None));
 }
 
 #[test]
-fn very_many_missed_slots_are_not_counted_to_the_end() {
-    let due = due(&pattern("* * * * *"), &TimeZone::UTC, BIRTH + YEAR + 90_000).unwrap();
-    let last = BIRTH + YEAR + 60_000;
-    let missed = MissedSlots { first: BIRTH + 60_000, last: last - 60_000, count: MAX_COUNTED - 1, is_at_least: true };
+fn counting_of_missed_slots_is_limited() {
+    let due = due(&pattern("* * * * *"), &TimeZone::UTC, START_MS + YEAR + 90_000).unwrap();
+    let last = START_MS + YEAR + 60_000;
+    let missed =
+        MissedSlots { first: START_MS + 60_000, last: last - 60_000, count: MAX_COUNTED - 1, is_at_least: true };
     assert_eq!(due, DueSlots { missed: Some(missed), run: Some(last), next: Some(last + 60_000), settled: Some(last) });
 }
 
@@ -191,16 +192,16 @@ fn times(from: u64, steps: &[i64]) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn no_slot_comes_twice_and_none_is_forgotten(
+    fn every_slot_runs_once_or_is_missed(
         mut job in any_job(), steps in steps(), start in 0..YEAR, is_berlin in any::<bool>()
     ) {
         let zone = if is_berlin { berlin() } else { TimeZone::UTC };
         // The job is as old as the walk, which may begin anywhere in a year, also at changes of daylight saving time.
-        job.state.settled_at_ms = Some(BIRTH + start);
-        let walk = times(BIRTH + start, &steps);
-        let (ran, missed) = look(&mut job, &zone, walk.iter().copied());
+        job.state.settled_at_ms = Some(START_MS + start);
+        let walk = times(START_MS + start, &steps);
+        let (ran, missed) = check_at(&mut job, &zone, walk.iter().copied());
         let newest = walk.iter().copied().max().unwrap();
-        let first = next(&job, &zone, BIRTH + start).unwrap();
+        let first = next(&job, &zone, START_MS + start).unwrap();
         let all = std::iter::successors(first, |&slot| next(&job, &zone, slot).unwrap());
         let all: Vec<_> = all.take_while(|&slot| slot <= newest).collect();
         prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
@@ -216,15 +217,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn a_year_ahead_and_back_leaves_the_job_alive(mut job in any_job(), start in 0..YEAR, back in DAY..YEAR) {
-        let now = BIRTH + start;
-        let (ran, _) = look(&mut job, &TimeZone::UTC, [now, now + YEAR, now + YEAR - back]);
+    fn a_job_survives_a_clock_jump_of_a_year(mut job in any_job(), start in 0..YEAR, back in DAY..YEAR) {
+        let now = START_MS + start;
+        let (ran, _) = check_at(&mut job, &TimeZone::UTC, [now, now + YEAR, now + YEAR - back]);
         let next = job.state.next_run_at_ms.unwrap();
-        let calm = now + YEAR - back;
-        let from = calm.max(job.state.settled_at_ms.unwrap());
+        let last = now + YEAR - back;
+        let from = last.max(job.state.settled_at_ms.unwrap());
         prop_assert_eq!(Ok(Some(next)), super::next(&job, &TimeZone::UTC, from));
         // A month is the longest interval of these jobs; the settled time is at most a day ahead of the clock.
-        prop_assert!(next <= calm + 32 * DAY + DAY);
+        prop_assert!(next <= last + 32 * DAY + DAY);
         prop_assert!(ran.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
 }

@@ -62,8 +62,8 @@ pub(crate) fn interpret(replies: &[Payload], context: AnswerContext<'_>) -> Hear
 fn is_repeated(text: &str, context: AnswerContext<'_>) -> bool {
     let Some(record) = context.record else { return false };
     let recent = |name: &str| {
-        let at = record.extra.get(name).and_then(Value::as_u64);
-        at.is_some_and(|at| context.now.saturating_sub(at) < REPEAT_WINDOW_MS)
+        let at_ms = record.extra.get(name).and_then(Value::as_u64);
+        at_ms.is_some_and(|at_ms| context.now.saturating_sub(at_ms) < REPEAT_WINDOW_MS)
     };
     let is_same = record.extra.get(TEXT).and_then(Value::as_str).is_some_and(|last| last.trim() == text.trim());
     // A text that was only shown to clients is new to a chat.
@@ -71,11 +71,11 @@ fn is_repeated(text: &str, context: AnswerContext<'_>) -> bool {
 }
 
 /// Records a reported finding: sent to a chat, or shown to connected clients only.
-pub(crate) fn record_finding(record: &mut Record, answer: &HeartbeatAnswer, at: u64) {
+pub(crate) fn record_finding(record: &mut Record, answer: &HeartbeatAnswer, at_ms: u64) {
     let HeartbeatKind::Finding { is_queued } = answer.kind else { return };
     let (name, other) = if is_queued { (SENT_AT, SHOWN_AT) } else { (SHOWN_AT, SENT_AT) };
     record.extra.insert(TEXT.to_owned(), answer.text.as_str().into());
-    record.extra.insert(name.to_owned(), at.into());
+    record.extra.insert(name.to_owned(), at_ms.into());
     record.extra.shift_remove(other);
 }
 
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn what_only_clients_saw_is_new_to_a_chat() {
+    fn a_finding_shown_only_to_clients_is_new_to_a_chat() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         let finding = HeartbeatKind::Finding { is_queued: false };
         record_finding(&mut record, &HeartbeatAnswer { kind: finding, text: "fire".to_owned() }, 5);
-        let nowhere = AnswerContext { has_chat: false, ..plain(Some(&record), 6) };
-        assert_eq!(kind(&["fire"], nowhere), HeartbeatKind::Duplicate);
+        let without_chat = AnswerContext { has_chat: false, ..plain(Some(&record), 6) };
+        assert_eq!(kind(&["fire"], without_chat), HeartbeatKind::Duplicate);
         assert_eq!(kind(&["fire"], plain(Some(&record), 6)), finding);
     }
 }

@@ -1,6 +1,6 @@
 //! Heartbeats: periodic runs in which an agent checks whether there is something to do.
 //!
-//! This part is pure: when a heartbeat is skipped, and its prompt. The task is in `beat`.
+//! This part is pure: when a heartbeat is skipped, and its prompt. The task is in `task`.
 
 pub(crate) mod finding;
 mod task;
@@ -149,8 +149,8 @@ impl Hours {
 
 fn minutes(text: &str) -> Option<u16> {
     let (hour, minute) = text.trim().split_once(':')?;
-    let two = |text: &str| (text.len() == 2).then(|| text.parse::<u16>().ok()).flatten();
-    let (hour, minute) = (two(hour)?, two(minute)?);
+    let two_digits = |text: &str| (text.len() == 2).then(|| text.parse::<u16>().ok()).flatten();
+    let (hour, minute) = (two_digits(hour)?, two_digits(minute)?);
     (minute < 60 && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
 }
 
@@ -185,8 +185,8 @@ struct SkipInput<'a> {
     file: Option<&'a str>,
 }
 
-fn skip(facts: SkipInput<'_>) -> Option<SkipReason> {
-    match facts {
+fn skip(input: SkipInput<'_>) -> Option<SkipReason> {
+    match input {
         SkipInput { is_enabled: false, .. } => Some(SkipReason::Disabled),
         SkipInput { is_in_hours: false, .. } => Some(SkipReason::QuietHours),
         SkipInput { is_busy: true, .. } => Some(SkipReason::Busy),
@@ -207,14 +207,14 @@ fn is_empty(text: &str) -> bool {
 }
 
 /// Builds the prompt.
-fn prompt(pulse: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -> String {
-    let own = format!(
+fn prompt(config: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -> String {
+    let default_prompt = format!(
         "This is a heartbeat from a timer, not a message from a person. Look at recent events and at the text below, \
          and do what is asked for now. \
          Do not resume old tasks that nobody asks about. If there is nothing to do or to report, answer {ACK_TOKEN} and \
          nothing else."
     );
-    let mut text = pulse.prompt.clone().filter(|prompt| !prompt.trim().is_empty()).unwrap_or(own);
+    let mut text = config.prompt.clone().filter(|prompt| !prompt.trim().is_empty()).unwrap_or(default_prompt);
     if let Some(file) = file.filter(|file| !is_empty(file)) {
         let cut = &file[..file.floor_char_boundary(MAX_FILE_CHARS)];
         text.push_str(&format!("\n\nHEARTBEAT.md:\n{}", cut.trim()));
@@ -234,22 +234,22 @@ mod tests {
 
     // Case 191, case 192.
     #[test]
-    fn a_heartbeat_is_left_out_for_the_first_reason_that_holds() {
-        let calm =
+    fn a_heartbeat_is_skipped_for_the_first_matching_reason() {
+        let idle =
             SkipInput { is_enabled: true, is_in_hours: true, is_busy: false, has_event: false, file: Some("- look") };
-        assert_eq!(skip(calm), None);
-        assert_eq!(skip(SkipInput { file: None, ..calm }), None);
-        assert_eq!(skip(SkipInput { file: Some("# Later\n- "), ..calm }), Some(SkipReason::EmptyFile));
+        assert_eq!(skip(idle), None);
+        assert_eq!(skip(SkipInput { file: None, ..idle }), None);
+        assert_eq!(skip(SkipInput { file: Some("# Later\n- "), ..idle }), Some(SkipReason::EmptyFile));
         // Events are delivered whatever the file says, but not to a busy session or in quiet hours.
-        let told = SkipInput { has_event: true, file: Some(""), ..calm };
-        assert_eq!(skip(told), None);
-        assert_eq!(skip(SkipInput { is_busy: true, ..told }), Some(SkipReason::Busy));
-        assert_eq!(skip(SkipInput { is_in_hours: false, is_busy: true, ..told }), Some(SkipReason::QuietHours));
-        assert_eq!(skip(SkipInput { is_enabled: false, is_in_hours: false, ..told }), Some(SkipReason::Disabled));
+        let with_event = SkipInput { has_event: true, file: Some(""), ..idle };
+        assert_eq!(skip(with_event), None);
+        assert_eq!(skip(SkipInput { is_busy: true, ..with_event }), Some(SkipReason::Busy));
+        assert_eq!(skip(SkipInput { is_in_hours: false, is_busy: true, ..with_event }), Some(SkipReason::QuietHours));
+        assert_eq!(skip(SkipInput { is_enabled: false, is_in_hours: false, ..with_event }), Some(SkipReason::Disabled));
     }
 
     #[test]
-    fn a_file_of_headings_and_empty_items_asks_for_nothing() {
+    fn a_heartbeat_file_of_headings_and_empty_items_is_empty() {
         for empty in ["", " \n\t\n", "# Tasks\n\n## Later\n", "- \n* [ ]\n+\n- [x]", "#"] {
             assert!(is_empty(empty), "{empty:?}");
         }
@@ -260,31 +260,31 @@ mod tests {
 
     #[test]
     fn hours_may_go_past_midnight() {
-        let at = |hours: &Hours, time: u64| hours.contains(MIDNIGHT + time * 60_000);
+        let contains = |hours: &Hours, time: u64| hours.contains(MIDNIGHT + time * 60_000);
         let day = Hours::parse("08:00", "22:30", TimeZone::UTC).unwrap();
-        assert_eq!([479, 480, 1349, 1350].map(|minute| at(&day, minute)), [false, true, true, false]);
+        assert_eq!([479, 480, 1349, 1350].map(|minute| contains(&day, minute)), [false, true, true, false]);
         let night = Hours::parse("22:00", "06:00", TimeZone::UTC).unwrap();
-        assert_eq!([0, 359, 360, 1320].map(|minute| at(&night, minute)), [true, true, false, true]);
+        assert_eq!([0, 359, 360, 1320].map(|minute| contains(&night, minute)), [true, true, false, true]);
         let late = Hours::parse("20:00", "24:00", TimeZone::UTC).unwrap();
-        assert_eq!([1199, 1200, 1439].map(|minute| at(&late, minute)), [false, true, true]);
+        assert_eq!([1199, 1200, 1439].map(|minute| contains(&late, minute)), [false, true, true]);
         let tokyo = Hours::parse("08:00", "10:00", TimeZone::posix("JST-9").unwrap()).unwrap();
-        assert_eq!([0, 60].map(|minute| at(&tokyo, minute)), [true, false]);
+        assert_eq!([0, 60].map(|minute| contains(&tokyo, minute)), [true, false]);
         let always = Hours::parse("07:00", "07:00", TimeZone::UTC).unwrap();
-        assert!(at(&always, 0));
+        assert!(contains(&always, 0));
         for wrong in [("24:00", "08:00"), ("8:00", "09:00"), ("08:60", "09:00"), ("08:00", "24:01"), ("", "09:00")] {
             assert_eq!(Hours::parse(wrong.0, wrong.1, TimeZone::UTC), None, "{wrong:?}");
         }
     }
 
     #[test]
-    fn the_agent_reads_its_file_and_the_time() {
-        let pulse = HeartbeatConfig { prompt: Some("Look.".to_owned()), ..HeartbeatConfig::of(AgentId::main()) };
+    fn the_prompt_contains_the_file_and_the_time() {
+        let config = HeartbeatConfig { prompt: Some("Look.".to_owned()), ..HeartbeatConfig::of(AgentId::main()) };
         let now = (MIDNIGHT, &TimeZone::UTC);
         assert_eq!(
-            prompt(&pulse, Some("- water\n"), now),
+            prompt(&config, Some("- water\n"), now),
             "Look.\n\nHEARTBEAT.md:\n- water\n\nCurrent time: Sunday, 2026-11-15 00:00 +00:00 (UTC)"
         );
-        let long = prompt(&pulse, Some(&"ä".repeat(MAX_FILE_CHARS)), now);
+        let long = prompt(&config, Some(&"ä".repeat(MAX_FILE_CHARS)), now);
         assert!(long.len() < MAX_FILE_CHARS + 200 && long.contains("…(truncated; read the file for the rest)"));
         assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now).contains(ACK_TOKEN));
     }

@@ -34,31 +34,31 @@ pub enum RunMode {
     Force,
 }
 
-type Tell<T> = oneshot::Sender<Result<T, Error>>;
+type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
 
 /// A request to the scheduler.
 pub(in crate::schedule) enum ScheduleRequest {
-    Add(Extra, JobCheck, Tell<CronJob>),
-    Change((String, Extra), JobCheck, Tell<CronJob>),
-    Remove(String, Tell<bool>),
-    Run(String, RunMode, Tell<RunNowResult>),
+    Add(Extra, JobCheck, ReplySender<CronJob>),
+    Change((String, Extra), JobCheck, ReplySender<CronJob>),
+    Remove(String, ReplySender<bool>),
+    Run(String, RunMode, ReplySender<RunNowResult>),
 }
 
 impl Scheduler {
     /// Executes a request. The caller may have gone; the result is then dropped.
-    pub(super) async fn handle(&mut self, wish: ScheduleRequest) {
-        match wish {
-            ScheduleRequest::Add(fields, permit, tell) => tell.send(self.add(fields, permit).await).ok(),
-            ScheduleRequest::Change((id, patch), permit, tell) => tell.send(self.change(&id, patch, permit).await).ok(),
-            ScheduleRequest::Remove(id, tell) => tell.send(self.remove(&id).await).ok(),
-            ScheduleRequest::Run(id, mode, tell) => tell.send(self.run_now(&id, mode).await).ok(),
+    pub(super) async fn handle(&mut self, request: ScheduleRequest) {
+        match request {
+            ScheduleRequest::Add(fields, check, reply) => reply.send(self.add(fields, check).await).ok(),
+            ScheduleRequest::Change((id, patch), check, reply) => reply.send(self.change(&id, patch, check).await).ok(),
+            ScheduleRequest::Remove(id, reply) => reply.send(self.remove(&id).await).ok(),
+            ScheduleRequest::Run(id, mode, reply) => reply.send(self.run_now(&id, mode).await).ok(),
         };
     }
 
-    async fn add(&mut self, fields: Extra, permit: JobCheck) -> Result<CronJob, Error> {
+    async fn add(&mut self, fields: Extra, check: JobCheck) -> Result<CronJob, Error> {
         let id = self.hub.ambient().nonce();
-        let mut job = edit::make(fields, &id, self.job_context(&self.hub.agents())).map_err(Error::Invalid)?;
-        permit(&job).map_err(Error::Invalid)?;
+        let mut job = edit::create(fields, &id, self.job_context(&self.hub.agents())).map_err(Error::Invalid)?;
+        check(&job).map_err(Error::Invalid)?;
         self.plan(&mut job);
         let mut jobs = self.jobs.clone();
         jobs.push(job.clone());
@@ -68,11 +68,11 @@ impl Scheduler {
         Ok(job)
     }
 
-    async fn change(&mut self, id: &str, patch: Extra, permit: JobCheck) -> Result<CronJob, Error> {
+    async fn change(&mut self, id: &str, patch: Extra, check: JobCheck) -> Result<CronJob, Error> {
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
         let mut changed = edit::change(job, patch, self.job_context(&self.hub.agents())).map_err(Error::Invalid)?;
-        permit(&changed).map_err(Error::Invalid)?;
+        check(&changed).map_err(Error::Invalid)?;
         self.plan(&mut changed);
         job.clone_from(&changed);
         self.reported_problems.remove(id);
@@ -96,8 +96,8 @@ impl Scheduler {
         let now = self.now();
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))?;
-        if let Some(why) = job.unsupported() {
-            return Err(Error::Invalid(why));
+        if let Some(reason) = job.unsupported() {
+            return Err(Error::Invalid(reason));
         }
         if job.state.running_at_ms.is_some() {
             return Ok(RunNowResult::AlreadyRunning);

@@ -97,9 +97,9 @@ impl RichText {
         let first = self.runs.partition_point(|run| run.end <= start);
         let mut from = start;
         self.runs[first..].iter().map_while(move |run| {
-            let words = (from < end).then(|| &self.text[from..run.end.min(end)])?;
+            let text = (from < end).then(|| &self.text[from..run.end.min(end)])?;
             from = run.end;
-            Some((run, words))
+            Some((run, text))
         })
     }
 
@@ -110,20 +110,20 @@ impl RichText {
     }
 
     /// Upper bound on the bytes of HTML for some text at an offset; tags are counted where they open.
-    pub(super) fn cost(&self, at: usize, letters: &str) -> usize {
+    pub(super) fn cost(&self, at: usize, text: &str) -> usize {
         let first = self.runs.partition_point(|run| run.end <= at);
         let begins = first == 0 || self.runs[first - 1].end == at;
         let tags =
             |run: &StyledRange| run.styles.iter().map(|style| style.opening().len() + style.closing().len()).sum();
         let tags: usize = self.runs.get(first).filter(|_| begins).map(tags).unwrap_or(0);
-        escaped(letters).len() + tags
+        escaped(text).len() + tags
     }
 
-    fn push(&mut self, words: &str, styles: &[Style]) {
-        if words.is_empty() {
+    fn push(&mut self, text: &str, styles: &[Style]) {
+        if text.is_empty() {
             return;
         }
-        self.text.push_str(words);
+        self.text.push_str(text);
         let end = self.text.len();
         match self.runs.last_mut() {
             Some(run) if run.styles == styles => run.end = end,
@@ -144,7 +144,7 @@ struct MarkdownConverter {
     /// Pending line breaks before the next text.
     gap: usize,
     /// Pending list marker before the next text.
-    mark: String,
+    marker: String,
 }
 
 impl MarkdownConverter {
@@ -166,7 +166,7 @@ impl MarkdownConverter {
                 self.push_text("———");
                 self.block();
             }
-            Event::TaskListMarker(is_done) => self.mark.push_str(if is_done { "☑ " } else { "☐ " }),
+            Event::TaskListMarker(is_done) => self.marker.push_str(if is_done { "☑ " } else { "☐ " }),
             Event::FootnoteReference(text) => self.push_text(&format!("[{text}]")),
         }
     }
@@ -270,7 +270,7 @@ impl MarkdownConverter {
 
     /// Separates blocks by a blank line, in lists by a line break.
     fn block(&mut self) {
-        if self.mark.is_empty() {
+        if self.marker.is_empty() {
             self.gap = self.gap.max(if self.lists.is_empty() { 2 } else { 1 });
         }
     }
@@ -279,37 +279,37 @@ impl MarkdownConverter {
         self.push_text("");
         self.gap = self.gap.max(1);
         let depth = self.lists.len().clamp(1, MAX_DEPTH) - 1;
-        let mark = match self.lists.last_mut() {
+        let marker = match self.lists.last_mut() {
             Some(Some(number)) => {
                 *number += 1;
                 format!("{}. ", *number - 1)
             }
             Some(None) | None => "• ".to_owned(),
         };
-        self.mark = "  ".repeat(depth) + &mark;
+        self.marker = "  ".repeat(depth) + &marker;
     }
 
-    fn push_text(&mut self, words: &str) {
+    fn push_text(&mut self, text: &str) {
         if let Some(table) = &mut self.table {
-            table.push(words);
+            table.push(text);
             return;
         }
-        if words.is_empty() && self.mark.is_empty() {
+        if text.is_empty() && self.marker.is_empty() {
             return;
         }
         let styles = self.visible_styles();
         let gap = std::mem::take(&mut self.gap);
         if !self.rich.text.is_empty() {
-            let has = self.rich.text.len() - self.rich.text.trim_end_matches('\n').len();
+            let existing = self.rich.text.len() - self.rich.text.trim_end_matches('\n').len();
             // A gap within a quote belongs to the quote and has no other style.
             let is_quoted = styles.first() == Some(&Style::Quote) && self.rich.ends_in(&Style::Quote);
             let outer = if is_quoted { &styles[..1] } else { &[] };
-            self.rich.push(&"\n".repeat(gap.saturating_sub(has)), outer);
+            self.rich.push(&"\n".repeat(gap.saturating_sub(existing)), outer);
         }
-        let mark = std::mem::take(&mut self.mark);
+        let marker = std::mem::take(&mut self.marker);
         let quote: Vec<Style> = styles.iter().filter(|style| **style == Style::Quote).cloned().collect();
-        self.rich.push(&mark, &quote);
-        self.rich.push(words, &styles);
+        self.rich.push(&marker, &quote);
+        self.rich.push(text, &styles);
     }
 
     /// Returns the open styles that Telegram can show: code excludes other styles, and links do not nest.
@@ -319,16 +319,17 @@ impl MarkdownConverter {
             let link = open().find(|style| style.url().is_some() && *code == Style::Code);
             return vec![link.unwrap_or(code).clone()];
         }
-        let mut shown: Vec<Style> = Vec::new();
+        let mut visible: Vec<Style> = Vec::new();
         for style in open().take(MAX_DEPTH) {
-            let is_there = shown.iter().any(|other| other == style || (other.url().is_some() && style.url().is_some()));
-            if !is_there {
-                shown.push(style.clone());
+            let is_redundant =
+                visible.iter().any(|other| other == style || (other.url().is_some() && style.url().is_some()));
+            if !is_redundant {
+                visible.push(style.clone());
             }
         }
         // The quote has to be outermost, even if it was nested in the source.
-        shown.sort_by_key(|style| *style != Style::Quote);
-        shown
+        visible.sort_by_key(|style| *style != Style::Quote);
+        visible
     }
 }
 
@@ -366,6 +367,6 @@ fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
 
 /// Returns a link style if Telegram supports the URL's scheme.
 fn link(url: &str) -> Option<Style> {
-    let is_followed = ["http://", "https://", "tg://", "mailto:", "tel:"].iter().any(|scheme| url.starts_with(scheme));
-    (is_followed && url.len() <= MAX_URL_BYTES && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))
+    let is_supported = ["http://", "https://", "tg://", "mailto:", "tel:"].iter().any(|scheme| url.starts_with(scheme));
+    (is_supported && url.len() <= MAX_URL_BYTES && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))
 }

@@ -23,9 +23,9 @@ impl Table {
     }
 
     /// Appends to the current cell. A cell is one line.
-    pub(super) fn push(&mut self, words: &str) {
+    pub(super) fn push(&mut self, text: &str) {
         if let Some(cell) = self.rows.last_mut().and_then(|row| row.last_mut()) {
-            cell.extend(words.chars().map(|c| if c == '\n' { ' ' } else { c }));
+            cell.extend(text.chars().map(|c| if c == '\n' { ' ' } else { c }));
         }
     }
 

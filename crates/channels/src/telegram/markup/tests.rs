@@ -24,7 +24,7 @@ fn styles_become_tags_and_nest() {
 }
 
 #[test]
-fn links_lead_somewhere_or_are_words() {
+fn unsupported_links_become_text() {
     assert_eq!(one("[a *b*](https://x.y/?q=1&r=\"2\")"), {
         "<a href=\"https://x.y/?q=1&amp;r=&quot;2&quot;\">a <i>b</i></a>"
     });
@@ -56,7 +56,7 @@ fn lists_keep_their_marks_and_depth() {
 }
 
 #[test]
-fn a_table_is_aligned_in_letters_of_one_width() {
+fn a_table_is_aligned_in_a_fixed_width_font() {
     assert_eq!(
         one("| a | bé |\n|---|---|\n| 1 | **2** |\n| long cell | <3 |"),
         "<pre>a         | bé\n----------+---\n1         | 2\nlong cell | &lt;3</pre>"
@@ -64,14 +64,14 @@ fn a_table_is_aligned_in_letters_of_one_width() {
 }
 
 #[test]
-fn nothing_to_say_is_no_message() {
+fn an_empty_text_makes_no_message() {
     for nothing in ["", " \n\n ", "```\n```", "\u{a0}", "[]()"] {
         assert_eq!(html(nothing), Vec::<String>::new(), "{nothing:?}");
     }
 }
 
 #[test]
-fn a_cut_closes_and_opens_what_it_cuts() {
+fn a_split_closes_and_reopens_styles() {
     let html = |markdown: &str| parts(markdown, 10).into_iter().map(|part| part.html).collect::<Vec<_>>();
     assert_eq!(html("**aaaa bbbb cccc**"), ["<b>aaaa bbbb</b>", "<b>cccc</b>"]);
     assert_eq!(html("aaaa\n\nbbbb cc dd"), ["aaaa", "bbbb cc dd"]);
@@ -87,7 +87,7 @@ fn a_cut_closes_and_opens_what_it_cuts() {
 }
 
 #[test]
-fn markup_that_is_longer_than_telegram_reads_is_cut_too() {
+fn markup_beyond_telegrams_limit_is_split() {
     let link = format!("[x](https://x.y/{}) ", "a".repeat(1500));
     let long = link.repeat(60);
     let parts = parts(&long, MAX_MESSAGE);
@@ -138,22 +138,22 @@ proptest! {
         markdown in "([a-d ]{0,9}|[*_~`>#|\\[\\]()\\-]{1,3}|\n|\n\n|```|<b>|&|😀|é|\\[a\\]\\(https://x\\.y\\)|1\\. |- |\\| a \\| b \\|\n){0,25}",
         limit in 2usize..60,
     ) {
-        let whole = RichText::read(&markdown);
-        let mut said = String::new();
+        let rich = RichText::read(&markdown);
+        let mut joined = String::new();
         for part in parts(&markdown, limit) {
             prop_assert_eq!(balanced(&part.html), Ok(()));
             let text = text_of(&part.html);
             prop_assert!(text.encode_utf16().count() <= limit, "{:?} of {:?}", text, markdown);
             prop_assert!(part.plain.encode_utf16().count() <= limit);
             prop_assert!(!text.trim().is_empty());
-            said.push_str(&text);
+            joined.push_str(&text);
         }
-        let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-        prop_assert_eq!(letters(&said), letters(&whole.text));
+        let without_whitespace = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        prop_assert_eq!(without_whitespace(&joined), without_whitespace(&rich.text));
     }
 
     #[test]
-    fn no_bytes_make_it_panic(markdown in "\\PC{0,200}", limit in 0usize..20) {
+    fn no_markdown_makes_it_panic(markdown in "\\PC{0,200}", limit in 0usize..20) {
         parts(&markdown, limit);
     }
 }

@@ -13,20 +13,20 @@ fn event(update: &Value) -> Option<ChannelEvent> {
     read(update, &me(), "main")
 }
 
-fn group_message(more: &Value) -> Value {
+fn group_message(extra_fields: &Value) -> Value {
     let mut message = json!({
         "message_id": 3, "date": 1_700_000_000,
         "chat": {"id": -100, "type": "supergroup", "title": "Family"},
         "from": {"id": 7, "first_name": "Ann", "last_name": "Lee", "username": "ann", "is_bot": false},
     });
-    if let (Some(message), Some(more)) = (message.as_object_mut(), more.as_object()) {
-        message.extend(more.clone());
+    if let (Some(message), Some(extra_fields)) = (message.as_object_mut(), extra_fields.as_object()) {
+        message.extend(extra_fields.clone());
     }
     json!({"update_id": 5, "message": message})
 }
 
-fn incoming(more: &Value) -> Incoming {
-    match event(&group_message(more)) {
+fn incoming(extra_fields: &Value) -> Incoming {
+    match event(&group_message(extra_fields)) {
         Some(ChannelEvent::Message(incoming)) => *incoming,
         other => panic!("{other:?}"),
     }
@@ -52,7 +52,7 @@ fn plain() -> Incoming {
 }
 
 #[test]
-fn a_message_is_read_whole() {
+fn all_fields_of_a_message_are_read() {
     assert_eq!(incoming(&json!({"text": "hi"})), plain());
     let direct = json!({"update_id": 6, "message": {
         "message_id": 4, "date": 1, "chat": {"id": 7, "type": "private"}, "from": {"id": 7, "first_name": "Ann"}, "text": "hi",
@@ -62,7 +62,7 @@ fn a_message_is_read_whole() {
 }
 
 #[test]
-fn an_edit_and_a_post_are_told_apart() {
+fn edits_and_channel_posts_are_distinguished() {
     let mut update = group_message(&json!({"text": "hi"}));
     let message = update["message"].take();
     let edited = event(&json!({"update_id": 5, "edited_message": message}));
@@ -76,8 +76,8 @@ fn an_edit_and_a_post_are_told_apart() {
 }
 
 #[test]
-fn a_topic_is_a_thread_and_a_chain_of_answers_is_none() {
-    let thread = |more: &Value| incoming(more).thread;
+fn a_topic_is_a_thread_and_a_chain_of_replies_is_not() {
+    let thread = |extra_fields: &Value| incoming(extra_fields).thread;
     let topic = json!({"text": "hi", "message_thread_id": 4, "is_topic_message": true});
     assert_eq!(thread(&topic), Some("4".to_owned()));
     assert_eq!(thread(&json!({"text": "hi", "message_thread_id": 4})), None);
@@ -86,19 +86,19 @@ fn a_topic_is_a_thread_and_a_chain_of_answers_is_none() {
 }
 
 #[test]
-fn an_answer_to_us_speaks_to_us() {
-    let answer = |from: i64, more: Value| {
-        let mut answered = json!({"message_id": 2, "from": {"id": from, "first_name": "Claw"}, "text": "before"});
-        if let (Some(answered), Some(more)) = (answered.as_object_mut(), more.as_object()) {
-            answered.extend(more.clone());
+fn a_reply_to_the_bot_counts_as_a_mention() {
+    let reply = |from: i64, extra_fields: Value| {
+        let mut original = json!({"message_id": 2, "from": {"id": from, "first_name": "Claw"}, "text": "before"});
+        if let (Some(original), Some(extra_fields)) = (original.as_object_mut(), extra_fields.as_object()) {
+            original.extend(extra_fields.clone());
         }
-        incoming(&json!({"text": "hi", "reply_to_message": answered}))
+        incoming(&json!({"text": "hi", "reply_to_message": original}))
     };
-    let ours = answer(1, json!({}));
+    let reply_to_us = reply(1, json!({}));
     let (message, sender, text) = ("2".to_owned(), Some("Claw".to_owned()), "before".to_owned());
-    assert_eq!(ours.reply_to, Some(QuotedMessage { message, sender, text, is_ours: true }));
-    assert!(ours.was_mentioned && !answer(8, json!({})).was_mentioned);
-    let topic = answer(1, json!({"forum_topic_created": {"name": "x"}}));
+    assert_eq!(reply_to_us.reply_to, Some(QuotedMessage { message, sender, text, is_ours: true }));
+    assert!(reply_to_us.was_mentioned && !reply(8, json!({})).was_mentioned);
+    let topic = reply(1, json!({"forum_topic_created": {"name": "x"}}));
     assert_eq!((topic.reply_to, topic.was_mentioned), (None, false), "the start of a topic is not what is answered");
     let part = incoming(&json!({
         "text": "hi", "quote": {"text": "fore"},
@@ -108,7 +108,7 @@ fn an_answer_to_us_speaks_to_us() {
 }
 
 #[test]
-fn mentions_are_ours_or_of_others() {
+fn mentions_of_the_bot_and_of_others_are_distinguished() {
     let mentions = |text: &str, entities: Value| {
         let incoming = incoming(&json!({"text": text, "entities": entities}));
         (incoming.was_mentioned, incoming.mentions_others)
@@ -133,7 +133,7 @@ fn mentions_are_ours_or_of_others() {
 }
 
 #[test]
-fn a_command_for_another_bot_is_not_for_us() {
+fn a_command_for_another_bot_is_ignored() {
     let command = |text: &str, length: usize| {
         let entities = json!([{"type": "bot_command", "offset": 0, "length": length}]);
         match event(&group_message(&json!({"text": text, "entities": entities}))) {
@@ -149,9 +149,9 @@ fn a_command_for_another_bot_is_not_for_us() {
 }
 
 #[test]
-fn media_come_with_name_kind_and_size() {
-    let media = |more: &Value| {
-        let [attachment] = <[Attachment; 1]>::try_from(incoming(more).media).unwrap();
+fn media_have_name_type_and_size() {
+    let media = |extra_fields: &Value| {
+        let [attachment] = <[Attachment; 1]>::try_from(incoming(extra_fields).media).unwrap();
         let AttachmentSource::Platform(id) = attachment.source else { panic!() };
         (id, attachment.name, attachment.mime.unwrap_or_default(), attachment.size, attachment.is_voice)
     };
@@ -165,17 +165,17 @@ fn media_come_with_name_kind_and_size() {
     assert_eq!(media(&voice), ("v".to_owned(), None, "audio/ogg".to_owned(), None, true));
     let sticker = json!({"sticker": {"file_id": "s"}});
     assert_eq!(media(&sticker).2, "image/webp");
-    let place = incoming(&json!({"location": {"latitude": 1.5, "longitude": 2.5}, "venue": {"title": "Home"}}));
-    assert_eq!(place.text, "Location: 1.5, 2.5 (Home)");
+    let location = incoming(&json!({"location": {"latitude": 1.5, "longitude": 2.5}, "venue": {"title": "Home"}}));
+    assert_eq!(location.text, "Location: 1.5, 2.5 (Home)");
 }
 
 #[test]
-fn whoever_hides_behind_a_group_is_that_group() {
-    let hidden = incoming(&json!({
+fn a_sender_posting_as_a_group_is_that_group() {
+    let anonymous = incoming(&json!({
         "text": "hi", "from": {"id": 1_087_968_824, "is_bot": true, "first_name": "Group"},
         "sender_chat": {"id": -100, "title": "Family"},
     }));
-    assert_eq!((hidden.sender.id.as_str(), hidden.sender.is_bot), ("-100", false));
+    assert_eq!((anonymous.sender.id.as_str(), anonymous.sender.is_bot), ("-100", false));
 }
 
 #[test]
@@ -195,9 +195,11 @@ fn a_chat_never_has_the_id_of_a_person() {
     ] {
         assert_eq!(message(sender.clone()), None, "{sender}");
     }
-    let hidden = incoming(&json!({"text": "hi", "sender_chat": {"id": -7}}));
-    assert_eq!((hidden.sender.id.as_str(), hidden.sender.is_chat), ("-7", true));
-    assert!(matches!(message(json!({"from": {"id": 7}})), Some(ChannelEvent::Message(said)) if !said.sender.is_chat));
+    let anonymous = incoming(&json!({"text": "hi", "sender_chat": {"id": -7}}));
+    assert_eq!((anonymous.sender.id.as_str(), anonymous.sender.is_chat), ("-7", true));
+    assert!(
+        matches!(message(json!({"from": {"id": 7}})), Some(ChannelEvent::Message(incoming)) if !incoming.sender.is_chat)
+    );
 }
 
 #[test]
@@ -209,8 +211,8 @@ fn reactions_and_membership_are_read() {
         "old_reaction": [emoji("👍"), emoji("👀")], "new_reaction": [emoji("👀"), emoji("🔥"), {"type": "paid"}],
     }});
     let Some(ChannelEvent::Reacted(reaction)) = event(&reaction) else { panic!() };
-    let told = (reaction.message.as_str(), reaction.sender.id.as_str(), reaction.added, reaction.removed);
-    assert_eq!(told, ("3", "7", vec!["🔥".to_owned()], vec!["👍".to_owned()]));
+    let fields = (reaction.message.as_str(), reaction.sender.id.as_str(), reaction.added, reaction.removed);
+    assert_eq!(fields, ("3", "7", vec!["🔥".to_owned()], vec!["👍".to_owned()]));
     let member = |status: &str| {
         let change = json!({"chat": chat, "from": {"id": 7}, "date": 1, "new_chat_member": {"status": status}});
         match event(&json!({"update_id": 5, "my_chat_member": change})) {
@@ -225,7 +227,7 @@ fn reactions_and_membership_are_read() {
 }
 
 #[test]
-fn what_says_nothing_is_no_event() {
+fn updates_without_content_are_no_event() {
     for update in [
         json!({}),
         json!({"update_id": "5", "message": {}}),

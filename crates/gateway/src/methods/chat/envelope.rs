@@ -22,20 +22,20 @@ const CHANNELS: [&str; 13] = [
 
 /// Returns the text without envelope and message ids.
 pub(super) fn strip(text: &str) -> Cow<'_, str> {
-    let words = strip_header(text).unwrap_or(text);
-    if !words.contains("[message_id:") {
-        return words.into();
+    let body = strip_header(text).unwrap_or(text);
+    if !body.contains("[message_id:") {
+        return body.into();
     }
-    let kept: Vec<_> = words.split('\n').filter(|line| !is_message_id(line)).collect();
-    kept.join("\n").trim_end_matches('\n').to_owned().into()
+    let lines: Vec<_> = body.split('\n').filter(|line| !is_message_id(line)).collect();
+    lines.join("\n").trim_end_matches('\n').to_owned().into()
 }
 
 /// Returns the text after an envelope header such as `[Telegram Ann id:7 2026-02-09 10:00]`.
 fn strip_header(text: &str) -> Option<&str> {
-    let (header, words) = text.strip_prefix('[')?.split_once(']')?;
+    let (header, body) = text.strip_prefix('[')?.split_once(']')?;
     let names_channel = |channel: &&str| header.strip_prefix(*channel).is_some_and(|rest| rest.starts_with(' '));
     let is_envelope = !header.contains('\n') && (has_time(header) || CHANNELS.iter().any(names_channel));
-    is_envelope.then(|| words.trim_start())
+    is_envelope.then(|| body.trim_start())
 }
 
 /// True if a line consists of a message id only.
@@ -46,19 +46,20 @@ fn is_message_id(line: &str) -> bool {
 
 /// True if a text contains a date with a time, such as `2026-02-09 10:00` or `2026-02-09T10:00Z`.
 fn has_time(text: &str) -> bool {
-    let is_time = |at: usize, moment: &[u8]| {
-        let form = b"dddd-dd-ddTdd:dd".iter().zip(moment).all(|(form, byte)| match form {
+    let is_time = |at: usize, window: &[u8]| {
+        let has_digits = b"dddd-dd-ddTdd:dd".iter().zip(window).all(|(has_digits, byte)| match has_digits {
             b'd' => byte.is_ascii_digit(),
             b'T' => matches!(byte, b'T' | b' '),
             other => other == byte,
         });
-        let next = text.as_bytes().get(at + moment.len());
-        form && match moment[10] {
-            b'T' => next == Some(&b'Z'),
-            _ => next.is_none_or(|next| !next.is_ascii_alphanumeric()),
-        }
+        let next = text.as_bytes().get(at + window.len());
+        has_digits
+            && match window[10] {
+                b'T' => next == Some(&b'Z'),
+                _ => next.is_none_or(|next| !next.is_ascii_alphanumeric()),
+            }
     };
-    text.as_bytes().windows(16).enumerate().any(|(at, moment)| is_time(at, moment))
+    text.as_bytes().windows(16).enumerate().any(|(at, window)| is_time(at, window))
 }
 
 #[cfg(test)]
@@ -66,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_surrounds_the_words_goes_and_nothing_else() {
-        for (text, words) in [
+    fn only_the_envelope_is_removed() {
+        for (text, body) in [
             ("[Telegram Ann (@ann) id:7 +5s 2026-02-09 10:00 UTC] hello", "hello"),
             ("[Zalo Personal Ann] hello", "hello"),
             ("[WhatsApp +4179 2026-02-09T10:00Z] hello\n[message_id: 3EB0]", "hello"),
@@ -84,7 +85,7 @@ mod tests {
             ("é", "é"),
             ("", ""),
         ] {
-            assert_eq!(strip(text), words, "{text}");
+            assert_eq!(strip(text), body, "{text}");
         }
     }
 }

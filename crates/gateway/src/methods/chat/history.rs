@@ -56,8 +56,8 @@ pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let newest = messages.iter().rev().skip(offset).take(limit.unwrap_or(DEFAULT_MESSAGES));
     let bytes = max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
     let generation = call.client.generation;
-    let shown = newest.map(|(place, message)| add_position(display(message, max_chars), place, generation));
-    let shown = fit(shown, bytes);
+    let page = newest.map(|(position, message)| add_position(display(message, max_chars), position, generation));
+    let page = fit(page, bytes);
     let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
     let mut answer = json!({"sessionKey": session_key, "thinkingLevel": thinking});
     if let Some(record) = &record {
@@ -67,7 +67,7 @@ pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
         }
     }
     if call.client.generation == Generation::Four {
-        let next = offset + shown.len();
+        let next = offset + page.len();
         answer["hasMore"] = (next < total).into();
         if next < total {
             answer["nextOffset"] = next.into();
@@ -84,15 +84,15 @@ pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
             answer["inputConsumptions"] = json!([]);
         }
     }
-    answer["messages"] = shown.into();
+    answer["messages"] = page.into();
     Ok(answer.into())
 }
 
 /// Builds the session's list row with its active runs.
 fn row(call: &RpcCall, key: &SessionKey, record: &Record) -> Value {
     let mut row = session_row(key, record, Generation::Four);
-    let work = call.server.hub.live_runs();
-    let active: Vec<_> = work.iter().filter(|work| work.key == *key).map(|work| &work.run).collect();
+    let runs = call.server.hub.live_runs();
+    let active: Vec<_> = runs.iter().filter(|run| run.key == *key).map(|run| &run.run).collect();
     row["hasActiveRun"] = (!active.is_empty()).into();
     row["activeRunIds"] = json!(active);
     row
@@ -113,15 +113,15 @@ struct MessagePosition {
 /// tool calls; everything in between belongs to it.
 fn with_positions(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (MessagePosition, &Arc<Message>)> {
     let mut run: Option<String> = None;
-    let mut is_over = true;
+    let mut is_run_over = true;
     (1_u64..).zip(messages).map(move |(seq, (id, message))| {
         match &**message {
-            Message::User(user) if is_over => {
+            Message::User(user) if is_run_over => {
                 let key = user.extra.get("idempotencyKey").and_then(Value::as_str);
                 run = key.map(|key| key.strip_suffix(":user").unwrap_or(key).to_owned());
-                is_over = false;
+                is_run_over = false;
             }
-            Message::Assistant(said) => is_over = said.stop_reason != StopReason::ToolUse,
+            Message::Assistant(assistant) => is_run_over = assistant.stop_reason != StopReason::ToolUse,
             Message::User(_) | Message::ToolResult(_) | Message::Other(_) => {}
         }
         (MessagePosition { id: id.clone(), seq, run: run.clone() }, message)
@@ -129,10 +129,10 @@ fn with_positions(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = 
 }
 
 /// Adds the position to a message, by which clients of protocol 4 recognise what they already show.
-fn add_position(mut message: Value, place: &MessagePosition, generation: Generation) -> Value {
+fn add_position(mut message: Value, position: &MessagePosition, generation: Generation) -> Value {
     if generation == Generation::Four {
-        message["__openclaw"] = json!({"id": place.id, "seq": place.seq});
-        if let Some(run) = &place.run {
+        message["__openclaw"] = json!({"id": position.id, "seq": position.seq});
+        if let Some(run) = &position.run {
             message["__openclaw"]["runId"] = run.as_str().into();
         }
     }
@@ -157,34 +157,34 @@ pub(crate) fn displayed_entries(
     messages: &[(EntryId, Arc<Message>)],
     from: usize,
 ) -> impl Iterator<Item = DisplayedMessage> {
-    with_positions(messages).skip(from).filter(|(_, message)| is_visible(message)).map(|(place, message)| {
-        let message = add_position(display(message, None), &place, Generation::Four);
-        DisplayedMessage { id: place.id, seq: place.seq, run: place.run, message }
+    with_positions(messages).skip(from).filter(|(_, message)| is_visible(message)).map(|(position, message)| {
+        let message = add_position(display(message, None), &position, Generation::Four);
+        DisplayedMessage { id: position.id, seq: position.seq, run: position.run, message }
     })
 }
 
 /// Returns as many of the newest messages as fit, at least one, oldest first.
 fn fit(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
-    let mut room = Some(bytes);
-    let mut shown = Vec::new();
+    let mut remaining = Some(bytes);
+    let mut page = Vec::new();
     for message in newest_first {
-        room = room.and_then(|room| room.checked_sub(size(&message)));
-        if room.is_none() && !shown.is_empty() {
+        remaining = remaining.and_then(|remaining| remaining.checked_sub(size(&message)));
+        if remaining.is_none() && !page.is_empty() {
             break;
         }
-        shown.push(message);
+        page.push(message);
     }
-    shown.reverse();
-    shown
+    page.reverse();
+    page
 }
 
 /// True if a message is shown. An answer of which nothing is delivered, such as the silent-reply token alone, is
 /// hidden.
 fn is_visible(message: &Message) -> bool {
     match message {
-        Message::Assistant(said) => {
-            let is_bare = said.tool_calls().next().is_none() && said.error_message.is_none();
-            !is_bare || said.text().trim().is_empty() || !wire::text_of(said).is_empty()
+        Message::Assistant(assistant) => {
+            let is_text_only = assistant.tool_calls().next().is_none() && assistant.error_message.is_none();
+            !is_text_only || assistant.text().trim().is_empty() || !wire::text_of(assistant).is_empty()
         }
         Message::User(_) | Message::ToolResult(_) | Message::Other(_) => true,
     }
@@ -192,46 +192,46 @@ fn is_visible(message: &Message) -> bool {
 
 /// Replaces the text of an answer by its delivered form, without tags, directives and control tokens, and with its
 /// media listed at the end. It is put in place of the first text block.
-fn replace_text(blocks: &mut Vec<Value>, said: &Assistant) {
-    let mut words = Some(wire::text_of(said)).filter(|words| !words.is_empty());
+fn replace_text(blocks: &mut Vec<Value>, assistant: &Assistant) {
+    let mut text = Some(wire::text_of(assistant)).filter(|text| !text.is_empty());
     blocks.retain_mut(|block| {
         if block["type"] != "text" {
             return true;
         }
-        let Some(words) = words.take() else { return false };
-        block["text"] = words.into();
+        let Some(text) = text.take() else { return false };
+        block["text"] = text.into();
         true
     });
 }
 
 /// Converts a message to its displayed form: user text without envelope, answers as delivered, without images, and
 /// limited in size.
-fn display(message: &Message, most_chars: Option<usize>) -> Value {
-    let mut shown = json!(message);
+fn display(message: &Message, max_chars: Option<usize>) -> Value {
+    let mut json = json!(message);
     let is_user = matches!(message, Message::User(_));
-    match &mut shown["content"] {
+    match &mut json["content"] {
         Value::String(text) if is_user => *text = envelope::strip(text).into_owned(),
         Value::Array(blocks) => {
             blocks.iter_mut().for_each(|block| display_block(block, is_user));
-            if let Message::Assistant(said) = message {
-                replace_text(blocks, said);
+            if let Message::Assistant(assistant) = message {
+                replace_text(blocks, assistant);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }
-    if let Some(most) = most_chars {
-        truncate_text(&mut shown["content"], most);
+    if let Some(limit) = max_chars {
+        truncate_text(&mut json["content"], limit);
     }
-    if size(&shown) > MAX_MESSAGE_BYTES {
-        truncate(&mut shown, MAX_TEXT_CHARS);
+    if size(&json) > MAX_MESSAGE_BYTES {
+        truncate(&mut json, MAX_TEXT_CHARS);
     }
-    if size(&shown) > MAX_MESSAGE_BYTES {
-        shown["content"] = json!([{"type": "text", "text": TRUNCATION_MARK}]);
-        if let Some(fields) = shown.as_object_mut() {
+    if size(&json) > MAX_MESSAGE_BYTES {
+        json["content"] = json!([{"type": "text", "text": TRUNCATION_MARK}]);
+        if let Some(fields) = json.as_object_mut() {
             fields.retain(|_, value| size(value) <= MAX_TEXT_CHARS);
         }
     }
-    shown
+    json
 }
 
 fn display_block(block: &mut Value, is_user: bool) {
@@ -248,29 +248,29 @@ fn display_block(block: &mut Value, is_user: bool) {
 }
 
 /// Truncates the visible text of a message.
-fn truncate_text(content: &mut Value, most: usize) {
-    let Value::Array(blocks) = content else { return truncate(content, most) };
+fn truncate_text(content: &mut Value, max_chars: usize) {
+    let Value::Array(blocks) = content else { return truncate(content, max_chars) };
     for block in blocks.iter_mut().filter_map(Value::as_object_mut) {
         for name in ["text", "thinking"] {
-            if let Some(words) = block.get_mut(name) {
-                truncate(words, most);
+            if let Some(text) = block.get_mut(name) {
+                truncate(text, max_chars);
             }
         }
     }
 }
 
 /// Truncates every text in a value.
-fn truncate(value: &mut Value, most: usize) {
+fn truncate(value: &mut Value, max_chars: usize) {
     match value {
         Value::String(text) => {
-            if let Some((at, _)) = text.char_indices().nth(most) {
+            if let Some((at, _)) = text.char_indices().nth(max_chars) {
                 text.truncate(at);
                 *text += "\n";
                 *text += TRUNCATION_MARK;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| truncate(item, most)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| truncate(field, most)),
+        Value::Array(items) => items.iter_mut().for_each(|item| truncate(item, max_chars)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| truncate(field, max_chars)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -283,12 +283,12 @@ fn size(value: &Value) -> usize {
 mod tests {
     use super::*;
 
-    fn shown(message: Value, most: Option<usize>) -> Value {
-        display(&serde_json::from_value(message).unwrap(), most)
+    fn displayed(message: Value, max_chars: Option<usize>) -> Value {
+        display(&serde_json::from_value(message).unwrap(), max_chars)
     }
 
     #[test]
-    fn the_oldest_messages_are_left_out_when_they_do_not_fit() {
+    fn the_oldest_messages_are_dropped_when_the_limit_is_exceeded() {
         let newest_first = || ["cc", "b", "aaaa"].into_iter().map(Value::from);
         assert_eq!(fit(newest_first(), 13), ["aaaa", "b", "cc"].map(Value::from));
         assert_eq!(fit(newest_first(), 12), ["b", "cc"].map(Value::from));
@@ -297,75 +297,76 @@ mod tests {
     }
 
     #[test]
-    fn people_see_the_words_and_how_large_a_picture_is() {
-        let said = json!({
+    fn history_shows_the_text_and_the_size_of_images() {
+        let stored = json!({
             "role": "user", "timestamp": 1, "idempotencyKey": "k:user", "content": [
                 {"type": "text", "text": "[Signal Ann 2026-02-09 10:00] look"},
                 {"type": "image", "mimeType": "image/png", "data": "AAAA"},
             ],
         });
-        let seen = json!({
+        let expected = json!({
             "role": "user", "timestamp": 1, "idempotencyKey": "k:user", "content": [
                 {"type": "text", "text": "look"},
                 {"type": "image", "mimeType": "image/png", "bytes": 4, "omitted": true},
             ],
         });
-        assert_eq!(shown(said, None), seen);
+        assert_eq!(displayed(stored, None), expected);
         let plain = json!({"role": "user", "timestamp": 1, "content": "[Signal Ann] look"});
-        assert_eq!(shown(plain, None)["content"], "look");
+        assert_eq!(displayed(plain, None)["content"], "look");
         // A model's text is not treated as an envelope.
         let content = json!([{"type": "text", "text": "[Signal Ann] look"}]);
-        assert_eq!(shown(json!({"role": "assistant", "content": content}), None)["content"], content);
+        assert_eq!(displayed(json!({"role": "assistant", "content": content}), None)["content"], content);
     }
 
     #[test]
-    fn a_model_is_shown_as_it_was_delivered() {
-        let said = |content: Value| json!({"role": "assistant", "content": content});
+    fn assistant_messages_are_shown_as_delivered() {
+        let assistant = |content: Value| json!({"role": "assistant", "content": content});
         let text = |text: &str| json!({"type": "text", "text": text});
         let call = json!({"type": "toolCall", "id": "c", "name": "read", "arguments": {}});
-        let thought = json!({"type": "thinking", "thinking": "hm"});
-        for (stored, seen) in [
+        let thinking = json!({"type": "thinking", "thinking": "hm"});
+        for (stored, expected) in [
             (json!([text("[[reply_to_current]] Hi <think>x</think>there")]), json!([text("Hi there")])),
             (json!([text("[[audio_as_voice]]\nMEDIA: ./a.ogg")]), json!([text("./a.ogg")])),
-            (json!([thought, text("One"), call, text("Two")]), json!([thought, text("OneTwo"), call])),
+            (json!([thinking, text("One"), call, text("Two")]), json!([thinking, text("OneTwo"), call])),
             (json!([text("NO_REPLY"), call]), json!([call])),
             (json!([text("`[[reply_to_current]]`")]), json!([text("`[[reply_to_current]]`")])),
         ] {
-            assert_eq!(shown(said(stored), None)["content"], seen);
+            assert_eq!(displayed(assistant(stored), None)["content"], expected);
         }
-        let is_read = |message: Value| is_visible(&serde_json::from_value(message).unwrap());
+        let is_shown = |message: Value| is_visible(&serde_json::from_value(message).unwrap());
         for silent in
-            [json!([text("NO_REPLY")]), json!([thought, text("no_reply.")]), json!([text("**HEARTBEAT_OK**")])]
+            [json!([text("NO_REPLY")]), json!([thinking, text("no_reply.")]), json!([text("**HEARTBEAT_OK**")])]
         {
-            assert!(!is_read(said(silent.clone())), "{silent}");
+            assert!(!is_shown(assistant(silent.clone())), "{silent}");
         }
-        for heard in [json!([]), json!([thought]), json!([text("NO_REPLY"), call]), json!([text("Say NO_REPLY to it")])]
+        for visible in
+            [json!([]), json!([thinking]), json!([text("NO_REPLY"), call]), json!([text("Say NO_REPLY to it")])]
         {
-            assert!(is_read(said(heard.clone())), "{heard}");
+            assert!(is_shown(assistant(visible.clone())), "{visible}");
         }
         let failed =
             json!({"role": "assistant", "content": [text("NO_REPLY")], "errorMessage": "x", "stopReason": "error"});
-        assert!(is_read(failed));
+        assert!(is_shown(failed));
     }
 
     #[test]
-    fn a_long_message_is_shortened_until_it_fits() {
-        let said = |parts: usize| {
+    fn a_long_message_is_truncated_until_it_fits() {
+        let message = |parts: usize| {
             let part = json!({"type": "text", "text": "é".repeat(MAX_MESSAGE_BYTES / 2)});
             json!({"role": "user", "timestamp": 1, "content": vec![part; parts]})
         };
-        let text = |most: usize| json!({"type": "text", "text": format!("{}\n{TRUNCATION_MARK}", "é".repeat(most))});
-        assert_eq!(shown(said(2), None)["content"], json!([text(MAX_TEXT_CHARS), text(MAX_TEXT_CHARS)]));
-        assert_eq!(shown(said(2), Some(3))["content"], json!([text(3), text(3)]));
+        let text = |chars: usize| json!({"type": "text", "text": format!("{}\n{TRUNCATION_MARK}", "é".repeat(chars))});
+        assert_eq!(displayed(message(2), None)["content"], json!([text(MAX_TEXT_CHARS), text(MAX_TEXT_CHARS)]));
+        assert_eq!(displayed(message(2), Some(3))["content"], json!([text(3), text(3)]));
         assert_eq!(
-            shown(said(20), None),
+            displayed(message(20), None),
             json!({
                 "role": "user", "timestamp": 1, "content": [{"type": "text", "text": TRUNCATION_MARK}],
             })
         );
         let call = json!({"role": "assistant", "content": [{"type": "toolCall", "id": "call-1", "name": "read"}]});
-        assert_eq!(shown(call, Some(1))["content"][0]["id"], "call-1");
+        assert_eq!(displayed(call, Some(1))["content"][0]["id"], "call-1");
         let short = json!({"role": "user", "timestamp": 1, "content": "é".repeat(MAX_TEXT_CHARS + 1)});
-        assert_eq!(shown(short.clone(), None), short);
+        assert_eq!(displayed(short.clone(), None), short);
     }
 }

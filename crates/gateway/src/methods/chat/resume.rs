@@ -13,8 +13,8 @@ use crate::{
 
 /// Finds the runs; the projector sends the response.
 pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let ResumeParams { session_key: asked, run_id, after_seq } = call.params()?;
-    let key = session_key(&call.server, ResumeParams::METHOD, &asked)?;
+    let ResumeParams { session_key: requested_key, run_id, after_seq } = call.params()?;
+    let key = session_key(&call.server, ResumeParams::METHOD, &requested_key)?;
     let hub = &call.server.hub;
     let after = match (&run_id, after_seq) {
         (None, Some(_)) => {
@@ -23,9 +23,9 @@ pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         }
         (_, after) => after.unwrap_or_default(),
     };
-    let alive = || hub.live_runs().into_iter().filter(|work| work.key == key).map(|work| work.run).collect();
+    let live_runs = || hub.live_runs().into_iter().filter(|live| live.key == key).map(|live| live.run).collect();
     let mut runs = Vec::new();
-    for run in run_id.map_or_else(alive, |run| vec![run]) {
+    for run in run_id.map_or_else(live_runs, |run| vec![run]) {
         let (session, known) = match hub.follow(&run) {
             Some(follower) => (Some(follower.tape().key().clone()), KnownRun::Active(follower.tape().clone())),
             None => match hub.reported(&run).await.map_err(unavailable)? {
@@ -39,5 +39,5 @@ pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         runs.push((run, known));
     }
     let detail = tool_detail(&call, &key).await?;
-    Ok(RpcResult::Resume(ResumePosition { key, requested_key: asked, runs, after, detail }))
+    Ok(RpcResult::Resume(ResumePosition { key, requested_key, runs, after, detail }))
 }

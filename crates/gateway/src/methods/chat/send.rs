@@ -43,9 +43,9 @@ pub(crate) async fn send(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     {
         view.check(&call, &inbound.key).await?;
     }
-    let (accepted, hold) = submit(&call, inbound).await?;
+    let (accepted, gate) = submit(&call, inbound).await?;
     let (payload, error) = wire::sent(call.client.generation, &accepted);
-    Ok(RpcResult::Gated(payload, error, hold))
+    Ok(RpcResult::Gated(payload, error, gate))
 }
 
 /// State of the session as seen by the sender of a message.
@@ -66,12 +66,13 @@ impl SenderView {
     /// the expected one are accepted if the session id is given.
     async fn check(&self, call: &RpcCall, key: &SessionKey) -> Result<(), ErrorShape> {
         let found = call.server.hub.history_entries(key).await.map_err(unavailable)?;
-        let (now, lines) = found.map_or((None, Vec::new()), |(record, lines)| (Some(record.session_id), lines));
-        let is_same = self.session.is_none() || self.session == now;
+        let (current, entries) =
+            found.map_or((None, Vec::new()), |(record, entries)| (Some(record.session_id), entries));
+        let is_same = self.session.is_none() || self.session == current;
         let is_seen = match &self.leaf {
-            Leaf::Entry(seen) if self.session.is_some() => lines.iter().any(|(id, _)| id == seen),
-            Leaf::Entry(seen) => lines.last().is_some_and(|(id, _)| id == seen),
-            Leaf::Nothing => self.session.is_some() || lines.is_empty(),
+            Leaf::Entry(seen) if self.session.is_some() => entries.iter().any(|(id, _)| id == seen),
+            Leaf::Entry(seen) => entries.last().is_some_and(|(id, _)| id == seen),
+            Leaf::Nothing => self.session.is_some() || entries.is_empty(),
         };
         if is_same && is_seen {
             return Ok(());
@@ -119,13 +120,13 @@ async fn check_policy(call: &RpcCall, key: &SessionKey) -> Result<(), ErrorShape
 /// Aborts one run or all runs of a session.
 pub(crate) async fn abort(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let AbortParams { session_key, agent_id, run_id } = call.params()?;
-    let asked = session_key_of_agent(&call.server, AbortParams::METHOD, &session_key, agent_id.as_deref())?;
-    let at_work = run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
-    let key = match (at_work, call.client.generation) {
-        (Some(other), Generation::Three) if other != asked => {
+    let requested = session_key_of_agent(&call.server, AbortParams::METHOD, &session_key, agent_id.as_deref())?;
+    let active = run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
+    let key = match (active, call.client.generation) {
+        (Some(other), Generation::Three) if other != requested => {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }
-        (at_work, _) => at_work.unwrap_or(asked),
+        (active, _) => active.unwrap_or(requested),
     };
     let stopped = call.server.hub.abort(&key, run_id, AbortReason::User).await;
     Ok(aborted_response(&call, &key, stopped).await)

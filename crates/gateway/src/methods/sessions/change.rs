@@ -47,7 +47,7 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         label,
         display_name,
         category,
-        model: chosen,
+        model: model_override,
         thinking_level,
         emit_command_hooks,
     } = call.params()?;
@@ -59,7 +59,7 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     };
     let key = resolve_session::<CreateParams>(server, &name, agent_id.as_deref())?;
     let parent = parent_session_key.map(|key| resolve_session::<CreateParams>(server, &key, None)).transpose()?;
-    // Before the session is made: hooks store what was said in the one before it.
+    // Before the new session is created: hooks store the conversation of its parent.
     if let Some(parent) = parent.as_ref().filter(|_| emit_command_hooks == Some(true)) {
         server.hub.succeeded(parent).await.map_err(|error| error_response(&error))?;
     }
@@ -68,7 +68,7 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         ("label", json!(label)),
         ("displayName", json!(display_name)),
         ("category", json!(category)),
-        ("model", json!(chosen)),
+        ("model", json!(model_override)),
         ("thinkingLevel", json!(thinking_level)),
         ("parentSessionKey", json!(parent)),
     ] {
@@ -80,9 +80,9 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let patch = Patch { expected: None, changes: settings(changes)? };
     let entry = server.hub.patch(&key, patch).await.map_err(|error| error_response(&error))?;
     server.projector.session_changed(SessionChange { key: key.clone(), reason: "create" });
-    let shown = session_row(&key, &entry, call.client.generation);
+    let row = session_row(&key, &entry, call.client.generation);
     let answer = json!({
-        "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key, &entry),
+        "ok": true, "key": key, "sessionId": entry.session_id, "entry": row, "resolved": model(server, &key, &entry),
     });
     Ok(answer.into())
 }
@@ -125,14 +125,14 @@ pub(in crate::methods) fn resolve_session<P: Params>(
     text: &str,
     agent: Option<&str>,
 ) -> Result<SessionKey, ErrorShape> {
-    let wrong = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
+    let invalid = |why: String| ErrorShape::invalid(format!("invalid {} params: {why}", P::METHOD));
     let named = agent.map(AgentId::normalize);
     let agents = server.hub.agents();
     let default = named.as_ref().unwrap_or(agents.default_id());
-    let key = SessionKey::parse(text, default).map_err(|error| wrong(format!("key: {error}")))?;
+    let key = SessionKey::parse(text, default).map_err(|error| invalid(format!("key: {error}")))?;
     match (&named, key.agent()) {
         (Some(named), Some(owner)) if named != owner => {
-            Err(wrong(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+            Err(invalid(format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
         }
         _ => Ok(key),
     }
@@ -193,15 +193,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_kept_as_what_overrides_the_agents_own() {
-        let kept = |changes: Value| json!(settings(serde_json::from_value(changes).unwrap()).unwrap());
+    fn a_model_is_stored_as_an_override() {
+        let stored = |changes: Value| json!(settings(serde_json::from_value(changes).unwrap()).unwrap());
         assert_eq!(
-            kept(json!({"model": "openai/gpt/x", "label": " mine "})),
+            stored(json!({"model": "openai/gpt/x", "label": " mine "})),
             json!({"label": "mine", "providerOverride": "openai", "modelOverride": "gpt/x"})
         );
-        assert_eq!(kept(json!({"model": "big"})), json!({"providerOverride": null, "modelOverride": "big"}));
+        assert_eq!(stored(json!({"model": "big"})), json!({"providerOverride": null, "modelOverride": "big"}));
         assert_eq!(
-            kept(json!({"model": null, "label": "  "})),
+            stored(json!({"model": null, "label": "  "})),
             json!({"label": null, "providerOverride": null, "modelOverride": null})
         );
     }

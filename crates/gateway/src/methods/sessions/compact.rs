@@ -18,14 +18,15 @@ pub(crate) async fn compact(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let CompactParams { key, agent_id, focus } = call.params()?;
     let key = resolve_session::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
     let focus = focus.map(|focus| focus.trim().to_owned()).filter(|focus| !focus.is_empty());
-    let not = |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
+    let not_compacted =
+        |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
     let report = match call.server.hub.compact(&key, focus).await {
         Ok(report) => report,
         // Nothing to compact is not an error: clients also ask for sessions without messages.
-        Err(error @ ChangeError::NoSession) => return not(error.to_string()),
+        Err(error @ ChangeError::NoSession) => return not_compacted(error.to_string()),
         Err(error) => return Err(error_response(&error)),
     };
-    let Some(id) = report.entry else { return not(report.text) };
+    let Some(id) = report.entry else { return not_compacted(report.text) };
     let (before, after) = report.tokens.unzip();
     let answer = json!({
         "ok": true, "key": key, "compacted": true,
@@ -38,13 +39,13 @@ pub(crate) async fn compact(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CompactionsParams { key, agent_id } = call.params()?;
     let key = resolve_session::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
-    let made = call.server.hub.compactions(&key).await.map_err(|error| error_response(&error))?;
-    let rows: Vec<_> = made
+    let compaction = call.server.hub.compactions(&key).await.map_err(|error| error_response(&error))?;
+    let rows: Vec<_> = compaction
         .into_iter()
-        .map(|made| {
+        .map(|compaction| {
             json!({
-                "id": made.id, "timestamp": made.at, "tokensBefore": made.tokens_before, "way": made.strategy,
-                "undone": made.is_undone, "summary": made.summary,
+                "id": compaction.id, "timestamp": compaction.at, "tokensBefore": compaction.tokens_before, "way": compaction.strategy,
+                "undone": compaction.is_undone, "summary": compaction.summary,
             })
         })
         .collect();

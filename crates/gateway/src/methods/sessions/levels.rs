@@ -44,11 +44,11 @@ pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
         if let Some(value) = changes.get_mut(setting.name)
             && let Some(raw) = value.as_str()
         {
-            let Some(word) = setting.read(raw) else {
-                let words = setting.values.join("|");
-                return Err(ErrorShape::invalid(format!("invalid {} (use {words})", setting.name)));
+            let Some(level) = setting.read(raw) else {
+                let allowed = setting.values.join("|");
+                return Err(ErrorShape::invalid(format!("invalid {} (use {allowed})", setting.name)));
             };
-            *value = if setting.clears == Some(word) { Value::Null } else { word.into() };
+            *value = if setting.clears == Some(level) { Value::Null } else { level.into() };
         }
     }
     Ok(())
@@ -60,8 +60,8 @@ impl LevelSetting {
             return intake::thinking(raw);
         }
         let raw = raw.trim().to_lowercase();
-        let meant = self.aliases.iter().find(|(alias, _)| *alias == raw).map_or(raw.as_str(), |(_, word)| word);
-        self.values.iter().find(|word| **word == meant).copied()
+        let name = self.aliases.iter().find(|(alias, _)| *alias == raw).map_or(raw.as_str(), |(_, level)| level);
+        self.values.iter().find(|level| **level == name).copied()
     }
 }
 
@@ -78,26 +78,26 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_kept_in_their_own_words() {
-        let asked = json!({
+    fn settings_are_stored_in_canonical_form() {
+        let changes = json!({
             "thinkingLevel": "Ultra", "verboseLevel": " YES ", "reasoningLevel": "off",
             "responseUsage": "on", "label": "off",
         });
-        let kept = json!({
+        let stored = json!({
             "thinkingLevel": "high", "verboseLevel": "on", "reasoningLevel": null,
             "responseUsage": "tokens", "label": "off",
         });
-        assert_eq!(checked(asked), Ok(kept));
+        assert_eq!(checked(changes), Ok(stored));
         assert_eq!(checked(json!({"thinkingLevel": "off"})), Ok(json!({"thinkingLevel": null})));
     }
 
     #[test]
-    fn a_word_that_is_none_is_refused_with_those_that_are() {
-        let refused = |name: &str, words: &str| {
-            assert_eq!(checked(json!({name: "bogus"})), Err(format!("invalid {name} (use {words})")));
+    fn an_invalid_value_is_rejected_with_the_valid_ones() {
+        let assert_rejected = |name: &str, allowed: &str| {
+            assert_eq!(checked(json!({name: "bogus"})), Err(format!("invalid {name} (use {allowed})")));
         };
-        refused("thinkingLevel", "off|minimal|low|medium|high|xhigh");
-        refused("verboseLevel", "on|off|full");
-        refused("responseUsage", "off|tokens|full");
+        assert_rejected("thinkingLevel", "off|minimal|low|medium|high|xhigh");
+        assert_rejected("verboseLevel", "on|off|full");
+        assert_rejected("responseUsage", "off|tokens|full");
     }
 }

@@ -33,17 +33,17 @@ pub(crate) async fn resolve(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
         call.params()?;
     let hub = &call.server.hub;
     let rows = hub.sessions().await.map_err(unavailable)?;
-    let given =
+    let non_blank =
         |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-    let (key, session_id, label) = (given(&key), given(&session_id), given(&label));
+    let (key, session_id, label) = (non_blank(&key), non_blank(&session_id), non_blank(&label));
     // A session named by its key or id is returned regardless of its kind.
-    let is_named = label.is_none();
+    let is_exact = label.is_none();
     let filter = ListParams {
         label: label.clone(),
         agent_id: agent_id.clone(),
         spawned_by,
-        include_global: include_global.or(is_named.then_some(true)),
-        include_unknown: include_unknown.or(is_named.then_some(true)),
+        include_global: include_global.or(is_exact.then_some(true)),
+        include_unknown: include_unknown.or(is_exact.then_some(true)),
         archived: Some("all".into()),
         ..ListParams::default()
     };
@@ -73,15 +73,15 @@ pub(crate) async fn resolve(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     Ok(answer.into())
 }
 
-/// Returns the single matching session; `none` is the error text if there is none.
+/// Returns the single matching session; `not_found` is the error text if no session matches.
 fn single_match(
     rows: &[(SessionKey, Arc<Record>)],
-    none: &str,
-    is_meant: impl Fn(&(SessionKey, Arc<Record>)) -> bool,
+    not_found: &str,
+    is_match: impl Fn(&(SessionKey, Arc<Record>)) -> bool,
 ) -> Result<SessionKey, ErrorShape> {
-    let found: Vec<_> = rows.iter().filter(|row| is_meant(row)).map(|(key, _)| key).collect();
+    let found: Vec<_> = rows.iter().filter(|row| is_match(row)).map(|(key, _)| key).collect();
     match &found[..] {
-        [] => Err(ErrorShape::invalid(none)),
+        [] => Err(ErrorShape::invalid(not_found)),
         [key] => Ok((*key).clone()),
         several => {
             let keys: Vec<_> = several.iter().map(|key| key.as_str()).collect();
@@ -106,8 +106,8 @@ pub(crate) async fn preview(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let hub = &call.server.hub;
     let (limit, chars) = (limit.unwrap_or(DEFAULT_ITEMS), max_chars.unwrap_or(DEFAULT_CHARS));
     let mut previews = Vec::new();
-    for asked in keys.iter().take(MAX_PREVIEWS) {
-        let history = match session_key(&call.server, PreviewParams::METHOD, asked) {
+    for key in keys.iter().take(MAX_PREVIEWS) {
+        let history = match session_key(&call.server, PreviewParams::METHOD, key) {
             Ok(key) => hub.history(&key).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.message),
         };
@@ -118,28 +118,28 @@ pub(crate) async fn preview(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
             },
             Ok(None) => ("missing", Vec::new()),
             Err(reason) => {
-                tracing::warn!(key = %asked, %reason, "failed to read a session for its preview");
+                tracing::warn!(key = %key, %reason, "failed to read a session for its preview");
                 ("error", Vec::new())
             }
         };
-        previews.push(json!({"key": asked, "status": status, "items": items}));
+        previews.push(json!({"key": key, "status": status, "items": items}));
     }
     Ok(json!({"ts": hub.ambient().now_ms(), "previews": previews}).into())
 }
 
 /// Returns the last messages that contain text, oldest first, each on one line and truncated.
 fn last_messages(messages: &[Arc<Message>], limit: usize, chars: usize) -> Vec<Value> {
-    let said = messages.iter().rev().filter_map(|message| {
+    let rows = messages.iter().rev().filter_map(|message| {
         let (role, text) = match &**message {
             Message::User(user) => ("user", user.content.text()),
-            Message::Assistant(said) => ("assistant", said.text()),
+            Message::Assistant(rows) => ("assistant", rows.text()),
             Message::ToolResult(result) => ("tool", join_text(&result.content)),
             Message::Other(_) => return None,
         };
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then(|| json!({"role": role, "text": truncate(&text, chars)}))
     });
-    let mut items: Vec<_> = said.take(limit).collect();
+    let mut items: Vec<_> = rows.take(limit).collect();
     items.reverse();
     items
 }
@@ -148,8 +148,8 @@ fn truncate(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(chars.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+    let prefix: String = text.chars().take(chars.saturating_sub(1)).collect();
+    format!("{}…", prefix.trim_end())
 }
 
 #[cfg(test)]
@@ -159,16 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preview_is_the_last_words_in_short() {
-        let says = |text: &str| {
+    fn a_preview_shows_the_last_messages_truncated() {
+        let assistant = |text: &str| {
             let content = vec![Block::text(text)];
             Arc::new(Message::Assistant(Assistant { content, ..Assistant::default() }))
         };
         let messages = [
             Arc::new(Message::User(User::text("one", 0))),
-            says("two\n\n lines"),
-            says(" "),
-            says("é".repeat(30).as_str()),
+            assistant("two\n\n lines"),
+            assistant(" "),
+            assistant("é".repeat(30).as_str()),
         ];
         let item = |role: &str, text: &str| json!({"role": role, "text": text});
         let long = format!("{}…", "é".repeat(19));

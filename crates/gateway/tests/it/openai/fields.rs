@@ -10,7 +10,7 @@ const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 
 /// A valid request with additional fields.
-fn with(path: &str, fields: &Value) -> Value {
+fn body_with(path: &str, fields: &Value) -> Value {
     let mut body = match path {
         CHAT => json!({"messages": [{"role": "user", "content": "hi"}]}),
         _ => json!({"input": "hi"}),
@@ -20,11 +20,11 @@ fn with(path: &str, fields: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn wrong_fields_are_refused_by_name() {
-    let world = world(says(&["ok"])).await;
-    let said = |messages: Value| json!({ "messages": messages });
-    let call = |call: Value| said(json!([{"role": "assistant", "tool_calls": [call]}]));
-    for (path, fields, param, why) in [
+async fn invalid_fields_get_an_error_with_their_name() {
+    let gateway = gateway(says(&["ok"])).await;
+    let with_messages = |messages: Value| json!({ "messages": messages });
+    let call = |call: Value| with_messages(json!([{"role": "assistant", "tool_calls": [call]}]));
+    for (path, fields, param, message) in [
         (CHAT, json!({"stream": "yes"}), "stream", "stream must be true or false"),
         (CHAT, json!({"max_tokens": -1}), "max_tokens", "max_tokens must be a whole number of at least 1"),
         (CHAT, json!({"temperature": 3}), "temperature", "temperature must be a number from 0 to 2"),
@@ -43,24 +43,24 @@ async fn wrong_fields_are_refused_by_name() {
             "response_format.type must be text, json_object or json_schema",
         ),
         (CHAT, json!({"tool_choice": "required"}), "tool_choice", "tool_choice must not be required without tools"),
-        (CHAT, said(json!("hi")), "messages", "messages must be a list of messages"),
-        (CHAT, said(json!([])), "messages", "Missing user message in `messages`."),
-        (CHAT, said(json!(["hi"])), "messages[0]", "messages[0] must be an object with a role and a content"),
+        (CHAT, with_messages(json!("hi")), "messages", "messages must be a list of messages"),
+        (CHAT, with_messages(json!([])), "messages", "Missing user message in `messages`."),
+        (CHAT, with_messages(json!(["hi"])), "messages[0]", "messages[0] must be an object with a role and a content"),
         (
             CHAT,
-            said(json!([{"role": "boss", "content": "x"}])),
+            with_messages(json!([{"role": "boss", "content": "x"}])),
             "messages[0].role",
             "messages[0].role must be system, developer, user, assistant or tool, not \"boss\"",
         ),
         (
             CHAT,
-            said(json!([{"role": "tool", "content": "x"}])),
+            with_messages(json!([{"role": "tool", "content": "x"}])),
             "messages[0].tool_call_id",
             "messages[0].tool_call_id must be a string",
         ),
         (
             CHAT,
-            said(json!([{"role": "assistant", "tool_calls": {}}])),
+            with_messages(json!([{"role": "assistant", "tool_calls": {}}])),
             "messages[0].tool_calls",
             "messages[0].tool_calls must be a list",
         ),
@@ -93,32 +93,32 @@ async fn wrong_fields_are_refused_by_name() {
             "input[0].call_id must be a string",
         ),
     ] {
-        let answer = post(&world, path, with(path, &fields)).await;
-        let error = json!({"error": {"message": why, "type": "invalid_request_error", "param": param}});
+        let answer = post(&gateway, path, body_with(path, &fields)).await;
+        let error = json!({"error": {"message": message, "type": "invalid_request_error", "param": param}});
         assert_eq!((answer.status, answer.json()), (400, error));
     }
-    assert_eq!(sessions(&world).await, Vec::<String>::new());
+    assert_eq!(sessions(&gateway).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn fields_that_are_not_passed_on_do_no_harm() {
-    let world = world(says(&["ok"])).await;
-    let both = json!({"temperature": 0, "top_p": 1, "stream": false, "metadata": {"a": "b"}, "store": null});
-    for (path, more) in [
+async fn ignored_fields_are_accepted() {
+    let gateway = gateway(says(&["ok"])).await;
+    let common = json!({"temperature": 0, "top_p": 1, "stream": false, "metadata": {"a": "b"}, "store": null});
+    for (path, extra) in [
         (CHAT, json!({"max_tokens": 5, "max_completion_tokens": 5, "seed": 1, "stop": "x", "n": 1})),
         (RESPONSES, json!({"max_output_tokens": 16, "truncation": "auto", "include": []})),
     ] {
-        let mut fields = both.clone();
-        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        assert_eq!(post(&world, path, with(path, &fields)).await.status, 200);
+        let mut fields = common.clone();
+        fields.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        assert_eq!(post(&gateway, path, body_with(path, &fields)).await.status, 200);
     }
-    let requests = world.requests.lock().unwrap();
+    let requests = gateway.requests.lock().unwrap();
     assert_eq!(requests.iter().map(|request| request.max_output).collect::<Vec<_>>(), [None, None]);
 }
 
 #[tokio::test]
-async fn how_hard_to_think_is_passed_on_and_stays_with_the_session() {
-    let world = world(says(&["ok"])).await;
+async fn reasoning_effort_is_passed_on_and_kept_in_the_session() {
+    let gateway = gateway(says(&["ok"])).await;
     for (path, fields, level) in [
         (CHAT, json!({"user": "ann"}), ReasoningLevel::Off),
         (CHAT, json!({"user": "ann", "reasoning_effort": "high"}), ReasoningLevel::High),
@@ -128,8 +128,8 @@ async fn how_hard_to_think_is_passed_on_and_stays_with_the_session() {
         (CHAT, json!({}), ReasoningLevel::Off),
         (RESPONSES, json!({"reasoning": {"effort": "medium", "summary": "auto"}}), ReasoningLevel::Medium),
     ] {
-        let answer = post(&world, path, with(path, &fields)).await;
-        let asked = world.requests.lock().unwrap().last().unwrap().thinking;
-        assert_eq!((answer.status, asked), (200, level), "{fields}");
+        let answer = post(&gateway, path, body_with(path, &fields)).await;
+        let requested = gateway.requests.lock().unwrap().last().unwrap().thinking;
+        assert_eq!((answer.status, requested), (200, level), "{fields}");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const WORDS: &str = "It is 18 degrees.";
+const TEXT: &str = "It is 18 degrees.";
 
 /// The checks of a client, each with its requests.
 fn recorded(text: &str) -> Vec<(String, Vec<Value>)> {
@@ -24,7 +24,7 @@ fn recorded(text: &str) -> Vec<(String, Vec<Value>)> {
     checks
 }
 
-async fn answer(world: &TestGateway, request: &Value, previous: &Value) -> Answer {
+async fn answer(gateway: &TestGateway, request: &Value, previous: &Value) -> Answer {
     let mut body = request["body"].clone();
     if body.get("previous_response_id").is_some() {
         body["previous_response_id"] = previous.clone();
@@ -35,12 +35,12 @@ async fn answer(world: &TestGateway, request: &Value, previous: &Value) -> Answe
         request["headers"].as_object().unwrap().iter().map(|(name, value)| (&**name, value.as_str().unwrap()));
     let headers: Vec<_> = headers.chain([("authorization", &*bearer)]).collect();
     let line = format!("{} {}", request["method"].as_str().unwrap(), request["path"].as_str().unwrap());
-    send(world.address, &line, &headers, &body).await
+    send(gateway.address, &line, &headers, &body).await
 }
 
 /// Text of a response and arguments of its calls, for either API, streamed or not.
-fn said(answer: &Answer) -> (String, Vec<Value>) {
-    let whole = match answer.header("content-type") {
+fn text_and_calls(answer: &Answer) -> (String, Vec<Value>) {
+    let body = match answer.header("content-type") {
         Some("text/event-stream") => {
             let events = answer.events();
             assert_eq!(events.last().unwrap().1, json!("[DONE]"));
@@ -56,8 +56,8 @@ fn said(answer: &Answer) -> (String, Vec<Value>) {
         }
         _ => answer.json(),
     };
-    let message = &whole["choices"][0]["message"];
-    let items = || whole["output"].as_array().into_iter().flatten();
+    let message = &body["choices"][0]["message"];
+    let items = || body["output"].as_array().into_iter().flatten();
     let text = message["content"].as_str().or_else(|| items().find_map(|item| item["content"][0]["text"].as_str()));
     let chat_calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| &call["function"]);
     let calls = chat_calls.chain(items().filter(|item| item["type"] == "function_call"));
@@ -69,18 +69,17 @@ async fn replay(text: &str) {
     let checks = recorded(text);
     assert!(checks.len() >= 10, "only {} checks are on record", checks.len());
     for (check, requests) in checks {
-        let is_asked = Arc::new(AtomicBool::new(false));
-        let calls_now = is_asked.clone();
-        let script: Script =
-            Arc::new(
-                move |_| if calls_now.load(Ordering::SeqCst) { calls() } else { words(&["It is ", "18 degrees."]) },
-            );
-        let world = world(script).await;
+        let should_call = Arc::new(AtomicBool::new(false));
+        let script_flag = should_call.clone();
+        let script: Script = Arc::new(move |_| {
+            if script_flag.load(Ordering::SeqCst) { calls() } else { text_events(&["It is ", "18 degrees."]) }
+        });
+        let gateway = gateway(script).await;
         let mut previous = Value::Null;
         for (number, request) in requests.iter().enumerate() {
             let has_tools = request["body"]["tools"].is_array() && number == 0;
-            is_asked.store(has_tools, Ordering::SeqCst);
-            let answer = answer(&world, request, &previous).await;
+            should_call.store(has_tools, Ordering::SeqCst);
+            let answer = answer(&gateway, request, &previous).await;
             let expected = match (check.as_str(), number) {
                 ("errors", 1) => 404,
                 ("errors", 2) => 400,
@@ -93,9 +92,9 @@ async fn replay(text: &str) {
             let wanted = if has_tools {
                 (String::new(), vec![json!(r#"{"city":"Paris"}"#)])
             } else {
-                (WORDS.to_owned(), Vec::new())
+                (TEXT.to_owned(), Vec::new())
             };
-            assert_eq!(said(&answer), wanted, "{check} {number}");
+            assert_eq!(text_and_calls(&answer), wanted, "{check} {number}");
             if answer.header("content-type") != Some("text/event-stream") {
                 previous = answer.json()["id"].clone();
             }
@@ -104,11 +103,11 @@ async fn replay(text: &str) {
 }
 
 #[tokio::test]
-async fn the_python_client_is_answered() {
+async fn recorded_python_requests_are_answered() {
     replay(include_str!("../../golden/openai/python.json")).await;
 }
 
 #[tokio::test]
-async fn the_node_client_is_answered() {
+async fn recorded_node_requests_are_answered() {
     replay(include_str!("../../golden/openai/node.json")).await;
 }

@@ -44,18 +44,18 @@ fn completed(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_whole_answer_is_a_response() {
-    let world = world(says(&["hello ", "world"])).await;
-    let answer = post(&world, PATH, json!({"model": "openclaw", "input": "hi"})).await;
-    assert_eq!((answer.status, steady(answer.json())), (200, completed("hello world")));
-    assert_eq!(shown(&world).0, "hi");
+async fn an_unstreamed_answer_is_a_response() {
+    let gateway = gateway(says(&["hello ", "world"])).await;
+    let answer = post(&gateway, PATH, json!({"model": "openclaw", "input": "hi"})).await;
+    assert_eq!((answer.status, normalize(answer.json())), (200, completed("hello world")));
+    assert_eq!(last_request(&gateway).0, "hi");
 }
 
 #[tokio::test]
-async fn a_stream_tells_every_step_in_order() {
-    let world = world(says(&["hello"])).await;
-    let answer = post(&world, PATH, json!({"model": "openclaw", "input": "hi", "stream": true})).await;
-    let about =
+async fn a_stream_contains_every_event_in_order() {
+    let gateway = gateway(says(&["hello"])).await;
+    let answer = post(&gateway, PATH, json!({"model": "openclaw", "input": "hi", "stream": true})).await;
+    let content_event =
         |name: &str, value: Value| json!({"item_id": "msg", "output_index": 0, "content_index": 0, name: value});
     let with_logprobs = |mut value: Value| {
         value["logprobs"] = json!([]);
@@ -65,10 +65,10 @@ async fn a_stream_tells_every_step_in_order() {
         ("response.created", json!({"response": frame()})),
         ("response.in_progress", json!({"response": frame()})),
         ("response.output_item.added", json!({"output_index": 0, "item": message("in_progress", &json!([]))})),
-        ("response.content_part.added", about("part", part(""))),
-        ("response.output_text.delta", with_logprobs(about("delta", "hello".into()))),
-        ("response.output_text.done", with_logprobs(about("text", "hello".into()))),
-        ("response.content_part.done", about("part", part("hello"))),
+        ("response.content_part.added", content_event("part", part(""))),
+        ("response.output_text.delta", with_logprobs(content_event("delta", "hello".into()))),
+        ("response.output_text.done", with_logprobs(content_event("text", "hello".into()))),
+        ("response.content_part.done", content_event("part", part("hello"))),
         (
             "response.output_item.done",
             json!({"output_index": 0, "item": message("completed", &json!([part("hello")]))}),
@@ -79,10 +79,10 @@ async fn a_stream_tells_every_step_in_order() {
         data["type"] = (*name).into();
         data["sequence_number"] = number.into();
     }
-    let mut told: Vec<_> = answer.events().into_iter().map(|(name, data)| (name, steady(data))).collect();
-    assert_eq!(told.pop(), Some((None, json!("[DONE]"))));
+    let mut events: Vec<_> = answer.events().into_iter().map(|(name, data)| (name, normalize(data))).collect();
+    assert_eq!(events.pop(), Some((None, json!("[DONE]"))));
     let expected: Vec<_> = expected.into_iter().map(|(name, data)| (Some(name), data)).collect();
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
 }
 
 fn call(status: &str, arguments: &str) -> Value {
@@ -99,88 +99,88 @@ fn tools() -> Value {
 }
 
 #[tokio::test]
-async fn a_call_is_handed_over_and_goes_on_from_the_answer_before() {
-    let world = world(weather()).await;
-    let first = post(&world, PATH, json!({"input": "How is the weather in Paris?", "tools": tools()})).await.json();
+async fn a_tool_call_continues_from_the_previous_response() {
+    let gateway = gateway(weather()).await;
+    let first = post(&gateway, PATH, json!({"input": "How is the weather in Paris?", "tools": tools()})).await.json();
     assert_eq!(
         (&first["status"], &first["output"]),
         (&json!("completed"), &json!([call("completed", r#"{"city":"Paris"}"#)]))
     );
     let output = json!([{"type": "function_call_output", "call_id": "call_1", "output": "18"}]);
     let body = json!({"input": output, "previous_response_id": first["id"], "tools": tools()});
-    let second = post(&world, PATH, body).await.json();
+    let second = post(&gateway, PATH, body).await.json();
     assert_eq!(second["output"][0]["content"][0]["text"], "It is 18 degrees.");
     assert_eq!(second["previous_response_id"], first["id"]);
     assert_eq!(
-        conversation(&world),
+        conversation(&gateway),
         [
             "user How is the weather in Paris?",
             r#"assistant call_1 get_weather {"city":"Paris"}"#,
             "result call_1 get_weather 18"
         ]
     );
-    let keys = sessions(&world).await;
+    let keys = sessions(&gateway).await;
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert!(keys[0].starts_with("agent:main:openresponses:"), "{keys:?}");
 }
 
 #[tokio::test]
-async fn an_answer_is_gone_on_from_with_the_agent_that_gave_it() {
-    let world = world(says(&["ok"])).await;
+async fn a_response_is_continued_with_its_own_agent() {
+    let gateway = gateway(says(&["ok"])).await;
     let run = RunId::parse("resp_ops").unwrap();
     let key = SessionKey::parse("agent:ops:notes", &AgentId::main()).unwrap();
-    let said = Inbound::plain(run.clone(), (OWNER, "http"), key, User::text("hi", 0));
-    world.hub.submit(said).await.unwrap();
-    world.hub.wait(&run, PATIENCE).await.unwrap();
+    let inbound = Inbound::plain(run.clone(), (OWNER, "http"), key, User::text("hi", 0));
+    gateway.hub.submit(inbound).await.unwrap();
+    gateway.hub.wait(&run, PATIENCE).await.unwrap();
     let body = |model: &str| json!({"model": model, "input": "more", "previous_response_id": "resp_ops"});
-    let must =
+    let problem =
         "refers to a response of the agent \"ops\", but the request selects \"main\"; select \"ops\" or no agent";
     let error = json!({"error": {
-        "message": format!("previous_response_id {must}"), "type": "invalid_request_error",
+        "message": format!("previous_response_id {problem}"), "type": "invalid_request_error",
         "param": "previous_response_id",
     }});
-    let answer = post(&world, PATH, body("openclaw/main")).await;
+    let answer = post(&gateway, PATH, body("openclaw/main")).await;
     assert_eq!((answer.status, answer.json()), (400, error.clone()));
-    let answer = post_with(&world, PATH, &[("x-openclaw-agent-id", "main")], body("gpt-5")).await;
+    let answer = post_with(&gateway, PATH, &[("x-openclaw-agent-id", "main")], body("gpt-5")).await;
     assert_eq!((answer.status, answer.json()), (400, error));
     // A request that names no agent continues with that one.
-    assert_eq!(post(&world, PATH, body("openclaw")).await.status, 200);
-    assert_eq!(sessions(&world).await, ["agent:ops:notes"]);
+    assert_eq!(post(&gateway, PATH, body("openclaw")).await.status, 200);
+    assert_eq!(sessions(&gateway).await, ["agent:ops:notes"]);
 }
 
 #[tokio::test]
-async fn a_conversation_may_be_told_whole_instead() {
-    let world = world(weather()).await;
-    let first = post(&world, PATH, json!({"input": "Paris?", "tools": tools()})).await.json();
+async fn a_conversation_may_be_sent_in_full_instead() {
+    let gateway = gateway(weather()).await;
+    let first = post(&gateway, PATH, json!({"input": "Paris?", "tools": tools()})).await.json();
     let input = json!([
         {"role": "user", "content": [{"type": "input_text", "text": "Paris?"}]},
         {"type": "reasoning", "summary": []},
         first["output"][0],
         {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "18"}]},
     ]);
-    let second = post(&world, PATH, json!({"input": input, "instructions": "Be brief.", "tools": tools()})).await;
+    let second = post(&gateway, PATH, json!({"input": input, "instructions": "Be brief.", "tools": tools()})).await;
     assert_eq!(second.status, 200);
     assert_eq!(
-        conversation(&world),
+        conversation(&gateway),
         ["user Paris?", r#"assistant call_1 get_weather {"city":"Paris"}"#, "result call_1 get_weather 18"]
     );
-    assert!(world.requests.lock().unwrap()[1].system.contains("Be brief."));
-    assert_eq!(sessions(&world).await.len(), 2);
+    assert!(gateway.requests.lock().unwrap()[1].system.contains("Be brief."));
+    assert_eq!(sessions(&gateway).await.len(), 2);
 }
 
 #[tokio::test]
-async fn a_streamed_call_is_an_item_of_its_own_after_what_was_said() {
+async fn a_streamed_call_is_a_separate_item_after_the_text() {
     let script: Script = Arc::new(|answer| match answer {
-        0 => words(&["Let me look."]).take(1).chain(calls()).boxed(),
-        _ => words(&["ok"]),
+        0 => text_events(&["Let me look."]).take(1).chain(calls()).boxed(),
+        _ => text_events(&["ok"]),
     });
-    let world = world(script).await;
-    let answer = post(&world, PATH, json!({"input": "Paris?", "tools": tools(), "stream": true})).await;
+    let gateway = gateway(script).await;
+    let answer = post(&gateway, PATH, json!({"input": "Paris?", "tools": tools(), "stream": true})).await;
     let events = answer.events();
-    let told: Vec<_> =
+    let names: Vec<_> =
         events.iter().filter_map(|(name, data)| Some(((*name)?, data["output_index"].as_u64()))).collect();
     assert_eq!(
-        told[7..],
+        names[7..],
         [
             ("response.output_item.done", Some(0)),
             ("response.output_item.added", Some(1)),
@@ -197,12 +197,12 @@ async fn a_streamed_call_is_an_item_of_its_own_after_what_was_said() {
 }
 
 #[tokio::test]
-async fn an_answer_in_json_is_asked_for_in_words() {
-    let world = world(says(&["{}"])).await;
+async fn a_json_format_is_requested_in_the_system_prompt() {
+    let gateway = gateway(says(&["{}"])).await;
     let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let format = json!({"type": "json_schema", "name": "place", "schema": schema});
-    assert_eq!(post(&world, PATH, json!({"input": "x", "text": {"format": format}})).await.status, 200);
-    let system = world.requests.lock().unwrap()[0].system.clone();
+    assert_eq!(post(&gateway, PATH, json!({"input": "x", "text": {"format": format}})).await.status, 200);
+    let system = gateway.requests.lock().unwrap()[0].system.clone();
     assert!(system.contains(&format!("It must fit this JSON Schema: {schema}")), "{system}");
 }
 
@@ -212,8 +212,8 @@ async fn a_failure_is_the_last_event_of_a_stream() {
         let error = homard_model::Error::new(homard_model::ErrorKind::Auth, "no key");
         stream::iter([ModelEvent::Failed(error)]).boxed()
     });
-    let world = world(broken).await;
-    let answer = post(&world, PATH, json!({"input": "hi", "stream": true})).await;
+    let gateway = gateway(broken).await;
+    let answer = post(&gateway, PATH, json!({"input": "hi", "stream": true})).await;
     let events = answer.events();
     let (name, failed) = &events[2];
     assert_eq!((*name, &failed["response"]["status"]), (Some("response.failed"), &json!("failed")));
@@ -222,8 +222,8 @@ async fn a_failure_is_the_last_event_of_a_stream() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
-    let world = world(says(&["ok"])).await;
+async fn invalid_requests_are_rejected_with_a_message() {
+    let gateway = gateway(says(&["ok"])).await;
     for (body, message) in [
         (json!({}), "input must be a string or a list of items"),
         (json!({"input": 7}), "input must be a string or a list of items"),
@@ -242,7 +242,7 @@ async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
             "previous_response_id refers to an unknown response; send the whole conversation",
         ),
     ] {
-        let answer = post(&world, PATH, body).await;
+        let answer = post(&gateway, PATH, body).await;
         let error = &answer.json()["error"];
         assert_eq!(
             (answer.status, &error["message"], &error["type"]),

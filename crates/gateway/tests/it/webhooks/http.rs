@@ -8,17 +8,17 @@ use crate::support::TOKEN;
 
 // R45.
 #[tokio::test]
-async fn webhooks_that_nobody_set_up_are_not_there() {
-    let world = TestGateway::new(says(&["hi"])).await;
-    for place in ["wake", "agent", "gmail"] {
-        let answer = post(&world, place, json!({"text": "x", "message": "x"})).await;
-        assert_eq!(answer.text(), (404, "Not Found"), "{place}");
+async fn webhooks_are_not_found_unless_configured() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    for path in ["wake", "agent", "gmail"] {
+        let answer = post(&gateway, path, json!({"text": "x", "message": "x"})).await;
+        assert_eq!(answer.text(), (404, "Not Found"), "{path}");
     }
 }
 
 #[tokio::test]
-async fn whoever_does_not_know_the_token_is_told_nothing() {
-    let world = world(|_| {}).await;
+async fn webhook_requests_without_the_token_are_unauthorized() {
+    let gateway = gateway(|_| {}).await;
     let bearer = format!("Bearer {TOKEN}");
     let wrong: [&[(&str, &str)]; 6] = [
         &[],
@@ -33,66 +33,71 @@ async fn whoever_does_not_know_the_token_is_told_nothing() {
             // A missing token does not count as a failed attempt. Wrong ones do, so each is sent once, to stay below
             // the lockout.
             if headers.is_empty() || line == "POST /hooks/wake" {
-                assert_eq!(send(world.address, line, headers, "{}").await.text(), (401, "Unauthorized"), "{headers:?}");
+                assert_eq!(
+                    send(gateway.address, line, headers, "{}").await.text(),
+                    (401, "Unauthorized"),
+                    "{headers:?}"
+                );
             }
         }
     }
-    let right = send(world.address, "POST /hooks/wake", &[("X-OpenClaw-Token", HOOK_TOKEN)], r#"{"text": "hi"}"#).await;
-    assert_eq!(right.json(), (200, json!({"ok": true, "mode": "now"})));
+    let correct =
+        send(gateway.address, "POST /hooks/wake", &[("X-OpenClaw-Token", HOOK_TOKEN)], r#"{"text": "hi"}"#).await;
+    assert_eq!(correct.json(), (200, json!({"ok": true, "mode": "now"})));
 }
 
 #[tokio::test]
-async fn ten_wrong_tokens_lock_webhooks_and_nothing_else() {
-    let world = world(|_| {}).await;
+async fn ten_wrong_tokens_lock_only_webhooks() {
+    let gateway = gateway(|_| {}).await;
     for _ in 0..10 {
-        let wrong = send(world.address, "POST /hooks/wake", &[("Authorization", "Bearer guess")], "{}").await;
+        let wrong = send(gateway.address, "POST /hooks/wake", &[("Authorization", "Bearer guess")], "{}").await;
         assert_eq!(wrong.status, 401);
     }
-    let locked = post(&world, "wake", json!({"text": "hi"})).await;
+    let locked = post(&gateway, "wake", json!({"text": "hi"})).await;
     assert_eq!(locked.status, 429);
     let wait: u64 = locked.header("retry-after").unwrap().parse().unwrap();
     assert!((290..=300).contains(&wait), "{wait}");
     // Guesses here do not lock the owner out of the gateway.
-    world.client(4, json!({})).await;
+    gateway.client(4, json!({})).await;
 }
 
 #[tokio::test]
-async fn a_token_in_the_address_is_refused_with_a_reason() {
-    let world = world(|_| {}).await;
+async fn a_token_in_the_url_is_rejected_with_a_reason() {
+    let gateway = gateway(|_| {}).await;
     for query in [format!("token={HOOK_TOKEN}"), "a=1&%74oken=x".to_owned()] {
-        let answer = post(&world, &format!("wake?{query}"), json!({"text": "hi"})).await;
+        let answer = post(&gateway, &format!("wake?{query}"), json!({"text": "hi"})).await;
         let why = "tokens in the URL end up in logs; send the token in the header \"Authorization: Bearer …\" or \
              \"x-openclaw-token\"";
         assert_eq!(answer.json(), (400, json!({"ok": false, "error": why})));
     }
-    assert!(events(&world).await.is_empty());
+    assert!(events(&gateway).await.is_empty());
 }
 
 #[tokio::test]
-async fn only_post_leads_anywhere() {
-    let world = world(|_| {}).await;
+async fn only_post_to_known_webhooks_is_accepted() {
+    let gateway = gateway(|_| {}).await;
     let token = [("x-openclaw-token", HOOK_TOKEN)];
     for verb in ["GET", "PUT", "DELETE", "HEAD", "OPTIONS"] {
-        let answer = send(world.address, &format!("{verb} /hooks/wake"), &token, "").await;
+        let answer = send(gateway.address, &format!("{verb} /hooks/wake"), &token, "").await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{verb}");
     }
-    for place in ["", "nowhere", "wake/x", "Wake", "agent%2F"] {
-        assert_eq!(post(&world, place, json!({"text": "x"})).await.text(), (404, "Not Found"), "{place}");
+    for path in ["", "nowhere", "wake/x", "Wake", "agent%2F"] {
+        assert_eq!(post(&gateway, path, json!({"text": "x"})).await.text(), (404, "Not Found"), "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_body_must_be_small_and_json() {
-    let world = world(|webhooks| webhooks.max_body = 64).await;
+    let gateway = gateway(|webhooks| webhooks.max_body = 64).await;
     let large = format!(r#"{{"text": "{}"}}"#, "x".repeat(64));
     let too_large = (413, json!({"ok": false, "error": "payload too large"}));
-    assert_eq!(post_with(&world, "wake", &[], &large).await.json(), too_large);
+    assert_eq!(post_with(&gateway, "wake", &[], &large).await.json(), too_large);
     let chunks = format!(
         "POST /hooks/wake HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-openclaw-token: {HOOK_TOKEN}\r\n\
          Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
         large.len()
     );
-    assert_eq!(exchange(world.address, &chunks).await.status, 413);
+    assert_eq!(exchange(gateway.address, &chunks).await.status, 413);
     for (body, why) in [
         ("{", "the body is not JSON: EOF while parsing an object at line 1 column 1"),
         ("[]", "the body must be a JSON object"),
@@ -101,15 +106,15 @@ async fn a_body_must_be_small_and_json() {
         (r#"{"text": "x", "mode": "soon"}"#, "mode must be now or next-heartbeat"),
         (r#"{"text": "x", "agentId": "nobody"}"#, "unknown agent \"nobody\""),
     ] {
-        assert_eq!(post_with(&world, "wake", &[], body).await.json(), (400, json!({"ok": false, "error": why})));
+        assert_eq!(post_with(&gateway, "wake", &[], body).await.json(), (400, json!({"ok": false, "error": why})));
     }
-    assert!(events(&world).await.is_empty());
+    assert!(events(&gateway).await.is_empty());
 }
 
 #[tokio::test]
-async fn the_token_is_looked_at_before_the_body() {
-    let world = world(|_| {}).await;
-    let mut stream = TcpStream::connect(world.address).await.unwrap();
+async fn the_token_is_checked_before_the_body_is_read() {
+    let gateway = gateway(|_| {}).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
     let head =
         "POST /hooks/agent HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\nContent-Length: 1000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();

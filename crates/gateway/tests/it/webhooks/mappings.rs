@@ -16,8 +16,8 @@ fn quiet() -> Mapping {
 }
 
 #[tokio::test]
-async fn the_first_mapping_that_fits_says_what_is_done() {
-    let world = world(|webhooks| {
+async fn the_first_matching_mapping_selects_the_action() {
+    let gateway = gateway(|webhooks| {
         let at = |path: &str| Some(path.to_owned());
         webhooks.mappings = vec![
             Mapping {
@@ -40,20 +40,20 @@ async fn the_first_mapping_that_fits_says_what_is_done() {
     })
     .await;
     let nightly = json!({"source": "nightly", "jobs": [{"name": "{{now}} [x]"}]}).to_string();
-    let answer = post_with(&world, "ci?who=me%21", &[("X-Event", "push")], &nightly).await;
+    let answer = post_with(&gateway, "ci?who=me%21", &[("X-Event", "push")], &nightly).await;
     assert_eq!(answer.json(), (200, json!({"ok": true, "mode": "next-heartbeat"})));
-    assert_eq!(events(&world).await, ["push: {{now}} (x) by me! at ci"]);
+    assert_eq!(events(&gateway).await, ["push: {{now}} (x) by me! at ci"]);
 
     let daily = json!({"source": "agent:main:main", "jobs": [1], "path": "p"});
-    let run = post(&world, "ci", daily).await.run();
-    assert_eq!(told(&world, 2).await[1], "Hook CI agent:main:main: all done");
-    assert_eq!(asked(&world), ["[hook:CI agent:main:main] [1] p"]);
-    let key = world.hub.session_of_run(&run).await.unwrap().unwrap();
+    let run = post(&gateway, "ci", daily).await.run();
+    assert_eq!(wait_for_events(&gateway, 2).await[1], "Hook CI agent:main:main: all done");
+    assert_eq!(prompts(&gateway), ["[hook:CI agent:main:main] [1] p"]);
+    let key = gateway.hub.session_of_run(&run).await.unwrap().unwrap();
     assert_eq!(key.as_str(), "agent:main:hook:ci:agent%3amain%3amain");
 
     let missing = json!({"ok": false, "error": "message is required and must not be blank"});
-    assert_eq!(post(&world, "dumb", json!({})).await.json(), (400, missing));
-    assert_eq!(post(&world, "other", json!({})).await.text(), (404, "Not Found"));
+    assert_eq!(post(&gateway, "dumb", json!({})).await.json(), (400, missing));
+    assert_eq!(post(&gateway, "other", json!({})).await.text(), (404, "Not Found"));
 }
 
 /// Acts as the body says.
@@ -78,36 +78,36 @@ fn transformed() -> Mapping {
 }
 
 #[tokio::test]
-async fn a_transform_changes_what_is_done_or_that_anything_is() {
-    let world = world(|webhooks| {
+async fn a_transform_can_change_or_skip_the_action() {
+    let gateway = gateway(|webhooks| {
         webhooks.mappings = vec![transformed()];
         webhooks.transformer = Some(Arc::new(ScriptedTransformer));
     })
     .await;
-    let make = |make: Value| post_with_body(&world, json!({ "make": make }));
+    let make = |make: Value| post_with_body(&gateway, json!({ "make": make }));
     let skipped = make(Value::Null).await;
     assert_eq!((skipped.status, skipped.body.as_str()), (204, ""));
     let woken = make(json!({"kind": "wake", "text": "from a transform", "name": null})).await;
     assert_eq!(woken.json(), (200, json!({"ok": true, "mode": "next-heartbeat"})));
     make(json!({"name": "Made", "allowUnsafeExternalContent": true})).await.run();
-    assert_eq!(told(&world, 2).await, ["from a transform", "Hook Made: all done"]);
-    assert_eq!(asked(&world), ["[hook:Made] plain"]);
+    assert_eq!(wait_for_events(&gateway, 2).await, ["from a transform", "Hook Made: all done"]);
+    assert_eq!(prompts(&gateway), ["[hook:Made] plain"]);
 
     let failed = |why: &str| (500, json!({"ok": false, "error": format!("the transform ci.mjs {why}")}));
     assert_eq!(make(json!("x")).await.json(), failed("must return an object or null"));
-    let broken = post_with_body(&world, json!({"fail": "a secret place"})).await;
+    let broken = post_with_body(&gateway, json!({"fail": "a secret place"})).await;
     assert_eq!(broken.json(), failed("failed; see the gateway's log"));
     assert_eq!(make(json!({"action": "dance"})).await.status, 400);
 }
 
-async fn post_with_body(world: &TestGateway, body: Value) -> Answer {
-    post(world, "ci?a=1", body).await
+async fn post_with_body(gateway: &TestGateway, body: Value) -> Answer {
+    post(gateway, "ci?a=1", body).await
 }
 
 #[tokio::test]
-async fn without_its_transform_a_mapping_does_nothing() {
-    let world = world(|webhooks| webhooks.mappings = vec![transformed()]).await;
+async fn a_mapping_without_its_transformer_is_rejected() {
+    let gateway = gateway(|webhooks| webhooks.mappings = vec![transformed()]).await;
     let why = "this mapping has a transform, which requires Node";
-    assert_eq!(post(&world, "ci", json!({})).await.json(), (501, json!({"ok": false, "error": why})));
-    assert!(events(&world).await.is_empty() && asked(&world).is_empty());
+    assert_eq!(post(&gateway, "ci", json!({})).await.json(), (501, json!({"ok": false, "error": why})));
+    assert!(events(&gateway).await.is_empty() && prompts(&gateway).is_empty());
 }

@@ -29,15 +29,15 @@ pub(crate) struct ApprovedSender {
 
 /// Approves the sender who received this code; an error says why not.
 pub(crate) fn approve(
-    (book, paths): (&PairingStore, &Paths),
+    (store, paths): (&PairingStore, &Paths),
     (channel, code): (&str, &str),
     is_guest: bool,
     now: u64,
 ) -> Result<ApprovedSender, String> {
     let config = Config::choose(paths).map_err(|failure| failure.message)?.loaded.config;
-    let knows_people = issuer(channel) == IdIssuer::Platform;
+    let has_platform_ids = issuer(channel) == IdIssuer::Platform;
     let is_open =
-        config.commands.owner_allow_from.is_empty() && knows_people && has_no_senders(&config, book, channel)?;
+        config.commands.owner_allow_from.is_empty() && has_platform_ids && has_no_senders(&config, store, channel)?;
     if is_open && is_guest {
         return Err(
             "no owner is configured yet, and the first approved sender would become the owner; approve yourself first, \
@@ -45,15 +45,15 @@ pub(crate) fn approve(
                 .to_owned(),
         );
     }
-    let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
+    let request = store.approve(channel, code, now).map_err(|error| error.to_string())?;
     let account = request.account().to_owned();
     let sender = ChannelAccount::new(channel, &account, issuer(channel), false).sender(&request.id);
-    let fact = AuditRecord::new(AuditKind::PairingApproved)
+    let record = AuditRecord::new(AuditKind::PairingApproved)
         .actor("operator")
         .with("channel", channel)
         .with("account", &account);
-    let fact = fact.with("sender", &request.id);
-    audit::note(paths, fact.outcome(if is_open { "owner" } else { "guest" }));
+    let record = record.with("sender", &request.id);
+    audit::note(paths, record.outcome(if is_open { "owner" } else { "guest" }));
     if !is_open {
         return Ok(ApprovedSender { id: request.id, account, is_owner: false });
     }
@@ -68,9 +68,9 @@ pub(crate) fn approve(
 }
 
 /// Returns true if no sender is allowed on a channel yet.
-fn has_no_senders(config: &Config, book: &PairingStore, channel: &str) -> Result<bool, String> {
-    let approved = book.all_approved(channel).map_err(|error| error.to_string())?;
-    let said = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
-    let mut accounts = said.flat_map(|(_, said)| said.resolved_accounts().into_values());
+fn has_no_senders(config: &Config, store: &PairingStore, channel: &str) -> Result<bool, String> {
+    let approved = store.all_approved(channel).map_err(|error| error.to_string())?;
+    let sections = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
+    let mut accounts = sections.flat_map(|(_, section)| section.resolved_accounts().into_values());
     Ok(approved.is_empty() && accounts.all(|account| account.allow_from.is_none_or(|list| list.is_empty())))
 }

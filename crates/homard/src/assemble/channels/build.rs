@@ -53,20 +53,25 @@ impl BuiltChannel {
 
 /// Builds the channel of an account without connecting to it. An error says what is missing and how to fix it.
 pub(super) fn build(
-    road: &HttpClients,
+    clients: &HttpClients,
     (channel, name): (&str, &str),
     account: &Account,
     commands: &[CommandInfo],
 ) -> Result<BuiltChannel, String> {
     match channel {
-        "telegram" => telegram(road, name, account, commands).map(Arc::new).map(BuiltChannel::Telegram),
-        "webhook" => webhook(road, name, account).map(Arc::new).map(BuiltChannel::Webhook),
+        "telegram" => telegram(clients, name, account, commands).map(Arc::new).map(BuiltChannel::Telegram),
+        "webhook" => webhook(clients, name, account).map(Arc::new).map(BuiltChannel::Webhook),
         _ => Err(format!("unsupported channel \"{channel}\"")),
     }
 }
 
-fn telegram(road: &HttpClients, name: &str, account: &Account, commands: &[CommandInfo]) -> Result<Telegram, String> {
-    let usual = telegram::Settings::new(name, Secret::from(token(name, account)?));
+fn telegram(
+    clients: &HttpClients,
+    name: &str,
+    account: &Account,
+    commands: &[CommandInfo],
+) -> Result<Telegram, String> {
+    let defaults = telegram::Settings::new(name, Secret::from(token(name, account)?));
     let intake = match (&account.webhook_url, &account.webhook_secret) {
         (None, _) => UpdateMode::Polling,
         (Some(url), secret) => UpdateMode::Webhook {
@@ -76,14 +81,14 @@ fn telegram(road: &HttpClients, name: &str, account: &Account, commands: &[Comma
     };
     let menu = commands.iter().filter_map(|listed| Some((listed.names.first()?.clone(), listed.meaning.clone())));
     let settings = telegram::Settings {
-        root: account.api_root.clone().unwrap_or(usual.root),
+        root: account.api_root.clone().unwrap_or(defaults.root),
         update_mode: intake,
-        text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit),
-        has_previews: account.link_preview.unwrap_or(usual.has_previews),
+        text_limit: account.text_chunk_limit.unwrap_or(defaults.text_limit),
+        has_previews: account.link_preview.unwrap_or(defaults.has_previews),
         commands: menu.collect(),
-        ..usual
+        ..defaults
     };
-    Telegram::new(road.clone(), settings).map_err(|failure| failure.to_string())
+    Telegram::new(clients.clone(), settings).map_err(|failure| failure.to_string())
 }
 
 /// Returns the bot's token from the config, a file, or the environment.
@@ -103,11 +108,31 @@ fn token(name: &str, account: &Account) -> Result<String, String> {
     })
 }
 
-fn webhook(road: &HttpClients, name: &str, account: &Account) -> Result<Webhook, String> {
+fn webhook(clients: &HttpClients, name: &str, account: &Account) -> Result<Webhook, String> {
     let secret = account.secret.as_ref().ok_or("there is no secret; make one with: openssl rand -hex 32")?;
     let url = account.url.as_ref().map(|url| url.as_str().to_owned());
-    let usual = webhook::Settings::new(name, Secret::from(secret.as_str()), url);
-    let settings = webhook::Settings { text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit), ..usual };
+    let defaults = webhook::Settings::new(name, Secret::from(secret.as_str()), url);
+    let settings =
+        webhook::Settings { text_limit: account.text_chunk_limit.unwrap_or(defaults.text_limit), ..defaults };
     let ambient = Ambient::system();
-    Webhook::new(road.clone(), settings, Box::new(move || ambient.now_ms())).map_err(|failure| failure.to_string())
+    Webhook::new(clients.clone(), settings, Box::new(move || ambient.now_ms())).map_err(|failure| failure.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn texts_and_previews_are_those_of_the_config() {
+        let text = "{channels: {telegram: {botToken: '1:a', textChunkLimit: 50, linkPreview: false},
+            webhook: {secret: 's', textChunkLimit: 60}}}";
+        let config = Config::parse(text).unwrap();
+        let account = |channel: &str| config.channels[channel].resolved_accounts().remove(DEFAULT_ACCOUNT).unwrap();
+        let clients = HttpClients::default();
+        let telegram = telegram(&clients, DEFAULT_ACCOUNT, &account("telegram"), &[]).unwrap().capabilities();
+        assert_eq!((telegram.text_limit, telegram.has_previews), (50, false));
+        let webhook = webhook(&clients, DEFAULT_ACCOUNT, &account("webhook")).unwrap().capabilities();
+        assert_eq!(webhook.text_limit, 60);
+    }
 }

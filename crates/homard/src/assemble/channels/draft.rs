@@ -66,7 +66,7 @@ pub(super) struct DraftLocation {
 }
 
 impl DraftLocation {
-    fn place(&self) -> Destination {
+    fn destination(&self) -> Destination {
         Destination { to: self.to.clone(), thread: self.thread.clone() }
     }
 }
@@ -82,7 +82,7 @@ struct StoredDraft {
 /// A reply that is being streamed.
 #[derive(Debug)]
 struct Draft {
-    spot: DraftLocation,
+    location: DraftLocation,
     /// Held during requests to the platform, so that the reply cannot be sent in between.
     state: tokio::sync::Mutex<DraftState>,
     /// Copy of the id in `state`, for writing the file.
@@ -122,7 +122,7 @@ pub(super) fn has_reply(outcome: &Outcome, replies: &[Payload]) -> bool {
 impl Drafts {
     /// Reads the stored drafts. An unreadable file counts as empty and is overwritten.
     pub(super) fn open(path: PathBuf) -> Self {
-        let kept = match fs::read(&path) {
+        let stored = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 tracing::warn!(path = %path.display(), %error, "cannot read the stored drafts; ignoring them");
                 BTreeMap::new()
@@ -133,21 +133,22 @@ impl Drafts {
                 BTreeMap::new()
             }
         };
-        let kept: BTreeMap<RunId, StoredDraft> = kept;
-        let open = kept.into_iter().map(|(run, StoredDraft { spot, message })| (run, Draft::new(spot, Some(message))));
+        let stored: BTreeMap<RunId, StoredDraft> = stored;
+        let open =
+            stored.into_iter().map(|(run, StoredDraft { spot, message })| (run, Draft::new(spot, Some(message))));
         Self { path, open: Mutex::new(open.collect()) }
     }
 
     /// Returns the drafts that the previous process left, and where they are.
     pub(super) fn leftover(&self) -> Vec<(RunId, DraftLocation)> {
-        self.lock().iter().map(|(run, draft)| (run.clone(), draft.spot.clone())).collect()
+        self.lock().iter().map(|(run, draft)| (run.clone(), draft.location.clone())).collect()
     }
 
     /// Allows a run to have a draft.
-    pub(super) fn register(&self, run: &RunId, spot: DraftLocation) {
+    pub(super) fn register(&self, run: &RunId, location: DraftLocation) {
         let mut open = self.lock();
-        open.retain(|_, draft| spot.at.saturating_sub(draft.spot.at) < RETENTION_MS);
-        open.entry(run.clone()).or_insert_with(|| Draft::new(spot, None));
+        open.retain(|_, draft| location.at.saturating_sub(draft.location.at) < RETENTION_MS);
+        open.entry(run.clone()).or_insert_with(|| Draft::new(location, None));
     }
 
     /// Shows the current text of a run's reply.
@@ -158,13 +159,12 @@ impl Drafts {
             return DraftUpdate::Closed;
         }
         let text = format!("{}{DRAFT_SUFFIX}", text.trim_end());
-        let place = draft.spot.place();
+        let destination = draft.location.destination();
         let Some(message) = state.message.clone() else {
-            let reply_to = draft.spot.reply_to.clone();
+            let reply_to = draft.location.reply_to.clone();
             let id = format!("draft-{run}");
             // A URL may be incomplete at this point; previews are decided with the reply.
-            let outgoing =
-                Outgoing { id, destination: place, reply_to, text, hides_previews: true, ..Outgoing::default() };
+            let outgoing = Outgoing { id, destination, reply_to, text, hides_previews: true, ..Outgoing::default() };
             let failure = match timeout(SEND_TIMEOUT, channel.send(outgoing)).await {
                 Ok(Ok(Receipt { message: Some(message), .. })) => {
                     state.message = Some(message.clone());
@@ -178,15 +178,18 @@ impl Drafts {
                 Err(_) => "the platform did not answer in time".to_owned(),
             };
             tracing::warn!(
-                channel = draft.spot.channel,
+                channel = draft.location.channel,
                 why = failure,
                 "failed to send a draft; the reply is sent when it is complete"
             );
             state.is_closed = true;
             return DraftUpdate::Closed;
         };
-        match timeout(EDIT_TIMEOUT, channel.perform(ChannelAction::Edit { place, message, text, hides_previews: true }))
-            .await
+        match timeout(
+            EDIT_TIMEOUT,
+            channel.perform(ChannelAction::Edit { place: destination, message, text, hides_previews: true }),
+        )
+        .await
         {
             Ok(Ok(_)) => DraftUpdate::Sent,
             Ok(Err(ChannelError::RetryAfter { after, .. })) => DraftUpdate::RetryAfter(after),
@@ -201,7 +204,7 @@ impl Drafts {
         }
     }
 
-    /// Replaces a draft with its reply. `None` if there is no draft, or none any more: the caller sends the reply.
+    /// Replaces a draft with its reply. Returns `None` if there is no draft to replace: the caller sends the reply.
     pub(super) async fn replace_with_reply(
         &self,
         channel: &dyn Channel,
@@ -215,19 +218,20 @@ impl Drafts {
             self.forget(run);
             return None;
         };
-        let place = draft.spot.place();
+        let destination = draft.location.destination();
         let is_plain = answer.media.is_empty() && answer.poll.is_none() && !answer.text.trim().is_empty();
-        let is_there = answer.destination == place && answer.reply_to == draft.spot.reply_to;
-        if is_plain && is_there && !state.has_unknown_edit {
+        let is_same_chat = answer.destination == destination && answer.reply_to == draft.location.reply_to;
+        if is_plain && is_same_chat && !state.has_unknown_edit {
             let (text, hides_previews) = (answer.text.clone(), answer.hides_previews);
-            let edit = ChannelAction::Edit { place: place.clone(), message: message.clone(), text, hides_previews };
+            let edit =
+                ChannelAction::Edit { place: destination.clone(), message: message.clone(), text, hides_previews };
             let edited = timeout(REPLACE_TIMEOUT, channel.perform(edit)).await;
             let edited =
                 edited.unwrap_or_else(|_| Err(ChannelError::Unknown("the platform did not answer in time".to_owned())));
             match edited {
                 Ok(_) => {
                     self.forget(run);
-                    let details = json!({"chatId": place.to, "messageIds": [message]});
+                    let details = json!({"chatId": destination.to, "messageIds": [message]});
                     return Some(Ok(Receipt { message: Some(message), details }));
                 }
                 // Too long for one message, or the draft was deleted.
@@ -239,7 +243,7 @@ impl Drafts {
                 Err(ChannelError::Unknown(why)) => return Some(Err(ChannelError::Unavailable(why))),
             }
         }
-        match channel.perform(ChannelAction::Delete { place, message }).await {
+        match channel.perform(ChannelAction::Delete { place: destination, message }).await {
             Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) => Some(Err(failure)),
             // A draft that cannot be deleted stays; its ellipsis shows that it is not the reply.
             Ok(_) | Err(ChannelError::Refused(_) | ChannelError::Unsupported { .. } | ChannelError::Unknown(_)) => {
@@ -265,10 +269,12 @@ impl Drafts {
         let mut state = draft.state.lock().await;
         state.is_closed = true;
         if let Some(message) = state.message.clone() {
-            let deleted = channel.perform(ChannelAction::Delete { place: draft.spot.place(), message }).await;
+            let deleted = channel.perform(ChannelAction::Delete { place: draft.location.destination(), message }).await;
             if let Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) = deleted {
                 // It is on disk, and retried at the next start.
-                return tracing::warn!(channel = draft.spot.channel, %failure, "failed to delete a draft; retrying at the next start");
+                return tracing::warn!(
+                    channel = draft.location.channel, %failure, "failed to delete a draft; retrying at the next start"
+                );
             }
         }
         self.forget(run);
@@ -279,8 +285,8 @@ impl Drafts {
     }
 
     fn forget(&self, run: &RunId) {
-        let gone = self.lock().remove(run);
-        if gone.is_some_and(|draft| draft.message_id().is_some()) {
+        let removed = self.lock().remove(run);
+        if removed.is_some_and(|draft| draft.message_id().is_some()) {
             self.write();
         }
     }
@@ -288,11 +294,11 @@ impl Drafts {
     /// Stores the list of drafts. If that fails, a crash leaves one draft behind, nothing worse.
     fn write(&self) {
         let open = self.lock();
-        let kept = open.iter().filter_map(|(run, draft)| {
-            Some((run.clone(), StoredDraft { spot: draft.spot.clone(), message: draft.message_id()? }))
+        let stored = open.iter().filter_map(|(run, draft)| {
+            Some((run.clone(), StoredDraft { spot: draft.location.clone(), message: draft.message_id()? }))
         });
-        let kept: BTreeMap<RunId, StoredDraft> = kept.collect();
-        let bytes = serde_json::to_vec(&kept).unwrap_or_default();
+        let stored: BTreeMap<RunId, StoredDraft> = stored.collect();
+        let bytes = serde_json::to_vec(&stored).unwrap_or_default();
         let written = tokio::task::block_in_place(|| spool::write(&self.path, &bytes));
         if let Err(error) = written {
             tracing::warn!(path = %self.path.display(), %error, "failed to write the list of drafts");
@@ -305,9 +311,9 @@ impl Drafts {
 }
 
 impl Draft {
-    fn new(spot: DraftLocation, message: Option<String>) -> Arc<Self> {
+    fn new(location: DraftLocation, message: Option<String>) -> Arc<Self> {
         let state = DraftState { message: message.clone(), ..DraftState::default() };
-        Arc::new(Self { spot, state: tokio::sync::Mutex::new(state), message: Mutex::new(message) })
+        Arc::new(Self { location, state: tokio::sync::Mutex::new(state), message: Mutex::new(message) })
     }
 
     fn message_id(&self) -> Option<String> {

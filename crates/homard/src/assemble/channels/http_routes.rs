@@ -39,7 +39,7 @@ impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
 
     fn route_auth(&self, path: &str) -> Option<RouteAuth> {
         // The channel authenticates requests with its own secret.
-        if place(path).is_some_and(|(channel, account)| self.channels.has_account(channel, account)) {
+        if parse_path(path).is_some_and(|(channel, account)| self.channels.has_account(channel, account)) {
             Some(RouteAuth::Plugin)
         } else {
             self.plugins.route_auth(path)
@@ -47,67 +47,69 @@ impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
     }
 
     fn max_body(&self, path: &str) -> usize {
-        if place(path).is_some() {
+        if parse_path(path).is_some() {
             homard_channels::webhook::inbound::MAX_REQUEST_BYTES
         } else {
             self.plugins.max_body(path)
         }
     }
 
-    async fn handle(&self, asked: PluginHttpRequest) -> Option<PluginHttpResponse> {
-        let path = asked.url.split('?').next().unwrap_or_default().to_owned();
-        match place(&path).filter(|(channel, account)| self.channels.has_account(channel, account)) {
-            Some(place) => Some(self.channels.handle_request(place, &asked).await),
-            None => self.plugins.handle(asked).await,
+    async fn handle(&self, request: PluginHttpRequest) -> Option<PluginHttpResponse> {
+        let path = request.url.split('?').next().unwrap_or_default().to_owned();
+        match parse_path(&path).filter(|(channel, account)| self.channels.has_account(channel, account)) {
+            Some(address) => Some(self.channels.handle_request(address, &request).await),
+            None => self.plugins.handle(request).await,
         }
     }
 }
 
 /// Returns the channel and the account that a path names.
-fn place(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_prefix(PATH_PREFIX)?.trim_end_matches('/');
-    match rest.split_once('/') {
+fn parse_path(path: &str) -> Option<(&str, &str)> {
+    let address = path.strip_prefix(PATH_PREFIX)?.trim_end_matches('/');
+    match address.split_once('/') {
         Some((channel, account)) if !account.contains('/') => Some((channel, account)),
         Some(_) => None,
-        None => Some((rest, DEFAULT_ACCOUNT)),
+        None => Some((address, DEFAULT_ACCOUNT)),
     }
 }
 
 impl Channels {
     /// Processes a platform's request. It is answered with 200 only after the events are on disk.
-    async fn handle_request(&self, place: (&str, &str), asked: &PluginHttpRequest) -> PluginHttpResponse {
+    async fn handle_request(&self, address: (&str, &str), request: &PluginHttpRequest) -> PluginHttpResponse {
         let header = |name: &str| {
-            asked.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+            request.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
         };
-        if asked.method != "POST" {
+        if request.method != "POST" {
             return answer(405, &json!({"error": "method not allowed; use POST"}));
         }
-        let Some(account) = self.account(place.0, place.1) else {
+        let Some(account) = self.account(address.0, address.1) else {
             return answer(404, &json!({"error": "unknown channel"}));
         };
         let batch: Result<Batch, (u16, String)> = match &account.built {
             BuiltChannel::Telegram(telegram) => telegram
-                .parse_delivery(header(SECRET_HEADER), &asked.body)
+                .parse_delivery(header(SECRET_HEADER), &request.body)
                 .map_err(|rejected| (rejected.status(), "request rejected".to_owned())),
             BuiltChannel::Webhook(webhook) => {
                 let headers = Headers {
                     timestamp: header(signature::TIMESTAMP_HEADER),
                     signature: header(signature::SIGNATURE_HEADER),
                 };
-                webhook.parse_request(headers, &asked.body).map_err(|rejected| (rejected.status(), rejected.message()))
+                webhook
+                    .parse_request(headers, &request.body)
+                    .map_err(|rejected| (rejected.status(), rejected.message()))
             }
         };
         let (status, why) = match batch {
             Err(rejected) => rejected,
             Ok(batch) => match account.pipeline() {
                 None => (503, "the gateway is not ready; retry later".to_owned()),
-                Some(desk) => match desk.store(batch).await {
+                Some(pipeline) => match pipeline.store(batch).await {
                     Ok(()) => return answer(200, &json!({"ok": true})),
                     Err(unstored) => (503, unstored.to_string()),
                 },
             },
         };
-        tracing::debug!(channel = place.0, account = place.1, status, why, "inbound request rejected");
+        tracing::debug!(channel = address.0, account = address.1, status, why, "inbound request rejected");
         answer(status, &json!({"error": why}))
     }
 }
@@ -123,8 +125,8 @@ mod tests {
 
     #[test]
     fn a_path_names_a_channel_and_an_account() {
-        assert_eq!(place("/channels/telegram"), Some(("telegram", "default")));
-        assert_eq!(place("/channels/webhook/door/"), Some(("webhook", "door")));
-        assert_eq!([place("/channels"), place("/channels/a/b/c"), place("/other/telegram")], [None; 3]);
+        assert_eq!(parse_path("/channels/telegram"), Some(("telegram", "default")));
+        assert_eq!(parse_path("/channels/webhook/door/"), Some(("webhook", "door")));
+        assert_eq!([parse_path("/channels"), parse_path("/channels/a/b/c"), parse_path("/other/telegram")], [None; 3]);
     }
 }

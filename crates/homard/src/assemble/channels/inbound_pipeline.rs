@@ -120,58 +120,58 @@ impl Sink for InboundPipeline {
         // If the pipeline is closed, the send fails; the next pipeline finds the messages in the spool. Reactions are
         // not spooled and may be lost. They are sent first, so that the message after them includes them.
         let reactions = reactions.into_iter().map(|reaction| InboundEvent::Reaction(Box::new(reaction)));
-        let said = new.into_iter().map(|incoming| InboundEvent::Message(Box::new(incoming)));
-        reactions.chain(said).for_each(|arrival| drop(self.events.send(arrival)));
+        let messages = new.into_iter().map(|incoming| InboundEvent::Message(Box::new(incoming)));
+        reactions.chain(messages).for_each(|arrival| drop(self.events.send(arrival)));
         Ok(())
     }
 
-    fn report_state(&self, note: ConnectionState) {
+    fn report_state(&self, state: ConnectionState) {
         let (channel, account) = (&self.account_key.0, &self.account_key.1);
-        match &note {
+        match &state {
             ConnectionState::Up => tracing::info!(channel, account, "connected"),
             ConnectionState::Conflict { why, .. } | ConnectionState::Down { why, .. } => {
                 tracing::warn!(channel, account, why, "not connected")
             }
         }
-        self.status.connection_changed(self.now(), &note);
+        self.status.connection_changed(self.now(), &state);
     }
 }
 
 impl InboundPipeline {
     /// Starts a pipeline: two tasks run until it is stopped.
-    pub(super) fn start(supplies: PipelineDeps) -> Arc<Self> {
+    pub(super) fn start(deps: PipelineDeps) -> Arc<Self> {
         let PipelineDeps {
             channel,
-            account_key: place,
+            account_key,
             hub,
-            pairing_store: book,
+            pairing_store,
             spool,
             policy,
-            status: standing,
+            status,
             drafts,
-            sent_messages: ours,
+            sent_messages,
             stop,
-        } = supplies;
-        let (arrivals, arrived) = unbounded_channel();
+        } = deps;
+        let (arrivals, event_receiver) = unbounded_channel();
         let limit = policy.read().unwrap_or_else(PoisonError::into_inner).history;
         let history = Mutex::new(GroupContext::new(limit));
-        let desk = Arc::new(Self {
+        let pipeline = Arc::new(Self {
             channel,
-            account_key: place,
+            account_key,
             hub,
-            pairing_store: book,
+            pairing_store,
             spool,
             policy,
-            status: standing,
+            status,
             drafts,
-            sent_messages: ours,
+            sent_messages,
             history,
             events: arrivals,
             stop,
         });
-        drop(task::spawn("channel", desk.clone().receive_loop()));
-        drop(task::spawn("channel inbound", desk.clone().process_loop(arrived)));
-        desk
+        drop(task::spawn("channel", pipeline.clone().receive_loop()));
+        drop(task::spawn("channel inbound", pipeline.clone().process_loop(event_receiver)));
+        pipeline
     }
 
     /// Receives events until stopped.
@@ -191,9 +191,9 @@ impl InboundPipeline {
                     "receiving failed; retrying later"
                 );
             }
-            let is_over = failure.is_none();
+            let has_ended = failure.is_none();
             self.status.stopped(self.now(), failure);
-            if is_over {
+            if has_ended {
                 return;
             }
             tokio::select! {
@@ -205,7 +205,7 @@ impl InboundPipeline {
     }
 
     /// Processes events until stopped. Events that have not been submitted by then stay in the spool.
-    async fn process_loop(self: Arc<Self>, mut arrived: UnboundedReceiver<InboundEvent>) {
+    async fn process_loop(self: Arc<Self>, mut events: UnboundedReceiver<InboundEvent>) {
         let mut lines = SubmitQueues::default();
         // After a restart, the debounce time of these messages has passed.
         for group in self.spool.waiting() {
@@ -223,11 +223,11 @@ impl InboundPipeline {
                     None => std::future::pending().await,
                 }
             };
-            let whole = tokio::select! {
+            let complete = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = lines.next_finished() => Vec::new(),
-                Some(arrival) = arrived.recv() => match arrival {
+                Some(arrival) = events.recv() => match arrival {
                     InboundEvent::Message(incoming) => match self.admit(*incoming).await {
                         Some(admitted) => debounce_message(admitted, &mut waiting, &mut albums, self.now()),
                         None => Vec::new(),
@@ -240,7 +240,7 @@ impl InboundPipeline {
                 () = quiet => Vec::new(),
             };
             let now = self.now();
-            let groups = whole.into_iter().chain(albums.due(now)).chain(waiting.due(now));
+            let groups = complete.into_iter().chain(albums.due(now)).chain(waiting.due(now));
             for group in groups.collect::<Vec<_>>() {
                 self.merge_group(group, &mut lines).await;
             }
@@ -306,8 +306,9 @@ impl InboundPipeline {
                 return None;
             }
             AccessDecision::KeepAsContext => {
-                let said = ContextMessage { sender: envelope::sender(&incoming), text: incoming.text.clone() };
-                self.history().add(&chat_key(&incoming), said);
+                let context_message =
+                    ContextMessage { sender: envelope::sender(&incoming), text: incoming.text.clone() };
+                self.history().add(&chat_key(&incoming), context_message);
             }
             AccessDecision::Drop(reason) => {
                 tracing::debug!(
@@ -341,28 +342,28 @@ impl InboundPipeline {
     async fn send_pairing_code(&self, incoming: &Incoming, identity: &Identity) {
         let (channel, sender) = (&self.account_key.0, &incoming.sender);
         let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
-        let told = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
-        let meta: Map<String, Value> = told.filter(|(_, value): &(_, Value)| value != "").collect();
-        let who = PairingApplicant { sender: identity, meta, now_ms: self.now() };
-        let asked = tokio::task::block_in_place(|| self.pairing_store.request(who, random_bytes));
-        let code = match asked {
+        let present = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        let meta: Map<String, Value> = present.filter(|(_, value): &(_, Value)| value != "").collect();
+        let applicant = PairingApplicant { sender: identity, meta, now_ms: self.now() };
+        let outcome = tokio::task::block_in_place(|| self.pairing_store.request(applicant, random_bytes));
+        let code = match outcome {
             Ok(PairingOutcome::New(code)) => {
-                let fact = AuditRecord::new(AuditKind::PairingRequested)
+                let record = AuditRecord::new(AuditKind::PairingRequested)
                     .actor(&sender.id)
                     .with("channel", channel)
                     .with("account", &self.account_key.1);
-                self.hub.audit().note(fact.outcome("asked"));
-                let what = format!("{} requested pairing; see: homard pairing list {channel}", sender.id);
-                self.status.ignored(self.now(), what);
+                self.hub.audit().note(record.outcome("asked"));
+                let incident = format!("{} requested pairing; see: homard pairing list {channel}", sender.id);
+                self.status.ignored(self.now(), incident);
                 code
             }
             Ok(PairingOutcome::Waiting) => return,
             Ok(PairingOutcome::Full) => {
-                let what = format!(
+                let incident = format!(
                     "{} received no pairing code: too many requests are pending; see: homard pairing list {channel}",
                     sender.id
                 );
-                return self.status.ignored(self.now(), what);
+                return self.status.ignored(self.now(), incident);
             }
             Err(error) => return tracing::error!(%error, "failed to store a pairing request"),
         };
@@ -451,8 +452,8 @@ fn debounce_message(
     let incoming = &admitted.incoming;
     let key = json!([chat_key(incoming), incoming.sender.id]).to_string();
     if let Some(album) = incoming.album.clone() {
-        let before = waiting.take(&key);
-        return before
+        let earlier = waiting.take(&key);
+        return earlier
             .into_iter()
             .chain(albums.push(&json!([key, album]).to_string(), admitted, DebounceMode::Merge, now))
             .collect();

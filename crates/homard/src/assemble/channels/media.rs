@@ -34,7 +34,7 @@ pub(super) struct LoadedMedia {
 pub(super) async fn load(
     channel: &Arc<dyn Channel>,
     group: &[&Incoming],
-    most: usize,
+    max_bytes: usize,
     folder: InboundFolder,
 ) -> LoadedMedia {
     let folder = Arc::new(folder);
@@ -45,23 +45,23 @@ pub(super) async fn load(
             all.push((format!("{}-{}-{at}", incoming.account, incoming.event), media));
         }
     }
-    for (place, (stem, media)) in all.into_iter().enumerate() {
+    for (index, (stem, media)) in all.into_iter().enumerate() {
         let name = title(media);
-        if place >= MAX_ATTACHMENTS {
+        if index >= MAX_ATTACHMENTS {
             loaded
                 .notes
                 .push(format!("[media omitted: {name}: at most {MAX_ATTACHMENTS} files per message are loaded]"));
             continue;
         }
-        let kept = match fetch(channel, media, most).await {
+        let stored = match fetch(channel, media, max_bytes).await {
             Ok(bytes) => {
                 let (media, folder) = (media.clone(), folder.clone());
-                let work = tokio::task::spawn_blocking(move || store(&bytes, &media, &stem, &folder));
-                work.await.unwrap_or_else(|error| Err(error.to_string()))
+                let task = tokio::task::spawn_blocking(move || store(&bytes, &media, &stem, &folder));
+                task.await.unwrap_or_else(|error| Err(error.to_string()))
             }
             Err(why) => Err(why),
         };
-        match kept {
+        match stored {
             Ok(StoredMedia::Picture(block)) => loaded.pictures.push(block),
             Ok(StoredMedia::File(note)) => loaded.notes.push(note),
             Err(why) => loaded.notes.push(format!("[media could not be loaded: {name}: {}]", sanitize(&why))),
@@ -70,15 +70,15 @@ pub(super) async fn load(
     loaded
 }
 
-async fn fetch(channel: &Arc<dyn Channel>, media: &Attachment, most: usize) -> Result<Vec<u8>, String> {
-    let too_large = || format!("larger than the limit of {most} bytes");
-    if media.size.is_some_and(|size| size > most as u64) {
+async fn fetch(channel: &Arc<dyn Channel>, media: &Attachment, max_bytes: usize) -> Result<Vec<u8>, String> {
+    let too_large = || format!("larger than the limit of {max_bytes} bytes");
+    if media.size.is_some_and(|size| size > max_bytes as u64) {
         return Err(too_large());
     }
     let AttachmentSource::Url(url) = &media.source else {
-        return channel.fetch(media, most).await.map_err(|failure| failure.to_string());
+        return channel.fetch(media, max_bytes).await.map_err(|failure| failure.to_string());
     };
-    let egress = Egress::new(EgressLimits { bytes: most, ..EgressLimits::default() }, Arc::new(SystemResolver));
+    let egress = Egress::new(EgressLimits { bytes: max_bytes, ..EgressLimits::default() }, Arc::new(SystemResolver));
     let answer = egress.get(&Request::new(url, "*/*")).await.map_err(|error| error.to_string())?;
     if !(200..300).contains(&answer.status()) {
         return Err(format!("the server answered {}", answer.status()));
@@ -100,8 +100,8 @@ fn store(bytes: &[u8], media: &Attachment, stem: &str, folder: &InboundFolder) -
     }
     let (name, mime) = (media.name.as_deref(), media.mime.as_deref());
     let file = InboundFile { bytes, name, mime, is_voice: media.is_voice, stem };
-    let (note, trouble) = folder.store(file).map_err(|error| format!("cannot store the file: {error}"))?;
-    if let Some(error) = trouble {
+    let (note, cleanup_error) = folder.store(file).map_err(|error| format!("cannot store the file: {error}"))?;
+    if let Some(error) = cleanup_error {
         tracing::warn!(%error, folder = folder.path(), "old files could not be removed");
     }
     Ok(StoredMedia::File(note))
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h2_a_group_has_a_folder_beside_those_of_people() {
+    fn h2_a_group_has_its_own_media_folder() {
         let peer = ChannelAccount::new("webhook", "default", IdIssuer::Peer, true).sender("ann");
         let folder = |kind| folder(Path::new("."), (&peer, kind), true).path().to_owned();
         assert_eq!(folder(PeerKind::Direct), "media/inbound/webhook-ann");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_shown_and_other_files_are_kept() {
+    fn pictures_are_attached_and_other_files_are_stored() {
         let home = tempfile::tempdir().unwrap();
         let peer = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true).sender("7");
         let folder = folder(home.path(), (&peer, PeerKind::Direct), true);

@@ -66,7 +66,7 @@ impl ChannelPolicy {
     /// Builds the policy of an account. Also returns warnings.
     pub(super) fn of(config: &Config, paths: &Paths, (at, account): (ChannelAccount, &Account)) -> (Self, Vec<String>) {
         let list = |ids: &Option<Vec<Id>>| allow_list(&at, ids);
-        let (patterns, wrong) = patterns(config);
+        let (patterns, warnings) = patterns(config);
         let groups = account.groups.iter().flatten();
         let rules = AccessRules {
             dm: account.dm_policy.map(|word| word.0).unwrap_or_default(),
@@ -97,7 +97,7 @@ impl ChannelPolicy {
             account: at,
             files: FileAccess::new(&sandbox_policy(config, paths)),
         };
-        (policy, wrong)
+        (policy, warnings)
     }
 
     /// Returns the sender of a message.
@@ -138,10 +138,10 @@ impl ChannelPolicy {
     /// Returns the only person who has access. With two it is unknown which of them is the owner; and if the peer
     /// chooses the ids, they prove nothing.
     fn sole_sender<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {
-        let mut people = self.rules.allow_from.senders().iter().chain(paired);
-        let first = people.next()?;
+        let mut senders = self.rules.allow_from.senders().iter().chain(paired);
+        let first = senders.next()?;
         let is_known = self.account.issuer() == IdIssuer::Platform && !self.rules.allow_from.has_wildcard();
-        (is_known && people.all(|person| person == first)).then_some(first)
+        (is_known && senders.all(|sender| sender == first)).then_some(first)
     }
 }
 
@@ -152,8 +152,8 @@ pub(super) fn principal(sender: &Identity, is_owner: bool) -> String {
 
 /// Returns the patterns that count as a mention of the agent.
 fn patterns(config: &Config) -> (MentionPatterns, Vec<String>) {
-    if let Some(said) = &config.messages.group_chat.mention_patterns {
-        return MentionPatterns::new(said.iter().map(String::as_str));
+    if let Some(configured) = &config.messages.group_chat.mention_patterns {
+        return MentionPatterns::new(configured.iter().map(String::as_str));
     }
     let agent = config.agents.member(None);
     let identity = agent.as_ref().map(|agent| &agent.config.identity);
@@ -176,13 +176,13 @@ fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
         is_enabled: group.enabled,
         requires_mention: group.require_mention,
         allow_from: allow_list(at, &group.allow_from),
-        topics: group.topics.iter().map(|(id, said)| (id.trim().to_owned(), topic(said))).collect(),
+        topics: group.topics.iter().map(|(id, rules)| (id.trim().to_owned(), topic(rules))).collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use homard_channels::MessageSender;
+    use homard_channels::{MessageSender, access::GroupPolicy};
 
     use super::*;
     use crate::assemble::channels::issuer;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_person_who_is_let_in_is_the_owner() {
+    fn the_only_allowed_sender_is_the_owner() {
         let owners = |text: &str, paired: &[&str]| {
             let policy = policy(&format!("{{channels: {{telegram: {text}}}}}"), "telegram");
             owners_of(&policy, &["7", "8", "*", ""], paired)
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_whoever_is_named_as_the_owner_of_a_channel_is_it_there_and_nobody_else() {
+    fn c1_a_configured_owner_is_the_owner_on_that_channel_only() {
         let text = "{commands: {ownerAllowFrom: ['telegram:8', '*', 'webhook:ann', 9]}, channels: {telegram: {allowFrom: [7]}, webhook: {secret: 's'}}}";
         let (telegram, webhook) = (policy(text, "telegram"), policy(text, "webhook"));
         let ids = ["7", "8", "9", "*", "ann", "webhook:ann", "telegram:8", "tg:8", "telegram/default:8", ""];
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_owner_on_one_account_of_a_program_is_a_stranger_on_the_others() {
+    fn c1_an_owner_on_one_account_of_a_program_is_unknown_on_the_others() {
         let text = "{commands: {ownerAllowFrom: ['webhook:ann', 'webhook/bank:bob']},
             channels: {webhook: {secret: 's', accounts: {bank: {}, shop: {}}}}}";
         let owners = |account| owners_of(&policy_of(text, ("webhook", account)), &["ann", "bob"], &[]);
@@ -273,5 +273,16 @@ mod tests {
         let webhook = policy("{channels: {webhook: {secret: 's', allowFrom: ['ann']}}}", "webhook");
         assert_eq!(owners_of(&webhook, &["ann"], &[]), Vec::<&str>::new());
         assert_eq!(webhook.default_recipient(&[]), None);
+    }
+
+    #[test]
+    fn groups_history_and_reactions_are_those_of_the_config() {
+        let text = "{channels: {telegram: {groupPolicy: 'disabled', historyLimit: 3, reactionNotifications: 'all'}}}";
+        let configured = policy(text, "telegram");
+        let defaults = policy("{channels: {telegram: {}}}", "telegram");
+        assert_eq!((configured.history, configured.reactions), (3, Reactions::All));
+        assert_eq!((defaults.history, defaults.reactions), (history::DEFAULT_LIMIT, Reactions::Own));
+        assert_eq!(configured.rules.group, GroupPolicy::Disabled);
+        assert_ne!(defaults.rules.group, GroupPolicy::Disabled);
     }
 }

@@ -28,7 +28,7 @@ enum StatusUpdate {
 /// Follows a run from its acceptance to its end and reports the message's queue status to its sender.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
-    about: StatusTarget,
+    target: StatusTarget,
     mode: QueueStatus,
     tape: Arc<Tape>,
     stop: CancellationToken,
@@ -37,25 +37,31 @@ pub(super) fn show(
         return;
     }
     let mut status = QueueStatusTracker { mode, has_reactions: channel.capabilities().has_reactions, shown: None };
-    let first = status.placed(tape.disposition());
+    let first = status.disposition_changed(tape.disposition());
     // Ends with the run.
     drop(task::spawn("queue status", async move {
         let run = tape.run().clone();
-        let mut follower = Subscriber::new(tape);
-        let (mut notices, mut sent) = (Vec::from_iter(first), 0);
+        let mut subscriber = Subscriber::new(tape);
+        let (mut updates, mut sent) = (Vec::from_iter(first), 0);
         loop {
-            for notice in notices.drain(..) {
+            for update in updates.drain(..) {
                 sent += 1;
-                let told = match notice {
+                let result = match update {
                     StatusUpdate::React(emoji) => {
-                        let (place, message) = (about.place.clone(), about.message.clone());
-                        channel.perform(ChannelAction::React { place, message, emoji: emoji.map(str::to_owned) }).await
+                        let (destination, message) = (target.place.clone(), target.message.clone());
+                        channel
+                            .perform(ChannelAction::React {
+                                place: destination,
+                                message,
+                                emoji: emoji.map(str::to_owned),
+                            })
+                            .await
                     }
                     StatusUpdate::Send(text) => {
                         let line = Outgoing {
                             id: format!("{run}-status-{sent}"),
-                            destination: about.place.clone(),
-                            reply_to: Some(about.message.clone()),
+                            destination: target.place.clone(),
+                            reply_to: Some(target.message.clone()),
                             text,
                             is_silent: true,
                             ..Outgoing::default()
@@ -63,17 +69,17 @@ pub(super) fn show(
                         channel.send(line).await
                     }
                 };
-                if let Err(failure) = told {
+                if let Err(failure) = result {
                     tracing::debug!(%run, %failure, "failed to send the queue status");
                 }
             }
             let events = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                events = follower.next() => events,
+                events = subscriber.next() => events,
             };
             let Some(events) = events else { return };
-            notices.extend(events.iter().filter_map(|event| status.apply(&event.kind)));
+            updates.extend(events.iter().filter_map(|event| status.apply(&event.kind)));
         }
     }));
 }
@@ -90,7 +96,7 @@ struct QueueStatusTracker {
 impl QueueStatusTracker {
     fn apply(&mut self, event: &RunEvent) -> Option<StatusUpdate> {
         match event {
-            RunEvent::DispositionChanged(placed) => self.placed(*placed),
+            RunEvent::DispositionChanged(disposition) => self.disposition_changed(*disposition),
             RunEvent::Busy(busy) => Some(StatusUpdate::Send(busy_line(busy))),
             RunEvent::Started { .. } | RunEvent::Ended(_) => self.react(None),
             RunEvent::SlotWaited(_)
@@ -119,9 +125,9 @@ impl QueueStatusTracker {
         }
     }
 
-    fn placed(&mut self, placed: Disposition) -> Option<StatusUpdate> {
+    fn disposition_changed(&mut self, disposition: Disposition) -> Option<StatusUpdate> {
         // Telegram supports few reactions; these are among them.
-        let (emoji, line) = match placed {
+        let (emoji, line) = match disposition {
             Disposition::Steered => ("👀", "The active run reads this message next.".to_owned()),
             Disposition::Queued(position) | Disposition::Collected(position) => {
                 ("😴", format!("Queued, position {position}."))
@@ -164,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reaction_changes_with_the_place_and_goes_when_the_run_starts() {
+    fn a_reaction_follows_the_queue_position_and_is_removed_at_the_start() {
         let mut status = status(QueueStatus::Reaction, true);
-        assert_eq!(status.placed(Disposition::Started), None);
-        assert_eq!(status.placed(Disposition::Steered), Some(StatusUpdate::React(Some("👀"))));
+        assert_eq!(status.disposition_changed(Disposition::Started), None);
+        assert_eq!(status.disposition_changed(Disposition::Steered), Some(StatusUpdate::React(Some("👀"))));
         assert_eq!(
             status.apply(&RunEvent::DispositionChanged(Disposition::Queued(2))),
             Some(StatusUpdate::React(Some("😴")))
@@ -181,15 +187,15 @@ mod tests {
     #[test]
     fn a_message_that_another_run_reads_keeps_its_reaction_until_the_end() {
         let mut status = status(QueueStatus::Reaction, true);
-        status.placed(Disposition::Steered);
+        status.disposition_changed(Disposition::Steered);
         assert_eq!(status.apply(&RunEvent::Absorbed { by: RunId::parse("r").unwrap() }), None);
         assert_eq!(status.shown, Some("👀"));
     }
 
     #[test]
-    fn without_reactions_only_a_long_wait_is_told() {
+    fn without_reactions_only_a_long_wait_is_reported() {
         let mut status = status(QueueStatus::Reaction, false);
-        assert_eq!(status.placed(Disposition::Queued(1)), None);
+        assert_eq!(status.disposition_changed(Disposition::Queued(1)), None);
         let activity = Activity::Tools(vec!["exec".to_owned()]);
         let busy = Busy { activity, lasts: Duration::from_secs(42), waited: Duration::from_secs(30) };
         let line = "Still busy: running exec for 42 s. This message waits for its turn.".to_owned();
@@ -197,9 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_where_it_waits() {
+    fn a_status_line_names_the_queue_position() {
         let mut status = status(QueueStatus::Text, true);
-        assert_eq!(status.placed(Disposition::Queued(2)), Some(StatusUpdate::Send("Queued, position 2.".to_owned())));
+        assert_eq!(
+            status.disposition_changed(Disposition::Queued(2)),
+            Some(StatusUpdate::Send("Queued, position 2.".to_owned()))
+        );
         let line = "The active run reads this message next.".to_owned();
         assert_eq!(status.apply(&RunEvent::DispositionChanged(Disposition::Steered)), Some(StatusUpdate::Send(line)));
     }

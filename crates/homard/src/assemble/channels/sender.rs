@@ -20,21 +20,21 @@ impl ChannelSender for Channels {
     async fn deliver(&self, outgoing: OutgoingAction) -> Result<Receipt, SendError> {
         let (channel, account) = self.select_account(outgoing.channel.as_deref(), outgoing.account.as_deref())?;
         let to = outgoing.to.clone();
-        let said = self.send_outgoing(&account, outgoing).await;
-        account.remember(&to, &said);
-        account.status.sent(self.now(), said.as_ref().err().map(ToString::to_string));
-        let receipt = said?;
+        let result = self.send_outgoing(&account, outgoing).await;
+        account.remember(&to, &result);
+        account.status.sent(self.now(), result.as_ref().err().map(ToString::to_string));
+        let receipt = result?;
         Ok(Receipt { message: receipt.message, channel, details: receipt.details })
     }
 
     fn traits(&self, channel: &str) -> Option<ChannelTraits> {
         let (_, account) = self.select_account(Some(channel), None).ok()?;
-        let manner = account.channel.capabilities();
-        let wanted = account.config.block_streaming;
+        let capabilities = account.channel.capabilities();
+        let block_streaming = account.config.block_streaming;
         Some(ChannelTraits {
-            text_limit: Some(manner.text_limit),
-            is_idempotent: manner.is_idempotent,
-            takes_blocks: if manner.has_blocks { wanted } else { Some(false) },
+            text_limit: Some(capabilities.text_limit),
+            is_idempotent: capabilities.is_idempotent,
+            takes_blocks: if capabilities.has_blocks { block_streaming } else { Some(false) },
             replies: account.config.reply_to_mode.map(|word| word.0).unwrap_or_default(),
             allows_tags: true,
             default_recipient: account.config.default_to.clone().or_else(|| self.default_recipient(&account)),
@@ -46,7 +46,8 @@ impl ChannelSender for Channels {
         let (channel, account) = self.select_account(route.channel.as_deref(), route.account.as_deref())?;
         let chat = |to: &str| account.channel.recipient(to);
         let id = chat(route.to.as_deref().unwrap_or_default()).map_err(delivery_error)?;
-        let is_usual = account.config.default_to.as_deref().is_some_and(|to| chat(to).is_ok_and(|usual| usual == id));
+        let is_usual =
+            account.config.default_to.as_deref().is_some_and(|to| chat(to).is_ok_and(|default_id| default_id == id));
         let is_known = is_usual || self.is_known_chat(&account, &id);
         Ok(Recipient { channel, account: account.name(), id, is_known })
     }
@@ -56,18 +57,18 @@ impl Channels {
     /// Records the hosts that the platform will load content from for a message: those of media, and that of a link
     /// preview.
     fn record_loads(&self, account: &AccountRuntime, outgoing: &OutgoingAction) {
-        let manner = account.channel.capabilities();
+        let capabilities = account.channel.capabilities();
         let media = outgoing.media.iter().filter_map(|media| match media {
             OutgoingMedia::Url(url) => Some(("media", url.as_str())),
             OutgoingMedia::File { .. } | OutgoingMedia::Bytes { .. } => None,
         });
-        let has_preview = manner.has_previews && !outgoing.hides_previews;
+        let has_preview = capabilities.has_previews && !outgoing.hides_previews;
         let previewed = has_preview.then(|| first_url(&outgoing.text)).flatten();
         for (kind, address) in media.chain(previewed.map(|address| ("preview", address))) {
-            let fact =
+            let record =
                 AuditRecord::new(AuditKind::Egress).actor(outgoing.run.as_ref().map_or("message", RunId::as_str));
-            let fact = fact.with("host", host(address)).with("channel", manner.channel).with("kind", kind);
-            self.audit().note(fact.outcome("asked"));
+            let record = record.with("host", host(address)).with("channel", capabilities.channel).with("kind", kind);
+            self.audit().note(record.outcome("asked"));
         }
     }
 
@@ -88,22 +89,13 @@ impl Channels {
             options: poll.options,
             is_multiple: poll.is_multiple,
         });
-        let (place, media) = (Destination { to, thread }, media(&account.files(), outgoing.media).await?);
-        let outgoing = channels::Outgoing {
-            id,
-            destination: place,
-            reply_to,
-            text,
-            media,
-            is_silent,
-            is_voice,
-            poll,
-            hides_previews,
-        };
+        let (destination, media) = (Destination { to, thread }, media(&account.files(), outgoing.media).await?);
+        let outgoing =
+            channels::Outgoing { id, destination, reply_to, text, media, is_silent, is_voice, poll, hides_previews };
         if let Some(run) = run
-            && let Some(said) = self.drafts().replace_with_reply(account.channel.as_ref(), &run, &outgoing).await
+            && let Some(result) = self.drafts().replace_with_reply(account.channel.as_ref(), &run, &outgoing).await
         {
-            return said.map_err(delivery_error);
+            return result.map_err(delivery_error);
         }
         account.channel.send(outgoing).await.map_err(delivery_error)
     }
@@ -124,15 +116,17 @@ impl Channels {
             (None, []) => return Err(SendError::NoChannels),
             (None, several) => return Err(SendError::Ambiguous(several.join(", "))),
         };
-        let of: Vec<_> = accounts.iter().filter(|((name, _), _)| *name == channel).collect();
-        let wanted = account.map(|name| name.trim().to_lowercase());
-        let found = match &wanted {
-            Some(name) => of.iter().find(|((_, known), _)| known == name),
-            None => of.iter().find(|((_, known), _)| known == DEFAULT_ACCOUNT).or_else(|| of.first()),
+        let matching: Vec<_> = accounts.iter().filter(|((name, _), _)| *name == channel).collect();
+        let account_name = account.map(|name| name.trim().to_lowercase());
+        let found = match &account_name {
+            Some(name) => matching.iter().find(|((_, known), _)| known == name),
+            None => matching.iter().find(|((_, known), _)| known == DEFAULT_ACCOUNT).or_else(|| matching.first()),
         };
-        match (found, wanted) {
+        match (found, account_name) {
             (Some((_, account)), _) => Ok((channel, (*account).clone())),
-            (None, Some(name)) if !of.is_empty() => Err(SendError::NoChannel(format!("{channel} (account {name})"))),
+            (None, Some(name)) if !matching.is_empty() => {
+                Err(SendError::NoChannel(format!("{channel} (account {name})")))
+            }
             (None, _) => Err(SendError::NoChannel(channel)),
         }
     }
@@ -147,21 +141,24 @@ fn first_url(text: &str) -> Option<&str> {
 /// Returns the host of a URL, or an empty string.
 fn host(address: &str) -> &str {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    place.rsplit_once('@').map_or(place, |(_, place)| place)
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, authority)| authority)
 }
 
 /// Performs an action other than sending a message.
 async fn perform_action(account: &AccountRuntime, outgoing: OutgoingAction) -> Result<channels::Receipt, SendError> {
-    let place = Destination { to: outgoing.to, thread: outgoing.thread };
+    let destination = Destination { to: outgoing.to, thread: outgoing.thread };
     let message = outgoing.reply_to.unwrap_or_default();
-    let act = match outgoing.action {
-        MessageActionKind::React => ChannelAction::React { place, message, emoji: outgoing.emoji },
-        MessageActionKind::Unreact => ChannelAction::React { place, message, emoji: None },
-        MessageActionKind::Edit => {
-            ChannelAction::Edit { place, message, text: outgoing.text, hides_previews: outgoing.hides_previews }
-        }
-        MessageActionKind::Delete => ChannelAction::Delete { place, message },
+    let channel_action = match outgoing.action {
+        MessageActionKind::React => ChannelAction::React { place: destination, message, emoji: outgoing.emoji },
+        MessageActionKind::Unreact => ChannelAction::React { place: destination, message, emoji: None },
+        MessageActionKind::Edit => ChannelAction::Edit {
+            place: destination,
+            message,
+            text: outgoing.text,
+            hides_previews: outgoing.hides_previews,
+        },
+        MessageActionKind::Delete => ChannelAction::Delete { place: destination, message },
         MessageActionKind::Send
         | MessageActionKind::Reply
         | MessageActionKind::ThreadReply
@@ -171,7 +168,7 @@ async fn perform_action(account: &AccountRuntime, outgoing: OutgoingAction) -> R
             return Err(delivery_error(ChannelError::Unsupported { channel, action }));
         }
     };
-    account.channel.perform(act).await.map_err(delivery_error)
+    account.channel.perform(channel_action).await.map_err(delivery_error)
 }
 
 /// Loads the attachments of a message into memory: channels have no access to our files.
@@ -189,10 +186,10 @@ async fn media(files: &FileAccess, all: Vec<OutgoingMedia>) -> Result<Vec<channe
 
 async fn file(files: FileAccess, root: PathBuf, path: String) -> Result<channels::Media, String> {
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-    let shown = path.clone();
-    let reading = tokio::task::spawn_blocking(move || read_attachment(&files, &root, &path)).await;
-    let bytes = reading.map_err(|error| error.to_string()).flatten();
-    let bytes = bytes.map_err(|why| format!("cannot attach the file {shown}: {why}"))?;
+    let file_path = path.clone();
+    let read_result = tokio::task::spawn_blocking(move || read_attachment(&files, &root, &path)).await;
+    let bytes = read_result.map_err(|error| error.to_string()).flatten();
+    let bytes = bytes.map_err(|why| format!("cannot attach the file {file_path}: {why}"))?;
     Ok(channels::Media::Bytes { name, mime: None, bytes })
 }
 
@@ -212,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m5_the_host_that_a_platform_asks_is_found_in_an_address() {
+    fn m5_the_host_of_the_first_url_is_found() {
         for (text, expected) in [
             ("See https://evil.example/?d=1 and http://b.example", Some("evil.example")),
             ("[x](http://user:pw@evil.example:81/a)", Some("evil.example:81")),

@@ -29,7 +29,7 @@ const MAX_SEEN: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Spool {
     path: PathBuf,
-    kept: Mutex<SpoolContent>,
+    content: Mutex<SpoolContent>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,27 +55,27 @@ impl Spool {
     /// Reads the spool and returns a warning if it is damaged. A file that cannot be parsed is moved aside: the
     /// platform sends again what was not acknowledged.
     pub(super) fn open(path: PathBuf) -> (Self, Option<String>) {
-        let (kept, trouble) = match fs::read(&path) {
+        let (content, warning) = match fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(kept) => (kept, None),
+                Ok(content) => (content, None),
                 Err(error) => {
-                    let aside = path.with_extension("json.corrupt");
-                    let moved = fs::rename(&path, &aside);
-                    let place = moved.map_or_else(
+                    let corrupt_path = path.with_extension("json.corrupt");
+                    let renamed = fs::rename(&path, &corrupt_path);
+                    let outcome = renamed.map_or_else(
                         |error| error.to_string(),
-                        |()| format!("the file was moved to {}", aside.display()),
+                        |()| format!("the file was moved to {}", corrupt_path.display()),
                     );
-                    let what = format!(
-                        "{} is not valid ({error}), so the messages queued in it are ignored; {place}",
+                    let text = format!(
+                        "{} is not valid ({error}), so the messages queued in it are ignored; {outcome}",
                         path.display()
                     );
-                    (SpoolContent::default(), Some(what))
+                    (SpoolContent::default(), Some(text))
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => (SpoolContent::default(), None),
             Err(error) => (SpoolContent::default(), Some(format!("{} cannot be read: {error}", path.display()))),
         };
-        (Self { path, kept: Mutex::new(kept) }, trouble)
+        (Self { path, content: Mutex::new(content) }, warning)
     }
 
     /// Returns the cursor to resume from.
@@ -97,58 +97,58 @@ impl Spool {
 
     /// Stores events and returns those that are new. An error says why they are not on disk.
     pub(super) fn store(&self, incoming: Vec<Incoming>, cursor: Option<String>) -> Result<Vec<Incoming>, String> {
-        self.change(|kept| {
-            let mut known: HashSet<String> = kept.seen.iter().cloned().collect();
-            known.extend(kept.waiting.iter().map(|waiting| waiting.incoming.event.clone()));
+        self.change(|content| {
+            let mut known: HashSet<String> = content.seen.iter().cloned().collect();
+            known.extend(content.waiting.iter().map(|waiting| waiting.incoming.event.clone()));
             let new: Vec<_> = incoming.into_iter().filter(|incoming| known.insert(incoming.event.clone())).collect();
-            if kept.waiting.len() + new.len() > MAX_WAITING {
+            if content.waiting.len() + new.len() > MAX_WAITING {
                 return Err(format!("{MAX_WAITING} messages are already queued"));
             }
-            kept.waiting.extend(new.iter().cloned().map(|incoming| SpooledEvent { incoming, with: None }));
-            kept.cursor = cursor.or(kept.cursor.take());
+            content.waiting.extend(new.iter().cloned().map(|incoming| SpooledEvent { incoming, with: None }));
+            content.cursor = cursor.or(content.cursor.take());
             Ok(new)
         })
     }
 
     /// Merges events into one message.
     pub(super) fn merge(&self, events: &[String]) -> Result<(), String> {
-        self.change(|kept| {
-            let of = |waiting: &&mut SpooledEvent| events.contains(&waiting.incoming.event);
-            kept.waiting.iter_mut().filter(of).for_each(|waiting| waiting.with = events.first().cloned());
+        self.change(|content| {
+            let is_merged = |waiting: &&mut SpooledEvent| events.contains(&waiting.incoming.event);
+            content.waiting.iter_mut().filter(is_merged).for_each(|waiting| waiting.with = events.first().cloned());
             Ok(())
         })
     }
 
     /// Removes finished events.
     pub(super) fn remove(&self, events: &[String]) -> Result<(), String> {
-        self.change(|kept| {
-            kept.waiting.retain(|waiting| !events.contains(&waiting.incoming.event));
-            kept.seen.extend(events.iter().cloned());
-            let old = kept.seen.len().saturating_sub(MAX_SEEN);
-            kept.seen.drain(..old);
+        self.change(|content| {
+            content.waiting.retain(|waiting| !events.contains(&waiting.incoming.event));
+            content.seen.extend(events.iter().cloned());
+            let old = content.seen.len().saturating_sub(MAX_SEEN);
+            content.seen.drain(..old);
             Ok(())
         })
     }
 
     /// Applies a change, on disk first.
     fn change<T>(&self, change: impl FnOnce(&mut SpoolContent) -> Result<T, String>) -> Result<T, String> {
-        let mut kept = self.lock();
-        let mut next = kept.clone();
-        let done = change(&mut next)?;
-        if next != *kept {
+        let mut content = self.lock();
+        let mut next = content.clone();
+        let result = change(&mut next)?;
+        if next != *content {
             let disk = |error: io::Error| format!("{} cannot be written: {error}", self.path.display());
             let bytes = serde_json::to_vec(&next).map_err(|error| disk(error.into()))?;
             if bytes.len() > MAX_BYTES {
                 return Err(format!("the queued messages exceed {MAX_BYTES} bytes"));
             }
             write(&self.path, &bytes).map_err(disk)?;
-            *kept = next;
+            *content = next;
         }
-        Ok(done)
+        Ok(result)
     }
 
     fn lock(&self) -> MutexGuard<'_, SpoolContent> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn said(event: &str) -> Incoming {
+    fn incoming(event: &str) -> Incoming {
         Incoming { event: event.to_owned(), text: event.to_owned(), ..Incoming::default() }
     }
 
@@ -181,13 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_there_after_a_restart_until_it_is_done() {
+    fn spooled_events_survive_a_restart_until_they_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("channels/telegram-default.json");
         let open = || Spool::open(path.clone()).0;
         let spool = open();
         assert_eq!(
-            spool.store(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(),
+            spool
+                .store(vec![incoming("1"), incoming("2"), incoming("1"), incoming("3")], Some("c3".to_owned()))
+                .unwrap()
+                .len(),
             3
         );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -195,20 +198,20 @@ mod tests {
         spool.merge(&names(&["1", "3"])).unwrap();
         assert_eq!(events(open().waiting()), [names(&["1", "3"]), names(&["2"])]);
         spool.remove(&names(&["1", "3"])).unwrap();
-        let after = open();
-        assert_eq!((events(after.waiting()), after.cursor()), (vec![names(&["2"])], Some("c3".to_owned())));
-        let again = after.store(vec![said("1"), said("2"), said("4")], None).unwrap();
-        assert_eq!(again, [said("4")], "what is known is not new");
-        assert_eq!(after.cursor(), Some("c3".to_owned()));
+        let reopened = open();
+        assert_eq!((events(reopened.waiting()), reopened.cursor()), (vec![names(&["2"])], Some("c3".to_owned())));
+        let new = reopened.store(vec![incoming("1"), incoming("2"), incoming("4")], None).unwrap();
+        assert_eq!(new, [incoming("4")], "what is known is not new");
+        assert_eq!(reopened.cursor(), Some("c3".to_owned()));
     }
 
     #[test]
-    fn no_more_is_taken_than_can_be_kept() {
+    fn a_full_spool_rejects_events() {
         let home = tempfile::tempdir().unwrap();
         let spool = Spool::open(home.path().join("x.json")).0;
-        spool.store((0..MAX_WAITING).map(|n| said(&n.to_string())).collect(), None).unwrap();
-        let refused = spool.store(vec![said("more")], Some("c".to_owned()));
-        assert_eq!(refused, Err("1000 messages are already queued".to_owned()));
+        spool.store((0..MAX_WAITING).map(|n| incoming(&n.to_string())).collect(), None).unwrap();
+        let result = spool.store(vec![incoming("more")], Some("c".to_owned()));
+        assert_eq!(result, Err("1000 messages are already queued".to_owned()));
         assert_eq!((spool.cursor(), spool.waiting().len()), (None, MAX_WAITING));
         let all: Vec<_> = (0..MAX_WAITING).map(|n| n.to_string()).collect();
         spool.remove(&all).unwrap();
@@ -217,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_understood_is_put_aside() {
+    fn an_invalid_spool_file_is_moved_aside() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("x.json");
         fs::write(&path, "{\"waiting\": 5}").unwrap();
-        let (spool, trouble) = Spool::open(path.clone());
-        assert!(trouble.unwrap().contains("x.json.corrupt"));
+        let (spool, warning) = Spool::open(path.clone());
+        assert!(warning.unwrap().contains("x.json.corrupt"));
         assert_eq!((spool.waiting(), path.exists()), (vec![], false));
         assert!(path.with_extension("json.corrupt").exists());
     }

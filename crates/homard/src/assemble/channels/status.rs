@@ -27,9 +27,9 @@ struct AccountStatusInner {
 }
 
 impl AccountStatusInner {
-    fn add_incident(&mut self, at: u64, what: String) {
-        if self.incidents.last().is_none_or(|(_, last)| *last != what) {
-            self.incidents.push((at, what));
+    fn add_incident(&mut self, at: u64, text: String) {
+        if self.incidents.last().is_none_or(|(_, last)| *last != text) {
+            self.incidents.push((at, text));
             let old = self.incidents.len().saturating_sub(MAX_INCIDENTS);
             self.incidents.drain(..old);
         }
@@ -53,15 +53,15 @@ impl AccountStatus {
     }
 
     /// Records a change of the connection's state.
-    pub(super) fn connection_changed(&self, at: u64, note: &ConnectionState) {
+    pub(super) fn connection_changed(&self, at: u64, state: &ConnectionState) {
         let mut inner = self.lock();
-        let (is_up, trouble) = match note {
+        let (is_up, error) = match state {
             ConnectionState::Up => (true, None),
             ConnectionState::Conflict { why, .. } | ConnectionState::Down { why, .. } => (false, Some(why.clone())),
         };
         inner.is_up = is_up;
-        inner.add_incident(at, trouble.clone().unwrap_or_else(|| "connected".to_owned()));
-        inner.error = trouble;
+        inner.add_incident(at, error.clone().unwrap_or_else(|| "connected".to_owned()));
+        inner.error = error;
     }
 
     /// Records an inbound message.
@@ -70,17 +70,17 @@ impl AccountStatus {
     }
 
     /// Records that a message was ignored, and why. Repetitions are recorded only once in a while.
-    pub(super) fn ignored(&self, at: u64, what: String) {
+    pub(super) fn ignored(&self, at: u64, text: String) {
         let mut inner = self.lock();
-        if !inner.incidents.iter().rev().take(MAX_INCIDENTS / 2).any(|(_, told)| *told == what) {
-            inner.add_incident(at, what);
+        if !inner.incidents.iter().rev().take(MAX_INCIDENTS / 2).any(|(_, known)| *known == text) {
+            inner.add_incident(at, text);
         }
     }
 
     /// Records an outbound message, or why it failed.
-    pub(super) fn sent(&self, at: u64, trouble: Option<String>) {
+    pub(super) fn sent(&self, at: u64, error: Option<String>) {
         let mut inner = self.lock();
-        match trouble {
+        match error {
             None => inner.outbound_at = Some(at),
             Some(why) => inner.add_incident(at, format!("not sent: {why}")),
         }
@@ -101,7 +101,7 @@ impl AccountStatus {
     pub(super) fn outage(&self) -> Option<String> {
         let inner = self.lock();
         match (&inner.error, inner.is_running, inner.stopped_at) {
-            (Some(trouble), _, _) if !inner.is_up => Some(trouble.clone()),
+            (Some(error), _, _) if !inner.is_up => Some(error.clone()),
             (_, false, Some(_)) => Some("receiving has stopped".to_owned()),
             (Some(_) | None, _, _) => None,
         }

@@ -15,8 +15,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Refreshes the indicator periodically until the run ends. Failures are only logged.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
-    place: Destination,
-    (mode, every): (Mode, Duration),
+    destination: Destination,
+    (mode, period): (Mode, Duration),
     tape: Arc<Tape>,
     stop: CancellationToken,
 ) {
@@ -25,26 +25,26 @@ pub(super) fn show(
     }
     // Ends with the run.
     drop(task::spawn("typing", async move {
-        let mut follower = Subscriber::new(tape);
-        let mut tick = interval(every);
+        let mut subscriber = Subscriber::new(tape);
+        let mut tick = interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut signs, mut last) = (IndicatorState::new(mode), Instant::now());
+        let (mut indicator, mut last_event) = (IndicatorState::new(mode), Instant::now());
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                events = follower.next() => {
+                events = subscriber.next() => {
                     let Some(events) = events else { return };
-                    last = Instant::now();
-                    events.iter().for_each(|event| signs.apply(&event.kind));
+                    last_event = Instant::now();
+                    events.iter().for_each(|event| indicator.apply(&event.kind));
                 }
-                _ = tick.tick(), if signs.is_shown() => {
-                    if last.elapsed() > IDLE_TIMEOUT {
+                _ = tick.tick(), if indicator.is_shown() => {
+                    if last_event.elapsed() > IDLE_TIMEOUT {
                         // The next event shows it again.
-                        signs.hide();
+                        indicator.hide();
                         continue;
                     }
-                    if let Err(failure) = channel.perform(ChannelAction::Type(place.clone())).await {
+                    if let Err(failure) = channel.perform(ChannelAction::Type(destination.clone())).await {
                         tracing::debug!(%failure, "failed to send the typing indicator");
                     }
                 }
@@ -84,7 +84,7 @@ impl IndicatorState {
     }
 
     fn apply(&mut self, event: &RunEvent) {
-        let begins = match event {
+        let starts_typing = match event {
             RunEvent::Ended(_) | RunEvent::Absorbed { .. } => {
                 self.state = Indicator::Ended;
                 return;
@@ -114,7 +114,7 @@ impl IndicatorState {
             | RunEvent::NotCompacted { .. }
             | RunEvent::Block(_) => self.mode == Mode::Instant,
         };
-        if begins && self.mode != Mode::Never && self.state == Indicator::Off {
+        if starts_typing && self.mode != Mode::Never && self.state == Indicator::Off {
             self.state = Indicator::On;
         }
     }
@@ -131,11 +131,11 @@ mod tests {
         RunEvent::Started { session: SessionId::parse("s").unwrap() }
     }
 
-    fn thinks() -> RunEvent {
+    fn reasoning_event() -> RunEvent {
         RunEvent::Thinking { message: 0, delta: "hm".to_owned() }
     }
 
-    fn says(delta: &str) -> RunEvent {
+    fn text_event(delta: &str) -> RunEvent {
         RunEvent::Text { message: 0, delta: delta.to_owned() }
     }
 
@@ -145,21 +145,21 @@ mod tests {
 
     /// Returns the event, counted from 1, after which the indicator is first shown; 0 if never.
     fn first(mode: Mode, events: &[RunEvent]) -> usize {
-        let mut signs = IndicatorState::new(mode);
-        let shown = events.iter().position(|event| {
-            signs.apply(event);
-            signs.is_shown()
+        let mut indicator = IndicatorState::new(mode);
+        let position = events.iter().position(|event| {
+            indicator.apply(event);
+            indicator.is_shown()
         });
-        shown.map_or(0, |at| at + 1)
+        position.map_or(0, |at| at + 1)
     }
 
     #[test]
-    fn it_is_shown_when_its_mode_says_so() {
-        let spoken = [started(), thinks(), says(" "), says("Hi")];
+    fn the_typing_mode_decides_when_typing_starts() {
+        let reply = [started(), reasoning_event(), text_event(" "), text_event("Hi")];
         let modes = [Mode::Never, Mode::Instant, Mode::Thinking, Mode::Message];
-        assert_eq!(modes.map(|mode| first(mode, &spoken)), [0, 1, 2, 4]);
-        let at_work = [started(), tool()];
-        assert_eq!(modes.map(|mode| first(mode, &at_work)), [0, 1, 2, 2]);
+        assert_eq!(modes.map(|mode| first(mode, &reply)), [0, 1, 2, 4]);
+        let tool_use = [started(), tool()];
+        assert_eq!(modes.map(|mode| first(mode, &tool_use)), [0, 1, 2, 2]);
         assert_eq!(
             modes.map(|mode| first(mode, &[started()])),
             [0, 1, 0, 0],
@@ -169,20 +169,20 @@ mod tests {
 
     // Pitfall 27.
     #[test]
-    fn what_a_tool_says_late_does_not_bring_it_back() {
-        let over = RunEvent::Absorbed { by: RunId::parse("other").unwrap() };
-        let mut signs = IndicatorState::new(Mode::Instant);
-        [started(), over, tool(), says("late"), started()].iter().for_each(|event| signs.apply(event));
-        assert!(!signs.is_shown());
+    fn late_tool_output_does_not_restart_typing() {
+        let absorbed = RunEvent::Absorbed { by: RunId::parse("other").unwrap() };
+        let mut indicator = IndicatorState::new(Mode::Instant);
+        [started(), absorbed, tool(), text_event("late"), started()].iter().for_each(|event| indicator.apply(event));
+        assert!(!indicator.is_shown());
     }
 
     #[test]
-    fn a_run_that_is_silent_for_long_rests_until_there_is_news() {
-        let mut signs = IndicatorState::new(Mode::Message);
-        signs.apply(&tool());
-        signs.hide();
-        assert!(!signs.is_shown());
-        signs.apply(&tool());
-        assert!(signs.is_shown());
+    fn typing_stops_when_idle_and_resumes_at_the_next_event() {
+        let mut indicator = IndicatorState::new(Mode::Message);
+        indicator.apply(&tool());
+        indicator.hide();
+        assert!(!indicator.is_shown());
+        indicator.apply(&tool());
+        assert!(indicator.is_shown());
     }
 }

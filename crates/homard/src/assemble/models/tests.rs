@@ -19,7 +19,7 @@ struct TestSetup<'a> {
 }
 
 impl TestSetup<'_> {
-    fn look<T>(&self, look: impl FnOnce(&Models, &Keyring, Result<ModelChain>) -> T) -> T {
+    fn with_models<T>(&self, inspect: impl FnOnce(&Models, &Keyring, Result<ModelChain>) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("auth-profiles.json");
         if !self.profiles.is_empty() {
@@ -31,33 +31,33 @@ impl TestSetup<'_> {
         let models = Models::new(&config, environment, folder.path());
         let (keyring, _) = Keyring::open(path, &models.client).unwrap();
         let chain = ModelChain::of(&config, config.agents.members()[0].config, &models, &keyring);
-        look(&models, &keyring, chain)
+        inspect(&models, &keyring, chain)
     }
 
     /// Returns all candidates in order, each with its credential.
     fn order(&self) -> Vec<String> {
-        self.look(|models, keyring, chain| {
-            let roster = models.candidates(keyring, &chain.unwrap().models).unwrap();
-            order(&roster)
+        self.with_models(|models, keyring, chain| {
+            let candidates = models.candidates(keyring, &chain.unwrap().models).unwrap();
+            order(&candidates)
         })
     }
 
-    fn trouble(&self) -> String {
-        self.look(|models, keyring, chain| {
-            let roster = chain.and_then(|chain| models.candidates(keyring, &chain.models));
-            format!("{:#}", roster.unwrap_err())
+    fn error(&self) -> String {
+        self.with_models(|models, keyring, chain| {
+            let candidates = chain.and_then(|chain| models.candidates(keyring, &chain.models));
+            format!("{:#}", candidates.unwrap_err())
         })
     }
 
     fn spec(&self) -> ModelSpec {
-        self.look(|models, keyring, chain| {
+        self.with_models(|models, keyring, chain| {
             models.candidates(keyring, &chain.unwrap().models).unwrap().first().spec().clone()
         })
     }
 }
 
-fn order(roster: &Candidates) -> Vec<String> {
-    roster.order(0, &PreferredCredential::Any).iter().map(|candidate| format!("{candidate:?}")).collect()
+fn order(candidates: &Candidates) -> Vec<String> {
+    candidates.order(0, &PreferredCredential::Any).iter().map(|candidate| format!("{candidate:?}")).collect()
 }
 
 fn config(config: &str) -> TestSetup<'_> {
@@ -66,22 +66,22 @@ fn config(config: &str) -> TestSetup<'_> {
 
 #[test]
 fn models_are_found_by_provider_and_name() {
-    let of = |model: &str| {
+    let targets_of = |model: &str| {
         let offers = "models: [{id: 'm', contextWindow: 4000}, {id: 'a/b', maxTokens: 5}]";
         let provider = format!("{{baseUrl: 'http://127.0.0.1:9/v1', {offers}}}");
         let text = format!("{{agents: {{defaults: {{model: {model}}}}}, models: {{providers: {{p: {provider}}}}}}}");
         let spec = config(&text).spec();
         (format!("{}/{}", spec.provider, spec.model), spec.context_window, spec.max_output)
     };
-    assert_eq!(of("'p/m'"), ("p/m".to_owned(), 4000, 4000));
-    assert_eq!(of("{primary: 'p/a/b'}"), ("p/a/b".to_owned(), 200_000, 5));
-    assert_eq!(of("'p/unlisted'"), ("p/unlisted".to_owned(), 200_000, 0));
-    assert_eq!(of("'homard/demo'").0, DEMO);
-    assert_eq!(of("'claude-opus-4-5'").0, "anthropic/claude-opus-4-5");
+    assert_eq!(targets_of("'p/m'"), ("p/m".to_owned(), 4000, 4000));
+    assert_eq!(targets_of("{primary: 'p/a/b'}"), ("p/a/b".to_owned(), 200_000, 5));
+    assert_eq!(targets_of("'p/unlisted'"), ("p/unlisted".to_owned(), 200_000, 0));
+    assert_eq!(targets_of("'homard/demo'").0, DEMO);
+    assert_eq!(targets_of("'claude-opus-4-5'").0, "anthropic/claude-opus-4-5");
 }
 
 #[test]
-fn a_wire_is_the_configs_or_the_catalogues_or_the_usual_one() {
+fn the_wire_comes_from_the_config_the_catalogue_or_the_default() {
     let api = |model: &str, providers: &str| {
         let text = format!("{{agents: {{defaults: {{model: '{model}'}}}}, models: {{providers: {{{providers}}}}}}}");
         config(&text).spec().api
@@ -100,15 +100,15 @@ fn a_wire_is_the_configs_or_the_catalogues_or_the_usual_one() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn an_unusable_model_is_an_error_with_its_reason() {
     let refused = |model: &str, providers: &str| {
         let text = format!("{{agents: {{defaults: {{model: {model}}}}}, models: {{providers: {{{providers}}}}}}}");
-        config(&text).trouble()
+        config(&text).error()
     };
-    let there_is_no = |name: &str| {
+    let unknown_model = |name: &str| {
         format!("there is no provider \"{name}\" in models.providers or the catalogue; see: homard docs models")
     };
-    assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", there_is_no("x")));
+    assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", unknown_model("x")));
     assert_eq!(
         refused("'y'", ""),
         "agents.defaults.model is \"y\": a model name has the form provider/model, such as homard/demo"
@@ -118,10 +118,10 @@ fn what_cannot_be_used_is_named() {
         "agents.defaults.model is \"p/y\": models.providers.p.baseUrl is missing; set it, for example to \
          \"http://127.0.0.1:11434/v1\""
     );
-    let unspoken = refused("'p/y'", "p: {baseUrl: 'http://box', api: 'carrier-pigeon'}");
+    let unknown_api = refused("'p/y'", "p: {baseUrl: 'http://box', api: 'carrier-pigeon'}");
     assert!(
-        unspoken.contains("the api of models.providers.p is \"carrier-pigeon\", which is not a known API"),
-        "{unspoken}"
+        unknown_api.contains("the api of models.providers.p is \"carrier-pigeon\", which is not a known API"),
+        "{unknown_api}"
     );
 }
 
@@ -132,11 +132,12 @@ fn an_agents_own_list_replaces_the_shared_one() {
         let shared = "defaults: {model: {primary: 'ollama/a', fallbacks: ['ollama/b', 'ollama/a']}}";
         config(&format!("{{agents: {{{shared}, list: [{{id: 'x', model: {own}}}]}}}}")).order()
     };
-    let asked = |names: &[&str]| names.iter().map(|name| format!("ollama/{name} as none:ollama")).collect::<Vec<_>>();
-    assert_eq!(chain("{}"), asked(&["a", "b"]));
-    assert_eq!(chain("'ollama/c'"), asked(&["c", "b", "a"]));
-    assert_eq!(chain("{primary: 'ollama/c', fallbacks: []}"), asked(&["c"]));
-    assert_eq!(chain("{primary: 'ollama/c', fallbacks: ['ollama/d']}"), asked(&["c", "d"]));
+    let expected =
+        |names: &[&str]| names.iter().map(|name| format!("ollama/{name} as none:ollama")).collect::<Vec<_>>();
+    assert_eq!(chain("{}"), expected(&["a", "b"]));
+    assert_eq!(chain("'ollama/c'"), expected(&["c", "b", "a"]));
+    assert_eq!(chain("{primary: 'ollama/c', fallbacks: []}"), expected(&["c"]));
+    assert_eq!(chain("{primary: 'ollama/c', fallbacks: ['ollama/d']}"), expected(&["c", "d"]));
 }
 
 const TWO: &str = r#"{"profiles": {
@@ -149,31 +150,31 @@ const TWO: &str = r#"{"profiles": {
 fn profiles_come_before_the_environment_and_that_before_the_config() {
     let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, models: {providers: {openai: {apiKey: 'c1'}}}}";
     let environment = [("OPENAI_API_KEY", "e1")];
-    let world = |profiles| TestSetup { config: text, environment: &environment, profiles };
-    let asked = |ids: &[&str]| ids.iter().map(|id| format!("openai/gpt-6.1-sol as {id}")).collect::<Vec<_>>();
-    let rest = ["env:OPENAI_API_KEY", "config:openai"];
-    assert_eq!(world("").order(), asked(&rest));
-    assert_eq!(world(TWO).order(), asked(&["openai:b", "openai:a", rest[0], rest[1]]));
+    let setup = |profiles| TestSetup { config: text, environment: &environment, profiles };
+    let expected = |ids: &[&str]| ids.iter().map(|id| format!("openai/gpt-6.1-sol as {id}")).collect::<Vec<_>>();
+    let others = ["env:OPENAI_API_KEY", "config:openai"];
+    assert_eq!(setup("").order(), expected(&others));
+    assert_eq!(setup(TWO).order(), expected(&["openai:b", "openai:a", others[0], others[1]]));
     let ordered =
         TWO.replace("\"usageStats\"", "\"order\": {\"OpenAI\": [\"openai:a\", \"gone\", \"xai:a\"]}, \"usageStats\"");
-    assert_eq!(world(&ordered).order(), asked(&["openai:a", rest[0], rest[1]]));
+    assert_eq!(setup(&ordered).order(), expected(&["openai:a", others[0], others[1]]));
     let same = [("OPENAI_API_KEY", "k1")];
-    let doubled = TestSetup { config: text, environment: &same, profiles: TWO };
-    assert_eq!(doubled.order(), asked(&["openai:b", "openai:a", "config:openai"]), "one key counts once");
+    let duplicated = TestSetup { config: text, environment: &same, profiles: TWO };
+    assert_eq!(duplicated.order(), expected(&["openai:b", "openai:a", "config:openai"]), "one key counts once");
 }
 
 #[test]
-fn the_configs_order_counts_where_the_file_has_none() {
+fn the_order_of_the_config_applies_if_the_file_has_none() {
     let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, auth: {order: {openai: ['openai:a', 'openai:b']}}}";
-    let world = TestSetup { config: text, profiles: TWO, ..TestSetup::default() };
-    assert_eq!(world.order(), ["openai/gpt-6.1-sol as openai:a", "openai/gpt-6.1-sol as openai:b"]);
+    let setup = TestSetup { config: text, profiles: TWO, ..TestSetup::default() };
+    assert_eq!(setup.order(), ["openai/gpt-6.1-sol as openai:a", "openai/gpt-6.1-sol as openai:b"]);
 }
 
 #[test]
-fn without_a_model_the_keys_that_are_there_decide() {
+fn without_a_model_the_available_keys_select_the_default() {
     let chosen = |environment: &[(&str, &str)], profiles: &str| {
-        let world = TestSetup { config: "{}", environment, profiles };
-        world.look(|_, _, chain| {
+        let setup = TestSetup { config: "{}", environment, profiles };
+        setup.with_models(|_, _, chain| {
             let chain = chain.unwrap();
             (chain.primary(), chain.reason)
         })
@@ -199,48 +200,49 @@ fn without_a_model_the_keys_that_are_there_decide() {
 }
 
 #[test]
-fn a_fallback_that_cannot_be_asked_is_left_out_and_the_others_answer() {
+fn an_unusable_fallback_is_skipped() {
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['nope/x', 'ollama/b']}}}}";
-    config(text).look(|_, _, chain| {
+    config(text).with_models(|_, _, chain| {
         let chain = chain.unwrap();
         assert_eq!(chain.models.iter().map(NamedModel::name).collect::<Vec<_>>(), ["ollama/a", "ollama/b"]);
         let [left_out] = chain.skipped.as_slice() else { panic!("{:?}", chain.skipped) };
         assert!(left_out.reason.starts_with("agents.defaults.model.fallbacks names \"nope/x\", which is ignored: "));
     });
-    config("{agents: {defaults: {model: 'nope/x'}}}").look(|_, _, chain| assert!(chain.is_err()));
+    config("{agents: {defaults: {model: 'nope/x'}}}").with_models(|_, _, chain| assert!(chain.is_err()));
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['p/x']}}}, \
                 models: {providers: {p: {baseUrl: 'http://box', api: 'openai-completions', headers: {'a b': 'x'}}}}}";
     assert_eq!(config(text).order(), ["ollama/a as none:ollama", "p/x as none:p"]);
 }
 
 #[test]
-fn a_choice_for_a_session_is_strict_and_keeps_to_the_list() {
+fn a_pinned_model_has_no_fallbacks_and_must_be_allowed() {
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['ollama/b', 'ollama/c']}, \
                 models: {'ollama/b': {alias: 'Bee'}, 'ollama/d': {}}}}}";
-    config(text).look(|models, keyring, chain| {
+    config(text).with_models(|models, keyring, chain| {
         let chain = chain.unwrap();
         assert_eq!(chain.skipped.iter().map(|left_out| left_out.name.as_str()).collect::<Vec<_>>(), ["ollama/c"]);
-        let choose = |name: &str| models.pinned(keyring, name, &chain.models).map(|roster| order(&roster));
-        let only = |name: &str| vec![format!("ollama/{name} as none:ollama")];
-        assert_eq!(choose("bee").unwrap(), only("b"));
-        assert_eq!(choose("ollama/bee").unwrap(), only("b"), "as a session keeps it");
-        assert_eq!((choose("ollama/d").unwrap(), choose("ollama/a").unwrap()), (only("d"), only("a")));
-        let refused = choose("ollama/c").unwrap_err().to_string();
-        assert_eq!(refused, "the model is not listed in agents.defaults.models");
+        let choose = |name: &str| models.pinned(keyring, name, &chain.models).map(|candidates| order(&candidates));
+        let single = |name: &str| vec![format!("ollama/{name} as none:ollama")];
+        assert_eq!(choose("bee").unwrap(), single("b"));
+        assert_eq!(choose("ollama/bee").unwrap(), single("b"), "as a session keeps it");
+        assert_eq!((choose("ollama/d").unwrap(), choose("ollama/a").unwrap()), (single("d"), single("a")));
+        let error = choose("ollama/c").unwrap_err().to_string();
+        assert_eq!(error, "the model is not listed in agents.defaults.models");
     });
 }
 
 #[test]
-fn a_missing_key_is_told_with_what_to_do() {
+fn a_missing_key_is_reported_with_a_remedy() {
     let old = r#"{"profiles": {"google:me": {"type": "oauth", "provider": "google", "access": "a", "refresh": "r", "expires": 1}}}"#;
-    let world = TestSetup {
+    let setup = TestSetup {
         config: "{agents: {defaults: {model: 'google/gemini-3-pro'}}}",
         profiles: old,
         ..TestSetup::default()
     };
-    let told = world.look(|models, keyring, _| models.keys(keyring, "google")[0].1[0].unusable_reason().to_owned());
+    let reason =
+        setup.with_models(|models, keyring, _| models.keys(keyring, "google")[0].1[0].unusable_reason().to_owned());
     assert_eq!(
-        told,
+        reason,
         "there is no key for google (google:me: expired; sign in again, or add a key); set GEMINI_API_KEY, or run: \
          homard models auth add google"
     );
@@ -248,11 +250,23 @@ fn a_missing_key_is_told_with_what_to_do() {
 
 #[test]
 fn a_context_is_never_larger_than_the_config_says() {
-    let of = |most: u64, model: &str| {
+    let context_window = |max: u64, model: &str| {
         let provider = "{baseUrl: 'http://127.0.0.1:9/v1', models: [{id: 'm', contextWindow: 40000}]}";
-        let defaults = format!("{{model: '{model}', contextTokens: {most}}}");
+        let defaults = format!("{{model: '{model}', contextTokens: {max}}}");
         let text = format!("{{agents: {{defaults: {defaults}}}, models: {{providers: {{p: {provider}}}}}}}");
         config(&text).spec().context_window
     };
-    assert_eq!((of(30_000, "p/m"), of(50_000, "p/m"), of(50_000, "p/other")), (30_000, 40_000, 50_000));
+    assert_eq!(
+        (context_window(30_000, "p/m"), context_window(50_000, "p/m"), context_window(50_000, "p/other")),
+        (30_000, 40_000, 50_000)
+    );
+}
+
+#[test]
+fn a_key_is_sent_as_bearer_token_if_auth_header_is_set() {
+    let is_bearer = |header: &str| {
+        let text = format!("{{models: {{providers: {{p: {{baseUrl: 'http://box/v1'{header}}}}}}}}}");
+        config(&text).with_models(|models, _, _| models.extras["p"].is_bearer)
+    };
+    assert!(is_bearer(", authHeader: true") && !is_bearer(""));
 }

@@ -57,8 +57,8 @@ impl PluginApi {
         let hub = self.hub()?;
         let prompt = text(params, "prompt").or_else(|| text(params, "message")).ok_or("prompt is missing")?;
         let run = hub.ambient().run_id();
-        let own = format!("plugin:{plugin}:{run}");
-        let key = session(hub, text_or(params, "sessionKey", &own))?;
+        let default_key = format!("plugin:{plugin}:{run}");
+        let key = session(hub, text_or(params, "sessionKey", &default_key))?;
         if hub.has_live_run(&key) {
             // The active run may be waiting for this very plugin; the two would deadlock.
             return Err(format!("session {key} has an active run; use another session, or retry later"));
@@ -92,14 +92,14 @@ impl PluginApi {
         let prompt = text(params, "prompt").ok_or("prompt is missing")?;
         let agents = hub.agents();
         let profile = agents.get(agents.default_id()).ok_or("no agent is configured")?;
-        let roster = match text(params, "model") {
+        let candidates = match text(params, "model") {
             Some(name) => (profile.resolve_model)(name)?,
             None => profile.candidates.clone(),
         };
         let message = Message::User(User::text(prompt, hub.ambient().now_ms()));
         let system = text(params, "system").unwrap_or_default().into();
         let request = Request { system, messages: vec![Arc::new(message)], ..Request::default() };
-        let (mut answer, mut stream) = (ModelAnswer::default(), roster.first().stream(request));
+        let (mut answer, mut stream) = (ModelAnswer::default(), candidates.first().stream(request));
         while let Some(event) = stream.next().await {
             match event {
                 ModelEvent::Text(delta) => answer.text(&delta),

@@ -34,18 +34,18 @@ impl SlashCommand for PluginChatCommand {
         self.0.matches(self.0.name(), "words")
     }
 
-    async fn run(&self, asked: SlashCommandCall) -> Result<String, HookError> {
+    async fn run(&self, call: SlashCommandCall) -> Result<String, HookError> {
         let cx = CommandInvocation {
-            sender_id: Some(asked.sender_id),
-            channel: asked.channel,
-            is_authorized_sender: asked.is_authorized_sender,
-            args: asked.args,
-            command_body: asked.command_body,
-            session_key: Some(asked.session_key),
+            sender_id: Some(call.sender_id),
+            channel: call.channel,
+            is_authorized_sender: call.is_authorized_sender,
+            args: call.args,
+            command_body: call.command_body,
+            session_key: Some(call.session_key),
         };
-        let said = self.0.run(cx).await.map_err(|error| HookError::Failed(error.to_string()))?;
-        let words = said.as_str().or_else(|| said["text"].as_str());
-        Ok(words.unwrap_or("Done.").to_owned())
+        let result = self.0.run(cx).await.map_err(|error| HookError::Failed(error.to_string()))?;
+        let text = result.as_str().or_else(|| result["text"].as_str());
+        Ok(text.unwrap_or("Done.").to_owned())
     }
 }
 
@@ -67,8 +67,8 @@ pub(crate) struct Transforms {
 }
 
 impl Transforms {
-    pub(crate) fn new(guests: &PluginSet, folder: PathBuf) -> Self {
-        Self { plugins: guests.clone(), folder }
+    pub(crate) fn new(plugins: &PluginSet, folder: PathBuf) -> Self {
+        Self { plugins: plugins.clone(), folder }
     }
 }
 
@@ -126,15 +126,15 @@ impl PluginEndpoints for PluginRoutes {
         Some(if route.needs_token() { RouteAuth::Gateway } else { RouteAuth::Plugin })
     }
 
-    async fn handle(&self, asked: PluginHttpRequest) -> Option<PluginHttpResponse> {
-        let path = asked.url.split('?').next().unwrap_or_default().to_owned();
+    async fn handle(&self, request: PluginHttpRequest) -> Option<PluginHttpResponse> {
+        let path = request.url.split('?').next().unwrap_or_default().to_owned();
         for route in self.routes(&path) {
             let ask = PluginHttpCall {
-                method: asked.method.clone(),
-                url: asked.url.clone(),
-                headers: asked.headers.clone(),
-                body: asked.body.clone(),
-                remote_address: Some(asked.from.to_string()),
+                method: request.method.clone(),
+                url: request.url.clone(),
+                headers: request.headers.clone(),
+                body: request.body.clone(),
+                remote_address: Some(request.from.to_string()),
             };
             match route.handle(ask).await {
                 Ok(answer) if answer.is_handled => {

@@ -31,30 +31,30 @@ use crate::{
 /// The principal of the run: a user who can read the state directory is the owner.
 const PRINCIPAL: &str = "owner";
 
-/// Locks the state directory, runs the turn in the current directory, and unlocks it. `way_out` is shown if another
+/// Locks the state directory, runs the turn in the current directory, and unlocks it. `hint` is shown if another
 /// process holds the state directory.
-pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<TurnOutput> {
+pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &str) -> Result<TurnOutput> {
     config::require_variables(&chosen.loaded, &paths.config)?;
-    let here = env::current_dir().context("cannot determine the current directory")?;
-    working_dir::check(&here, &chosen.loaded.config, paths, turn.work_here)?;
-    let (house, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
-        Some(StoreError::Locked(who)) => CliError::new("locked", format!("{who}\n{way_out}")).into(),
+    let cwd = env::current_dir().context("cannot determine the current directory")?;
+    working_dir::check(&cwd, &chosen.loaded.config, paths, turn.work_here)?;
+    let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
+        Some(StoreError::Locked(holder)) => CliError::new("locked", format!("{holder}\n{hint}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
     let outages = config::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
-    for remark in house.remark.iter().cloned().chain(outages).chain(house.warnings.iter().cloned()) {
+    for remark in app.remark.iter().cloned().chain(outages).chain(app.warnings.iter().cloned()) {
         render::remark(&remark);
     }
-    for trouble in house.settle(&chosen.loaded).await? {
-        render::remark(&trouble);
+    for warning in app.settle(&chosen.loaded).await? {
+        render::remark(&warning);
     }
-    approvals::open(&house.hub, paths).await?;
-    let answer = drive(&house.hub, turn, here).await;
-    approvals::finish(&house, &chosen.loaded.config, paths).await;
-    list_pending_approvals(&house.hub);
+    approvals::open(&app.hub, paths).await?;
+    let answer = drive(&app.hub, turn, cwd).await;
+    approvals::finish(&app, &chosen.loaded.config, paths).await;
+    list_pending_approvals(&app.hub);
     // Gives pending deliveries of earlier runs of the session a moment; the gateway sends what remains.
-    timeout(ABORT_WAIT, house.hub.wait_delivered()).await.ok();
-    let closed = house.close().await;
+    timeout(ABORT_WAIT, app.hub.wait_delivered()).await.ok();
+    let closed = app.close().await;
     let answer = answer?;
     closed.map(|()| answer)
 }
@@ -93,33 +93,33 @@ fn list_pending_approvals(hub: &Hub) {
     }
 }
 
-async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<TurnOutput> {
-    let refused = |error: ErrorShape| {
+async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
+    let request_error = |error: ErrorShape| {
         let error = CliError::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
         usage_error(error, &FLAGS).of(turn.run(), "local")
     };
-    let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
+    let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(request_error)?;
     let key = inbound.key.clone();
     let agents = hub.agents();
     let agent = agents.get(key.agent().unwrap_or_else(|| agents.default_id()));
     // A sandboxed session works in its own workspace, wherever the command was started.
     let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.is_sandboxed(&key));
-    let inbound = Inbound { cwd: (!is_sandboxed).then_some(here), ..inbound };
+    let inbound = Inbound { cwd: (!is_sandboxed).then_some(cwd), ..inbound };
     recover_session(hub, &key).await?;
     let tape = match hub.submit(inbound).await?.disposition {
         SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,
         SubmitOutcome::Finished(report) => return finished(turn, &report, Vec::new()),
     };
     let mut projection = Projection::new(&tape);
-    let mut follower = Subscriber::new(tape);
+    let mut subscriber = Subscriber::new(tape);
     let mut failed_candidates = Vec::new();
     loop {
-        let news = tokio::select! {
+        let batch = tokio::select! {
             biased;
-            signal = turn.signals.next() => return Err(stop(hub, &key, turn, follower, signal).await.into()),
-            news = follower.next() => news,
+            signal = turn.signals.next() => return Err(stop(hub, &key, turn, subscriber, signal).await.into()),
+            batch = subscriber.next() => batch,
         };
-        let Some(events) = news else { break };
+        let Some(events) = batch else { break };
         for event in events {
             if let RunEvent::CandidateFailed { from, reason, why } = &event.kind {
                 failed_candidates.push(json!({"model": from, "reason": reason, "error": why}));
@@ -132,7 +132,7 @@ async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<TurnOutput> 
             turn.renderer.render_event(&step)?;
         }
     }
-    match follower.tape().state() {
+    match subscriber.tape().state() {
         TapeState::Ended(end) => {
             finished(turn, &RunReport::of(&turn.params.idempotency_key, &key, &end), failed_candidates)
         }
@@ -153,11 +153,11 @@ fn finished(turn: &Turn, report: &RunReport, failed_candidates: Vec<Value>) -> R
 }
 
 /// Aborts the run and waits a moment for its end.
-async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Subscriber, signal: Signal) -> CliError {
+async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, subscriber: Subscriber, signal: Signal) -> CliError {
     let run = turn.params.idempotency_key.clone();
     let ended = timeout(ABORT_WAIT, async {
         hub.abort(key, Some(run), AbortReason::User).await;
-        follower.end().await
+        subscriber.end().await
     });
     let state = match ended.await {
         Ok(_) => format!("run {} was stopped", turn.run()),

@@ -114,16 +114,16 @@ impl From<Error> for FollowError {
 /// Once sent, the gateway may have accepted it, so every later failure names the run.
 pub(super) async fn run(mut client: GatewayClient, turn: &mut Turn, link: GatewayLink<'_>) -> Result<TurnOutput> {
     let until = Instant::now() + deadline(turn.timeout);
-    let (mut asked, mut outage) = (TurnRequest::default(), None);
+    let (mut request, mut retry_state) = (TurnRequest::default(), None);
     let mut answer = loop {
-        asked.has_frames = false;
-        match follow(&mut client, turn, &mut asked, until).await {
+        request.has_frames = false;
+        match follow(&mut client, turn, &mut request, until).await {
             Ok(answer) => break answer,
             Err(FollowError::Failed(error)) => return Err(error),
             Err(FollowError::Lost(why)) => {
                 // A stopping gateway still accepts connections, but nothing else.
-                outage = outage.filter(|_| !asked.has_frames);
-                client = reconnect(turn, (&asked, &why), link, &mut outage).await?;
+                retry_state = retry_state.filter(|_| !request.has_frames);
+                client = reconnect(turn, (&request, &why), link, &mut retry_state).await?;
             }
         }
     };
@@ -138,34 +138,34 @@ pub(super) async fn run(mut client: GatewayClient, turn: &mut Turn, link: Gatewa
 async fn follow(
     client: &mut GatewayClient,
     turn: &mut Turn,
-    asked: &mut TurnRequest,
+    request: &mut TurnRequest,
     until: Instant,
 ) -> Result<TurnOutput, FollowError> {
-    asked.wait = None;
-    asked.id = client.send("agent", json!(turn.params)).await?;
+    request.wait = None;
+    request.id = client.send("agent", json!(turn.params)).await?;
     loop {
         let incoming = tokio::select! {
             biased;
             signal = turn.signals.next() => {
-                return Err(FollowError::Failed(stop(client, asked, turn, signal).await.into()));
+                return Err(FollowError::Failed(stop(client, request, turn, signal).await.into()));
             }
             () = sleep_until(until) => {
                 let why = format!("the gateway did not report the end of the run within {}", render::duration(deadline(turn.timeout)));
-                return Err(FollowError::Failed(end_unknown(turn, asked, &why).into()));
+                return Err(FollowError::Failed(end_unknown(turn, request, &why).into()));
             }
             incoming = client.next() => incoming?,
         };
-        match process_frame(turn, asked, incoming)? {
+        match process_frame(turn, request, incoming)? {
             FrameEffect::Continue => {}
             FrameEffect::InFlight => {
-                let patience = until.saturating_duration_since(Instant::now()).min(MAX_WAIT).as_millis();
-                let params = json!({"runId": turn.run(), "timeoutMs": u64::try_from(patience).unwrap_or(u64::MAX)});
-                asked.wait = Some(client.send("agent.wait", params).await?);
+                let wait_ms = until.saturating_duration_since(Instant::now()).min(MAX_WAIT).as_millis();
+                let params = json!({"runId": turn.run(), "timeoutMs": u64::try_from(wait_ms).unwrap_or(u64::MAX)});
+                request.wait = Some(client.send("agent.wait", params).await?);
             }
             // Repeating the request returns the stored result, or is in flight once more.
             FrameEffect::Ended => {
-                asked.wait = None;
-                asked.id = client.send("agent", json!(turn.params)).await?;
+                request.wait = None;
+                request.id = client.send("agent", json!(turn.params)).await?;
             }
             FrameEffect::Answer(answer) => return Ok(answer),
         }
@@ -175,39 +175,39 @@ async fn follow(
 /// Reconnects until the gateway is back or the patience ends.
 async fn reconnect(
     turn: &mut Turn,
-    (asked, why): (&TurnRequest, &str),
+    (request, why): (&TurnRequest, &str),
     link: GatewayLink<'_>,
-    outage: &mut Option<ReconnectState>,
+    retry_state: &mut Option<ReconnectState>,
 ) -> Result<GatewayClient> {
-    let patience = render::duration(link.patience);
+    let patience_text = render::duration(link.patience);
     if link.patience.is_zero() {
-        return Err(end_unknown(turn, asked, why).into());
+        return Err(end_unknown(turn, request, why).into());
     }
-    let is_new = outage.is_none();
-    let outage = outage
+    let is_new = retry_state.is_none();
+    let retry_state = retry_state
         .get_or_insert_with(|| ReconnectState { until: Instant::now() + link.patience, pause: FIRST_RECONNECT_DELAY });
     if is_new {
-        turn.renderer.note(&format!("(lost the connection to the gateway; reconnecting for up to {patience})"))?;
+        turn.renderer.note(&format!("(lost the connection to the gateway; reconnecting for up to {patience_text})"))?;
     }
     loop {
-        if Instant::now() + outage.pause >= outage.until {
-            let text = format!("{why}\nthe gateway was not reachable again within {patience}");
-            return Err(end_unknown(turn, asked, &text).into());
+        if Instant::now() + retry_state.pause >= retry_state.until {
+            let text = format!("{why}\nthe gateway was not reachable again within {patience_text}");
+            return Err(end_unknown(turn, request, &text).into());
         }
         let attempt = async {
-            sleep(outage.pause).await;
+            sleep(retry_state.pause).await;
             Ok(match link.connect(&link.target()?).await? {
                 ConnectResult::Gateway(client) => Some(*client),
                 ConnectResult::NotRunning => None,
             })
         };
-        let reached = tokio::select! {
+        let connection = tokio::select! {
             biased;
-            signal = turn.signals.next() => return Err(interrupted_offline(signal, turn, asked).into()),
-            reached = attempt => reached.map_err(|error: Error| FollowError::from(error)),
+            signal = turn.signals.next() => return Err(interrupted_offline(signal, turn, request).into()),
+            connection = attempt => connection.map_err(|error: Error| FollowError::from(error)),
         };
-        outage.pause = (outage.pause * 2).min(MAX_RECONNECT_DELAY);
-        match reached {
+        retry_state.pause = (retry_state.pause * 2).min(MAX_RECONNECT_DELAY);
+        match connection {
             Ok(Some(client)) => return Ok(client),
             // The gateway does not listen yet, or is not ready.
             Ok(None) | Err(FollowError::Lost(_)) => {}
@@ -217,8 +217,8 @@ async fn reconnect(
 }
 
 /// Returns the failure for an interrupt without a connection: the run cannot be aborted from here.
-fn interrupted_offline(signal: Signal, turn: &Turn, asked: &TurnRequest) -> CliError {
-    interrupted(signal, &run_hint(turn.run(), asked)).of(turn.run(), "gateway")
+fn interrupted_offline(signal: Signal, turn: &Turn, request: &TurnRequest) -> CliError {
+    interrupted(signal, &run_hint(turn.run(), request)).of(turn.run(), "gateway")
 }
 
 /// Returns whether the reply was delivered on its channel, as the gateway reports it: `{status, error?}`.
@@ -226,7 +226,7 @@ async fn wait_delivery(client: &mut GatewayClient, run: &str) -> Result<Value> {
     let id = client.send("agent.wait", json!({"runId": run, "timeoutMs": DELIVERY_TIMEOUT.as_millis() as u64})).await?;
     loop {
         match client.next().await? {
-            ServerFrame::Response { id: of, answer } if of == id => {
+            ServerFrame::Response { id: response_id, answer } if response_id == id => {
                 let delivery = answer.map_err(CliError::from)?.get("delivery").cloned();
                 return Ok(delivery.unwrap_or_else(|| json!({"status": "delivered"})));
             }
@@ -249,21 +249,21 @@ fn deadline(timeout: Duration) -> Duration {
 }
 
 /// Processes one frame.
-fn process_frame(turn: &mut Turn, asked: &mut TurnRequest, incoming: ServerFrame) -> Result<FrameEffect> {
+fn process_frame(turn: &mut Turn, request: &mut TurnRequest, incoming: ServerFrame) -> Result<FrameEffect> {
     match incoming {
-        ServerFrame::Response { id, answer } if id == asked.id => {
-            let payload = answer.map_err(|refusal| usage_error(refusal.into(), &FLAGS).of(turn.run(), "gateway"))?;
-            let word = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
-            asked.session = word("sessionKey").or_else(|| asked.session.take());
-            asked.has_frames = true;
-            match word("status").as_deref() {
+        ServerFrame::Response { id, answer } if id == request.id => {
+            let payload = answer.map_err(|error| usage_error(error.into(), &FLAGS).of(turn.run(), "gateway"))?;
+            let text_field = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
+            request.session = text_field("sessionKey").or_else(|| request.session.take());
+            request.has_frames = true;
+            match text_field("status").as_deref() {
                 Some("accepted") => Ok(FrameEffect::Continue),
                 Some("in_flight") => Ok(FrameEffect::InFlight),
-                _ => finished(turn, asked, payload).map(FrameEffect::Answer),
+                _ => finished(turn, request, payload).map(FrameEffect::Answer),
             }
         }
-        ServerFrame::Response { id, answer } if Some(&id) == asked.wait.as_ref() => {
-            let payload = answer.map_err(|refusal| CliError::from(refusal).of(turn.run(), "gateway"))?;
+        ServerFrame::Response { id, answer } if Some(&id) == request.wait.as_ref() => {
+            let payload = answer.map_err(|error| CliError::from(error).of(turn.run(), "gateway"))?;
             Ok(match payload.get("status").and_then(Value::as_str) {
                 Some("timeout" | "pending") => FrameEffect::InFlight,
                 _ => FrameEffect::Ended,
@@ -275,9 +275,9 @@ fn process_frame(turn: &mut Turn, asked: &mut TurnRequest, incoming: ServerFrame
                 && step.run_id == turn.run()
             {
                 if step.stream == Stream::Lifecycle && step.data["phase"] == "fallback_step" {
-                    let of = |name: &str| step.data[name].clone();
-                    let failed = json!({"model": of("model"), "reason": of("reason"), "error": of("error")});
-                    asked.failed_candidates.push(failed);
+                    let field = |name: &str| step.data[name].clone();
+                    let failed = json!({"model": field("model"), "reason": field("reason"), "error": field("error")});
+                    request.failed_candidates.push(failed);
                 }
                 turn.renderer.render_event(&step)?;
             }
@@ -287,12 +287,12 @@ fn process_frame(turn: &mut Turn, asked: &mut TurnRequest, incoming: ServerFrame
     }
 }
 
-fn finished(turn: &Turn, asked: &mut TurnRequest, payload: Value) -> Result<TurnOutput> {
-    let word = |name: &str| payload.get(name).and_then(Value::as_str);
-    match word("status") {
-        Some("ok") => Ok(TurnOutput::new(payload, std::mem::take(&mut asked.failed_candidates))),
+fn finished(turn: &Turn, request: &mut TurnRequest, payload: Value) -> Result<TurnOutput> {
+    let text_field = |name: &str| payload.get(name).and_then(Value::as_str);
+    match text_field("status") {
+        Some("ok") => Ok(TurnOutput::new(payload, std::mem::take(&mut request.failed_candidates))),
         status => {
-            let why = word("summary").unwrap_or("no reason was given");
+            let why = text_field("summary").unwrap_or("no reason was given");
             let message = format!("run {} did not finish: {why}", turn.run());
             Err(Error::new(CliError::new(status.unwrap_or("failed"), message).of(turn.run(), "gateway")))
         }
@@ -300,18 +300,19 @@ fn finished(turn: &Turn, asked: &mut TurnRequest, payload: Value) -> Result<Turn
 }
 
 /// Aborts the run and waits a moment for its end.
-async fn stop(client: &mut GatewayClient, asked: &mut TurnRequest, turn: &mut Turn, signal: Signal) -> CliError {
+async fn stop(client: &mut GatewayClient, request: &mut TurnRequest, turn: &mut Turn, signal: Signal) -> CliError {
     let ended = timeout(ABORT_WAIT, async {
         // A run that is not accepted yet cannot be aborted; the gateway's first response names its session.
-        while asked.session.is_none() {
-            if let FrameEffect::Answer(_) = process_frame(turn, asked, client.next().await?)? {
+        while request.session.is_none() {
+            if let FrameEffect::Answer(_) = process_frame(turn, request, client.next().await?)? {
                 return Ok(());
             }
         }
-        client.send("chat.abort", json!({"sessionKey": asked.session, "runId": turn.run()})).await?;
-        while !matches!(process_frame(turn, asked, client.next().await?)?, FrameEffect::Answer(_) | FrameEffect::Ended)
-        {
-        }
+        client.send("chat.abort", json!({"sessionKey": request.session, "runId": turn.run()})).await?;
+        while !matches!(
+            process_frame(turn, request, client.next().await?)?,
+            FrameEffect::Answer(_) | FrameEffect::Ended
+        ) {}
         anyhow::Ok(())
     });
     // A response or a failure of that run shows that it ended; silence or a lost connection does not.
@@ -319,27 +320,27 @@ async fn stop(client: &mut GatewayClient, asked: &mut TurnRequest, turn: &mut Tu
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             let names_run = error.downcast_ref::<CliError>().is_some_and(|failure| failure.run.is_some());
-            names_run && asked.session.is_some()
+            names_run && request.session.is_some()
         }
         Err(_) => false,
     };
-    let state = if stopped { format!("run {} was stopped", turn.run()) } else { run_hint(turn.run(), asked) };
+    let state = if stopped { format!("run {} was stopped", turn.run()) } else { run_hint(turn.run(), request) };
     interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
 /// Returns the failure for a turn whose end is unknown.
-fn end_unknown(turn: &Turn, asked: &TurnRequest, why: &str) -> CliError {
-    let fate = match asked.session {
+fn end_unknown(turn: &Turn, request: &TurnRequest, why: &str) -> CliError {
+    let run_state = match request.session {
         // A rejection is a definite answer.
         None if why.starts_with(DRAINING_PREFIX) => format!("run {} was not accepted", turn.run()),
-        Some(_) | None => run_hint(turn.run(), asked),
+        Some(_) | None => run_hint(turn.run(), request),
     };
-    CliError::new("connection", format!("{why}\n{fate}")).of(turn.run(), "gateway")
+    CliError::new("connection", format!("{why}\n{run_state}")).of(turn.run(), "gateway")
 }
 
 /// Says what is known about a run whose end was not seen, and how to find out.
-fn run_hint(run: &str, asked: &TurnRequest) -> String {
-    match asked.session {
+fn run_hint(run: &str, request: &TurnRequest) -> String {
+    match request.session {
         Some(_) => format!("run {run} was accepted and continues in the gateway; see: homard trace {run}"),
         None => format!("it is not known whether run {run} was accepted; see: homard trace {run}"),
     }

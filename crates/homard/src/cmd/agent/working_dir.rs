@@ -9,7 +9,7 @@ use crate::{assemble::working_dir, cli_error::CliError, cmd::prompt, config::Con
 /// Checks that a turn may work in a directory: asks on a terminal if that is risky, and refuses without one.
 /// `is_allowed` means that the user has already agreed, by the flag.
 pub(super) fn check(directory: &Path, config: &Config, paths: &Paths, is_allowed: bool) -> Result<()> {
-    let shown = directory.display();
+    let path = directory.display();
     if let Some(refusal) = working_dir::refusal(directory, config, paths) {
         let text = format!("{refusal}\nstart the command in another directory, or in an agent's workspace");
         return Err(CliError::usage(text).into());
@@ -17,16 +17,16 @@ pub(super) fn check(directory: &Path, config: &Config, paths: &Paths, is_allowed
     let Some(risk) = working_dir::risk(directory, paths).filter(|_| !is_allowed) else {
         return Ok(());
     };
-    let what = risk.describe();
+    let label = risk.describe();
     let question = format!(
-        "{shown} is {what}. The agent can read and change what is in it, except credentials, shell start files and \
+        "{path} is {label}. The agent can read and change what is in it, except credentials, shell start files and \
          Homard's state.\nWork here?"
     );
     match prompt::confirm(&question)? {
         Some(true) => Ok(()),
-        Some(false) => Err(CliError::new("usage", format!("the turn was not started in {shown}")).into()),
+        Some(false) => Err(CliError::new("usage", format!("the turn was not started in {path}")).into()),
         None => Err(CliError::usage(format!(
-            "{shown} is {what}, and there is no terminal to ask whether the agent may work in it\n\
+            "{path} is {label}, and there is no terminal to ask whether the agent may work in it\n\
              start the command in another directory, or allow this one with --work-here"
         ))
         .into()),

@@ -20,8 +20,8 @@ pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: 
     let models = Models::new(config, assemble::environment(&loaded.variables), &paths.state);
     let bindings = routes::bindings(config);
     let row = |agent: &ConfiguredAgent<'_>| {
-        let own = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
-        row(config, paths, agent, (&models, own.map(|(_, binding)| describe_binding(binding)).collect()))
+        let agent_bindings = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
+        row(config, paths, agent, (&models, agent_bindings.map(|(_, binding)| describe_binding(binding)).collect()))
     };
     let rows: Vec<_> = config.agents.members().iter().map(row).collect();
     if wants_json {
@@ -32,9 +32,9 @@ pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: 
         render::print("")?;
         render::print_table(&bindings_table(&rows))?;
     }
-    let troubles = rows.iter().filter_map(|row| row["modelError"].as_str());
-    for trouble in troubles {
-        render::print(&render::strip_controls(trouble))?;
+    let errors = rows.iter().filter_map(|row| row["modelError"].as_str());
+    for error in errors {
+        render::print(&render::strip_controls(error))?;
     }
     Ok(())
 }
@@ -42,23 +42,24 @@ pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: 
 /// Returns an agent as JSON, with OpenClaw's field names where it has them.
 fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, (models, rules): (&Models, Vec<String>)) -> Value {
     let workspace = workspace(config, paths, agent);
-    let said = &agent.config.identity;
+    let identity = &agent.config.identity;
     let read =
         AgentPersona::of(&BootstrapReader::default().pages(&workspace, Audience::Main, &BootstrapLimits::default()));
-    let filled = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
-    let source = match (filled(&said.name).or(filled(&said.emoji)), read.name.as_ref().or(read.emoji.as_ref())) {
-        (Some(_), _) => Some("config"),
-        (None, Some(_)) => Some("identity"),
-        (None, None) => None,
-    };
+    let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
+    let source =
+        match (non_empty(&identity.name).or(non_empty(&identity.emoji)), read.name.as_ref().or(read.emoji.as_ref())) {
+            (Some(_), _) => Some("config"),
+            (None, Some(_)) => Some("identity"),
+            (None, None) => None,
+        };
     let mut row = json!({
         "id": agent.id, "isDefault": agent.is_default, "workspace": workspace, "bindings": rules.len(),
         "bindingDetails": rules, "skills": agent.config.skills.as_ref().or(config.agents.defaults.skills.as_ref()),
     });
     let optional = [
-        ("name", filled(&agent.config.name)),
-        ("identityName", filled(&said.name).or(read.name)),
-        ("identityEmoji", filled(&said.emoji).or(read.emoji)),
+        ("name", non_empty(&agent.config.name)),
+        ("identityName", non_empty(&identity.name).or(read.name)),
+        ("identityEmoji", non_empty(&identity.emoji).or(read.emoji)),
         ("identitySource", source.map(str::to_owned)),
     ];
     for (key, text) in optional {
@@ -79,10 +80,10 @@ fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, (models, rul
 fn table(rows: &[Value]) -> Table {
     let titles = ["AGENT", "NAME", "MODEL", "SKILLS", "BINDINGS", "WORKSPACE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
-        let word = |name: &str| row[name].as_str();
-        let id = word("id").unwrap_or("-");
-        let called = word("identityName").or(word("name"));
-        let name: Vec<_> = word("identityEmoji").into_iter().chain(called).collect();
+        let text = |name: &str| row[name].as_str();
+        let id = text("id").unwrap_or("-");
+        let called = text("identityName").or(text("name"));
+        let name: Vec<_> = text("identityEmoji").into_iter().chain(called).collect();
         let skills = match row["skills"].as_array().map(Vec::as_slice) {
             None => "all".to_owned(),
             Some([]) => "none".to_owned(),
@@ -91,10 +92,10 @@ fn table(rows: &[Value]) -> Table {
         let cells = [
             if row["isDefault"] == true { format!("{id} (default)") } else { id.to_owned() },
             if name.is_empty() { "-".to_owned() } else { name.join(" ") },
-            word("model").unwrap_or("-").to_owned(),
+            text("model").unwrap_or("-").to_owned(),
             skills,
             row["bindings"].to_string(),
-            word("workspace").unwrap_or("-").to_owned(),
+            text("workspace").unwrap_or("-").to_owned(),
         ];
         cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
@@ -103,12 +104,13 @@ fn table(rows: &[Value]) -> Table {
 
 /// Formats the bindings as a table.
 fn bindings_table(rows: &[Value]) -> Table {
-    let line =
-        |row: &Value, whom: &str| vec![render::strip_controls(whom), row["id"].as_str().unwrap_or("-").to_owned()];
+    let line = |row: &Value, binding: &str| {
+        vec![render::strip_controls(binding), row["id"].as_str().unwrap_or("-").to_owned()]
+    };
     let mut lines = vec![vec!["MESSAGES FROM".to_owned(), "GO TO".to_owned()]];
     for row in rows {
-        let whom = row["bindingDetails"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        lines.extend(whom.map(|whom| line(row, whom)));
+        let details = row["bindingDetails"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(details.map(|details| line(row, details)));
     }
     lines.extend(rows.iter().filter(|row| row["isDefault"] == true).map(|row| line(row, "anywhere else")));
     Table::list(lines)
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_and_their_rules_are_shown_in_few_words() {
+    fn agents_and_bindings_are_listed_in_a_table() {
         let rows = [
             json!({"id": "main", "isDefault": true, "workspace": "/w", "bindings": 0, "bindingDetails": [], "skills": null,
                    "model": "homard/demo"}),

@@ -44,17 +44,18 @@ pub(super) struct Args {
 pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> {
     let routes = routes(config);
     let origin = origin(config, args)?;
-    let routed = route(&routes, &origin).map_err(|error| CliError::usage(error.to_string()))?;
-    let followed = matched_binding(config, &routes, &origin, &routed);
-    let why = agent_reason(&routed, followed.as_ref());
-    let kept = session_reason(&routes, &origin);
-    let RoutingResult { agent, key, .. } = &routed;
+    let result = route(&routes, &origin).map_err(|error| CliError::usage(error.to_string()))?;
+    let binding_match = matched_binding(config, &routes, &origin, &result);
+    let why = agent_reason(&result, binding_match.as_ref());
+    let key_reason = session_reason(&routes, &origin);
+    let RoutingResult { agent, key, .. } = &result;
     if wants_json {
-        let binding = followed.map(|(at, _)| at);
-        let told = json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": kept});
-        return Ok(render::print_json(&told)?);
+        let binding = binding_match.map(|(at, _)| at);
+        let document = json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": key_reason});
+        return Ok(render::print_json(&document)?);
     }
-    let rows = [["agent", agent.as_str(), &format!("({why})")], ["session", &key.to_string(), &format!("({kept})")]];
+    let rows =
+        [["agent", agent.as_str(), &format!("({why})")], ["session", &key.to_string(), &format!("({key_reason})")]];
     let rows = rows.iter().map(|row| row.map(render::strip_controls).to_vec()).collect();
     Ok(render::print_table(&Table::fields(rows))?)
 }
@@ -63,13 +64,13 @@ fn origin(config: &Config, args: &Args) -> Result<MessageOrigin, CliError> {
     let peer = args.peer.split_once(':').and_then(|(kind, id)| {
         Some(ChannelPeer { kind: PeerKind::parse(kind)?, id: Some(id.to_owned()).filter(|id| !id.trim().is_empty())? })
     });
-    let wrong = || {
+    let usage_error = || {
         let text = format!("invalid --peer {}; expected direct:ID, group:ID or channel:ID", args.peer);
         CliError::usage(text)
     };
     Ok(MessageOrigin {
         at: account(config, args),
-        peer: peer.ok_or_else(wrong)?,
+        peer: peer.ok_or_else(usage_error)?,
         guild: args.guild.clone(),
         team: args.team.clone(),
         thread: None,
@@ -79,8 +80,8 @@ fn origin(config: &Config, args: &Args) -> Result<MessageOrigin, CliError> {
 
 fn account(config: &Config, args: &Args) -> ChannelAccount {
     let channel = args.channel.trim().to_lowercase();
-    let said = config.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
-    let count = said.map_or(0, |(_, said)| said.resolved_accounts().len());
+    let section = config.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
+    let count = section.map_or(0, |(_, section)| section.resolved_accounts().len());
     ChannelAccount::new(&channel, args.account.as_deref().unwrap_or_default(), issuer(&channel), count <= 1)
 }
 
@@ -90,18 +91,18 @@ fn matched_binding(
     config: &Config,
     routes: &RoutingTable,
     origin: &MessageOrigin,
-    routed: &RoutingResult,
+    result: &RoutingResult,
 ) -> Option<(usize, Binding)> {
-    let leads_there = |binding: &Binding| {
-        let alone = RoutingTable { bindings: vec![binding.clone()], ..routes.clone() };
-        routed.matched != RouteRule::Default && route(&alone, origin).as_ref() == Ok(routed)
+    let is_match = |binding: &Binding| {
+        let single = RoutingTable { bindings: vec![binding.clone()], ..routes.clone() };
+        result.matched != RouteRule::Default && route(&single, origin).as_ref() == Ok(result)
     };
-    bindings(config).into_iter().find(|(_, binding)| leads_there(binding))
+    bindings(config).into_iter().find(|(_, binding)| is_match(binding))
 }
 
 /// Says why this agent answers.
-fn agent_reason(routed: &RoutingResult, followed: Option<&(usize, Binding)>) -> String {
-    let fits = match routed.matched {
+fn agent_reason(result: &RoutingResult, binding_match: Option<&(usize, Binding)>) -> String {
+    let matched_by = match result.matched {
         RouteRule::Peer => "this conversation",
         RouteRule::ParentPeer => "the parent conversation of this thread",
         RouteRule::Guild => "this server",
@@ -110,9 +111,9 @@ fn agent_reason(routed: &RoutingResult, followed: Option<&(usize, Binding)>) -> 
         RouteRule::Channel => "the whole channel",
         RouteRule::Default => return "no binding matches, so the default agent is used".to_owned(),
     };
-    match followed {
-        Some((at, binding)) => format!("bindings[{at}] matches {fits}: {}", describe_binding(binding)),
-        None => format!("a binding matches {fits}"),
+    match binding_match {
+        Some((at, binding)) => format!("bindings[{at}] matches {matched_by}: {}", describe_binding(binding)),
+        None => format!("a binding matches {matched_by}"),
     }
 }
 

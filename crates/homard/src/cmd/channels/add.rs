@@ -56,10 +56,10 @@ fn known_channel(channel: &str) -> Result<String, CliError> {
 }
 
 fn section(channel: &str, account: Option<&str>) -> Result<Path, CliError> {
-    let place = Path::root().key("channels").key(channel);
+    let section_path = Path::root().key("channels").key(channel);
     match account.map(str::trim) {
-        None | Some(DEFAULT_ACCOUNT) => Ok(place),
-        Some(name) if !name.is_empty() && !name.contains([':', '/', ' ']) => Ok(place.key("accounts").key(name)),
+        None | Some(DEFAULT_ACCOUNT) => Ok(section_path),
+        Some(name) if !name.is_empty() && !name.contains([':', '/', ' ']) => Ok(section_path.key("accounts").key(name)),
         Some(name) => Err(CliError::usage(format!(
             "invalid --account \"{name}\": the name must not be empty or contain a colon, slash or space"
         ))),
@@ -69,23 +69,23 @@ fn section(channel: &str, account: Option<&str>) -> Result<Path, CliError> {
 impl Add {
     /// Returns the settings to write, by key.
     fn settings(&self, channel: &str) -> Result<Vec<(&'static str, Value)>, CliError> {
-        let given =
+        let credential =
             |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-        let (token, file) = (given(&self.token), given(&self.token_file));
-        let (secret, url) = (given(&self.secret), given(&self.url));
+        let (token, file) = (credential(&self.token), credential(&self.token_file));
+        let (secret, url) = (credential(&self.secret), credential(&self.url));
         match channel {
             "telegram" => {
                 if secret.is_some() || url.is_some() {
                     return Err(CliError::usage("--secret and --url are for webhook; telegram takes --token"));
                 }
-                let looks_right = |token: &String| {
+                let is_token = |token: &String| {
                     token.starts_with("${")
                         || token
                             .split_once(':')
                             .is_some_and(|(id, rest)| id.bytes().all(|b| b.is_ascii_digit()) && rest.len() > 10)
                 };
                 match (token, file) {
-                    (Some(token), _) if !looks_right(&token) => Err(CliError::usage(
+                    (Some(token), _) if !is_token(&token) => Err(CliError::usage(
                         "--token does not look like a bot's token, such as 123456:ABC…; copy the whole line from @BotFather",
                     )),
                     (Some(token), _) => Ok(vec![("botToken", json!(token))]),
@@ -112,18 +112,18 @@ impl Add {
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known_channel(&self.channel)?;
-        let place = section(&channel, self.account.as_deref())?;
+        let section_path = section(&channel, self.account.as_deref())?;
         let settings = self.settings(&channel)?;
-        let done = edit_config(&paths, |text| {
+        let change = edit_config(&paths, |text| {
             let text = settings
                 .iter()
-                .try_fold(text.to_owned(), |text, (name, value)| edit::set(&text, &place.key(name), value))?;
-            edit::set(&text, &place.key("enabled"), &json!(true))
+                .try_fold(text.to_owned(), |text, (name, value)| edit::set(&text, &section_path.key(name), value))?;
+            edit::set(&text, &section_path.key("enabled"), &json!(true))
         })?;
         if wants_json {
             let account = self.account.as_deref().unwrap_or(DEFAULT_ACCOUNT);
             return Ok(render::print_json(&json!({
-                "ok": true, "channel": channel, "accountId": account, "changed": done.changed, "path": paths.config,
+                "ok": true, "channel": channel, "accountId": account, "changed": change.changed, "path": paths.config,
             }))?);
         }
         render::print(&format!("configured {} in {}", label(&channel), paths.config.display()))?;
@@ -143,20 +143,20 @@ impl Remove {
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known_channel(&self.channel)?;
-        let place = match self.account.as_deref() {
+        let section_path = match self.account.as_deref() {
             None => Path::root().key("channels").key(&channel),
             account => section(&channel, account)?,
         };
-        let said = Config::read_file(&paths.config).source;
-        if homard_config::path::get(&said, &place).is_none() {
-            return Err(CliError::new("config", format!("{place} is not in {}", paths.config.display())).into());
+        let source = Config::read_file(&paths.config).source;
+        if homard_config::path::get(&source, &section_path).is_none() {
+            return Err(CliError::new("config", format!("{section_path} is not in {}", paths.config.display())).into());
         }
-        let done = edit_config(&paths, |text| Ok(edit::unset(text, &place)?.0))?;
+        let change = edit_config(&paths, |text| Ok(edit::unset(text, &section_path)?.0))?;
         if wants_json {
-            return Ok(render::print_json(&json!({"ok": true, "channel": channel, "changed": done.changed}))?);
+            return Ok(render::print_json(&json!({"ok": true, "channel": channel, "changed": change.changed}))?);
         }
         render::print(&format!(
-            "removed {place} from {}; a running gateway disconnects automatically",
+            "removed {section_path} from {}; a running gateway disconnects automatically",
             paths.config.display()
         ))?;
         Ok(render::print(&format!("approved senders stay approved; list them with: homard pairing list {channel}"))?)

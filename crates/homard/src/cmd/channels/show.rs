@@ -20,7 +20,7 @@ pub(super) fn list(wants_json: bool) -> Result<()> {
         let name = name.trim().to_lowercase();
         let is_known = CHANNEL_KINDS.iter().any(|(known, _)| *known == name);
         let accounts = channel.resolved_accounts().into_iter();
-        rows.extend(accounts.map(|(account, said)| (name.clone(), account, state(&name, &said, is_known))));
+        rows.extend(accounts.map(|(account, config)| (name.clone(), account, state(&name, &config, is_known))));
     }
     if wants_json {
         let rows: Vec<_> = rows
@@ -44,8 +44,8 @@ fn state(channel: &str, account: &Account, is_known: bool) -> String {
         (false, ..) => "not supported yet".to_owned(),
         (true, Some(false), ..) => "off".to_owned(),
         (true, _, Some(fault), _) => format!("down: {fault}"),
-        (true, _, None, Some((_, to_do))) if channel == "telegram" => format!("no token: {to_do}"),
-        (true, _, None, Some((_, to_do))) => format!("no secret: {to_do}"),
+        (true, _, None, Some((_, remedy))) if channel == "telegram" => format!("no token: {remedy}"),
+        (true, _, None, Some((_, remedy))) => format!("no secret: {remedy}"),
         (true, _, None, None) => "configured".to_owned(),
     }
 }
@@ -59,8 +59,8 @@ pub(in crate::cmd) fn missing_credential(channel: &str, account: &Account) -> Op
             (!has_any).then_some(("there is no bot token", "homard channels add telegram --token TOKEN"))
         }
         _ => {
-            let lack = ("there is no secret", "homard channels add webhook --secret TEXT");
-            account.secret.is_none().then_some(lack)
+            let missing_secret = ("there is no secret", "homard channels add webhook --secret TEXT");
+            account.secret.is_none().then_some(missing_secret)
         }
     }
 }
@@ -88,47 +88,47 @@ pub(super) fn status(answer: &Value) -> String {
                 ago("lastInboundAt"),
                 ago("lastOutboundAt"),
             ]);
-            let told = |what: &str| format!("{channel} {account}: {what}");
-            lines.extend(row["lastError"].as_str().map(told));
-            lines.extend(undelivered(&row["outbox"]).into_iter().map(|what| told(&what)));
+            let prefixed = |text: &str| format!("{channel} {account}: {text}");
+            lines.extend(row["lastError"].as_str().map(prefixed));
+            lines.extend(undelivered(&row["outbox"]).into_iter().map(|text| prefixed(&text)));
             let probe = &row["probe"];
-            lines.extend(probe["error"].as_str().map(told));
+            lines.extend(probe["error"].as_str().map(prefixed));
             if probe["ok"] == true {
                 let bot = &probe["bot"];
                 let name = bot["username"].as_str().map_or_else(|| bot["name"].to_string(), |name| format!("@{name}"));
-                lines.push(told(&format!("authenticated as {name}")));
+                lines.push(prefixed(&format!("authenticated as {name}")));
             }
-            lines.extend(probe["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).map(told));
+            lines.extend(probe["hints"].as_array().into_iter().flatten().filter_map(Value::as_str).map(prefixed));
         }
     }
     if table.len() == 1 {
         return "no channels; set one up with: homard channels add telegram --token TOKEN".to_owned();
     }
-    let mut once = Vec::with_capacity(lines.len());
+    let mut unique_lines = Vec::with_capacity(lines.len());
     for line in lines {
         // A probe may report the account's last error again.
-        if !once.contains(&line) {
-            once.push(line);
+        if !unique_lines.contains(&line) {
+            unique_lines.push(line);
         }
     }
-    let lines = std::iter::once(Table::list(table).fit(render::width())).chain(once);
+    let lines = std::iter::once(Table::list(table).fit(render::width())).chain(unique_lines);
     render::strip_controls(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Formats the undelivered messages, if any.
 fn undelivered(outbox: &Value) -> Vec<String> {
     let unknown = outbox["unknown"].as_array().cloned().unwrap_or_default();
-    let mut people: Vec<_> = unknown.iter().filter_map(|row| row["to"].as_str()).collect();
-    people.sort_unstable();
-    people.dedup();
+    let mut recipients: Vec<_> = unknown.iter().filter_map(|row| row["to"].as_str()).collect();
+    recipients.sort_unstable();
+    recipients.dedup();
     let messages = |count: usize| render::count(count, "message");
     let waiting = usize::try_from(outbox["waiting"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let waits = (waiting > 0).then(|| format!("{} waiting to be sent", messages(waiting)));
-    let may_be = (!unknown.is_empty()).then(|| {
-        let (count, places) = (messages(unknown.len()), people.join(", "));
-        format!("{count} may not have been delivered; check these chats before you send again: {places}")
+    let waiting_line = (waiting > 0).then(|| format!("{} waiting to be sent", messages(waiting)));
+    let unknown_line = (!unknown.is_empty()).then(|| {
+        let (count, recipient_list) = (messages(unknown.len()), recipients.join(", "));
+        format!("{count} may not have been delivered; check these chats before you send again: {recipient_list}")
     });
-    waits.into_iter().chain(may_be).collect()
+    waiting_line.into_iter().chain(unknown_line).collect()
 }
 
 /// Formats recent incidents of a channel.
@@ -156,8 +156,8 @@ mod tests {
             "accountId": "default", "configured": true, "running": true, "connected": false,
             "lastError": "wrong token", "probe": {"ok": false, "error": "wrong token", "hints": ["check the token"]},
         });
-        let shown = status(&json!({"channelAccounts": {"telegram": [row]}}));
-        assert_eq!(shown.matches("telegram default: wrong token").count(), 1, "{shown}");
-        assert!(shown.ends_with("\ntelegram default: check the token"), "{shown}");
+        let output = status(&json!({"channelAccounts": {"telegram": [row]}}));
+        assert_eq!(output.matches("telegram default: wrong token").count(), 1, "{output}");
+        assert!(output.ends_with("\ntelegram default: check the token"), "{output}");
     }
 }

@@ -47,36 +47,36 @@ struct TranscriptCounts {
 
 /// Compares the clients' history with the disk.
 pub(super) fn check(history: &ClientHistory, disk: &DiskState) -> ChaosFindings {
-    let mut seen = TranscriptCounts::default();
+    let mut totals = TranscriptCounts::default();
     for (name, text) in &disk.transcripts {
-        read(history, name, text, &mut seen);
+        read(history, name, text, &mut totals);
     }
     let mut effects: BTreeMap<&str, usize> = BTreeMap::new();
     disk.counter.lines().for_each(|id| *effects.entry(id).or_default() += 1);
-    let twice = |counts: &mut dyn Iterator<Item = (&str, usize)>| -> BTreeSet<String> {
+    let repeated = |counts: &mut dyn Iterator<Item = (&str, usize)>| -> BTreeSet<String> {
         counts.filter(|(_, count)| *count > 1).map(|(id, _)| id.to_owned()).collect()
     };
     let mut found = ChaosFindings {
         accepted: history.runs.values().filter(|run| run.is_accepted).count(),
-        unknown: seen.counted.values().filter(|went_well| !**went_well).count(),
-        doubled_effects: twice(&mut effects.iter().map(|(id, count)| (*id, *count))),
-        doubled_inputs: twice(&mut seen.inputs.iter().map(|(id, count)| (id.as_str(), *count))),
+        unknown: totals.counted.values().filter(|is_ok| !**is_ok).count(),
+        doubled_effects: repeated(&mut effects.iter().map(|(id, count)| (*id, *count))),
+        doubled_inputs: repeated(&mut totals.inputs.iter().map(|(id, count)| (id.as_str(), *count))),
         ..ChaosFindings::default()
     };
-    let strangers = effects.keys().copied().chain(seen.inputs.keys().map(String::as_str));
-    for id in strangers.filter(|id| !history.runs.contains_key(*id)) {
-        seen.problems.push(format!("run {id} is on disk, but no client sent it"));
+    let ids_on_disk = effects.keys().copied().chain(totals.inputs.keys().map(String::as_str));
+    for id in ids_on_disk.filter(|id| !history.runs.contains_key(*id)) {
+        totals.problems.push(format!("run {id} is on disk, but no client sent it"));
     }
-    for (id, went_well) in &seen.counted {
-        if *went_well && !effects.contains_key(id.as_str()) {
+    for (id, is_ok) in &totals.counted {
+        if *is_ok && !effects.contains_key(id.as_str()) {
             found.lost.insert(id.clone());
         }
     }
     for (id, run) in &history.runs {
-        let inputs = seen.inputs.get(id).copied().unwrap_or_default();
-        let last_words = seen.replies.get(id).copied().unwrap_or_default();
+        let inputs = totals.inputs.get(id).copied().unwrap_or_default();
+        let reply_count = totals.replies.get(id).copied().unwrap_or_default();
         if run.ends > 1 {
-            seen.problems.push(format!("the end of run {id} was reported {} times", run.ends));
+            totals.problems.push(format!("the end of run {id} was reported {} times", run.ends));
         }
         match &run.result {
             None if run.is_accepted => {
@@ -88,58 +88,59 @@ pub(super) fn check(history: &ClientHistory, disk: &DiskState) -> ChaosFindings 
                 if inputs == 0 {
                     found.lost.insert(id.clone());
                 }
-                if *text != script::final_reply(id) || last_words != 1 {
-                    let what = format!("run {id} was answered with {text:?}, which is on disk {last_words} times");
-                    seen.problems.push(what);
+                if *text != script::final_reply(id) || reply_count != 1 {
+                    let problem = format!("run {id} was answered with {text:?}, which is on disk {reply_count} times");
+                    totals.problems.push(problem);
                 }
             }
             Some(ReceivedResult::Failed(why)) if why.starts_with("INTERRUPTED") => {
                 found.interrupted += 1;
-                if last_words > 0 {
-                    seen.problems.push(format!("run {id} ended as interrupted, but its answer is on disk"));
+                if reply_count > 0 {
+                    totals.problems.push(format!("run {id} ended as interrupted, but its answer is on disk"));
                 }
             }
-            Some(ReceivedResult::Failed(why)) => seen.problems.push(format!("run {id} failed: {why}")),
+            Some(ReceivedResult::Failed(why)) => totals.problems.push(format!("run {id} failed: {why}")),
         }
     }
-    found.problems = seen.problems;
+    found.problems = totals.problems;
     found
 }
 
 /// Checks a transcript: every line is JSON and linked to the previous one, runs are in order, tool calls have results.
-fn read(history: &ClientHistory, name: &str, text: &str, seen: &mut TranscriptCounts) {
-    let (mut parent, mut place, mut calls) = (Value::Null, None, BTreeMap::new());
+fn read(history: &ClientHistory, name: &str, text: &str, totals: &mut TranscriptCounts) {
+    let (mut parent, mut last_index, mut calls) = (Value::Null, None, BTreeMap::new());
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let mut wrong = |what: &str| seen.problems.push(format!("{name}, line {}: {what}", number + 1));
+        let mut report =
+            |description: &str| totals.problems.push(format!("{name}, line {}: {description}", number + 1));
         let line: Value = match serde_json::from_str(line) {
             Ok(value) if line.ends_with('\n') => value,
-            Ok(_) | Err(_) => return wrong("not a complete line of JSON"),
+            Ok(_) | Err(_) => return report("not a complete line of JSON"),
         };
         if number == 0 {
             if line["type"] != "session" {
-                wrong("not a header");
+                report("not a header");
             }
             continue;
         }
         if line["parentId"] != parent {
-            wrong("parentId does not name the previous entry");
+            report("parentId does not name the previous entry");
         }
         parent = line["id"].clone();
         let message = &line["message"];
-        let words = text_of(&message["content"]);
+        let text_content = text_of(&message["content"]);
         match message["role"].as_str() {
             Some("user") => {
-                let Some(id) = script::id_in(&words) else { continue };
+                let Some(id) = script::id_in(&text_content) else { continue };
                 let now = history.runs.get(id).map(|run| run.index);
-                if now.is_some() && now < place {
-                    wrong("a message follows a later one");
+                if now.is_some() && now < last_index {
+                    report("a message follows a later one");
                 }
-                place = place.max(now);
-                *seen.inputs.entry(id.to_owned()).or_default() += 1;
+                last_index = last_index.max(now);
+                *totals.inputs.entry(id.to_owned()).or_default() += 1;
             }
             Some("assistant") => {
-                if let Some(id) = words.strip_suffix(" is counted") {
-                    *seen.replies.entry(id.to_owned()).or_default() += 1;
+                if let Some(id) = text_content.strip_suffix(" is counted") {
+                    *totals.replies.entry(id.to_owned()).or_default() += 1;
                 }
                 let blocks = message["content"].as_array().into_iter().flatten();
                 for call in blocks.filter(|block| block["type"] == "toolCall") {
@@ -150,17 +151,17 @@ fn read(history: &ClientHistory, name: &str, text: &str, seen: &mut TranscriptCo
                 let call = message["toolCallId"].as_str().unwrap_or_default();
                 match calls.get_mut(call) {
                     Some(answers) => *answers += 1,
-                    None => wrong("a tool result without a tool call"),
+                    None => report("a tool result without a tool call"),
                 }
                 if let Some(id) = call.strip_prefix("count_") {
-                    seen.counted.insert(id.to_owned(), message["isError"] != true);
+                    totals.counted.insert(id.to_owned(), message["isError"] != true);
                 }
             }
             _ => {}
         }
     }
     let unpaired = calls.into_iter().filter(|(_, answers)| *answers != 1);
-    seen.problems.extend(unpaired.map(|(call, answers)| format!("{name}: tool call {call} has {answers} results")));
+    totals.problems.extend(unpaired.map(|(call, answers)| format!("{name}: tool call {call} has {answers} results")));
 }
 
 fn text_of(content: &Value) -> String {
@@ -178,7 +179,7 @@ mod tests {
     fn transcript(messages: &[Value]) -> String {
         let mut text = format!("{}\n", json!({"type": "session"}));
         for (number, message) in messages.iter().enumerate() {
-            let parent = number.checked_sub(1).map(|before| before.to_string());
+            let parent = number.checked_sub(1).map(|previous| previous.to_string());
             let line = json!({"id": number.to_string(), "parentId": parent, "message": message});
             text.push_str(&format!("{line}\n"));
         }
@@ -197,8 +198,8 @@ mod tests {
     }
 
     fn history() -> ClientHistory {
-        let run = |place, id: &str| ClientRun {
-            index: place,
+        let run = |index, id: &str| ClientRun {
+            index,
             is_accepted: true,
             result: Some(ReceivedResult::Done(script::final_reply(id))),
             ..ClientRun::default()
@@ -215,22 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn a_good_end_has_nothing_to_complain_of() {
+    fn a_correct_history_has_no_findings() {
         let messages = [lines("0-0"), lines("0-1")].concat();
         let expected = ChaosFindings { accepted: 2, finished: 2, ..ChaosFindings::default() };
         assert_eq!(found(&history(), &messages, "0-0\n0-1\n"), expected);
     }
 
     #[test]
-    fn what_is_lost_or_doubled_is_found() {
+    fn lost_and_doubled_runs_are_found() {
         let set = |ids: &[&str]| -> BTreeSet<String> { ids.iter().map(|&id| id.to_owned()).collect() };
         let messages = [lines("0-0"), lines("0-1")].concat();
-        let twice = found(&history(), &messages, "0-0\n0-1\n0-1\n");
-        assert_eq!(twice.doubled_effects, set(&["0-1"]));
-        let gone = found(&history(), &messages, "0-1\n");
-        assert_eq!(gone.lost, set(&["0-0"]));
-        let again = found(&history(), &[lines("0-0"), lines("0-1"), lines("0-1")].concat(), "0-0\n0-1\n");
-        assert_eq!(again.doubled_inputs, set(&["0-1"]));
+        let doubled = found(&history(), &messages, "0-0\n0-1\n0-1\n");
+        assert_eq!(doubled.doubled_effects, set(&["0-1"]));
+        let lost = found(&history(), &messages, "0-1\n");
+        assert_eq!(lost.lost, set(&["0-0"]));
+        let repeated = found(&history(), &[lines("0-0"), lines("0-1"), lines("0-1")].concat(), "0-0\n0-1\n");
+        assert_eq!(repeated.doubled_inputs, set(&["0-1"]));
         let mut waiting = history();
         waiting.runs.get_mut("0-1").unwrap().result = None;
         assert_eq!(found(&waiting, &messages, "0-0\n0-1\n").lost, set(&["0-1"]));
@@ -238,22 +239,22 @@ mod tests {
     }
 
     #[test]
-    fn order_chain_lines_and_pairs_are_looked_at() {
+    fn order_parent_chain_json_and_tool_pairs_are_checked() {
         let problems = |messages: &[Value]| found(&history(), messages, "0-0\n0-1\n").problems;
         let swapped = problems(&[lines("0-1"), lines("0-0")].concat());
         assert_eq!(swapped, ["s, line 6: a message follows a later one"]);
         let mut unanswered = [lines("0-0"), lines("0-1")].concat();
         unanswered.remove(2);
         assert_eq!(problems(&unanswered), ["s: tool call count_0-0 has 0 results"]);
-        let whole = transcript(&[lines("0-0"), lines("0-1")].concat());
-        let of = |text: String| {
+        let valid = transcript(&[lines("0-0"), lines("0-1")].concat());
+        let problems_in = |text: String| {
             let transcripts = BTreeMap::from([("s".to_owned(), text)]);
             check(&history(), &DiskState { transcripts, counter: "0-0\n0-1\n".to_owned() }).problems
         };
         assert_eq!(
-            of(whole.replacen("\"parentId\":\"2\"", "\"parentId\":\"1\"", 1)),
+            problems_in(valid.replacen("\"parentId\":\"2\"", "\"parentId\":\"1\"", 1)),
             ["s, line 5: parentId does not name the previous entry"]
         );
-        assert_eq!(of(whole.trim_end().to_owned())[0], "s, line 9: not a complete line of JSON");
+        assert_eq!(problems_in(valid.trim_end().to_owned())[0], "s, line 9: not a complete line of JSON");
     }
 }

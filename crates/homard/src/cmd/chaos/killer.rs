@@ -30,18 +30,18 @@ enum KillPoint {
 }
 
 impl KillPoint {
-    fn draw(dice: &mut SplitMix) -> Self {
-        let moment = KillMoment::ALL[dice.below(KillMoment::ALL.len() as u64) as usize];
-        let often = match moment {
-            KillMoment::TextDelta => 1 + dice.below(150),
-            KillMoment::Accepted | KillMoment::Tool | KillMoment::LastDelta | KillMoment::Ended => 1 + dice.below(15),
+    fn draw(rng: &mut SplitMix) -> Self {
+        let moment = KillMoment::ALL[rng.below(KillMoment::ALL.len() as u64) as usize];
+        let nth = match moment {
+            KillMoment::TextDelta => 1 + rng.below(150),
+            KillMoment::Accepted | KillMoment::Tool | KillMoment::LastDelta | KillMoment::Ended => 1 + rng.below(15),
         };
-        match dice.below(10) {
-            0 => Self::DuringStart(Duration::from_millis(dice.below(40))),
-            1..3 => Self::AfterReady(Duration::from_millis(dice.below(150))),
+        match rng.below(10) {
+            0 => Self::DuringStart(Duration::from_millis(rng.below(40))),
+            1..3 => Self::AfterReady(Duration::from_millis(rng.below(150))),
             // Half of them immediately, the others a moment later.
-            3..7 => Self::AtMoment(moment, often, Duration::ZERO),
-            _ => Self::AtMoment(moment, often, Duration::from_micros(dice.below(5_000))),
+            3..7 => Self::AtMoment(moment, nth, Duration::ZERO),
+            _ => Self::AtMoment(moment, nth, Duration::from_micros(rng.below(5_000))),
         }
     }
 }
@@ -58,49 +58,49 @@ pub(super) struct KillStats {
 /// Starts the gateway and kills it, repeatedly.
 pub(super) async fn kill(
     (victim, kills): (&Victim, usize),
-    stage: &Arc<ChaosState>,
+    state: &Arc<ChaosState>,
     mut moments: UnboundedReceiver<KillMoment>,
-    mut dice: SplitMix,
+    mut rng: SplitMix,
     progress: &mut KillProgress,
 ) -> Result<KillStats> {
-    let mut done = KillStats::default();
-    while done.kills < kills {
-        let death = KillPoint::draw(&mut dice);
-        done.restarts += usize::from(done.kills > 0);
-        if let KillPoint::DuringStart(after) = death {
+    let mut stats = KillStats::default();
+    while stats.kills < kills {
+        let kill_point = KillPoint::draw(&mut rng);
+        stats.restarts += usize::from(stats.kills > 0);
+        if let KillPoint::DuringStart(after) = kill_point {
             victim.start_and_kill(after).await?;
         } else {
-            let living = victim.start().await?;
-            if done.kills > 0 {
-                done.ready.push(living.ready_after);
+            let gateway = victim.start().await?;
+            if stats.kills > 0 {
+                stats.ready.push(gateway.ready_after);
             }
             while moments.try_recv().is_ok() {}
-            stage.port.send_replace(Some(living.port));
-            await_kill_point(death, &mut moments).await;
-            living.kill().await?;
-            stage.port.send_replace(None);
+            state.port.send_replace(Some(gateway.port));
+            await_kill_point(kill_point, &mut moments).await;
+            gateway.kill().await?;
+            state.port.send_replace(None);
         }
-        done.kills += 1;
-        progress.show(done.kills, stage);
+        stats.kills += 1;
+        progress.show(stats.kills, state);
     }
-    Ok(done)
+    Ok(stats)
 }
 
-async fn await_kill_point(death: KillPoint, moments: &mut UnboundedReceiver<KillMoment>) {
-    match death {
+async fn await_kill_point(kill_point: KillPoint, moments: &mut UnboundedReceiver<KillMoment>) {
+    match kill_point {
         KillPoint::DuringStart(after) | KillPoint::AfterReady(after) => sleep(after).await,
-        KillPoint::AtMoment(moment, often, after) => {
-            let happened = async {
-                let mut left = often;
-                while left > 0 {
+        KillPoint::AtMoment(moment, nth, after) => {
+            let reached = async {
+                let mut remaining = nth;
+                while remaining > 0 {
                     match moments.recv().await {
-                        Some(now) => left -= u64::from(now == moment),
+                        Some(now) => remaining -= u64::from(now == moment),
                         None => return,
                     }
                 }
             };
             // The gateway is killed now, whether the moment came or not.
-            timeout(MOMENT_TIMEOUT, happened).await.ok();
+            timeout(MOMENT_TIMEOUT, reached).await.ok();
             if !after.is_zero() {
                 sleep(after).await;
             }
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_death_is_drawn() {
-        let mut dice = SplitMix::new(1);
+    fn every_kind_of_kill_point_is_drawn() {
+        let mut rng = SplitMix::new(1);
         let kinds: HashSet<String> = (0..200)
-            .map(|_| match KillPoint::draw(&mut dice) {
+            .map(|_| match KillPoint::draw(&mut rng) {
                 KillPoint::DuringStart(_) => "early".to_owned(),
                 KillPoint::AfterReady(_) => "sometime".to_owned(),
                 KillPoint::AtMoment(moment, _, after) => format!("{moment:?} at once: {}", after.is_zero()),

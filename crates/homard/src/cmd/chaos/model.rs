@@ -28,16 +28,16 @@ pub(super) struct ScriptedServer {
 
 impl ScriptedServer {
     /// Listens on a free loopback port.
-    pub(super) async fn start(stage: Arc<ChaosState>) -> Result<Self> {
+    pub(super) async fn start(state: Arc<ChaosState>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot start the scripted model")?;
         let port = listener.local_addr()?.port();
         let serving = task::spawn("model", async move {
             loop {
                 // A failed accept only affects its client.
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                let stage = stage.clone();
+                let state = state.clone();
                 // Ends with its connection: the gateway was killed, or has the response.
-                drop(task::spawn("answer", async move { serve(stream, &stage).await.ok() }));
+                drop(task::spawn("answer", async move { serve(stream, &state).await.ok() }));
             }
         });
         Ok(Self { port, _serving: AbortOnDropHandle::new(serving) })
@@ -45,25 +45,25 @@ impl ScriptedServer {
 }
 
 /// Answers one request.
-async fn serve(mut stream: TcpStream, stage: &ChaosState) -> Result<()> {
+async fn serve(mut stream: TcpStream, state: &ChaosState) -> Result<()> {
     stream.set_nodelay(true)?;
     let request = read(&mut stream).await?;
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    stage.record_request(script::unpaired(messages));
+    state.record_request(script::unpaired(messages));
     let Some((id, answers)) = parse_run(messages) else { bail!("the request is not part of the script") };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
-    write_answer(&mut stream, stage, script::answer(&id, answers)).await?;
+    write_answer(&mut stream, state, script::answer(&id, answers)).await?;
     stream.shutdown().await?;
     Ok(())
 }
 
-async fn write_answer(stream: &mut TcpStream, stage: &ChaosState, answer: ChaosAnswer) -> Result<()> {
-    let last = answer.words.len();
+async fn write_answer(stream: &mut TcpStream, state: &ChaosState, answer: ChaosAnswer) -> Result<()> {
+    let count = answer.words.len();
     for (number, word) in answer.words.into_iter().enumerate() {
         stream.write_all(event(&json!({"content": word}), None).as_bytes()).await?;
-        let is_last = number + 1 == last && answer.call.is_none();
-        stage.publish(if is_last { KillMoment::LastDelta } else { KillMoment::TextDelta });
+        let is_last = number + 1 == count && answer.call.is_none();
+        state.publish(if is_last { KillMoment::LastDelta } else { KillMoment::TextDelta });
         if !answer.pause.is_zero() {
             tokio::time::sleep(answer.pause).await;
         }
@@ -128,12 +128,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_tells_its_run_and_how_far_it_is() {
+    fn a_request_identifies_its_run_and_progress() {
         let user = |id: &str| json!({"role": "user", "content": format!("[now] {}", script::message(id))});
-        let said = json!({"role": "assistant", "content": "x"});
-        assert_eq!(parse_run(&[user("1-1"), said.clone(), user("1-2")]), Some(("1-2".to_owned(), 0)));
+        let assistant = json!({"role": "assistant", "content": "x"});
+        assert_eq!(parse_run(&[user("1-1"), assistant.clone(), user("1-2")]), Some(("1-2".to_owned(), 0)));
         let blocks = json!({"role": "user", "content": [{"type": "text", "text": script::message("1-3")}]});
-        assert_eq!(parse_run(&[blocks, said, json!({"role": "tool"})]), Some(("1-3".to_owned(), 1)));
+        assert_eq!(parse_run(&[blocks, assistant, json!({"role": "tool"})]), Some(("1-3".to_owned(), 1)));
         assert_eq!(parse_run(&[json!({"role": "user", "content": "hello"})]), None);
     }
 }

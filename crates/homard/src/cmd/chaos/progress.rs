@@ -16,24 +16,24 @@ const LINES: usize = 10;
 #[derive(Debug)]
 pub(super) struct KillProgress {
     kills: usize,
-    begun: Instant,
+    started_at: Instant,
     is_terminal: bool,
 }
 
 impl KillProgress {
     /// Starts at zero kills.
     pub(super) fn new(kills: usize) -> Self {
-        Self { kills, begun: Instant::now(), is_terminal: io::stderr().is_terminal() }
+        Self { kills, started_at: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
     /// Shows the progress.
-    pub(super) fn show(&self, killed: usize, stage: &ChaosState) {
+    pub(super) fn show(&self, killed: usize, state: &ChaosState) {
         let step = (self.kills / LINES).max(1);
         if !self.is_terminal && !killed.is_multiple_of(step) && killed != self.kills {
             return;
         }
-        let seconds = self.begun.elapsed().as_secs();
-        let line = line((killed, self.kills), &stage.history(), seconds);
+        let seconds = self.started_at.elapsed().as_secs();
+        let line = line((killed, self.kills), &state.history(), seconds);
         if self.is_terminal {
             let end = if killed == self.kills { "\n" } else { "" };
             // A failure cannot be reported and is ignored.
@@ -45,8 +45,8 @@ impl KillProgress {
 }
 
 fn bar(done: usize, all: usize) -> String {
-    let full = done * WIDTH / all.max(1);
-    format!("[{}{}] ", "#".repeat(full), "-".repeat(WIDTH.saturating_sub(full)))
+    let filled = done * WIDTH / all.max(1);
+    format!("[{}{}] ", "#".repeat(filled), "-".repeat(WIDTH.saturating_sub(filled)))
 }
 
 fn line((killed, kills): (usize, usize), history: &ClientHistory, seconds: u64) -> String {
@@ -56,8 +56,8 @@ fn line((killed, kills): (usize, usize), history: &ClientHistory, seconds: u64) 
         0 => String::new(),
         count => format!(", {}", render::count(count, "problem")),
     };
-    let (accepted, took) = (render::count(accepted, "run"), render::duration_ms(seconds * 1000));
-    format!("{killed}/{}, {accepted} accepted, {ended} ended{problems} ({took})", render::count(kills, "kill"))
+    let (accepted, elapsed) = (render::count(accepted, "run"), render::duration_ms(seconds * 1000));
+    format!("{killed}/{}, {accepted} accepted, {ended} ended{problems} ({elapsed})", render::count(kills, "kill"))
 }
 
 #[cfg(test)]

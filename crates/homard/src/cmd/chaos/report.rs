@@ -70,7 +70,7 @@ impl ChaosReport<'_> {
     fn ready(&self) -> (Duration, Duration) {
         let mut ready = self.killed.ready.clone();
         ready.sort_unstable();
-        let at = |place: usize| ready.get(place).copied().unwrap_or_default();
+        let at = |index: usize| ready.get(index).copied().unwrap_or_default();
         (at(ready.len() / 2), at(ready.len().saturating_sub(1)))
     }
 }
@@ -99,10 +99,10 @@ mod tests {
             kept: None,
         };
         assert!(report(&[]).is_good());
-        let bad = report(&["0-1"]);
-        assert!(!bad.is_good());
-        assert_eq!(bad.to_json()["lost"], json!(["0-1"]));
-        assert_eq!(bad.to_json()["readyMs"], json!({"median": 9, "max": 9}));
-        assert!(bad.to_table().to_string().contains("lost                         1\n"), "{}", bad.to_table());
+        let failed = report(&["0-1"]);
+        assert!(!failed.is_good());
+        assert_eq!(failed.to_json()["lost"], json!(["0-1"]));
+        assert_eq!(failed.to_json()["readyMs"], json!({"median": 9, "max": 9}));
+        assert!(failed.to_table().to_string().contains("lost                         1\n"), "{}", failed.to_table());
     }
 }

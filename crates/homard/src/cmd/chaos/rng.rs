@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_and_a_name_always_throw_the_same() {
-        let throw = |seed, name| {
-            let mut dice = SplitMix::of(seed, name);
-            [dice.below(1_000), dice.below(1_000), dice.below(1_000)]
+    fn the_same_seed_and_name_give_the_same_numbers() {
+        let draw = |seed, name| {
+            let mut rng = SplitMix::of(seed, name);
+            [rng.below(1_000), rng.below(1_000), rng.below(1_000)]
         };
-        assert_eq!(throw(1, "a"), throw(1, "a"));
-        assert_ne!(throw(1, "a"), throw(2, "a"));
-        assert_ne!(throw(1, "a"), throw(1, "b"));
+        assert_eq!(draw(1, "a"), draw(1, "a"));
+        assert_ne!(draw(1, "a"), draw(2, "a"));
+        assert_ne!(draw(1, "a"), draw(1, "b"));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn final_reply(id: &str) -> String {
 /// One answer of the model.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ChaosAnswer {
-    /// Its words; `pause` is the time before each.
+    /// Text deltas; `pause` is the delay before each.
     pub(super) words: Vec<String>,
     pub(super) pause: Duration,
     /// The tool call that follows: its id, the tool and the arguments.
@@ -42,33 +42,37 @@ pub(super) struct ChaosAnswer {
 
 /// Returns the next answer to a message, given the number of previous ones.
 pub(super) fn answer(id: &str, answers: usize) -> ChaosAnswer {
-    let mut dice = SplitMix::of(answers as u64, id);
-    let pause = match dice.below(10) {
+    let mut rng = SplitMix::of(answers as u64, id);
+    let pause = match rng.below(10) {
         0 => Duration::from_millis(20),
         1..4 => Duration::ZERO,
-        _ => Duration::from_millis(1 + dice.below(4)),
+        _ => Duration::from_millis(1 + rng.below(4)),
     };
-    let words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect();
-    let reads = SplitMix::of(0, id).percent(30);
+    let split_words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect();
+    let has_read_call = SplitMix::of(0, id).percent(30);
     match answers {
         0 => {
-            let call = (format!("count_{id}"), "exec", json!({"command": command(id, &mut dice)}));
-            ChaosAnswer { words: words(&format!("I will count {id} once and only once, ")), pause, call: Some(call) }
+            let call = (format!("count_{id}"), "exec", json!({"command": command(id, &mut rng)}));
+            ChaosAnswer {
+                words: split_words(&format!("I will count {id} once and only once, ")),
+                pause,
+                call: Some(call),
+            }
         }
-        1 if reads => {
+        1 if has_read_call => {
             let call = (format!("look_{id}"), "read", json!({"path": NOTES}));
-            ChaosAnswer { words: words("and have a look, "), pause, call: Some(call) }
+            ChaosAnswer { words: split_words("and have a look, "), pause, call: Some(call) }
         }
-        _ => ChaosAnswer { words: words(&final_reply(id)), pause, call: None },
+        _ => ChaosAnswer { words: split_words(&final_reply(id)), pause, call: None },
     }
 }
 
 /// Returns a command that counts the run, with a delay before or after it.
-fn command(id: &str, dice: &mut SplitMix) -> String {
+fn command(id: &str, rng: &mut SplitMix) -> String {
     let count = format!("echo {id} >> {COUNTER}");
-    match dice.below(4) {
-        0 => format!("sleep 0.0{}; {count}", 1 + dice.below(4)),
-        1 => format!("{count}; sleep 0.0{}", 1 + dice.below(4)),
+    match rng.below(4) {
+        0 => format!("sleep 0.0{}; {count}", 1 + rng.below(4)),
+        1 => format!("{count}; sleep 0.0{}", 1 + rng.below(4)),
         _ => count,
     }
 }
@@ -112,13 +116,13 @@ mod tests {
 
     #[test]
     fn an_unpaired_call_is_found() {
-        let asks = json!({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]});
+        let calls = json!({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]});
         let tool = |id: &str| json!({"role": "tool", "tool_call_id": id});
         let user = json!({"role": "user", "content": "x"});
-        assert_eq!(unpaired(&[user.clone(), asks.clone(), tool("a"), tool("b"), user.clone()]), None);
-        assert_eq!(unpaired(&[asks.clone(), tool("a"), user]), Some("a tool call without a result: b".to_owned()));
-        assert_eq!(unpaired(&[asks.clone(), tool("a")]), Some("a tool call without a result: b".to_owned()));
-        assert!(unpaired(&[asks, tool("b")]).unwrap().starts_with("a tool result without a tool call"));
+        assert_eq!(unpaired(&[user.clone(), calls.clone(), tool("a"), tool("b"), user.clone()]), None);
+        assert_eq!(unpaired(&[calls.clone(), tool("a"), user]), Some("a tool call without a result: b".to_owned()));
+        assert_eq!(unpaired(&[calls.clone(), tool("a")]), Some("a tool call without a result: b".to_owned()));
+        assert!(unpaired(&[calls, tool("b")]).unwrap().starts_with("a tool result without a tool call"));
         assert!(unpaired(&[tool("a")]).unwrap().starts_with("a tool result without a tool call"));
     }
 }

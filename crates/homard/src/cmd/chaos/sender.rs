@@ -30,9 +30,9 @@ const WAIT_MS: u64 = 60_000;
 /// A client that uses one session after the other.
 #[derive(Debug)]
 pub(super) struct Sender {
-    stage: Arc<ChaosState>,
+    state: Arc<ChaosState>,
     number: usize,
-    dice: SplitMix,
+    rng: SplitMix,
     sent: usize,
     /// Runs whose end was not received, in the order in which they were sent.
     open: Vec<String>,
@@ -51,15 +51,15 @@ enum SenderRequest {
 
 impl Sender {
     /// Creates the client with this number.
-    pub(super) fn new(stage: Arc<ChaosState>, number: usize, seed: u64) -> Self {
-        Self { stage, number, dice: SplitMix::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
+    pub(super) fn new(state: Arc<ChaosState>, number: usize, seed: u64) -> Self {
+        Self { state, number, rng: SplitMix::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
     }
 
     /// Sends runs until the stage closes, and returns when all have ended.
     pub(super) async fn run(mut self) {
-        let mut door = self.stage.port.subscribe();
+        let mut port_watch = self.state.port.subscribe();
         loop {
-            let port = match door.wait_for(Option::is_some).await.as_deref() {
+            let port = match port_watch.wait_for(Option::is_some).await.as_deref() {
                 Ok(Some(port)) => *port,
                 Ok(None) | Err(_) => return,
             };
@@ -67,35 +67,35 @@ impl Sender {
                 return;
             }
             // The gateway was killed; the killer restarts it and announces its port.
-            tokio::time::timeout(RECONNECT_DELAY, door.changed()).await.ok();
+            tokio::time::timeout(RECONNECT_DELAY, port_watch.changed()).await.ok();
         }
     }
 
     /// Uses one connection until it is lost or nothing is left to send.
     async fn use_connection(&mut self, port: u16) -> Result<()> {
-        let target = self.stage.target(port);
+        let target = self.state.target(port);
         let ConnectResult::Gateway(client) =
             GatewayClient::connect(&target, &["operator.write", "operator.read"], &["tool-events"]).await?
         else {
             bail!("no gateway is listening");
         };
-        let depth = 1 + self.dice.below(3) as usize;
+        let depth = 1 + self.rng.below(3) as usize;
         let unsent = self.open.iter().cloned().collect();
-        let mut talk =
-            SenderConnection { sender: self, client: *client, asked: HashMap::new(), unsent, unaccepted: None };
+        let mut connection =
+            SenderConnection { sender: self, client: *client, requests: HashMap::new(), unsent, unaccepted: None };
         loop {
-            talk.send_next(depth).await?;
-            let is_closing = talk.sender.stage.closing.is_cancelled();
-            if is_closing && talk.sender.open.is_empty() {
+            connection.send_next(depth).await?;
+            let is_closing = connection.sender.state.closing.is_cancelled();
+            if is_closing && connection.sender.open.is_empty() {
                 return Ok(());
             }
-            talk.process_frame().await?;
+            connection.process_frame().await?;
         }
     }
 
     fn next_run(&mut self) -> String {
         let id = format!("{}-{}", self.number, self.sent);
-        self.stage.record_sent(&id, &session(self.number, self.sent), self.sent);
+        self.state.record_sent(&id, &session(self.number, self.sent), self.sent);
         self.sent += 1;
         self.open.push(id.clone());
         id
@@ -125,7 +125,7 @@ pub(super) fn final_answer(answer: &Result<Value, RpcError>) -> ReceivedResult {
             ReceivedResult::Done(texts.filter_map(|payload| payload["text"].as_str()).collect())
         }
         Ok(payload) => ReceivedResult::Failed(payload["summary"].as_str().unwrap_or("no reason").to_owned()),
-        Err(refusal) => ReceivedResult::Failed(refusal.message.clone()),
+        Err(error) => ReceivedResult::Failed(error.message.clone()),
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn final_answer(answer: &Result<Value, RpcError>) -> ReceivedResult {
 struct SenderConnection<'a> {
     sender: &'a mut Sender,
     client: GatewayClient,
-    asked: HashMap<String, SenderRequest>,
+    requests: HashMap<String, SenderRequest>,
     /// Runs that were not sent on this connection yet.
     unsent: VecDeque<String>,
     /// The run that was sent and is not accepted yet.
@@ -146,7 +146,7 @@ impl SenderConnection<'_> {
         if self.unaccepted.is_some() {
             return Ok(());
         }
-        let is_closing = self.sender.stage.closing.is_cancelled();
+        let is_closing = self.sender.state.closing.is_cancelled();
         let id = match self.unsent.pop_front() {
             Some(id) => id,
             None if !is_closing && self.sender.open.len() < depth => self.sender.next_run(),
@@ -157,22 +157,22 @@ impl SenderConnection<'_> {
     }
 
     async fn send_run(&mut self, id: String) -> Result<()> {
-        let session = self.sender.stage.history().runs.get(&id).map(|run| run.session.clone()).unwrap_or_default();
+        let session = self.sender.state.history().runs.get(&id).map(|run| run.session.clone()).unwrap_or_default();
         let request = self.client.send("agent", params(&id, &session)).await?;
-        self.asked.insert(request, SenderRequest::Run(id));
+        self.requests.insert(request, SenderRequest::Run(id));
         Ok(())
     }
 
-    async fn send_wait(&mut self, id: &str, patience_ms: u64, asked: SenderRequest) -> Result<()> {
+    async fn send_wait(&mut self, id: &str, patience_ms: u64, purpose: SenderRequest) -> Result<()> {
         let params = json!({"runId": key(id), "timeoutMs": patience_ms});
         let request = self.client.send("agent.wait", params).await?;
-        self.asked.insert(request, asked);
+        self.requests.insert(request, purpose);
         Ok(())
     }
 
     /// Processes the next frame.
     async fn process_frame(&mut self) -> Result<()> {
-        let closing = self.sender.stage.closing.clone();
+        let closing = self.sender.state.closing.clone();
         let incoming = tokio::select! {
             biased;
             incoming = self.client.next() => incoming?,
@@ -182,10 +182,10 @@ impl SenderConnection<'_> {
         match incoming {
             ServerFrame::Event { event, payload } if event == "agent" => self.record_event(&payload),
             ServerFrame::Event { .. } => {}
-            ServerFrame::Response { id, answer } => match self.asked.remove(&id) {
+            ServerFrame::Response { id, answer } => match self.requests.remove(&id) {
                 Some(SenderRequest::Run(run)) => self.on_run_response(id, run, answer).await?,
                 Some(SenderRequest::Wait(run)) => self.on_wait_response(run, answer).await?,
-                Some(SenderRequest::CheckEnd(run, words)) => self.resolve_rejection(&run, &words, answer),
+                Some(SenderRequest::CheckEnd(run, error)) => self.resolve_rejection(&run, &error, answer),
                 None => {}
             },
         }
@@ -197,18 +197,18 @@ impl SenderConnection<'_> {
         let was_unaccepted = self.unaccepted.take_if(|unaccepted| *unaccepted == id).is_some();
         match &answer {
             Ok(payload) if payload["status"] == "accepted" => {
-                self.sender.stage.record_accepted(&id);
-                self.asked.insert(request, SenderRequest::Run(id));
+                self.sender.state.record_accepted(&id);
+                self.requests.insert(request, SenderRequest::Run(id));
             }
             Ok(payload) if payload["status"] == "in_flight" => {
-                self.sender.stage.record_accepted(&id);
-                let asked = SenderRequest::Wait(id.clone());
-                self.send_wait(&id, WAIT_MS, asked).await?;
+                self.sender.state.record_accepted(&id);
+                let purpose = SenderRequest::Wait(id.clone());
+                self.send_wait(&id, WAIT_MS, purpose).await?;
             }
             // Rejected, or failed earlier: the store knows which.
-            Err(refusal) if was_unaccepted => {
-                let asked = SenderRequest::CheckEnd(id.clone(), refusal.message.clone());
-                self.send_wait(&id, 0, asked).await?;
+            Err(error) if was_unaccepted => {
+                let purpose = SenderRequest::CheckEnd(id.clone(), error.message.clone());
+                self.send_wait(&id, 0, purpose).await?;
             }
             Ok(_) | Err(_) => self.end(&id, final_answer(&answer)),
         }
@@ -219,39 +219,39 @@ impl SenderConnection<'_> {
     async fn on_wait_response(&mut self, id: String, answer: Result<Value, RpcError>) -> Result<()> {
         let status = answer.as_ref().ok().and_then(|payload| payload["status"].as_str());
         if matches!(status, Some("timeout" | "pending")) {
-            let asked = SenderRequest::Wait(id.clone());
-            return self.send_wait(&id, WAIT_MS, asked).await;
+            let purpose = SenderRequest::Wait(id.clone());
+            return self.send_wait(&id, WAIT_MS, purpose).await;
         }
         self.send_run(id).await
     }
 
     /// Decides whether a rejected run had ended.
-    fn resolve_rejection(&mut self, id: &str, words: &str, answer: Result<Value, RpcError>) {
+    fn resolve_rejection(&mut self, id: &str, error: &str, answer: Result<Value, RpcError>) {
         match answer {
-            Ok(payload) if payload["status"] == "error" && payload["error"] == words => {
-                self.end(id, ReceivedResult::Failed(words.to_owned()));
+            Ok(payload) if payload["status"] == "error" && payload["error"] == error => {
+                self.end(id, ReceivedResult::Failed(error.to_owned()));
             }
             answer => {
-                let what = format!("run {id} was rejected ({words}), but agent.wait returned {answer:?}");
-                self.sender.stage.history().problem(what);
+                let problem = format!("run {id} was rejected ({error}), but agent.wait returned {answer:?}");
+                self.sender.state.history().problem(problem);
                 self.sender.open.retain(|open| open != id);
             }
         }
     }
 
-    fn end(&mut self, id: &str, told: ReceivedResult) {
-        self.sender.stage.record_result(id, told);
+    fn end(&mut self, id: &str, result: ReceivedResult) {
+        self.sender.state.record_result(id, result);
         self.sender.open.retain(|open| open != id);
     }
 
     /// Records an event of one of this client's runs; others are ignored.
     fn record_event(&self, payload: &Value) {
         let run = payload["runId"].as_str().and_then(|run| run.strip_prefix("chaos-"));
-        let own = format!("{}-", self.sender.number);
-        let Some(id) = run.filter(|run| run.starts_with(&own)) else { return };
+        let prefix = format!("{}-", self.sender.number);
+        let Some(id) = run.filter(|run| run.starts_with(&prefix)) else { return };
         match (payload["stream"].as_str(), payload.pointer("/data/phase").and_then(Value::as_str)) {
-            (Some("lifecycle"), Some("end" | "error")) => self.sender.stage.record_end(id),
-            (Some("tool"), Some("start")) => self.sender.stage.publish(KillMoment::Tool),
+            (Some("lifecycle"), Some("end" | "error")) => self.sender.state.record_end(id),
+            (Some("tool"), Some("start")) => self.sender.state.publish(KillMoment::Tool),
             _ => {}
         }
     }
@@ -262,13 +262,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reply_or_the_reason_is_what_an_end_says() {
+    fn a_final_answer_has_the_reply_or_the_error() {
         let done = json!({"status": "ok", "result": {"payloads": [{"text": "1-1 is counted"}]}});
         assert_eq!(final_answer(&Ok(done)), ReceivedResult::Done("1-1 is counted".to_owned()));
         let stopped = json!({"status": "timeout", "summary": "aborted"});
         assert_eq!(final_answer(&Ok(stopped)), ReceivedResult::Failed("aborted".to_owned()));
-        let refusal = RpcError { code: "UNAVAILABLE".to_owned(), message: "INTERRUPTED".to_owned() };
-        assert_eq!(final_answer(&Err(refusal)), ReceivedResult::Failed("INTERRUPTED".to_owned()));
+        let error = RpcError { code: "UNAVAILABLE".to_owned(), message: "INTERRUPTED".to_owned() };
+        assert_eq!(final_answer(&Err(error)), ReceivedResult::Failed("INTERRUPTED".to_owned()));
     }
 
     #[test]

@@ -70,29 +70,29 @@ impl ClientHistory {
     }
 
     /// Records a violation.
-    pub(super) fn problem(&mut self, what: String) {
-        self.problems.push(what);
+    pub(super) fn problem(&mut self, text: String) {
+        self.problems.push(text);
     }
 
     /// Records a result; repeated requests must return the same one.
-    pub(super) fn record_result(&mut self, id: &str, told: ReceivedResult) {
+    pub(super) fn record_result(&mut self, id: &str, result: ReceivedResult) {
         let run = self.run(id);
         run.is_accepted = true;
         match &run.result {
-            Some(before) if *before != told => {
-                let what = format!("run {id} was reported to end with {before:?} and later with {told:?}");
-                self.problem(what);
+            Some(previous) if *previous != result => {
+                let problem = format!("run {id} was reported to end with {previous:?} and later with {result:?}");
+                self.problem(problem);
             }
             Some(_) => {}
-            None => run.result = Some(told),
+            None => run.result = Some(result),
         }
     }
 
     /// Returns the first problems and the number of the others.
     pub(super) fn some_problems(&self) -> Vec<String> {
         let more = self.problems.len().saturating_sub(MAX_LISTED);
-        let told = self.problems.iter().take(MAX_LISTED).cloned();
-        told.chain((more > 0).then(|| format!("and {more} more"))).collect()
+        let listed = self.problems.iter().take(MAX_LISTED).cloned();
+        listed.chain((more > 0).then(|| format!("and {more} more"))).collect()
     }
 }
 
@@ -112,9 +112,9 @@ impl ChaosState {
     /// Creates the state for gateways with this token. The killer receives the moments.
     pub(super) fn new(token: String) -> (Self, mpsc::UnboundedReceiver<KillMoment>) {
         // Unbounded: it is drained before every kill, and a killed gateway produces no events.
-        let (moments, listen) = mpsc::unbounded_channel();
-        let (door, closing) = (watch::Sender::new(None), CancellationToken::new());
-        (Self { port: door, closing, token, moments, history: Mutex::default() }, listen)
+        let (moments, moment_receiver) = mpsc::unbounded_channel();
+        let (port, closing) = (watch::Sender::new(None), CancellationToken::new());
+        (Self { port, closing, token, moments, history: Mutex::default() }, moment_receiver)
     }
 
     /// Returns the gateway at a port as a client target.
@@ -135,8 +135,8 @@ impl ChaosState {
     }
 
     /// Records a new run.
-    pub(super) fn record_sent(&self, id: &str, session: &str, place: usize) {
-        let run = ClientRun { session: session.to_owned(), index: place, ..ClientRun::default() };
+    pub(super) fn record_sent(&self, id: &str, session: &str, index: usize) {
+        let run = ClientRun { session: session.to_owned(), index, ..ClientRun::default() };
         self.history().runs.insert(id.to_owned(), run);
     }
 
@@ -147,8 +147,8 @@ impl ChaosState {
     }
 
     /// Records a result.
-    pub(super) fn record_result(&self, id: &str, told: ReceivedResult) {
-        self.history().record_result(id, told);
+    pub(super) fn record_result(&self, id: &str, result: ReceivedResult) {
+        self.history().record_result(id, result);
     }
 
     /// Records an end event of a run.
@@ -158,11 +158,11 @@ impl ChaosState {
     }
 
     /// Records a model request and what was wrong with it.
-    pub(super) fn record_request(&self, wrong: Option<String>) {
+    pub(super) fn record_request(&self, problem: Option<String>) {
         let mut history = self.history();
         history.requests += 1;
-        if let Some(wrong) = wrong {
-            history.problem(format!("the model received a request with {wrong}"));
+        if let Some(problem) = problem {
+            history.problem(format!("the model received a request with {problem}"));
         }
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_answer_to_the_same_question_is_a_problem() {
+    fn a_different_result_for_the_same_run_is_a_problem() {
         let mut history = ClientHistory::default();
         history.record_result("1-1", ReceivedResult::Done("a".to_owned()));
         history.record_result("1-1", ReceivedResult::Done("a".to_owned()));

@@ -19,35 +19,37 @@ const CLIENTS: usize = 4;
 const CONFLICT_EVERY: usize = 8;
 
 /// Requests every run again.
-pub(super) async fn ask_again(stage: &Arc<ChaosState>, port: u16) -> Result<()> {
-    let runs: Vec<_> = stage.history().runs.iter().map(|(id, run)| (id.clone(), run.clone())).collect();
+pub(super) async fn repeat_requests(state: &Arc<ChaosState>, port: u16) -> Result<()> {
+    let runs: Vec<_> = state.history().runs.iter().map(|(id, run)| (id.clone(), run.clone())).collect();
     let share = runs.len().div_ceil(CLIENTS).max(1);
-    try_join_all(runs.chunks(share).map(|share| ask(stage, port, share))).await?;
+    try_join_all(runs.chunks(share).map(|share| verify_runs(state, port, share))).await?;
     Ok(())
 }
 
 /// Sends one more message to every session: the recovered state must be usable.
-pub(super) async fn continue_sessions(stage: &Arc<ChaosState>, port: u16) -> Result<()> {
-    let sessions: BTreeSet<_> = stage.history().runs.values().map(|run| run.session.clone()).collect();
+pub(super) async fn continue_sessions(state: &Arc<ChaosState>, port: u16) -> Result<()> {
+    let sessions: BTreeSet<_> = state.history().runs.values().map(|run| run.session.clone()).collect();
     let runs: Vec<_> = sessions.into_iter().enumerate().map(|(at, session)| (format!("more-{at}"), session)).collect();
     // Ordered behind all others.
-    runs.iter().for_each(|(id, session)| stage.record_sent(id, session, usize::MAX));
+    runs.iter().for_each(|(id, session)| state.record_sent(id, session, usize::MAX));
     let share = runs.len().div_ceil(CLIENTS).max(1);
-    try_join_all(runs.chunks(share).map(|share| send_more(stage, port, share))).await?;
+    try_join_all(runs.chunks(share).map(|share| send_more(state, port, share))).await?;
     Ok(())
 }
 
-async fn send_more(stage: &ChaosState, port: u16, share: &[(String, String)]) -> Result<()> {
-    let mut client = connect(stage, port).await?;
-    for (id, session) in share {
-        let asked = client.send("agent", params(id, session)).await?;
+async fn send_more(state: &ChaosState, port: u16, runs: &[(String, String)]) -> Result<()> {
+    let mut client = connect(state, port).await?;
+    for (id, session) in runs {
+        let request_id = client.send("agent", params(id, session)).await?;
         loop {
             match client.next().await? {
-                ServerFrame::Response { id: to, answer: Ok(first) } if to == asked && first["status"] == "accepted" => {
-                    stage.record_accepted(id);
+                ServerFrame::Response { id: to, answer: Ok(first) }
+                    if to == request_id && first["status"] == "accepted" =>
+                {
+                    state.record_accepted(id);
                 }
-                ServerFrame::Response { id: to, answer } if to == asked => {
-                    stage.record_result(id, final_answer(&answer));
+                ServerFrame::Response { id: to, answer } if to == request_id => {
+                    state.record_result(id, final_answer(&answer));
                     break;
                 }
                 ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
@@ -57,19 +59,19 @@ async fn send_more(stage: &ChaosState, port: u16, share: &[(String, String)]) ->
     Ok(())
 }
 
-async fn connect(stage: &ChaosState, port: u16) -> Result<GatewayClient> {
-    let target = stage.target(port);
+async fn connect(state: &ChaosState, port: u16) -> Result<GatewayClient> {
+    let target = state.target(port);
     match GatewayClient::connect(&target, &["operator.write", "operator.read"], &[]).await? {
         ConnectResult::Gateway(client) => Ok(*client),
         ConnectResult::NotRunning => anyhow::bail!("no gateway is listening at {}", target.url),
     }
 }
 
-async fn ask(stage: &ChaosState, port: u16, share: &[(String, ClientRun)]) -> Result<()> {
-    let mut client = connect(stage, port).await?;
-    for (number, (id, run)) in share.iter().enumerate() {
-        let waited = call(&mut client, "agent.wait", json!({"runId": key(id), "timeoutMs": 0})).await?;
-        let again =
+async fn verify_runs(state: &ChaosState, port: u16, runs: &[(String, ClientRun)]) -> Result<()> {
+    let mut client = connect(state, port).await?;
+    for (number, (id, run)) in runs.iter().enumerate() {
+        let wait_answer = call(&mut client, "agent.wait", json!({"runId": key(id), "timeoutMs": 0})).await?;
+        let repeated_answer =
             if run.is_accepted { Some(call(&mut client, "agent", params(id, &run.session)).await?) } else { None };
         let other = json!({"message": "something else", "idempotencyKey": key(id), "sessionKey": run.session});
         let other = if number % CONFLICT_EVERY == 0 && run.is_accepted {
@@ -77,17 +79,18 @@ async fn ask(stage: &ChaosState, port: u16, share: &[(String, ClientRun)]) -> Re
         } else {
             None
         };
-        let problems = check_responses(id, run, [Some(waited), again, other]);
-        problems.into_iter().for_each(|problem| stage.history().problem(problem));
+        let problems = check_responses(id, run, [Some(wait_answer), repeated_answer, other]);
+        problems.into_iter().for_each(|problem| state.history().problem(problem));
     }
     Ok(())
 }
 
 async fn call(client: &mut GatewayClient, method: &str, params: Value) -> Result<Result<Value, RpcError>> {
-    let asked = client.send(method, params).await.context("the gateway closed the connection during verification")?;
+    let request_id =
+        client.send(method, params).await.context("the gateway closed the connection during verification")?;
     loop {
         if let ServerFrame::Response { id, answer } = client.next().await?
-            && id == asked
+            && id == request_id
         {
             return Ok(answer);
         }
@@ -98,26 +101,27 @@ async fn call(client: &mut GatewayClient, method: &str, params: Value) -> Result
 fn check_responses(
     id: &str,
     run: &ClientRun,
-    [waited, again, other]: [Option<Result<Value, RpcError>>; 3],
+    [wait_answer, repeated_answer, other]: [Option<Result<Value, RpcError>>; 3],
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    let agrees = |payload: &Value| match &run.result {
+    let is_consistent = |payload: &Value| match &run.result {
         Some(ReceivedResult::Done(_)) => payload["status"] == "ok",
         Some(ReceivedResult::Failed(why)) => payload["status"] == "error" && payload["error"] == why.as_str(),
         None => true,
     };
-    if let Some(waited) = waited
-        && !waited.as_ref().is_ok_and(agrees)
+    if let Some(wait_answer) = wait_answer
+        && !wait_answer.as_ref().is_ok_and(is_consistent)
     {
-        problems.push(format!("run {id} ended with {:?}, but agent.wait returned {waited:?}", run.result));
+        problems.push(format!("run {id} ended with {:?}, but agent.wait returned {wait_answer:?}", run.result));
     }
-    if let (Some(again), Some(told)) = (again, &run.result)
-        && final_answer(&again) != *told
+    if let (Some(repeated_answer), Some(result)) = (repeated_answer, &run.result)
+        && final_answer(&repeated_answer) != *result
     {
-        problems.push(format!("run {id} ended with {told:?}, but repeating the request returned {again:?}"));
+        problems
+            .push(format!("run {id} ended with {result:?}, but repeating the request returned {repeated_answer:?}"));
     }
     if let Some(other) = other
-        && !other.as_ref().is_err_and(|refusal| refusal.message.starts_with("idempotency_conflict"))
+        && !other.as_ref().is_err_and(|error| error.message.starts_with("idempotency_conflict"))
     {
         problems.push(format!("a different request with the idempotency key of run {id} returned {other:?}"));
     }
@@ -129,16 +133,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_agree_are_no_problem_and_others_are() {
+    fn only_inconsistent_answers_are_problems() {
         let run =
             ClientRun { result: Some(ReceivedResult::Done("x".to_owned())), is_accepted: true, ..ClientRun::default() };
-        let waited = |status: &str| Some(Ok(json!({"status": status})));
-        let again = |text: &str| Some(Ok(json!({"status": "ok", "result": {"payloads": [{"text": text}]}})));
-        let refused =
+        let wait_answer = |status: &str| Some(Ok(json!({"status": status})));
+        let agent_answer = |text: &str| Some(Ok(json!({"status": "ok", "result": {"payloads": [{"text": text}]}})));
+        let rejection =
             |message: &str| Some(Err(RpcError { code: "INVALID_REQUEST".to_owned(), message: message.to_owned() }));
-        let good = [waited("ok"), again("x"), refused("idempotency_conflict: run id r")];
+        let good = [wait_answer("ok"), agent_answer("x"), rejection("idempotency_conflict: run id r")];
         assert_eq!(check_responses("1-1", &run, good), Vec::<String>::new());
-        let bad = [waited("timeout"), again("y"), again("x")];
+        let bad = [wait_answer("timeout"), agent_answer("y"), agent_answer("x")];
         assert_eq!(check_responses("1-1", &run, bad).len(), 3);
     }
 }

@@ -61,8 +61,9 @@ impl Victim {
                 "model": {"primary": "chaos/scripted"}, "workspace": victim.workspace(), "maxConcurrent": slots,
             }},
         });
-        let made = fs::create_dir_all(victim.state()).and_then(|()| fs::create_dir_all(victim.workspace()));
-        made.and_then(|()| fs::write(victim.state().join("homard.json"), config.to_string()))
+        let created = fs::create_dir_all(victim.state()).and_then(|()| fs::create_dir_all(victim.workspace()));
+        created
+            .and_then(|()| fs::write(victim.state().join("homard.json"), config.to_string()))
             .and_then(|()| fs::write(victim.workspace().join(script::NOTES), "nothing to see\n"))
             .with_context(|| format!("cannot prepare {}", folder.display()))?;
         Ok(victim)
@@ -80,20 +81,20 @@ impl Victim {
 
     /// Starts the gateway and waits until it answers.
     pub(super) async fn start(&self) -> Result<ChaosGateway> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut process = self.spawn()?;
         let port = match timeout(TIMEOUT, ready(&mut process)).await {
             Ok(Ok(port)) => port,
             Ok(Err(why)) => bail!("the gateway did not start: {why:#}\n{}", self.log_tail()),
             Err(_) => bail!("the gateway was not ready within {TIMEOUT:?}\n{}", self.log_tail()),
         };
-        Ok(ChaosGateway { process, port, ready_after: begun.elapsed() })
+        Ok(ChaosGateway { process, port, ready_after: started_at.elapsed() })
     }
 
     /// Starts the gateway and kills it after a delay, usually before it is ready.
-    pub(super) async fn start_and_kill(&self, after: Duration) -> Result<()> {
+    pub(super) async fn start_and_kill(&self, delay: Duration) -> Result<()> {
         let mut process = self.spawn()?;
-        tokio::time::sleep(after).await;
+        tokio::time::sleep(delay).await;
         process.kill().await.context("cannot kill the gateway")
     }
 
@@ -116,8 +117,8 @@ impl Victim {
     }
 
     fn log_tail(&self) -> String {
-        let words = fs::read(self.log()).unwrap_or_default();
-        String::from_utf8_lossy(&words[words.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
+        let bytes = fs::read(self.log()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
     }
 }
 
@@ -133,8 +134,8 @@ impl ChaosGateway {
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).context("cannot stop the gateway")?;
         }
-        let ended = timeout(TIMEOUT, self.process.wait()).await;
-        Ok(ended.with_context(|| format!("the gateway did not stop within {TIMEOUT:?}"))??)
+        let status = timeout(TIMEOUT, self.process.wait()).await;
+        Ok(status.with_context(|| format!("the gateway did not stop within {TIMEOUT:?}"))??)
     }
 }
 

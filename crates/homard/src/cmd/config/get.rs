@@ -18,23 +18,23 @@ pub(super) struct GetOptions {
 }
 
 /// Prints the value at a path, or the whole file.
-pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: GetOptions) -> Result<()> {
-    if shows.secrets && !render::is_terminal() {
+pub(super) fn run(paths: &Paths, path: Option<&Path>, options: GetOptions) -> Result<()> {
+    if options.secrets && !render::is_terminal() {
         return Err(CliError::usage("--show-secrets works only if the output is a terminal").into());
     }
     let loaded = Config::read_file(&paths.config);
     let file = paths.config.display();
-    let broken = |what: String| CliError::new("config", format!("config file {file}, {what}"));
+    let broken = |problem: String| CliError::new("config", format!("config file {file}, {problem}"));
     match (&loaded.text, loaded.problems.first()) {
         (Some(text), _) => drop(edit::value(text).map_err(|error| broken(error.to_string()))?),
         (None, Some(problem)) => return Err(broken(problem.to_string()).into()),
         (None, None) => {}
     }
     warn_invalid(&loaded.all_problems(), paths);
-    let said = if shows.secrets { loaded.source } else { redact::redact(&loaded.source) };
+    let source = if options.secrets { loaded.source } else { redact::redact(&loaded.source) };
     let path = path.cloned().unwrap_or_default();
-    let value = path::get(&said, &path).ok_or_else(|| missing(&said, &path))?;
-    let printed = match value.as_str().filter(|_| !shows.json) {
+    let value = path::get(&source, &path).ok_or_else(|| missing(&source, &path))?;
+    let printed = match value.as_str().filter(|_| !options.json) {
         Some(text) if render::is_terminal() => render::print(&render::strip_controls(text)),
         Some(text) => render::print(text),
         None => render::print_json(value),
@@ -53,37 +53,37 @@ fn warn_invalid(problems: &[ConfigProblem], paths: &Paths) {
 }
 
 /// Returns the failure for a path that does not exist in the file.
-pub(super) fn missing(said: &Value, path: &Path) -> CliError {
-    let mut here = Path::root();
-    let wrong = path.steps().iter().find(|step| {
+pub(super) fn missing(source: &Value, path: &Path) -> CliError {
+    let mut existing = Path::root();
+    let missing_step = path.steps().iter().find(|step| {
         let next = match step {
-            Step::Key(name) => here.key(name),
-            Step::Index(at) => here.index(*at),
+            Step::Key(name) => existing.key(name),
+            Step::Index(at) => existing.index(*at),
         };
-        let is_there = path::get(said, &next).is_some();
-        if is_there {
-            here = next;
+        let exists = path::get(source, &next).is_some();
+        if exists {
+            existing = next;
         }
-        !is_there
+        !exists
     });
-    let help = match wrong {
+    let help = match missing_step {
         _ if schema::describe_key::<Config>(path).is_some() => {
             "; the key is not set, so its default applies".to_owned()
         }
-        Some(Step::Key(name)) => {
-            similar_key(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
-        }
+        Some(Step::Key(name)) => similar_key(source, &existing, name)
+            .map(|similar| format!("; did you mean {similar:?}?"))
+            .unwrap_or_default(),
         Some(Step::Index(_)) | None => String::new(),
     };
     CliError::new("config", format!("Config path not found: {path}{help}"))
 }
 
 /// Returns the most similar name in an object: an existing key or a known one.
-fn similar_key(said: &Value, object: &Path, name: &str) -> Option<String> {
-    let there = path::get(said, object).and_then(Value::as_object);
+fn similar_key(source: &Value, object: &Path, name: &str) -> Option<String> {
+    let parent = path::get(source, object).and_then(Value::as_object);
     let known = schema::describe_key::<Config>(object);
     let known = known.as_ref().and_then(|known| known["children"].as_array()).into_iter().flatten();
-    let names = there.into_iter().flat_map(|object| object.keys().map(String::as_str));
+    let names = parent.into_iter().flat_map(|object| object.keys().map(String::as_str));
     nearest(name, names.chain(known.filter_map(|child| child["key"].as_str()))).map(str::to_owned)
 }
 
@@ -94,17 +94,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_not_there_is_told_with_what_may_be_meant() {
-        let said = json!({"gateway": {"port": 1}, "models": {"providers": {"local": {"apiKey": "x"}}}});
-        let told = |path: &str| missing(&said, &path.parse().unwrap()).to_string();
-        assert_eq!(told("gatway.port"), "Config path not found: gatway.port; did you mean \"gateway\"?");
-        assert_eq!(told("gateway.prot"), "Config path not found: gateway.prot; did you mean \"port\"?");
-        assert_eq!(told("gateway.bidn"), "Config path not found: gateway.bidn; did you mean \"bind\"?");
+    fn a_missing_path_is_reported_with_a_suggestion() {
+        let source = json!({"gateway": {"port": 1}, "models": {"providers": {"local": {"apiKey": "x"}}}});
+        let message = |path: &str| missing(&source, &path.parse().unwrap()).to_string();
+        assert_eq!(message("gatway.port"), "Config path not found: gatway.port; did you mean \"gateway\"?");
+        assert_eq!(message("gateway.prot"), "Config path not found: gateway.prot; did you mean \"port\"?");
+        assert_eq!(message("gateway.bidn"), "Config path not found: gateway.bidn; did you mean \"bind\"?");
         assert_eq!(
-            told("gateway.bind"),
+            message("gateway.bind"),
             "Config path not found: gateway.bind; the key is not set, so its default applies"
         );
-        assert_eq!(told("nope.nope"), "Config path not found: nope.nope");
-        assert_eq!(told("gateway.port.x"), "Config path not found: gateway.port.x");
+        assert_eq!(message("nope.nope"), "Config path not found: nope.nope");
+        assert_eq!(message("gateway.port.x"), "Config path not found: gateway.port.x");
     }
 }

@@ -16,15 +16,15 @@ pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     let file = paths.config.display();
     let (problems, warnings) = (&loaded.all_problems(), &loaded.warnings);
     if json {
-        let [issues, remarks] = [problems, warnings].map(|told| told.iter().map(issue).collect::<Vec<_>>());
+        let [issues, warning_issues] = [problems, warnings].map(|list| list.iter().map(issue).collect::<Vec<_>>());
         render::print_json(&json!({
             "path": paths.config, "exists": paths.config.exists(), "valid": loaded.is_valid(), "issues": issues,
-            "warnings": remarks,
+            "warnings": warning_issues,
         }))?;
     } else {
-        for (kind, told) in [("problem", problems), ("warning", warnings)] {
-            for one in told {
-                render::print(&render::strip_controls(&format!("{kind}: {one}")))?;
+        for (kind, list) in [("problem", problems), ("warning", warnings)] {
+            for entry in list {
+                render::print(&render::strip_controls(&format!("{kind}: {entry}")))?;
             }
         }
     }

@@ -15,10 +15,10 @@ use crate::{
 const MAX_LISTED: usize = 3;
 
 /// Runs a short form of `homard audit verify`.
-pub(super) async fn check(scene: &CheckContext) -> CheckReport {
-    let folder = location(&scene.paths).folder;
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
-    let setup = match scene.setup(loaded) {
+pub(super) async fn check(context: &CheckContext) -> CheckReport {
+    let folder = location(&context.paths).folder;
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
+    let setup = match context.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => return unknown(&error),
     };
@@ -29,17 +29,17 @@ pub(super) async fn check(scene: &CheckContext) -> CheckReport {
     match verify_folder(&folder, &evidence) {
         Ok(report) if report.rows == 0 && report.problems.is_empty() => CheckReport::new("no entries yet", Vec::new()),
         Ok(report) => {
-            let told = report.problems.iter().take(MAX_LISTED).map(|problem| {
-                let to_do = "list all problems with: homard audit verify; find out who modified the log, keep a copy, then: homard audit acknowledge --reason TEXT";
-                DoctorFinding::problem(format!("the audit log was modified: {problem}"), to_do).at(&folder)
+            let findings = report.problems.iter().take(MAX_LISTED).map(|problem| {
+                let remedy = "list all problems with: homard audit verify; find out who modified the log, keep a copy, then: homard audit acknowledge --reason TEXT";
+                DoctorFinding::problem(format!("the audit log was modified: {problem}"), remedy).at(&folder)
             });
-            CheckReport::new(format!("{}, unmodified", row_count(report.rows)), told.collect())
+            CheckReport::new(format!("{}, unmodified", row_count(report.rows)), findings.collect())
         }
         Err(error) => unknown(&error.into()),
     }
 }
 
 fn unknown(error: &anyhow::Error) -> CheckReport {
-    let what = format!("the audit log cannot be checked: {error:#}");
-    CheckReport::new("", vec![DoctorFinding::note(what, "try again, or see: homard audit verify")])
+    let message = format!("the audit log cannot be checked: {error:#}");
+    CheckReport::new("", vec![DoctorFinding::note(message, "try again, or see: homard audit verify")])
 }

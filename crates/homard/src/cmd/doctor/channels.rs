@@ -7,24 +7,24 @@ use super::{
 use crate::{assemble::channels::CHANNEL_KINDS, cmd::channels::missing_credential};
 
 /// Same as `homard channels list`. While a gateway runs, its health report is more accurate.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
     for (name, channel) in &loaded.config.channels {
         let kind = name.trim().to_lowercase();
         if !CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) {
             continue;
         }
-        for (account, said) in channel.resolved_accounts() {
-            if said.enabled == Some(false) {
+        for (account, config) in channel.resolved_accounts() {
+            if config.enabled == Some(false) {
                 continue;
             }
             summary.push(format!("{kind} ({account})"));
             // An unset variable is reported by the config check.
-            if let Some((what, to_do)) =
-                missing_credential(&kind, &said).filter(|_| said.fault.is_none() && scene.holder.is_none())
+            if let Some((message, remedy)) =
+                missing_credential(&kind, &config).filter(|_| config.fault.is_none() && context.holder.is_none())
             {
-                findings.push(DoctorFinding::problem(format!("{kind} ({account}) is down: {what}"), to_do));
+                findings.push(DoctorFinding::problem(format!("{kind} ({account}) is down: {message}"), remedy));
             }
         }
     }

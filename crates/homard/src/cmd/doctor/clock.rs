@@ -15,11 +15,11 @@ const EARLIEST_MS: u64 = 1_767_225_600_000;
 const TOLERANCE_MS: u64 = 120_000;
 
 /// Compares the clock with the times of existing files and of a newly created one.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let newest = scene.listing.entries.iter().max_by_key(|seen| seen.changed_ms);
-    let made = tempfile::NamedTempFile::new_in(&scene.paths.state).ok();
-    let made = made.and_then(|file| FileInfo::read(file.path()).ok().flatten()).map(|seen| seen.changed_ms);
-    evaluate(scene.now_ms, newest.map(|seen| (seen.path.clone(), seen.changed_ms)), made)
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let newest = context.listing.entries.iter().max_by_key(|info| info.changed_ms);
+    let created_ms = tempfile::NamedTempFile::new_in(&context.paths.state).ok();
+    let created_ms = created_ms.and_then(|file| FileInfo::read(file.path()).ok().flatten()).map(|info| info.changed_ms);
+    evaluate(context.now_ms, newest.map(|info| (info.path.clone(), info.changed_ms)), created_ms)
 }
 
 fn evaluate(now_ms: u64, newest: Option<(PathBuf, u64)>, made_ms: Option<u64>) -> CheckReport {
@@ -31,19 +31,19 @@ fn evaluate(now_ms: u64, newest: Option<(PathBuf, u64)>, made_ms: Option<u64>) -
             set,
         ));
     } else if let Some((path, changed)) = newest.filter(|(_, changed)| *changed > now_ms + TOLERANCE_MS) {
-        let what = format!(
+        let message = format!(
             "{} was modified at {}, but the current time is {}: the clock is wrong, or was",
             path.display(),
             at(changed),
             at(now_ms)
         );
-        let to_do = format!("{set}; if the clock is right now: touch {}", path.display());
-        findings.push(DoctorFinding::problem(what, to_do).at(path));
+        let remedy = format!("{set}; if the clock is right now: touch {}", path.display());
+        findings.push(DoctorFinding::problem(message, remedy).at(path));
     }
-    if let Some(made) = made_ms.filter(|made| made.abs_diff(now_ms) > TOLERANCE_MS) {
-        let difference = render::duration_ms(made.abs_diff(now_ms) / 1000 * 1000);
-        let what = format!("the clock of the file system differs from this machine's by {difference}");
-        findings.push(DoctorFinding::problem(what, "set the clock of the file server"));
+    if let Some(created_ms) = made_ms.filter(|created_ms| created_ms.abs_diff(now_ms) > TOLERANCE_MS) {
+        let difference = render::duration_ms(created_ms.abs_diff(now_ms) / 1000 * 1000);
+        let message = format!("the clock of the file system differs from this machine's by {difference}");
+        findings.push(DoctorFinding::problem(message, "set the clock of the file server"));
     }
     CheckReport::new(at(now_ms), findings)
 }
@@ -58,19 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_cannot_be_right_is_told() {
+    fn an_implausible_clock_is_reported() {
         let now = EARLIEST_MS + 1_000_000_000;
-        let whats = |now, changed, made| {
-            let report = evaluate(now, Some(("/s/x".into(), changed)), made);
+        let messages = |now, changed, created_ms| {
+            let report = evaluate(now, Some(("/s/x".into(), changed)), created_ms);
             report.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
         };
-        assert_eq!(whats(now, now + TOLERANCE_MS, Some(now - TOLERANCE_MS)), [""; 0]);
+        assert_eq!(messages(now, now + TOLERANCE_MS, Some(now - TOLERANCE_MS)), [""; 0]);
         assert_eq!(
-            whats(3_000, 0, None),
+            messages(3_000, 0, None),
             ["the system clock shows 1970-01-01T00:00:03Z, which is too far in the past"]
         );
         assert_eq!(
-            whats(now, now + 3_600_000, Some(now + 200_000)),
+            messages(now, now + 3_600_000, Some(now + 200_000)),
             [
                 "/s/x was modified at 2026-01-12T14:46:40Z, but the current time is 2026-01-12T13:46:40Z: the clock is wrong, or was",
                 "the clock of the file system differs from this machine's by 3m 20s",

@@ -7,12 +7,12 @@ use super::{
 use crate::config::Config;
 
 /// Same as `homard config validate`.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let file = &scene.paths.config;
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let file = &context.paths.config;
     let loaded = Config::read_file(file);
     let problem = |problem: &homard_config::ConfigProblem| {
-        let to_do = "correct it in the file, or with: homard config set KEY VALUE";
-        DoctorFinding::problem(problem.to_string(), to_do).at(file)
+        let remedy = "correct it in the file, or with: homard config set KEY VALUE";
+        DoctorFinding::problem(problem.to_string(), remedy).at(file)
     };
     let warning = |warning: &homard_config::ConfigProblem| {
         let key = if warning.path.is_empty() { "KEY" } else { &warning.path };
@@ -23,9 +23,9 @@ pub(super) fn check(scene: &CheckContext) -> CheckReport {
         false => format!("{} does not exist, so the defaults apply", file.display()),
     };
     let fault = |fault: &homard_config::ConfigFault| {
-        let to_do = "correct the file; set missing environment variables where the gateway is started";
-        DoctorFinding::problem(fault.to_string(), to_do).at(file)
+        let remedy = "correct the file; set missing environment variables where the gateway is started";
+        DoctorFinding::problem(fault.to_string(), remedy).at(file)
     };
-    let wrong = loaded.problems.iter().map(problem).chain(loaded.faults.iter().map(fault));
-    CheckReport::new(summary, wrong.chain(loaded.warnings.iter().map(warning)).collect())
+    let findings = loaded.problems.iter().map(problem).chain(loaded.faults.iter().map(fault));
+    CheckReport::new(summary, findings.chain(loaded.warnings.iter().map(warning)).collect())
 }

@@ -49,13 +49,13 @@ impl CheckReport {
     pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         if !self.findings.iter().any(|finding| finding.level == FindingSeverity::Problem) {
-            let word = if self.is_skipped { "skipped" } else { "ok" };
-            rows.push([word, &self.summary].map(str::to_owned));
+            let status = if self.is_skipped { "skipped" } else { "ok" };
+            rows.push([status, &self.summary].map(str::to_owned));
         }
         rows.extend(self.findings.iter().flat_map(DoctorFinding::rows));
-        let line = |(at, [word, text]): (usize, [String; 2])| {
+        let line = |(at, [status, text]): (usize, [String; 2])| {
             let text = render::strip_controls(&text).replace('\n', " ");
-            vec![if at == 0 { check } else { "" }.to_owned(), word, text]
+            vec![if at == 0 { check } else { "" }.to_owned(), status, text]
         };
         rows.into_iter().enumerate().map(line).collect()
     }
@@ -87,13 +87,13 @@ pub(super) struct DoctorFinding {
 }
 
 impl DoctorFinding {
-    pub(super) fn problem(what: impl Into<String>, to_do: impl Into<String>) -> Self {
-        let (what, to_do) = (what.into(), to_do.into());
-        Self { level: FindingSeverity::Problem, message: what, place: None, remedy: to_do, fix: None, fixed: None }
+    pub(super) fn problem(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (message, remedy) = (message.into(), remedy.into());
+        Self { level: FindingSeverity::Problem, message, place: None, remedy, fix: None, fixed: None }
     }
 
-    pub(super) fn note(what: impl Into<String>, to_do: impl Into<String>) -> Self {
-        Self { level: FindingSeverity::Note, ..Self::problem(what, to_do) }
+    pub(super) fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: FindingSeverity::Note, ..Self::problem(message, remedy) }
     }
 
     pub(super) fn at(self, place: impl Into<PathBuf>) -> Self {
@@ -122,8 +122,8 @@ impl DoctorFinding {
             document["place"] = json!(place);
         }
         match &self.fixed {
-            Some(Ok(did)) => document["fixed"] = render::strip_controls(did).into(),
-            Some(Err(why)) => document["notFixed"] = render::strip_controls(why).into(),
+            Some(Ok(action)) => document["fixed"] = render::strip_controls(action).into(),
+            Some(Err(error)) => document["notFixed"] = render::strip_controls(error).into(),
             None => {}
         }
         document
@@ -137,9 +137,9 @@ impl DoctorFinding {
         let help = if self.fix.is_some() && self.fixed.is_none() { ", or: homard doctor --fix" } else { "" };
         let mut rows = vec![[level.to_owned(), self.message.clone()]];
         match &self.fixed {
-            Some(Ok(did)) => rows.push(["fixed".to_owned(), did.clone()]),
-            Some(Err(why)) => {
-                rows.push(["failed".to_owned(), why.clone()]);
+            Some(Ok(action)) => rows.push(["fixed".to_owned(), action.clone()]),
+            Some(Err(error)) => {
+                rows.push(["failed".to_owned(), error.clone()]);
                 rows.push(["to do".to_owned(), self.remedy.clone()]);
             }
             None => rows.push(["to do".to_owned(), format!("{}{help}", self.remedy)]),
@@ -153,18 +153,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_what_it_is_and_what_to_do_until_it_is_fixed() {
-        let wrong = DoctorFinding::problem("a is open", "close it").fixed_by(Fix::Remove("/a".into()));
+    fn a_finding_shows_its_message_and_remedy_until_it_is_fixed() {
+        let problem = DoctorFinding::problem("a is open", "close it").fixed_by(Fix::Remove("/a".into()));
         let note = DoctorFinding::note("b is odd", "look at it").at("/b");
-        let mut report = CheckReport::new("all is well", vec![wrong, note]);
-        let told = |report: &CheckReport| report.rows("x").iter().map(|row| row.join("|")).collect::<Vec<_>>();
-        let odd = ["|note|b is odd", "|to do|look at it"];
+        let mut report = CheckReport::new("all is well", vec![problem, note]);
+        let rows = |report: &CheckReport| report.rows("x").iter().map(|row| row.join("|")).collect::<Vec<_>>();
+        let note_rows = ["|note|b is odd", "|to do|look at it"];
         let open = ["x|wrong|a is open", "|to do|close it, or: homard doctor --fix"];
-        assert_eq!(told(&report), [open, odd].concat());
+        assert_eq!(rows(&report), [open, note_rows].concat());
         assert!(report.needs_action());
         report.findings[0].fixed = Some(Ok("closed".to_owned()));
         let closed = ["x|wrong|a is open", "|fixed|closed"];
-        assert_eq!(told(&report), [closed, odd].concat());
+        assert_eq!(rows(&report), [closed, note_rows].concat());
         assert!(!report.needs_action());
         assert_eq!(
             report.document("x"),

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 enum ProbeResult {
     /// The gateway, with its warning.
     Gateway {
-        is_well: bool,
+        is_healthy: bool,
         notice: Option<String>,
         /// Models, channels and configs that are down.
         down: Vec<String>,
@@ -37,33 +37,33 @@ enum ProbeResult {
 }
 
 /// Connects to the gateway and evaluates the result.
-pub(super) async fn check(scene: &CheckContext) -> CheckReport {
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
+pub(super) async fn check(context: &CheckContext) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let config = &loaded.config;
-    let setup = match scene.setup(loaded) {
+    let setup = match context.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => {
-            let to_do = "correct it; see: homard docs gateway";
-            return CheckReport::new("", vec![DoctorFinding::problem(format!("{error:#}"), to_do)]);
+            let remedy = "correct it; see: homard docs gateway";
+            return CheckReport::new("", vec![DoctorFinding::problem(format!("{error:#}"), remedy)]);
         }
     };
     let target = &setup.target;
-    let holder = scene.holder.as_ref().map(ToString::to_string);
+    let holder = context.holder.as_ref().map(ToString::to_string);
     let port = paths::port().ok().flatten().or(config.gateway.port).unwrap_or(PORT);
-    let met = if target.is_own && holder.is_none() {
-        let knock = timeout(TIMEOUT, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
-        if matches!(knock, Ok(Ok(_))) { ProbeResult::OtherProgram } else { ProbeResult::NotRunning }
+    let probe = if target.is_own && holder.is_none() {
+        let connected = timeout(TIMEOUT, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
+        if matches!(connected, Ok(Ok(_))) { ProbeResult::OtherProgram } else { ProbeResult::NotRunning }
     } else {
         ask(&setup).await
     };
-    evaluate(&met, target, holder.as_deref(), port)
+    evaluate(&probe, target, holder.as_deref(), port)
 }
 
 async fn ask(setup: &CommandContext) -> ProbeResult {
     match setup.query("health").await {
         Ok(None) => ProbeResult::NotRunning,
         Ok(Some(health)) => ProbeResult::Gateway {
-            is_well: health.get("ok") != Some(&Value::Bool(false)),
+            is_healthy: health.get("ok") != Some(&Value::Bool(false)),
             notice: health.get("notice").and_then(Value::as_str).map(str::to_owned),
             down: down(&health),
         },
@@ -73,53 +73,53 @@ async fn ask(setup: &CommandContext) -> ProbeResult {
 
 fn down(health: &Value) -> Vec<String> {
     let all = health["degraded"].as_array().into_iter().flatten();
-    let word =
+    let verb =
         |outage: &Value| if matches!(outage["part"].as_str(), Some("plugin" | "hook")) { "fails" } else { "is down" };
-    let told =
-        |outage: &Value| format!("{} {}: {}", name(outage), word(outage), outage["why"].as_str().unwrap_or_default());
-    all.map(told).collect()
+    let line =
+        |outage: &Value| format!("{} {}: {}", name(outage), verb(outage), outage["why"].as_str().unwrap_or_default());
+    all.map(line).collect()
 }
 
-fn evaluate(met: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, port: u16) -> CheckReport {
+fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, port: u16) -> CheckReport {
     let url = &target.url;
-    match (met, holder) {
-        (ProbeResult::Gateway { is_well, notice, down }, _) => {
-            let told = |notice: &String| match is_well {
+    match (probe, holder) {
+        (ProbeResult::Gateway { is_healthy, notice, down }, _) => {
+            let notice_finding = |notice: &String| match is_healthy {
                 true => DoctorFinding::note(format!("the gateway warns: {notice}"), "check whether this is intended"),
                 false => DoctorFinding::problem(format!("the gateway is unhealthy: {notice}"), "follow the message"),
             };
-            let silent =
+            let unexplained =
                 || DoctorFinding::problem("the gateway reports that it is unhealthy", "see why with: homard health");
-            let silent = (!is_well && notice.is_none()).then(silent);
-            let down = down.iter().map(|what| {
+            let unexplained = (!is_healthy && notice.is_none()).then(unexplained);
+            let down = down.iter().map(|message| {
                 DoctorFinding::problem(
-                    what.clone(),
+                    message.clone(),
                     "follow the message; see: homard channels status, homard models status, homard plugins doctor",
                 )
             });
-            let told = notice.as_ref().map(told).into_iter();
-            CheckReport::new(format!("responding at {url}"), down.chain(told).chain(silent).collect())
+            let notice = notice.as_ref().map(notice_finding).into_iter();
+            CheckReport::new(format!("responding at {url}"), down.chain(notice).chain(unexplained).collect())
         }
         (ProbeResult::NotRunning, None) if target.is_own => {
             CheckReport::new(format!("not running, and port {port} is free; start it with: homard gateway"), vec![])
         }
         (ProbeResult::NotRunning, None) => {
-            let what = format!("no gateway answers at {url}");
-            CheckReport::new("", vec![DoctorFinding::problem(what, "start it there, or correct gateway.remote.url")])
+            let message = format!("no gateway answers at {url}");
+            CheckReport::new("", vec![DoctorFinding::problem(message, "start it there, or correct gateway.remote.url")])
         }
         (ProbeResult::NotRunning, Some(holder)) => {
-            let what = format!("{holder} holds the state directory, but nothing answers at {url}");
-            let to_do = "wait if that process is running a turn; if it hangs: homard gateway run --takeover";
-            CheckReport::new("not responding", vec![DoctorFinding::note(what, to_do)])
+            let message = format!("{holder} holds the state directory, but nothing answers at {url}");
+            let remedy = "wait if that process is running a turn; if it hangs: homard gateway run --takeover";
+            CheckReport::new("not responding", vec![DoctorFinding::note(message, remedy)])
         }
         (ProbeResult::OtherProgram, _) => {
-            let what = format!("port {port} is used by a program that is not the gateway of this state directory");
-            let to_do = "stop that program, or choose another port: homard config set gateway.port NUMBER";
-            CheckReport::new("", vec![DoctorFinding::problem(what, to_do)])
+            let message = format!("port {port} is used by a program that is not the gateway of this state directory");
+            let remedy = "stop that program, or choose another port: homard config set gateway.port NUMBER";
+            CheckReport::new("", vec![DoctorFinding::problem(message, remedy)])
         }
         (ProbeResult::Error(why), _) => {
-            let to_do = "see its log; if it hangs: homard gateway run --takeover";
-            CheckReport::new("", vec![DoctorFinding::problem(why.clone(), to_do)])
+            let remedy = "see its log; if it hangs: homard gateway run --takeover";
+            CheckReport::new("", vec![DoctorFinding::problem(why.clone(), remedy)])
         }
     }
 }
@@ -129,23 +129,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_is_missed_only_where_one_should_be() {
+    fn a_missing_gateway_is_a_problem_only_where_one_is_expected() {
         let target =
             |is_own| GatewayTarget { url: "ws://x".to_owned(), secret: None, pin: None, is_own, is_down: false };
-        let needs = |met, holder, is_own| evaluate(&met, &target(is_own), holder, 1).needs_action();
-        let gateway = |is_well, notice: Option<&str>| ProbeResult::Gateway {
-            is_well,
+        let needs_action = |probe, holder, is_own| evaluate(&probe, &target(is_own), holder, 1).needs_action();
+        let gateway = |is_healthy, notice: Option<&str>| ProbeResult::Gateway {
+            is_healthy,
             notice: notice.map(str::to_owned),
             down: Vec::new(),
         };
-        assert!(!needs(gateway(true, None), Some("process 7"), true));
-        assert!(!needs(gateway(true, Some("x")), Some("process 7"), true));
-        assert!(needs(gateway(false, Some("x")), Some("process 7"), true));
-        assert!(needs(gateway(false, None), Some("process 7"), true));
-        assert!(!needs(ProbeResult::NotRunning, None, true));
-        assert!(needs(ProbeResult::NotRunning, None, false));
-        assert!(!needs(ProbeResult::NotRunning, Some("process 7"), true));
-        assert!(needs(ProbeResult::OtherProgram, None, true));
-        assert!(needs(ProbeResult::Error("x".to_owned()), Some("process 7"), true));
+        assert!(!needs_action(gateway(true, None), Some("process 7"), true));
+        assert!(!needs_action(gateway(true, Some("x")), Some("process 7"), true));
+        assert!(needs_action(gateway(false, Some("x")), Some("process 7"), true));
+        assert!(needs_action(gateway(false, None), Some("process 7"), true));
+        assert!(!needs_action(ProbeResult::NotRunning, None, true));
+        assert!(needs_action(ProbeResult::NotRunning, None, false));
+        assert!(!needs_action(ProbeResult::NotRunning, Some("process 7"), true));
+        assert!(needs_action(ProbeResult::OtherProgram, None, true));
+        assert!(needs_action(ProbeResult::Error("x".to_owned()), Some("process 7"), true));
     }
 }

@@ -23,90 +23,91 @@ pub(super) fn is_install(path: &Path) -> bool {
 }
 
 /// Checks the names of all listed files.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let seen = || scene.listing.entries.iter();
-    let drafts = seen().filter(|seen| is_draft(seen, scene.now_ms)).map(|seen| {
-        let what = format!("{} was left by a process that was stopped while writing", seen.path.display());
-        removable(seen, what)
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let files = || context.listing.entries.iter();
+    let drafts = files().filter(|file| is_draft(file, context.now_ms)).map(|file| {
+        let message = format!("{} was left by a process that was stopped while writing", file.path.display());
+        removable(file, message)
     });
-    let locks = seen()
-        .filter(|seen| is_dead_lock(seen))
-        .map(|seen| removable(seen, format!("{} is the lock of a process that no longer exists", seen.path.display())));
+    let locks = files()
+        .filter(|file| is_dead_lock(file))
+        .map(|file| removable(file, format!("{} is the lock of a process that no longer exists", file.path.display())));
     let mut findings: Vec<DoctorFinding> = drafts.chain(locks).collect();
-    findings.extend(set_aside(&seen().filter(|seen| is_aside(seen.name())).collect::<Vec<_>>()));
+    findings.extend(set_aside(&files().filter(|file| is_aside(file.name())).collect::<Vec<_>>()));
     CheckReport::new("none", findings)
 }
 
-fn removable(seen: &FileInfo, what: String) -> DoctorFinding {
-    let to_do = format!("rm {}{}", if seen.is_folder { "-r " } else { "" }, seen.path.display());
-    DoctorFinding::problem(what, to_do).at(&seen.path).fixed_by(Fix::Remove(seen.path.clone()))
+fn removable(file: &FileInfo, message: String) -> DoctorFinding {
+    let remedy = format!("rm {}{}", if file.is_folder { "-r " } else { "" }, file.path.display());
+    DoctorFinding::problem(message, remedy).at(&file.path).fixed_by(Fix::Remove(file.path.clone()))
 }
 
-fn is_draft(seen: &FileInfo, now_ms: u64) -> bool {
-    let name = seen.name();
-    let is_named_so = match seen.is_folder {
-        true => is_install(&seen.path),
+fn is_draft(file: &FileInfo, now_ms: u64) -> bool {
+    let name = file.name();
+    let has_draft_name = match file.is_folder {
+        true => is_install(&file.path),
         false => name.ends_with(".tmp") || name.starts_with(".tmp"),
     };
-    is_named_so && seen.changed_ms.saturating_add(MIN_AGE_MS) < now_ms
+    has_draft_name && file.changed_ms.saturating_add(MIN_AGE_MS) < now_ms
 }
 
 /// Returns true for a lock of OpenClaw's whose process no longer exists.
-fn is_dead_lock(seen: &FileInfo) -> bool {
-    if seen.is_folder
-        || !seen.name().ends_with(".lock")
-        || seen.name() == "gateway.lock"
+fn is_dead_lock(file: &FileInfo) -> bool {
+    if file.is_folder
+        || !file.name().ends_with(".lock")
+        || file.name() == "gateway.lock"
         || cfg!(not(target_os = "linux"))
     {
         return false;
     }
-    let said: Option<Value> = fs::read(&seen.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let pid = said.and_then(|said| u32::try_from(said.get("pid")?.as_u64()?).ok());
+    let content: Option<Value> = fs::read(&file.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let pid = content.and_then(|content| u32::try_from(content.get("pid")?.as_u64()?).ok());
     pid.is_some_and(|pid| lock::process_start_time(pid).is_none())
 }
 
 /// Returns true if the name is that of a damaged file, or a part of one, that was moved aside.
 fn is_aside(name: &str) -> bool {
-    let since = |why: &str| name.rsplit_once(why).is_some_and(|(_, at)| at.bytes().all(|byte| byte.is_ascii_digit()));
-    since(".torn-") || since(".corrupt-")
+    let has_timestamp =
+        |marker: &str| name.rsplit_once(marker).is_some_and(|(_, at)| at.bytes().all(|byte| byte.is_ascii_digit()));
+    has_timestamp(".torn-") || has_timestamp(".corrupt-")
 }
 
-fn set_aside(seen: &[&FileInfo]) -> Option<DoctorFinding> {
-    let first = seen.first()?;
-    let named: Vec<String> = seen.iter().take(MAX_NAMED).map(|seen| seen.path.display().to_string()).collect();
-    let more = match seen.len().saturating_sub(MAX_NAMED) {
+fn set_aside(files: &[&FileInfo]) -> Option<DoctorFinding> {
+    let first = files.first()?;
+    let named: Vec<String> = files.iter().take(MAX_NAMED).map(|file| file.path.display().to_string()).collect();
+    let more = match files.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let what = format!("damaged files, or parts of them, were moved aside: {}{more}", named.join(", "));
-    Some(DoctorFinding::note(what, "inspect them, and remove them when they are no longer needed").at(&first.path))
+    let message = format!("damaged files, or parts of them, were moved aside: {}{more}", named.join(", "));
+    Some(DoctorFinding::note(message, "inspect them, and remove them when they are no longer needed").at(&first.path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(path: &str, is_folder: bool, changed_ms: u64) -> FileInfo {
+    fn file_info(path: &str, is_folder: bool, changed_ms: u64) -> FileInfo {
         FileInfo { path: path.into(), mode: 0o600, owner: 0, is_folder, changed_ms }
     }
 
     #[test]
-    fn drafts_are_old_and_named_so() {
+    fn drafts_are_recognized_by_name_and_age() {
         let now = MIN_AGE_MS + 10;
-        let is = |path: &str, is_folder, at| is_draft(&seen(path, is_folder, at), now);
+        let is = |path: &str, is_folder, at| is_draft(&file_info(path, is_folder, at), now);
         assert!(is("/s/sessions.json.tmp", false, 9) && is("/s/.tmpAbC123", false, 9) && is("/s/.install-x", true, 9));
         assert!(!is("/s/sessions.json.tmp", false, 10), "it may be at work");
         assert!(!is("/s/sessions.json", false, 0) && !is("/s/x.tmp", true, 0));
     }
 
     #[test]
-    fn what_was_set_aside_is_told_once() {
+    fn files_moved_aside_are_reported_once() {
         assert!(is_aside("s.jsonl.torn-17") && is_aside("sessions.json.corrupt-3"));
         assert!(!is_aside("s.jsonl") && !is_aside("s.jsonl.deleted.2026") && !is_aside("my.torn-notes"));
-        let all: Vec<FileInfo> = (0..5).map(|n| seen(&format!("/s/{n}.torn-1"), false, 0)).collect();
-        let told = set_aside(&all.iter().collect::<Vec<_>>()).unwrap();
-        let what =
+        let all: Vec<FileInfo> = (0..5).map(|n| file_info(&format!("/s/{n}.torn-1"), false, 0)).collect();
+        let finding = set_aside(&all.iter().collect::<Vec<_>>()).unwrap();
+        let expected =
             "damaged files, or parts of them, were moved aside: /s/0.torn-1, /s/1.torn-1, /s/2.torn-1 and 2 more";
-        assert_eq!((told.message.as_str(), told.needs_action()), (what, false));
+        assert_eq!((finding.message.as_str(), finding.needs_action()), (expected, false));
     }
 }

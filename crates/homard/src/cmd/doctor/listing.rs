@@ -65,26 +65,26 @@ impl StateListing {
     }
 
     fn add(&mut self, path: &Path, depth: usize) {
-        let seen = match FileInfo::read(path) {
-            Ok(Some(seen)) => seen,
+        let file = match FileInfo::read(path) {
+            Ok(Some(file)) => file,
             Ok(None) => return,
             Err(error) => return self.unreadable.push((path.to_owned(), error.to_string())),
         };
-        let goes_on = seen.is_folder && depth < MAX_DEPTH && self.entries.len() < MAX_ENTRIES;
-        let is_foreign = depth == 1 && EXCLUDED.iter().any(|name| seen.name().starts_with(name));
-        self.entries.push(seen);
-        if !goes_on {
+        let is_walked = file.is_folder && depth < MAX_DEPTH && self.entries.len() < MAX_ENTRIES;
+        let is_excluded = depth == 1 && EXCLUDED.iter().any(|name| file.name().starts_with(name));
+        self.entries.push(file);
+        if !is_walked {
             return;
         }
-        let mut inside: Vec<PathBuf> = match fs::read_dir(path) {
+        let mut children: Vec<PathBuf> = match fs::read_dir(path) {
             Ok(listing) => listing.filter_map(|item| Some(item.ok()?.path())).collect(),
             Err(error) => return self.unreadable.push((path.to_owned(), error.to_string())),
         };
-        inside.sort();
+        children.sort();
         // In directories that are not examined, only the remains of interrupted installations count.
-        let is_ours = |path: &&PathBuf| !is_foreign || super::leftovers::is_install(path);
-        for path in inside.iter().filter(is_ours) {
-            self.add(path, if is_foreign { MAX_DEPTH } else { depth + 1 });
+        let is_ours = |path: &&PathBuf| !is_excluded || super::leftovers::is_install(path);
+        for path in children.iter().filter(is_ours) {
+            self.add(path, if is_excluded { MAX_DEPTH } else { depth + 1 });
         }
     }
 }

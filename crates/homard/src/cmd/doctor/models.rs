@@ -9,62 +9,62 @@ use super::{
 use crate::cmd::models::{ModelStatus, distinct, model_status};
 
 /// Same as `homard models status`, for every agent.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
     for agent in loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match model_status(loaded, &scene.paths, Some(&id)) {
-            Ok(standing) => {
+        match model_status(loaded, &context.paths, Some(&id)) {
+            Ok(status) => {
                 // A running gateway knows the current state better than the file, which it writes only at intervals; it
                 // is queried separately.
-                let outage = standing.outage.filter(|_| scene.holder.is_none());
-                let standing = ModelStatus { outage, ..standing };
-                summary.push(format!("{id}: {}", standing.primary));
-                findings.extend(evaluate(&id, &standing));
+                let outage = status.outage.filter(|_| context.holder.is_none());
+                let status = ModelStatus { outage, ..status };
+                summary.push(format!("{id}: {}", status.primary));
+                findings.extend(evaluate(&id, &status));
             }
             Err(error) => {
-                let to_do = format!("see: homard models status --agent {id}");
-                findings.push(DoctorFinding::problem(format!("agent {id} has no usable model: {error:#}"), to_do));
+                let remedy = format!("see: homard models status --agent {id}");
+                findings.push(DoctorFinding::problem(format!("agent {id} has no usable model: {error:#}"), remedy));
             }
         }
     }
     CheckReport::new(summary.join(", "), findings)
 }
 
-fn evaluate(agent: &str, standing: &ModelStatus) -> Vec<DoctorFinding> {
+fn evaluate(agent: &str, status: &ModelStatus) -> Vec<DoctorFinding> {
     let all = format!("homard models status --agent {agent}");
     let mut findings = Vec::new();
-    if standing.is_demo {
-        let what = format!("agent {agent} has no API key and no model, so the demo model is used");
-        findings.push(DoctorFinding::note(what, "add a key: homard models auth add PROVIDER"));
+    if status.is_demo {
+        let message = format!("agent {agent} has no API key and no model, so the demo model is used");
+        findings.push(DoctorFinding::note(message, "add a key: homard models auth add PROVIDER"));
     }
-    let is_alone = standing.missing.len() == standing.candidate_count;
-    findings.extend(distinct(&standing.missing).map(|what| {
-        let what = format!("agent {agent}: {what}");
-        let to_do = format!("add the key: homard models auth add PROVIDER; see: {all}");
-        if is_alone { DoctorFinding::problem(what, to_do) } else { DoctorFinding::note(what, to_do) }
+    let has_no_other = status.missing.len() == status.candidate_count;
+    findings.extend(distinct(&status.missing).map(|key| {
+        let message = format!("agent {agent}: {key}");
+        let remedy = format!("add the key: homard models auth add PROVIDER; see: {all}");
+        if has_no_other { DoctorFinding::problem(message, remedy) } else { DoctorFinding::note(message, remedy) }
     }));
-    if let Some(why) = standing.outage.as_ref().filter(|_| !is_alone) {
-        let what = format!("agent {agent}: the model is down: {why}");
-        findings.push(DoctorFinding::problem(what, format!("see: {all}; the next successful request clears this")));
+    if let Some(why) = status.outage.as_ref().filter(|_| !has_no_other) {
+        let message = format!("agent {agent}: the model is down: {why}");
+        findings.push(DoctorFinding::problem(message, format!("see: {all}; the next successful request clears this")));
     }
-    let unusable = standing.unusable.iter().map(|what| {
+    let unusable = status.unusable.iter().map(|credential| {
         DoctorFinding::problem(
-            format!("agent {agent}: {what}"),
+            format!("agent {agent}: {credential}"),
             "correct it, or remove it: homard models auth remove ID",
         )
     });
     findings.extend(unusable);
-    findings.extend(standing.skipped_fallbacks.iter().map(|what| {
+    findings.extend(status.skipped_fallbacks.iter().map(|fallback| {
         DoctorFinding::note(
-            format!("agent {agent}: {what}"),
+            format!("agent {agent}: {fallback}"),
             "correct the fallbacks, or allow it in agents.defaults.models",
         )
     }));
-    let shortened = standing.shortened.iter().map(|(model, shortened)| {
-        let what = format!("agent {agent}: {}", shortening::explain(shortened, model));
-        DoctorFinding::note(what, shortening::remedy(shortened, model))
+    let shortened = status.shortened.iter().map(|(model, shortened)| {
+        let message = format!("agent {agent}: {}", shortening::explain(shortened, model));
+        DoctorFinding::note(message, shortening::remedy(shortened, model))
     });
     findings.extend(shortened);
     findings
@@ -75,22 +75,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_key_needs_a_hand_when_there_is_no_other() {
-        let standing = |asked, missing: usize| ModelStatus {
+    fn a_missing_key_is_a_problem_only_without_alternatives() {
+        let status = |candidate_count, missing: usize| ModelStatus {
             primary: "p/m".to_owned(),
             is_demo: false,
-            candidate_count: asked,
+            candidate_count,
             missing: vec!["p has no key".to_owned(); missing],
             unusable: Vec::new(),
             skipped_fallbacks: Vec::new(),
             shortened: Vec::new(),
             outage: None,
         };
-        let needs = |asked, missing| {
-            evaluate("main", &standing(asked, missing)).iter().map(DoctorFinding::needs_action).collect::<Vec<_>>()
+        let needs_action = |candidate_count, missing| {
+            evaluate("main", &status(candidate_count, missing))
+                .iter()
+                .map(DoctorFinding::needs_action)
+                .collect::<Vec<_>>()
         };
-        assert_eq!((needs(1, 1), needs(2, 1)), (vec![true], vec![false]));
+        assert_eq!((needs_action(1, 1), needs_action(2, 1)), (vec![true], vec![false]));
         // Two candidates of one provider without a key are one problem.
-        assert_eq!(needs(2, 2), [true]);
+        assert_eq!(needs_action(2, 2), [true]);
     }
 }

@@ -7,12 +7,12 @@ use super::{
 use crate::cmd::plugins::examine;
 
 /// Same as `homard plugins doctor`; starts the enabled plugins briefly.
-pub(super) async fn check(scene: &CheckContext) -> CheckReport {
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
-    let exam = examine(loaded, &scene.paths).await;
+pub(super) async fn check(context: &CheckContext) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
+    let examination = examine(loaded, &context.paths).await;
     let finding = |found: (bool, String, String)| match found {
-        (true, what, to_do) => DoctorFinding::problem(what, to_do),
-        (false, what, to_do) => DoctorFinding::note(what, to_do),
+        (true, message, remedy) => DoctorFinding::problem(message, remedy),
+        (false, message, remedy) => DoctorFinding::note(message, remedy),
     };
-    CheckReport::new(exam.summary, exam.findings.into_iter().map(finding).collect())
+    CheckReport::new(examination.summary, examination.findings.into_iter().map(finding).collect())
 }

@@ -9,30 +9,30 @@ use super::{
 use crate::assemble::tools;
 
 /// Runs a short form of `homard sandbox explain`.
-pub(super) fn check(scene: &CheckContext) -> CheckReport {
-    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
-    evaluate(tools::policy(&loaded.config, &scene.paths).mode, &tools::tier())
+pub(super) fn check(context: &CheckContext) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
+    evaluate(tools::policy(&loaded.config, &context.paths).mode, &tools::tier())
 }
 
 fn evaluate(mode: AccessMode, tier: &Tier) -> CheckReport {
     let install = "install bubblewrap (apt-get install bubblewrap), or see: homard docs security";
     match (mode, tier) {
         (AccessMode::Full, _) => {
-            let to_do = "if this is not intended: homard config unset tools.exec.mode";
-            let what = "no sandbox: commands of agents run with your permissions";
-            CheckReport::new("disabled by tools.exec", vec![DoctorFinding::note(what, to_do)])
+            let remedy = "if this is not intended: homard config unset tools.exec.mode";
+            let message = "no sandbox: commands of agents run with your permissions";
+            CheckReport::new("disabled by tools.exec", vec![DoctorFinding::note(message, remedy)])
         }
         (_, Tier::A { bwrap, .. }) => CheckReport::new(
             format!("tier A: namespaces ({}), a system call filter, and Landlock", bwrap.display()),
             vec![],
         ),
         (_, Tier::B { why }) => {
-            let what = format!("commands of agents can {}, because {why}", tier.gaps().join("; "));
-            CheckReport::new("tier B: Landlock and a system call filter", vec![DoctorFinding::note(what, install)])
+            let message = format!("commands of agents can {}, because {why}", tier.gaps().join("; "));
+            CheckReport::new("tier B: Landlock and a system call filter", vec![DoctorFinding::note(message, install)])
         }
         (_, Tier::C { why }) => {
-            let what = format!("agents cannot run commands, because {why}");
-            CheckReport::new("tier C: none", vec![DoctorFinding::problem(what, install)])
+            let message = format!("agents cannot run commands, because {why}");
+            CheckReport::new("tier C: none", vec![DoctorFinding::problem(message, install)])
         }
     }
 }
@@ -42,20 +42,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_machine_that_holds_nothing_needs_a_hand() {
-        let why = || "of x".to_owned();
-        let needs = |mode, tier| evaluate(mode, &tier).needs_action();
-        assert!(!needs(AccessMode::Workspace, Tier::A { bwrap: "/usr/bin/bwrap".into(), has_sizes: true }));
-        assert!(!needs(AccessMode::Workspace, Tier::B { why: why() }));
-        assert!(needs(AccessMode::Workspace, Tier::C { why: why() }));
-        assert!(!needs(AccessMode::Full, Tier::C { why: why() }));
+    fn only_a_machine_without_a_sandbox_needs_action() {
+        let reason = || "of x".to_owned();
+        let needs_action = |mode, tier| evaluate(mode, &tier).needs_action();
+        assert!(!needs_action(AccessMode::Workspace, Tier::A { bwrap: "/usr/bin/bwrap".into(), has_sizes: true }));
+        assert!(!needs_action(AccessMode::Workspace, Tier::B { why: reason() }));
+        assert!(needs_action(AccessMode::Workspace, Tier::C { why: reason() }));
+        assert!(!needs_action(AccessMode::Full, Tier::C { why: reason() }));
     }
 
     #[test]
-    fn h4_tier_b_says_what_it_does_not_keep_commands_from() {
+    fn h4_tier_b_lists_what_commands_can_still_do() {
         let report = evaluate(AccessMode::Workspace, &Tier::B { why: "bubblewrap is not installed".to_owned() });
-        let said = format!("{report:?}");
-        assert!(said.contains("commands of agents can list other processes"), "{said}");
-        assert!(said.contains("because bubblewrap is not installed"), "{said}");
+        let text = format!("{report:?}");
+        assert!(text.contains("commands of agents can list other processes"), "{text}");
+        assert!(text.contains("because bubblewrap is not installed"), "{text}");
     }
 }

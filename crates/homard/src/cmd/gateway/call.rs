@@ -82,10 +82,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return Err(CliError::new("connection", text).into());
     };
     let params = args.params.unwrap_or_else(|| json!({}));
-    let patience = args.timeout.unwrap_or(if args.expect_final { FINAL_TIMEOUT } else { RESPONSE_TIMEOUT });
-    let slow = |_| {
-        let waited = render::duration(patience);
-        let text = format!("no response to {} within {waited}\nwait longer with --timeout", args.method);
+    let time_limit = args.timeout.unwrap_or(if args.expect_final { FINAL_TIMEOUT } else { RESPONSE_TIMEOUT });
+    let timed_out = |_| {
+        let limit_text = render::duration(time_limit);
+        let text = format!("no response to {} within {limit_text}\nwait longer with --timeout", args.method);
         CliError::new("connection", text)
     };
     let answer = async {
@@ -95,6 +95,6 @@ pub(super) async fn run(args: Args) -> Result<()> {
             client.call(&args.method, params).await
         }
     };
-    let payload = tokio::time::timeout(patience, answer).await.map_err(slow)??;
+    let payload = tokio::time::timeout(time_limit, answer).await.map_err(timed_out)??;
     Ok(render::print_json(&payload)?)
 }

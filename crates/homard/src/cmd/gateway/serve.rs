@@ -112,8 +112,8 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
     log.masks.hide_all(vec![assemble::secrets::of_config(&chosen.loaded, &paths)]);
-    if let Some(complaint) = config::last_good_warning(&chosen, &paths.config) {
-        tracing::error!("{complaint}");
+    if let Some(config_warning) = config::last_good_warning(&chosen, &paths.config) {
+        tracing::error!("{config_warning}");
     }
     for outage in config::outages(&chosen.loaded) {
         tracing::error!("config file {}: {outage}", paths.config.display());
@@ -127,31 +127,31 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let claim = if args.takeover { Claim::Takeover } else { Claim::Fail };
     let openclaw = openclaw::OpenClawLock::find(&paths.state);
     openclaw.check()?;
-    let (house, feed) = claim::open(&paths.state, claim, open).await?;
-    let _kept_off = match openclaw.take() {
-        Ok(held) => held,
-        Err(error) => return house.close().await.and(Err(error.into())),
+    let (app, feed) = claim::open(&paths.state, claim, open).await?;
+    let _openclaw_lock = match openclaw.take() {
+        Ok(lock) => lock,
+        Err(error) => return app.close().await.and(Err(error.into())),
     };
-    let (journal, hub) = (house.journal.clone(), house.hub.clone());
+    let (journal, hub) = (app.journal.clone(), app.hub.clone());
     let failed = journal.failed();
     tokio::pin!(failed);
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    let work = async move {
-        let served = serve((args, log), (&chosen, &paths), (&house, feed), stopped).await;
+    let serving = async move {
+        let served = serve((args, log), (&chosen, &paths), (&app, feed), stopped).await;
         // Also after a failure, otherwise it would count as a crash.
-        let closed = house.close().await;
+        let closed = app.close().await;
         served.and(closed)
     };
-    tokio::pin!(work);
+    tokio::pin!(serving);
     let signal = tokio::select! {
         biased;
         error = &mut failed => return Err(disk_failure(&error).into()),
         signal = signals.next() => signal,
-        done = &mut work => return done,
+        result = &mut serving => return result,
     };
     // Clients receive the results of their runs during the drain; only then are they disconnected.
-    let leave = async move {
+    let forced_exit = async move {
         hub.drain(drain_timeout(signal, &hub)).await;
         stop.cancel();
         std::future::pending::<()>().await;
@@ -163,8 +163,8 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
             let text = format!("stopped immediately by a second {signal}; active runs continue at the next start");
             Err(CliError { exit: signal.exit_code(), ..CliError::new("interrupted", text) }.into())
         }
-        done = work => done,
-        () = leave => Ok(()),
+        result = serving => result,
+        () = forced_exit => Ok(()),
     }
 }
 
@@ -193,8 +193,8 @@ fn disk_failure(error: &StoreError) -> CliError {
 async fn recover(hub: &Hub, loops: CrashLoops) -> Result<RecoveryResult> {
     let mut recovered = hub.recover(loops).await?;
     if loops == CrashLoops::Resume {
-        for held in hub.held().await? {
-            hub.release(&held.run).await?;
+        for run in hub.held().await? {
+            hub.release(&run.run).await?;
             recovered = RecoveryResult { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
         }
     }
@@ -216,10 +216,10 @@ fn held_notice(held: usize) -> Option<String> {
 async fn serve(
     (args, log): (Args, Log),
     (chosen, paths): (&Chosen, &Paths),
-    (house, feed): (&App, UnboundedReceiver<HubEvent>),
+    (app, feed): (&App, UnboundedReceiver<HubEvent>),
     stop: CancellationToken,
 ) -> Result<()> {
-    house.factory.mask_in(&log.masks);
+    app.factory.mask_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
     let (secret, source) = secret::find_or_create(GatewaySecret::either(args.token, args.password), config, paths)?;
@@ -229,15 +229,15 @@ async fn serve(
     // An occupied port is detected before any run starts, and no request is answered before every recovered run is
     // queued.
     let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
-    let holding = describe_sandbox(config, paths);
+    let sandbox_line = describe_sandbox(config, paths);
     // Before any command runs.
-    let desk = assemble::approvals::open(&house.hub, paths).await?;
-    if house.hub.unfinished().await? > 0 {
+    let exec_approvals = assemble::approvals::open(&app.hub, paths).await?;
+    if app.hub.unfinished().await? > 0 {
         // Resumed runs may need the tools that they had.
-        house.settle(&chosen.loaded).await?;
+        app.settle(&chosen.loaded).await?;
     }
     let loops = if args.recover { CrashLoops::Resume } else { CrashLoops::Hold };
-    let recovered = recover(&house.hub, loops).await.context("cannot recover unfinished runs")?;
+    let recovered = recover(&app.hub, loops).await.context("cannot recover unfinished runs")?;
     let address = gateway.local_addrs().first().copied().context("the gateway has no listening address")?;
     let port_file = paths.port_file();
     let private = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&port_file);
@@ -249,8 +249,8 @@ async fn serve(
         tracing::warn!("{text}");
     }
     let mut rows = listen::address_lines(&gateway.local_addrs(), tls.as_ref());
-    rows.extend(greeting(house, paths, (&secret, &source)));
-    rows.push(["exec".to_owned(), holding.await.context("cannot check the sandbox")?]);
+    rows.extend(greeting(app, paths, (&secret, &source)));
+    rows.push(["exec".to_owned(), sandbox_line.await.context("cannot check the sandbox")?]);
     if recovered.resumed > 0 {
         rows.push(["runs".to_owned(), format!("{} unfinished; resuming", recovered.resumed)]);
     }
@@ -259,7 +259,7 @@ async fn serve(
         tracing::warn!("{notice}");
         rows.push(["warning".to_owned(), notice.clone()]);
     }
-    let (schedule, planned) = match assemble::schedule::start(&house.hub, config, paths, stop.clone()).await {
+    let (schedule, planned) = match assemble::schedule::start(&app.hub, config, paths, stop.clone()).await {
         Ok((schedule, tasks)) => (Ok(schedule), Some(tasks)),
         Err(error) => {
             tracing::error!("{error:#}");
@@ -269,27 +269,27 @@ async fn serve(
     };
     let planner = schedule.as_ref().ok().cloned();
     let gateway = gateway.with_schedule(schedule).with_log(log.buffer);
-    let live = ConfigReloader::new(paths, chosen, house, (gateway.warnings(), gateway.broadcaster()));
-    house.factory.open_gateway(&live, planner.as_ref());
-    let gateway = gateway.with_outages(assemble::outages::of(house, &live, paths));
-    let approvals = assemble::approvals::start(&desk, gateway.broadcaster(), stop.clone());
-    assemble::approvals::resume(house, config, paths);
-    let mut added = methods::all(&live, paths, (&desk, &house.factory.channels));
-    added.extend(methods::audit::methods(&house.journal, &house.factory.audit));
-    added.push(methods::plugins::method(&house.factory.plugins));
+    let live = ConfigReloader::new(paths, chosen, app, (gateway.warnings(), gateway.broadcaster()));
+    app.factory.open_gateway(&live, planner.as_ref());
+    let gateway = gateway.with_outages(assemble::outages::of(app, &live, paths));
+    let approvals = assemble::approvals::start(&exec_approvals, gateway.broadcaster(), stop.clone());
+    assemble::approvals::resume(app, config, paths);
+    let mut extra_methods = methods::all(&live, paths, (&exec_approvals, &app.factory.channels));
+    extra_methods.extend(methods::audit::methods(&app.journal, &app.factory.audit));
+    extra_methods.push(methods::plugins::method(&app.factory.plugins));
     let gateway = gateway
-        .with_methods(added)
-        .with_metrics(assemble::metrics::of(&house.journal))
+        .with_methods(extra_methods)
+        .with_metrics(assemble::metrics::of(&app.journal))
         .with_endpoints(endpoints(config));
     #[cfg(feature = "otel")]
     let gateway = match crate::otel::start()? {
-        Some(ends) => gateway.with_run_ends(ends),
+        Some(callback) => gateway.on_run_end(callback),
         None => gateway,
     };
     let gateway = match config.hooks.webhooks() {
         Ok(Some(mut webhooks)) => {
             let folder = config.hooks.transforms(paths);
-            webhooks.transformer = Some(Arc::new(Transforms::new(&house.factory.plugins, folder)));
+            webhooks.transformer = Some(Arc::new(Transforms::new(&app.factory.plugins, folder)));
             gateway.with_webhooks(webhooks)
         }
         // The config check reports what is wrong with them.
@@ -308,21 +308,22 @@ async fn serve(
     gateway.warnings().set("bind", exposure.clone());
     let outages = config::outages(&chosen.loaded);
     let unsupported = config::unsupported_channels(config);
-    let wrong = config::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
-    let wrong = wrong.chain(exposure).chain(no_pages);
-    let wrong = wrong.chain(house.warnings.iter().cloned());
-    rows.extend(wrong.map(|text| ["warning".to_owned(), text]));
+    let startup_warnings =
+        config::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
+    let startup_warnings = startup_warnings.chain(exposure).chain(no_pages);
+    let startup_warnings = startup_warnings.chain(app.warnings.iter().cloned());
+    rows.extend(startup_warnings.map(|text| ["warning".to_owned(), text]));
     render::print_table(&render::Table::fields(rows.into_iter().map(Vec::from).collect()))?;
-    let closing = CancellationToken::new();
-    let channels = house.factory.channels.clone();
-    let doors = HttpRoutes { plugins: PluginRoutes(house.factory.plugins.clone()), channels: channels.clone() };
-    let gateway = gateway.with_plugins(Arc::new(doors));
-    channels.start(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
-    let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
-    let (hub, guests, port) = (house.hub.clone(), house.factory.plugins.clone(), address.port());
+    let close = CancellationToken::new();
+    let channels = app.factory.channels.clone();
+    let routes = HttpRoutes { plugins: PluginRoutes(app.factory.plugins.clone()), channels: channels.clone() };
+    let gateway = gateway.with_plugins(Arc::new(routes));
+    channels.start(stop.child_token()).iter().for_each(|warning| tracing::error!("{warning}"));
+    let mut serving = task::spawn("gateway", gateway.serve(app.hub.clone(), feed, close.clone()));
+    let (hub, plugins, port) = (app.hub.clone(), app.factory.plugins.clone(), address.port());
     // Plugins start in the background; only what needs one waits for it.
-    let begun = AbortOnDropHandle::new(task::spawn("plugins", async move {
-        guests.start().await;
+    let plugin_start = AbortOnDropHandle::new(task::spawn("plugins", async move {
+        plugins.start().await;
         hub.gateway_started(port).await;
     }));
     tokio::select! {
@@ -337,11 +338,11 @@ async fn serve(
     for task in approvals {
         task.await.context("the approvals task failed")?;
     }
-    drop(begun);
-    house.hub.gateway_stopping("shutdown").await;
+    drop(plugin_start);
+    app.hub.gateway_stopping("shutdown").await;
     // Runs first, so that clients still receive their end.
-    house.hub.shut_down().await;
-    closing.cancel();
+    app.hub.shut_down().await;
+    close.cancel();
     serving.await.context("the gateway task failed")
 }
 
@@ -391,20 +392,21 @@ fn endpoints(config: &Config) -> homard_gateway::Endpoints {
     }
 }
 
-fn greeting(house: &App, paths: &Paths, (secret, source): (&GatewaySecret, &SecretSource)) -> Vec<[String; 2]> {
-    let model = match house.hub.agents().get(house.hub.agents().default_id()) {
+fn greeting(app: &App, paths: &Paths, (secret, source): (&GatewaySecret, &SecretSource)) -> Vec<[String; 2]> {
+    let model = match app.hub.agents().get(app.hub.agents().default_id()) {
         Some(agent) if agent.spec().model.is_empty() => "none available; see: homard models status".to_owned(),
         Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
         None => DEMO.to_owned(),
     };
-    let hint = match &house.remark {
+    let hint = match &app.remark {
         Some(remark) => format!(" {remark}"),
         None if model == DEMO => " (built in, offline; to configure a real model, see: homard docs models)".to_owned(),
         None => String::new(),
     };
-    let kept = if render::is_terminal() { format!("{} ({source})", secret.expose()) } else { source.to_string() };
+    let secret_line =
+        if render::is_terminal() { format!("{} ({source})", secret.expose()) } else { source.to_string() };
     vec![
-        [secret.kind().to_owned(), kept],
+        [secret.kind().to_owned(), secret_line],
         ["state".to_owned(), paths.state.display().to_string()],
         ["model".to_owned(), format!("{model}{hint}")],
     ]
@@ -420,7 +422,7 @@ fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
         sandbox::AccessMode::ReadOnly | sandbox::AccessMode::Workspace | sandbox::AccessMode::Guarded => {
             let tier = assemble::tools::tier();
             let gaps = tier.gaps().join("; ");
-            let told = match tier {
+            let text = match tier {
                 Tier::A { .. } => "in a sandbox".to_owned(),
                 Tier::B { why } => {
                     tracing::warn!(
@@ -431,7 +433,7 @@ fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
                 }
                 Tier::C { why } => format!("disabled, because there is no sandbox ({why})"),
             };
-            format!("{told}; to see what commands may do: homard sandbox explain")
+            format!("{text}; to see what commands may do: homard sandbox explain")
         }
     })
 }

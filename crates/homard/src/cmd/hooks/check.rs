@@ -15,18 +15,18 @@ use crate::{
 };
 
 /// Prints the result. Problems with files do not fail the command; an enabled hook that cannot run does.
-pub(super) fn run(shown: &HookList, said: &Internal, trial: Option<&NodeTrial>, wants_json: bool) -> Result<()> {
-    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.is_active());
-    let guards = on.filter_map(|(hook, _)| guard_problem(hook, &shown.rules));
-    let problems: Vec<_> = shown.problems.iter().cloned().chain(changed(said)).chain(guards).collect();
+pub(super) fn run(list: &HookList, section: &Internal, trial: Option<&NodeTrial>, wants_json: bool) -> Result<()> {
+    let active = list.hooks.iter().filter(|(_, decision)| decision.is_active());
+    let guards = active.filter_map(|(hook, _)| guard_problem(hook, &list.rules));
+    let problems: Vec<_> = list.problems.iter().cloned().chain(changed(section)).chain(guards).collect();
     if wants_json {
-        let mut document = document(shown, &problems);
+        let mut document = document(list, &problems);
         if let Some(trial) = trial {
             (document["node"], document["handlers"]) = trial.documents();
         }
         render::print_json(&document)?;
     } else {
-        render::print(&text(shown, &problems, trial))?;
+        render::print(&text(list, &problems, trial))?;
     }
     match trial {
         Some(trial) if !trial.is_good() => {
@@ -38,23 +38,23 @@ pub(super) fn run(shown: &HookList, said: &Internal, trial: Option<&NodeTrial>, 
 }
 
 /// Returns installed hooks whose files have changed.
-fn changed(said: &Internal) -> impl Iterator<Item = SkillProblem> {
-    said.installs.values().filter_map(|install| {
+fn changed(section: &Internal) -> impl Iterator<Item = SkillProblem> {
+    section.installs.values().filter_map(|install| {
         let (path, hash) = (Path::new(install.install_path.as_ref().map(Text::as_str)?), install.hash.as_ref()?);
-        let what = match fingerprint(path) {
+        let message = match fingerprint(path) {
             Ok(now) if now == *hash => return None,
             Ok(_) => "was modified after its installation; inspect it, or install it again".to_owned(),
             Err(error) => format!("is installed but cannot be read: {error}"),
         };
-        Some(SkillProblem { path: path.to_owned(), message: what, level: ProblemLevel::Warning })
+        Some(SkillProblem { path: path.to_owned(), message, level: ProblemLevel::Warning })
     })
 }
 
 /// Returns the result as JSON: OpenClaw's fields, the enabled hooks, and the problems.
-fn document(shown: &HookList, problems: &[SkillProblem]) -> Value {
-    let reports: Vec<Value> = shown.hooks.iter().map(|(hook, verdict)| report(hook, verdict)).collect();
+fn document(list: &HookList, problems: &[SkillProblem]) -> Value {
+    let reports: Vec<Value> = list.hooks.iter().map(|(hook, decision)| report(hook, decision)).collect();
     let (eligible, others): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report["eligible"] == true);
-    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.is_active()).map(|(hook, _)| &hook.name);
+    let active = list.hooks.iter().filter(|(_, decision)| decision.is_active()).map(|(hook, _)| &hook.name);
     let problem = |problem: &SkillProblem| {
         let level = match problem.level {
             ProblemLevel::Info => "info",
@@ -69,35 +69,35 @@ fn document(shown: &HookList, problems: &[SkillProblem]) -> Value {
             "notEligible":
                 others.iter().map(|report| json!({"name": report["name"], "missing": report["missing"]})).collect::<Vec<_>>(),
         },
-        "on": on.collect::<Vec<_>>(),
+        "on": active.collect::<Vec<_>>(),
         "problems": problems.iter().map(problem).collect::<Vec<_>>(),
     })
 }
 
 /// Formats the result for people.
-fn text(shown: &HookList, problems: &[SkillProblem], trial: Option<&NodeTrial>) -> String {
-    let (on, others): (Vec<_>, Vec<_>) = shown.hooks.iter().partition(|(_, verdict)| verdict.is_active());
+fn text(list: &HookList, problems: &[SkillProblem], trial: Option<&NodeTrial>) -> String {
+    let (active, others): (Vec<_>, Vec<_>) = list.hooks.iter().partition(|(_, decision)| decision.is_active());
     let node = trial.and_then(|trial| trial.node.as_ref().ok());
     let node = node.map(|node| format!(", Node: {node} (22 or newer is required)")).unwrap_or_default();
-    let mut lines = vec![format!("hooks: {}, enabled: {}{node}", shown.hooks.len(), on.len())];
-    lines.extend(on.iter().map(|(hook, _)| format!("  {}", hook.name)));
+    let mut lines = vec![format!("hooks: {}, enabled: {}{node}", list.hooks.len(), active.len())];
+    lines.extend(active.iter().map(|(hook, _)| format!("  {}", hook.name)));
     let mut parts = vec![lines.join("\n")];
-    let cannot: Vec<_> =
+    let failing: Vec<_> =
         trial.map(NodeTrial::problem_lines).unwrap_or_default().iter().map(|line| format!("  {line}")).collect();
-    if !cannot.is_empty() {
-        parts.push(format!("enabled, but cannot be run:\n{}", cannot.join("\n")));
+    if !failing.is_empty() {
+        parts.push(format!("enabled, but cannot be run:\n{}", failing.join("\n")));
     }
-    let rows = others.iter().flat_map(|(hook, verdict)| {
-        let obstacles = format::blockers(hook, verdict).into_iter().enumerate();
-        obstacles.map(|(at, obstacle)| vec![format!("  {}", if at == 0 { hook.name.as_str() } else { "" }), obstacle])
+    let rows = others.iter().flat_map(|(hook, decision)| {
+        let blockers = format::blockers(hook, decision).into_iter().enumerate();
+        blockers.map(|(at, blocker)| vec![format!("  {}", if at == 0 { hook.name.as_str() } else { "" }), blocker])
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         parts.push(format!("not enabled, with remedies:\n{}", Table::fields(rows).fit(render::width())));
     }
     for (level, title) in [(ProblemLevel::Warning, "problems:"), (ProblemLevel::Info, "notes:")] {
-        let told = problems.iter().filter(|problem| problem.level == level);
-        let lines: Vec<_> = told.map(|problem| format!("  {problem}")).collect();
+        let at_level = problems.iter().filter(|problem| problem.level == level);
+        let lines: Vec<_> = at_level.map(|problem| format!("  {problem}")).collect();
         if !lines.is_empty() {
             parts.push(format!("{title}\n{}", lines.join("\n")));
         }

@@ -8,35 +8,35 @@ use super::{HookList, edit_config, format};
 use crate::{paths::Paths, render};
 
 /// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.
-pub(super) fn run(shown: &HookList, paths: &Paths, (name, is_on): (&str, bool), wants_json: bool) -> Result<()> {
-    let (hook, verdict) = shown.hook(name)?;
+pub(super) fn run(list: &HookList, paths: &Paths, (name, enable): (&str, bool), wants_json: bool) -> Result<()> {
+    let (hook, decision) = list.hook(name)?;
     let internal = Path::root().key("hooks").key("internal");
     let enabled = |key: &str| internal.key("entries").key(key).key("enabled");
     // While `hooks.internal.enabled` is false, entries have no effect. Removing it would also enable other entries, so
     // these are disabled explicitly.
-    let frees_others = is_on && shown.rules.enabled == Some(false);
-    let is_other = |key: &&String| frees_others && **key != hook.key && shown.rules.entries[*key].enabled == Some(true);
-    let others: Vec<&String> = shown.rules.entries.keys().filter(is_other).collect();
-    let done = edit_config(paths, |text| {
-        let mut text = edit::set(text, &enabled(&hook.key), &json!(is_on))?;
+    let frees_others = enable && list.rules.enabled == Some(false);
+    let is_other = |key: &&String| frees_others && **key != hook.key && list.rules.entries[*key].enabled == Some(true);
+    let others: Vec<&String> = list.rules.entries.keys().filter(is_other).collect();
+    let change = edit_config(paths, |text| {
+        let mut text = edit::set(text, &enabled(&hook.key), &json!(enable))?;
         for key in &others {
             text = edit::set(&text, &enabled(key), &json!(false))?;
         }
         if frees_others { Ok(edit::unset(&text, &internal.key("enabled"))?.0) } else { Ok(text) }
     })?;
-    let lack = (is_on && !verdict.has_requirements()).then(|| format::missing_requirements(verdict));
+    let missing = (enable && !decision.has_requirements()).then(|| format::missing_requirements(decision));
     if wants_json {
         return Ok(render::print_json(&json!({
-            "ok": true, "name": hook.name, "hookKey": hook.key, "enabled": is_on, "changed": done.changed,
-            "path": paths.config, "missing": lack,
+            "ok": true, "name": hook.name, "hookKey": hook.key, "enabled": enable, "changed": change.changed,
+            "path": paths.config, "missing": missing,
         }))?);
     }
-    let word = if is_on { "enabled" } else { "disabled" };
-    if done.changed.is_empty() {
-        render::print(&render::strip_controls(&format!("{} is already {word}; nothing changed", hook.name)))?;
+    let state = if enable { "enabled" } else { "disabled" };
+    if change.changed.is_empty() {
+        render::print(&render::strip_controls(&format!("{} is already {state}; nothing changed", hook.name)))?;
     } else {
         let file = paths.config.display();
-        render::print(&render::strip_controls(&format!("{} is now {word} in {file}", hook.name)))?;
+        render::print(&render::strip_controls(&format!("{} is now {state} in {file}", hook.name)))?;
         render::print("restart the gateway to apply the change")?;
     }
     for key in others {
@@ -44,8 +44,8 @@ pub(super) fn run(shown: &HookList, paths: &Paths, (name, is_on): (&str, bool), 
             "{key} stays disabled: hooks.internal.enabled was false and has been removed, so the entry of {key} is now set to false"
         )))?;
     }
-    if let Some(lack) = lack {
-        render::remark(&render::strip_controls(&format!("{} cannot run yet: {lack}", hook.name)));
+    if let Some(missing) = missing {
+        render::remark(&render::strip_controls(&format!("{} cannot run yet: {missing}", hook.name)));
     }
     Ok(())
 }

@@ -8,18 +8,20 @@ use super::MAX_DESCRIPTION;
 use crate::render::{self, Table};
 
 /// Returns the state of a hook for a table.
-pub(super) fn state(verdict: &HookDecisionState) -> String {
-    match (verdict.disabled, verdict.has_requirements()) {
+pub(super) fn state(decision: &HookDecisionState) -> String {
+    match (decision.disabled, decision.has_requirements()) {
         (Some(_), _) => "off".to_owned(),
         (None, true) => "on".to_owned(),
-        (None, false) if verdict.missing.fault.is_some() => "down".to_owned(),
-        (None, false) => missing_requirements(verdict).replacen("it needs", "needs", 1).replacen("it works on ", "", 1),
+        (None, false) if decision.missing.fault.is_some() => "down".to_owned(),
+        (None, false) => {
+            missing_requirements(decision).replacen("it needs", "needs", 1).replacen("it works on ", "", 1)
+        }
     }
 }
 
 /// Returns what a hook lacks.
-pub(super) fn missing_requirements(verdict: &HookDecisionState) -> String {
-    internal::describe_missing(&verdict.missing)
+pub(super) fn missing_requirements(decision: &HookDecisionState) -> String {
+    internal::describe_missing(&decision.missing)
 }
 
 /// Formats the hooks as a table.
@@ -27,10 +29,10 @@ pub(super) fn table(hooks: &[(InternalHook, HookDecisionState)], is_verbose: boo
     let titles =
         ["HOOK", "STATE", "FROM", "FOR"].into_iter().chain(if is_verbose { vec!["EVENTS", "HANDLER"] } else { vec![] });
     let titles: Vec<String> = titles.map(str::to_owned).collect();
-    let line = |(hook, verdict): &(InternalHook, HookDecisionState)| {
+    let line = |(hook, decision): &(InternalHook, HookDecisionState)| {
         let mut cells = vec![
             hook.name.clone(),
-            state(verdict),
+            state(decision),
             origin(hook.source).to_owned(),
             truncate(&hook.description, MAX_DESCRIPTION),
         ];
@@ -43,11 +45,11 @@ pub(super) fn table(hooks: &[(InternalHook, HookDecisionState)], is_verbose: boo
 }
 
 /// Describes one hook in full.
-pub(super) fn describe(hook: &InternalHook, verdict: &HookDecisionState) -> Table {
+pub(super) fn describe(hook: &InternalHook, decision: &HookDecisionState) -> Table {
     let events = if hook.events.is_empty() { "nothing".to_owned() } else { hook.events.join(", ") };
     let mut rows = vec![
         ("hook", hook.name.clone()),
-        ("state", state(verdict)),
+        ("state", state(decision)),
         ("for", hook.description.clone()),
         ("listens to", events),
         ("from", origin(hook.source).to_owned()),
@@ -58,47 +60,49 @@ pub(super) fn describe(hook: &InternalHook, verdict: &HookDecisionState) -> Tabl
         rows.push(("file", hook.file.display().to_string()));
     }
     rows.extend(hook.homepage.iter().map(|page| ("homepage", page.clone())));
-    rows.extend(blockers(hook, verdict).into_iter().map(|obstacle| ("to do", obstacle)));
+    rows.extend(blockers(hook, decision).into_iter().map(|blocker| ("to do", blocker)));
     Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), render::strip_controls(&text)]).collect())
 }
 
 /// Returns what prevents a hook from running, each with the remedy; empty if nothing does.
-pub(super) fn blockers(hook: &InternalHook, verdict: &HookDecisionState) -> Vec<String> {
-    let on = format!("homard hooks enable {}", shell_quote(&hook.name));
-    let mut told: Vec<String> = verdict
+pub(super) fn blockers(hook: &InternalHook, decision: &HookDecisionState) -> Vec<String> {
+    let enable_command = format!("homard hooks enable {}", shell_quote(&hook.name));
+    let mut lines: Vec<String> = decision
         .disabled
-        .map(|off| match off {
+        .map(|reason| match reason {
             DisabledReason::All => {
-                format!("all hooks are disabled: hooks.internal.enabled is false; enable this hook with: {on}")
+                format!(
+                    "all hooks are disabled: hooks.internal.enabled is false; enable this hook with: {enable_command}"
+                )
             }
             DisabledReason::Entry | DisabledReason::NotEnabled | DisabledReason::ByDefault => {
-                format!("disabled; enable it with: {on}")
+                format!("disabled; enable it with: {enable_command}")
             }
             DisabledReason::Workspace => {
-                format!("disabled, as every workspace hook is by default; review the hook, then: {on}")
+                format!("disabled, as every workspace hook is by default; review the hook, then: {enable_command}")
             }
         })
         .into_iter()
         .collect();
-    if !verdict.missing.os.is_empty() {
+    if !decision.missing.os.is_empty() {
         // Nothing that could be installed or set would help.
-        told.push(missing_requirements(verdict));
-        return told;
+        lines.push(missing_requirements(decision));
+        return lines;
     }
-    told.extend(verdict.missing.fault.clone());
-    let SkillRequirements { bins, any_bins, env, config } = &verdict.missing.requires;
-    told.extend(bins.iter().map(|name| format!("install the program {name}")));
+    lines.extend(decision.missing.fault.clone());
+    let SkillRequirements { bins, any_bins, env, config } = &decision.missing.requires;
+    lines.extend(bins.iter().map(|name| format!("install the program {name}")));
     if !any_bins.is_empty() {
-        told.push(format!("install one of the programs {}", any_bins.join(", ")));
+        lines.push(format!("install one of the programs {}", any_bins.join(", ")));
     }
-    told.extend(env.iter().map(|name| {
+    lines.extend(env.iter().map(|name| {
         let key = entry(hook).key("env").key(name).to_string();
         format!("set the variable {name}, or: homard config set {} VALUE", shell_quote(&key))
     }));
-    told.extend(
+    lines.extend(
         config.iter().map(|path| format!("set {path} in the config: homard config set {} VALUE", shell_quote(path))),
     );
-    told
+    lines
 }
 
 fn entry(hook: &InternalHook) -> Path {
@@ -122,12 +126,12 @@ fn handler(hook: &InternalHook) -> String {
     }
 }
 
-/// Truncates a text to at most `most` characters, ending in an ellipsis.
-fn truncate(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
+fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['…']).collect()
+    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 /// Quotes a text as one shell word.
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_obstacle_has_its_way_out() {
+    fn every_blocker_has_a_remedy() {
         let hook =
             InternalHook { name: "a tide".to_owned(), key: "a tide".to_owned(), ..BundledHook::SessionMemory.hook() };
         let requires = SkillRequirements {
@@ -173,10 +177,10 @@ mod tests {
             state(&HookDecisionState { disabled: None, missing: missing.clone() }),
             "needs gps, a or b, KEY, channels.slack"
         );
-        let abroad =
+        let other_os =
             HookDecisionState { disabled: None, missing: MissingRequirements { os: texts(&["darwin"]), ..missing } };
         assert_eq!(
-            (state(&abroad), blockers(&hook, &abroad)),
+            (state(&other_os), blockers(&hook, &other_os)),
             ("darwin only".to_owned(), texts(&["it works on darwin only"]))
         );
     }

@@ -15,29 +15,30 @@ use crate::{cli_error::CliError, config::Config, paths::Paths, render};
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
     let replace = if force { ReplacePolicy::Allowed } else { ReplacePolicy::Never };
-    let done = install(&source, &paths.state.join("hooks"), replace).map_err(failure)?;
-    let (key, record) = (installs().key(&done.id), record(&source, &done, Some(&done.hash)));
-    edit_config(paths, |text| edit::set(text, &key, &record))
-        .with_context(|| format!("installed {}, but cannot record its source in the config", done.path.display()))?;
-    report(paths, &done, &format!("installed {} in {}", done.id, done.path.display()), wants_json)
+    let installed = install(&source, &paths.state.join("hooks"), replace).map_err(failure)?;
+    let (key, record) = (installs().key(&installed.id), record(&source, &installed, Some(&installed.hash)));
+    edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
+        format!("installed {}, but cannot record its source in the config", installed.path.display())
+    })?;
+    report(paths, &installed, &format!("installed {} in {}", installed.id, installed.path.display()), wants_json)
 }
 
 /// Adds the directory to the config.
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
-    let done = inspect(&absolute(source)?).map_err(failure)?;
+    let installed = inspect(&absolute(source)?).map_err(failure)?;
     let folders = Key::root().key("hooks").key("internal").key("load").key("extraDirs");
     // A linked directory is under development, so a hash of its current files would be useless.
-    let (key, record) = (installs().key(&done.id), record(&done.path, &done, None));
-    let folder = json!(done.path);
+    let (key, record) = (installs().key(&installed.id), record(&installed.path, &installed, None));
+    let folder = json!(installed.path);
     edit_config(paths, |text| {
-        let said = edit::value(text)?;
-        let mut all = said["hooks"]["internal"]["load"]["extraDirs"].as_array().cloned().unwrap_or_default();
+        let config = edit::value(text)?;
+        let mut all = config["hooks"]["internal"]["load"]["extraDirs"].as_array().cloned().unwrap_or_default();
         if !all.contains(&folder) {
             all.push(folder.clone());
         }
         edit::set(&edit::set(text, &folders, &Value::Array(all))?, &key, &record)
     })?;
-    report(paths, &done, &format!("linked {} to {}", done.id, done.path.display()), wants_json)
+    report(paths, &installed, &format!("linked {} to {}", installed.id, installed.path.display()), wants_json)
 }
 
 fn absolute(path: &Path) -> Result<path::PathBuf> {
@@ -56,12 +57,12 @@ fn installs() -> Key {
     Key::root().key("hooks").key("internal").key("installs")
 }
 
-fn record(source: &Path, done: &InstalledHook, hash: Option<&str>) -> Value {
+fn record(source: &Path, installed: &InstalledHook, hash: Option<&str>) -> Value {
     let mut record = json!({
-        "source": "path", "sourcePath": source, "installPath": done.path,
-        "installedAt": iso(Ambient::system().now_ms()), "hooks": done.hooks,
+        "source": "path", "sourcePath": source, "installPath": installed.path,
+        "installedAt": iso(Ambient::system().now_ms()), "hooks": installed.hooks,
     });
-    for (key, value) in [("version", done.version.as_deref()), ("hash", hash)] {
+    for (key, value) in [("version", installed.version.as_deref()), ("hash", hash)] {
         if let Some(value) = value {
             record[key] = value.into();
         }
@@ -70,23 +71,25 @@ fn record(source: &Path, done: &InstalledHook, hash: Option<&str>) -> Value {
 }
 
 /// Reports what was installed, and what is needed for it to take effect.
-fn report(paths: &Paths, done: &InstalledHook, what: &str, wants_json: bool) -> Result<()> {
-    for problem in &done.problems {
+fn report(paths: &Paths, installed: &InstalledHook, summary: &str, wants_json: bool) -> Result<()> {
+    for problem in &installed.problems {
         render::remark(&render::strip_controls(&format!("warning: {problem}")));
     }
-    let shown = HookList::find(&Config::choose(paths)?.loaded, paths);
-    let of =
-        |name: &String| shown.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, verdict)| format::state(verdict));
+    let list = HookList::find(&Config::choose(paths)?.loaded, paths);
+    let state_of =
+        |name: &String| list.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, decision)| format::state(decision));
     if wants_json {
-        let hooks = done.hooks.iter().map(|name| json!({"name": name, "state": of(name)})).collect::<Vec<_>>();
+        let hooks =
+            installed.hooks.iter().map(|name| json!({"name": name, "state": state_of(name)})).collect::<Vec<_>>();
         let document = json!({
-            "ok": true, "id": done.id, "path": done.path, "hooks": hooks, "version": done.version, "hash": done.hash,
+            "ok": true, "id": installed.id, "path": installed.path, "hooks": hooks,
+            "version": installed.version, "hash": installed.hash,
         });
         return Ok(render::print_json(&document)?);
     }
-    let mut lines = vec![what.to_owned()];
-    for name in &done.hooks {
-        lines.push(match of(name).as_str() {
+    let mut lines = vec![summary.to_owned()];
+    for name in &installed.hooks {
+        lines.push(match state_of(name).as_str() {
             "off" => format!("{name}: disabled; enable it with: homard hooks enable {name}"),
             "hidden" => format!("{name}: hidden by another hook of the same name; see: homard hooks check"),
             "on" => format!("{name}: enabled after the next restart of the gateway; hooks.internal.enabled is true"),

@@ -30,8 +30,8 @@ impl NodeTrial {
     /// Tries the handlers of the enabled hooks; `None` if none of them needs Node.
     ///
     /// They are loaded in a temporary state directory, as a gateway would load them.
-    pub(super) async fn of(shown: &HookList, setup: &PluginSetup) -> Option<Self> {
-        let scripts = shown.scripts();
+    pub(super) async fn of(list: &HookList, setup: &PluginSetup) -> Option<Self> {
+        let scripts = list.scripts();
         if scripts.is_empty() {
             return None;
         }
@@ -55,15 +55,15 @@ impl NodeTrial {
     /// Returns the problems as lines for people.
     pub(super) fn problem_lines(&self) -> Vec<String> {
         let node = self.node.as_ref().err().map(|why| format!("Node: {why}"));
-        let cannot = self.handlers.iter().filter_map(|(name, why)| {
+        let failing = self.handlers.iter().filter_map(|(name, why)| {
             let why = why.as_ref().filter(|_| self.node.is_ok())?;
             Some(format!("{name}: cannot load the handler: {why}"))
         });
-        let needing = self.node.is_err().then(|| {
+        let needs_node = self.node.is_err().then(|| {
             let names: Vec<_> = self.handlers.keys().map(String::as_str).collect();
             format!("needed by: {}", names.join(", "))
         });
-        node.into_iter().chain(needing).chain(cannot).collect()
+        node.into_iter().chain(needs_node).chain(failing).collect()
     }
 
     /// Returns Node and the handlers as JSON.
@@ -95,8 +95,8 @@ async fn load(scripts: &[Script], setup: &PluginSetup) -> Result<Vec<Result<Load
 impl HookList {
     /// Returns the JavaScript handlers of the enabled hooks.
     fn scripts(&self) -> Vec<Script> {
-        let on = self.hooks.iter().filter(|(_, verdict)| verdict.is_active());
-        let script = on.filter_map(|(hook, _)| match &hook.handler {
+        let active = self.hooks.iter().filter(|(_, decision)| decision.is_active());
+        let script = active.filter_map(|(hook, _)| match &hook.handler {
             HookHandler::Script { path, export } => Some(Script {
                 name: hook.name.clone(),
                 path: path.clone(),

@@ -34,8 +34,8 @@ impl PlannedCopy {
     pub(super) fn write(&self) -> io::Result<()> {
         let folder = self.to.parent().unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        if let Some(aside) = &self.aside {
-            write_atomic(folder, aside, &mut File::open(&self.to)?)?;
+        if let Some(backup) = &self.aside {
+            write_atomic(folder, backup, &mut File::open(&self.to)?)?;
         }
         match &self.what {
             CopyContent::Of(from) => {

@@ -23,10 +23,10 @@ pub(super) fn plan_jobs(
     plan: &mut ImportPlan,
     (source, config): (&OpenclawState, &Config),
     paths: &Paths,
-    wishes: ImportOptions,
+    options: ImportOptions,
 ) {
     let from = source.root.join("cron/jobs.json");
-    let theirs = match read(&from) {
+    let source_jobs = match read(&from) {
         Ok(Some(file)) => file,
         Ok(None) => return,
         Err(why) => return plan.warn(&from.display(), &format!("not imported: {why}")),
@@ -36,39 +36,39 @@ pub(super) fn plan_jobs(
         return plan.warn(&from.display(), why);
     }
     let to = paths.state.join("cron/jobs.json");
-    let ours = match read(&to) {
-        Ok(ours) => ours,
+    let existing = match read(&to) {
+        Ok(existing) => existing,
         Err(why) => {
             let why = format!("cannot be read, so no job is imported: {why}");
             return plan.warn(&to.display(), &why);
         }
     };
-    let is_there = ours.is_some();
-    let mut file = ours.unwrap_or_else(|| Map::from_iter([("version".to_owned(), json!(1))]));
+    let exists = existing.is_some();
+    let mut file = existing.unwrap_or_else(|| Map::from_iter([("version".to_owned(), json!(1))]));
     let mut jobs = list(&file);
     let mut is_changed = false;
-    for job in list(&theirs) {
-        let fate = match imported(plan, job, config) {
+    for job in list(&source_jobs) {
+        let action = match imported(plan, job, config) {
             Ok((id, job)) => {
-                let fate = add(&mut jobs, &id, job, wishes);
-                if matches!(fate, ImportAction::New) {
+                let action = add(&mut jobs, &id, job, options);
+                if matches!(action, ImportAction::New) {
                     history(plan, &id, (&source.root, &paths.state));
                 }
-                fate
+                action
             }
             Err((name, why)) => {
                 plan.warn(&format!("job {name}"), &format!("not imported: {why}"));
                 ImportAction::Broken
             }
         };
-        is_changed |= matches!(fate, ImportAction::New | ImportAction::Updated);
-        plan.counts.cron_jobs.push(fate);
+        is_changed |= matches!(action, ImportAction::New | ImportAction::Updated);
+        plan.counts.cron_jobs.push(action);
     }
     if is_changed {
         file.insert("jobs".to_owned(), jobs.into());
         let text = format!("{:#}", Value::Object(file));
-        let aside = is_there.then(|| to.with_added_extension("bak"));
-        plan.copies.push(PlannedCopy { to, what: CopyContent::Text(text), aside });
+        let backup = exists.then(|| to.with_added_extension("bak"));
+        plan.copies.push(PlannedCopy { to, what: CopyContent::Text(text), aside: backup });
     }
 }
 
@@ -98,7 +98,7 @@ fn imported(plan: &mut ImportPlan, mut value: Value, config: &Config) -> Result<
         Ok(job) => job,
         Err(error) => return Err((name, error.to_string())),
     };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if job.id.is_empty() || job.id.starts_with('.') || !job.id.chars().all(is_plain) {
         return Err((name, format!("invalid id {:?}", job.id)));
     }
@@ -132,7 +132,7 @@ fn unsupported_reason(job: &CronJob, config: &Config) -> Option<String> {
 }
 
 /// Adds a job to the existing ones.
-fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: ImportOptions) -> ImportAction {
+fn add(jobs: &mut Vec<Value>, id: &str, job: Value, options: ImportOptions) -> ImportAction {
     let without_state = |job: &Value| {
         let mut job = job.clone();
         if let Some(fields) = job.as_object_mut() {
@@ -140,28 +140,28 @@ fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: ImportOptions) -> Im
         }
         job
     };
-    let Some(here) = jobs.iter_mut().find(|here| here["id"] == id) else {
+    let Some(existing) = jobs.iter_mut().find(|existing| existing["id"] == id) else {
         jobs.push(job);
         return ImportAction::New;
     };
-    if without_state(here) == without_state(&job) {
+    if without_state(existing) == without_state(&job) {
         return ImportAction::Same;
     }
-    if !wishes.replace_existing {
+    if !options.replace_existing {
         return ImportAction::Kept;
     }
-    let state = here.get_mut("state").map(Value::take);
-    *here = job;
+    let state = existing.get_mut("state").map(Value::take);
+    *existing = job;
     if let Some(state) = state {
-        here["state"] = state;
+        existing["state"] = state;
     }
     ImportAction::Updated
 }
 
 /// Copies the history of a job's runs, if there is none here.
-fn history(plan: &mut ImportPlan, id: &str, (there, here): (&Path, &Path)) {
+fn history(plan: &mut ImportPlan, id: &str, (source_dir, target_dir): (&Path, &Path)) {
     let name = PathBuf::from("cron/runs").join(format!("{id}.jsonl"));
-    let (from, to) = (there.join(&name), here.join(&name));
+    let (from, to) = (source_dir.join(&name), target_dir.join(&name));
     let is_file = from.symlink_metadata().is_ok_and(|found| found.is_file());
     if is_file && to.symlink_metadata().is_err() {
         plan.copy(&from, &to);
@@ -172,33 +172,33 @@ fn history(plan: &mut ImportPlan, id: &str, (there, here): (&Path, &Path)) {
 mod tests {
     use super::*;
 
-    fn job(more: &Value) -> Value {
+    fn job(extra: &Value) -> Value {
         let mut job = json!({
             "id": "j1", "name": "Daily", "enabled": true, "schedule": {"kind": "cron", "expr": "0 7 * * *"},
             "sessionTarget": "isolated", "payload": {"kind": "agentTurn", "message": "look"},
             "state": {"runningAtMs": 5, "lastRunAtMs": 4},
         });
-        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        job.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         job
     }
 
     #[test]
-    fn a_job_that_cannot_run_here_is_switched_off_and_named() {
+    fn an_unsupported_job_is_imported_as_disabled_with_a_warning() {
         let config = Config::parse("{agents: {list: [{id: 'main'}]}}").unwrap();
-        let taken = |more: Value| {
+        let import_job = |extra: Value| {
             let mut plan = ImportPlan::default();
-            let (_, job) = imported(&mut plan, job(&more), &config).unwrap();
+            let (_, job) = imported(&mut plan, job(&extra), &config).unwrap();
             (job["enabled"].as_bool().unwrap(), plan.warnings)
         };
-        assert_eq!(taken(json!({"delivery": {"mode": "announce", "channel": "telegram"}})), (true, Vec::new()));
-        for (more, why) in [
+        assert_eq!(import_job(json!({"delivery": {"mode": "announce", "channel": "telegram"}})), (true, Vec::new()));
+        for (extra, expected) in [
             (json!({"schedule": {"kind": "on-exit"}}), "schedule.kind"),
             (json!({"agentId": "ops"}), "there is no agent ops"),
             (json!({"delivery": {"mode": "announce", "channel": "whatsapp"}}), "the channel whatsapp"),
         ] {
-            let (is_on, warnings) = taken(more);
-            assert!(!is_on && warnings.len() == 1 && warnings[0].starts_with("job Daily: imported as disabled: "));
-            assert!(warnings[0].contains(why), "{warnings:?}");
+            let (is_enabled, warnings) = import_job(extra);
+            assert!(!is_enabled && warnings.len() == 1 && warnings[0].starts_with("job Daily: imported as disabled: "));
+            assert!(warnings[0].contains(expected), "{warnings:?}");
         }
         let mut plan = ImportPlan::default();
         for broken in [json!({"id": "../x"}), json!({"id": ""}), json!({"schedule": 5})] {
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_here_stays_and_its_state_with_it() {
-        let wishes = |replaces| ImportOptions { replace_existing: replaces, write_defaults: false };
+    fn an_existing_job_keeps_its_state() {
+        let options = |replaces| ImportOptions { replace_existing: replaces, write_defaults: false };
         let mut jobs = vec![job(&json!({"state": {"lastRunAtMs": 9}}))];
-        assert_eq!(add(&mut jobs, "j1", job(&json!({})), wishes(false)), ImportAction::Same);
-        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(false)), ImportAction::Kept);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({})), options(false)), ImportAction::Same);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), options(false)), ImportAction::Kept);
         assert_eq!(jobs[0]["name"], "Daily");
-        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(true)), ImportAction::Updated);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), options(true)), ImportAction::Updated);
         assert_eq!((&jobs[0]["name"], &jobs[0]["state"]), (&json!("Other"), &json!({"lastRunAtMs": 9})));
-        assert_eq!(add(&mut jobs, "j2", job(&json!({"id": "j2"})), wishes(false)), ImportAction::New);
+        assert_eq!(add(&mut jobs, "j2", job(&json!({"id": "j2"})), options(false)), ImportAction::New);
     }
 }

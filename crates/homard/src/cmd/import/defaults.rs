@@ -16,27 +16,36 @@ pub(super) struct DefaultDifference {
 }
 
 /// Returns the unset settings with different defaults. The paths are OpenClaw's state directory and ours.
-pub(super) fn unset_defaults(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)) -> Vec<DefaultDifference> {
-    let meant = |key, theirs, ours: &str| DefaultDifference { key, theirs, ours: ours.to_owned() };
+pub(super) fn unset_defaults(
+    config: &Map<String, Value>,
+    (source_state, target_state): (&Path, &Path),
+) -> Vec<DefaultDifference> {
+    let difference = |key, theirs, ours: &str| DefaultDifference { key, theirs, ours: ours.to_owned() };
     let all = [
-        (meant("messages.queue.mode", json!("collect"), "steer"), "messages.queue.mode"),
-        (meant("messages.queue.debounceMs", json!(1000), "500"), "messages.queue.debounceMs"),
-        (meant("session.reset", json!({"mode": "daily", "atHour": 4}), "no automatic reset"), "session.idleMinutes"),
+        (difference("messages.queue.mode", json!("collect"), "steer"), "messages.queue.mode"),
+        (difference("messages.queue.debounceMs", json!(1000), "500"), "messages.queue.debounceMs"),
         (
-            meant("session.dmScope", json!("main"), "main for the owner, per-channel-peer for other senders"),
+            difference("session.reset", json!({"mode": "daily", "atHour": 4}), "no automatic reset"),
+            "session.idleMinutes",
+        ),
+        (
+            difference("session.dmScope", json!("main"), "main for the owner, per-channel-peer for other senders"),
             "session.dmScope",
         ),
         (
-            meant(
+            difference(
                 "agents.defaults.workspace",
-                json!(theirs.join("workspace")),
-                &ours.join("workspace").display().to_string(),
+                json!(source_state.join("workspace")),
+                &target_state.join("workspace").display().to_string(),
             ),
             "agents.defaults.workspace",
         ),
     ];
     let is_open = |path: &str| lookup(config, path).is_none();
-    all.into_iter().filter(|(meant, also)| is_open(meant.key) && is_open(also)).map(|(meant, _)| meant).collect()
+    all.into_iter()
+        .filter(|(difference, also)| is_open(difference.key) && is_open(also))
+        .map(|(difference, _)| difference)
+        .collect()
 }
 
 fn lookup<'a>(config: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
@@ -48,26 +57,26 @@ fn lookup<'a>(config: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 /// Returns the config's text with these settings added. Comments, order and spelling of everything else stay.
 pub(super) fn with_defaults(text: &str, settings: &[DefaultDifference]) -> Result<String, String> {
     // Each is inserted at the beginning of its object, so in reverse order.
-    settings.iter().rev().try_fold(text.to_owned(), |text, meant| insert(&text, meant.key, &meant.theirs))
+    settings.iter().rev().try_fold(text.to_owned(), |text, default| insert(&text, default.key, &default.theirs))
 }
 
 fn insert(text: &str, key: &str, value: &Value) -> Result<String, String> {
-    let cannot = |why: &str| format!("{key} cannot be written: {why}");
+    let failure = |why: &str| format!("{key} cannot be written: {why}");
     let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());
-    let root = parsed.map_err(|error| cannot(&error.to_string()))?.value;
-    let Some(ast::Value::Object(root)) = root else { return Err(cannot("the config is not an object")) };
+    let root = parsed.map_err(|error| failure(&error.to_string()))?.value;
+    let Some(ast::Value::Object(root)) = root else { return Err(failure("the config is not an object")) };
     let mut object = &root;
     let mut names: Vec<_> = key.split('.').collect();
     let mut depth = 1;
     while let Some(property) = object.get(names[0]) {
         let ast::Value::Object(inner) = &property.value else {
-            return Err(cannot(&format!("{} is not an object", names[0])));
+            return Err(failure(&format!("{} is not an object", names[0])));
         };
         object = inner;
         names.remove(0);
         depth += 1;
         if names.is_empty() {
-            return Err(cannot("the key already exists"));
+            return Err(failure("the key already exists"));
         }
     }
     let value = names[1..].iter().rev().fold(value.clone(), |value, name| json!({*name: value}));
@@ -85,11 +94,11 @@ mod tests {
     fn open(config: &Value) -> Vec<&'static str> {
         let config = config.as_object().cloned().unwrap();
         let found = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
-        found.into_iter().map(|meant| meant.key).collect()
+        found.into_iter().map(|default| default.key).collect()
     }
 
     #[test]
-    fn only_what_the_config_leaves_open_is_told() {
+    fn only_unset_defaults_are_reported() {
         let all = [
             "messages.queue.mode",
             "messages.queue.debounceMs",
@@ -111,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_written_and_all_else_stays() {
+    fn defaults_are_added_and_everything_else_is_unchanged() {
         let text = "// mine\n{\n  agents: {defaults: {workspace: '/w'}}, // where\n  messages: {},\n}\n";
         let config = object(text).unwrap();
         let settings = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
@@ -124,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_fits_into_every_config() {
+    fn every_default_can_be_added_to_every_config() {
         for text in ["{}", "{messages: {queue: {}}}", "{\"session\": {}, \"agents\": {\"list\": []}}"] {
             let settings = unset_defaults(&object(text).unwrap(), (Path::new("/o"), Path::new("/h")));
             let text = with_defaults(text, &settings).unwrap();
             let config = object(&text).unwrap();
-            for meant in settings {
-                assert_eq!(lookup(&config, meant.key), Some(&meant.theirs), "{text}");
+            for default in settings {
+                assert_eq!(lookup(&config, default.key), Some(&default.theirs), "{text}");
             }
         }
     }
@@ -138,7 +147,7 @@ mod tests {
     #[test]
     fn a_config_of_another_shape_is_left_alone() {
         let settings = [DefaultDifference { key: "session.reset", theirs: json!({}), ours: String::new() }];
-        let refused = with_defaults("{session: 7}", &settings);
-        assert_eq!(refused, Err("session.reset cannot be written: session is not an object".to_owned()));
+        let result = with_defaults("{session: 7}", &settings);
+        assert_eq!(result, Err("session.reset cannot be written: session is not an object".to_owned()));
     }
 }

@@ -58,8 +58,8 @@ pub(super) struct ImportCounts {
 
 impl ImportPlan {
     /// Adds a warning about a file or a session.
-    pub(super) fn warn(&mut self, what: &dyn std::fmt::Display, why: &str) {
-        self.warnings.push(render::strip_controls(&format!("{what}: {why}")));
+    pub(super) fn warn(&mut self, item: &dyn std::fmt::Display, why: &str) {
+        self.warnings.push(render::strip_controls(&format!("{item}: {why}")));
     }
 
     /// Adds a file to be copied unchanged.
@@ -73,20 +73,21 @@ pub(super) fn make(
     source: &OpenclawState,
     paths: &Paths,
     known: &BTreeMap<SessionKey, Record>,
-    wishes: ImportOptions,
+    options: ImportOptions,
 ) -> Result<ImportPlan> {
     let mut plan = ImportPlan { not_imported: source.not_imported(), ..ImportPlan::default() };
-    let config = settings::config(&mut plan, source, paths, wishes);
-    settings::approvals(&mut plan, source, paths, wishes);
-    skills::plan_skills(&mut plan, (source, &config), paths, wishes);
-    cron::plan_jobs(&mut plan, (source, &config), paths, wishes);
+    let config = settings::config(&mut plan, source, paths, options);
+    settings::approvals(&mut plan, source, paths, options);
+    skills::plan_skills(&mut plan, (source, &config), paths, options);
+    cron::plan_jobs(&mut plan, (source, &config), paths, options);
     for (agent, folder) in &source.agents {
-        settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), wishes);
+        settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), options);
         let sessions = folder.join("sessions");
         if sessions.is_dir() {
-            let mut desk = SessionPlanner { plan: &mut plan, paths, known, agent, sessions, fates: BTreeMap::new() };
-            desk.transcripts()?;
-            desk.records();
+            let mut planner =
+                SessionPlanner { plan: &mut plan, paths, known, agent, sessions, actions: BTreeMap::new() };
+            planner.transcripts()?;
+            planner.records();
         }
     }
     Ok(plan)
@@ -99,8 +100,8 @@ struct SessionPlanner<'a> {
     known: &'a BTreeMap<SessionKey, Record>,
     agent: &'a AgentId,
     sessions: PathBuf,
-    /// The fate of each transcript, by its target agent and name.
-    fates: BTreeMap<(AgentId, String), ImportAction>,
+    /// The action for each transcript, by its target agent and file name.
+    actions: BTreeMap<(AgentId, String), ImportAction>,
 }
 
 impl SessionPlanner<'_> {
@@ -116,22 +117,22 @@ impl SessionPlanner<'_> {
 
     /// Plans a transcript in the directory of an agent.
     fn transcript(&mut self, agent: AgentId, name: String) -> ImportAction {
-        let place = (agent, name);
-        if let Some(&fate) = self.fates.get(&place) {
-            return fate;
+        let transcript = (agent, name);
+        if let Some(&action) = self.actions.get(&transcript) {
+            return action;
         }
-        let (from, to) = (self.sessions.join(&place.1), folder(self.paths, &place.0).join(&place.1));
-        let look = transcripts::decide(&from, &to);
-        if let Some(remark) = look.remark {
-            self.plan.warn(&from.display(), &remark);
+        let (from, to) = (self.sessions.join(&transcript.1), folder(self.paths, &transcript.0).join(&transcript.1));
+        let decision = transcripts::decide(&from, &to);
+        if let Some(warning) = decision.remark {
+            self.plan.warn(&from.display(), &warning);
         }
-        match look.fate {
+        match decision.fate {
             ImportAction::New | ImportAction::Updated => self.plan.copy(&from, &to),
             ImportAction::Same | ImportAction::Kept | ImportAction::Broken => {}
         }
-        self.plan.counts.transcripts.push(look.fate);
-        self.fates.insert(place, look.fate);
-        look.fate
+        self.plan.counts.transcripts.push(decision.fate);
+        self.actions.insert(transcript, decision.fate);
+        decision.fate
     }
 
     /// Plans the records of `sessions.json`. An unreadable record affects only its own session.
@@ -165,8 +166,8 @@ impl SessionPlanner<'_> {
             }
         }
         for (key, record) in records {
-            let fate = self.record(key, record);
-            self.plan.counts.sessions.push(fate);
+            let action = self.record(key, record);
+            self.plan.counts.sessions.push(action);
         }
     }
 
@@ -179,11 +180,13 @@ impl SessionPlanner<'_> {
                 self.plan.warn(&format!("session {key}"), "not imported: its transcript cannot be used");
                 return ImportAction::Broken;
             }
-            (_, Some(here)) if here.updated_at > record.updated_at => return ImportAction::Kept,
-            (Some(ImportAction::Kept), Some(here)) if here.session_id == record.session_id => {
+            (_, Some(existing)) if existing.updated_at > record.updated_at => return ImportAction::Kept,
+            (Some(ImportAction::Kept), Some(existing)) if existing.session_id == record.session_id => {
                 return ImportAction::Kept;
             }
-            (_, Some(here)) if here.updated_at == record.updated_at && here.session_id == record.session_id => {
+            (_, Some(existing))
+                if existing.updated_at == record.updated_at && existing.session_id == record.session_id =>
+            {
                 return ImportAction::Same;
             }
             (Some(ImportAction::New | ImportAction::Updated | ImportAction::Same | ImportAction::Kept) | None, _) => {}
@@ -194,19 +197,21 @@ impl SessionPlanner<'_> {
             let path = folder(self.paths, &home).join(name);
             record.extra.insert("sessionFile".to_owned(), Value::String(path.display().to_string()));
         }
-        let fate = if self.known.contains_key(&key) { ImportAction::Updated } else { ImportAction::New };
+        let action = if self.known.contains_key(&key) { ImportAction::Updated } else { ImportAction::New };
         self.plan.sessions.push((key, record));
-        fate
+        action
     }
 
     /// Returns the name of a session's transcript, if it has one. Only the name that the record gives counts, and only
     /// if it contains the session's id: after a reset the record may still name the previous transcript.
     fn name(&mut self, key: &SessionKey, record: &Record) -> Option<String> {
         let id = record.session_id.as_str();
-        let given = record.extra.get("sessionFile").and_then(Value::as_str);
-        let given = given.and_then(|path| Path::new(path).file_name()?.to_str()).map(str::to_owned);
-        let given = given.filter(|name| name.ends_with(".jsonl") && name.contains(id) && !name.starts_with('.'));
-        let found = given.into_iter().chain([format!("{id}.jsonl")]).find(|name| self.sessions.join(name).is_file());
+        let named_file = record.extra.get("sessionFile").and_then(Value::as_str);
+        let named_file = named_file.and_then(|path| Path::new(path).file_name()?.to_str()).map(str::to_owned);
+        let named_file =
+            named_file.filter(|name| name.ends_with(".jsonl") && name.contains(id) && !name.starts_with('.'));
+        let found =
+            named_file.into_iter().chain([format!("{id}.jsonl")]).find(|name| self.sessions.join(name).is_file());
         if found.is_none() {
             self.plan.warn(&format!("session {key}"), "has no transcript; the session starts empty");
         }

@@ -43,18 +43,19 @@ impl ImportReport<'_> {
             "ok": true, "dryRun": self.is_dry, "source": self.source, "state": self.state,
             "defaultsWritten": plan.defaults_are_written, "warnings": plan.warnings,
         });
-        for (name, fates) in self.counts() {
+        for (name, actions) in self.counts() {
             let name = match name {
                 "auth profiles" => "authProfiles",
                 "cron jobs" => "cronJobs",
                 name => name,
             };
             document[name] =
-                FATES.iter().map(|(word, fate)| ((*word).to_owned(), json!(count(fates, *fate)))).collect();
+                FATES.iter().map(|(label, action)| ((*label).to_owned(), json!(count(actions, *action)))).collect();
         }
-        let meant = plan.defaults.iter();
-        let meant = meant.map(|meant| json!({"key": meant.key, "openclaw": meant.theirs, "homard": meant.ours}));
-        document["defaults"] = meant.collect();
+        let defaults = plan.defaults.iter();
+        let defaults =
+            defaults.map(|default| json!({"key": default.key, "openclaw": default.theirs, "homard": default.ours}));
+        document["defaults"] = defaults.collect();
         document["notImported"] =
             plan.not_imported.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
         document
@@ -68,9 +69,9 @@ impl ImportReport<'_> {
         } else {
             format!("Imported from {source} to {state}.")
         }];
-        let titles = std::iter::once(String::new()).chain(FATES.map(|(word, _)| word.to_uppercase()));
-        let row = |(name, fates): (&str, &[ImportAction])| {
-            let counts = FATES.map(|(_, fate)| count(fates, fate).to_string());
+        let titles = std::iter::once(String::new()).chain(FATES.map(|(label, _)| label.to_uppercase()));
+        let row = |(name, actions): (&str, &[ImportAction])| {
+            let counts = FATES.map(|(_, action)| count(actions, action).to_string());
             std::iter::once(name.to_owned()).chain(counts).collect()
         };
         let rows = std::iter::once(titles.collect()).chain(self.counts().map(row)).collect();
@@ -96,7 +97,7 @@ impl ImportReport<'_> {
 
     fn defaults(&self) -> Option<String> {
         let plan = self.plan;
-        let lead = match (plan.defaults.is_empty(), plan.defaults_are_written) {
+        let title = match (plan.defaults.is_empty(), plan.defaults_are_written) {
             (true, _) => return None,
             (false, true) => "Defaults of OpenClaw that were written to the config because Homard's differ:",
             (false, false) => {
@@ -104,17 +105,17 @@ impl ImportReport<'_> {
             }
         };
         let titles = ["SETTING", "OPENCLAW", "HOMARD"].map(str::to_owned).to_vec();
-        let row = |meant: &super::defaults::DefaultDifference| {
-            let theirs = meant.theirs.as_str().map_or_else(|| meant.theirs.to_string(), str::to_owned);
-            vec![meant.key.to_owned(), theirs, meant.ours.clone()]
+        let row = |default: &super::defaults::DefaultDifference| {
+            let source_value = default.theirs.as_str().map_or_else(|| default.theirs.to_string(), str::to_owned);
+            vec![default.key.to_owned(), source_value, default.ours.clone()]
         };
         let rows = std::iter::once(titles).chain(plan.defaults.iter().map(row)).collect();
-        Some(format!("{lead}\n{}", Table::list(rows).fit(render::width())))
+        Some(format!("{title}\n{}", Table::list(rows).fit(render::width())))
     }
 }
 
-fn count(fates: &[ImportAction], fate: ImportAction) -> usize {
-    fates.iter().filter(|one| **one == fate).count()
+fn count(actions: &[ImportAction], wanted: ImportAction) -> usize {
+    actions.iter().filter(|action| **action == wanted).count()
 }
 
 fn lines(title: &str, lines: impl Iterator<Item = String>) -> String {

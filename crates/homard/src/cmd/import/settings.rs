@@ -19,8 +19,8 @@ use super::{
 use crate::{auth, config::Config, paths::Paths};
 
 /// Plans the config, and returns the one that will be in use.
-pub(super) fn config(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, wishes: ImportOptions) -> Config {
-    let text = chosen_config(plan, source, paths, wishes);
+pub(super) fn config(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, options: ImportOptions) -> Config {
+    let text = chosen_config(plan, source, paths, options);
     let text = text.or_else(|| fs::read_to_string(&paths.config).ok()).unwrap_or_default();
     Config::read(&paths.config, &text).config
 }
@@ -30,7 +30,7 @@ fn chosen_config(
     plan: &mut ImportPlan,
     source: &OpenclawState,
     paths: &Paths,
-    wishes: ImportOptions,
+    options: ImportOptions,
 ) -> Option<String> {
     let from = source.config.as_ref()?;
     let read = fs::read_to_string(from).map_err(|reason| reason.to_string());
@@ -45,7 +45,7 @@ fn chosen_config(
     };
     let open = defaults::unset_defaults(&fields, (&source.root, &paths.state));
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
-    let (text, is_written) = match wishes.write_defaults.then(|| defaults::with_defaults(&text, &open)) {
+    let (text, is_written) = match options.write_defaults.then(|| defaults::with_defaults(&text, &open)) {
         Some(Ok(text)) => (text, true),
         Some(Err(why)) => {
             plan.warn(&from.display(), &why);
@@ -54,21 +54,21 @@ fn chosen_config(
         None => (text, false),
     };
     let to = &paths.config;
-    let fate = match fs::read_to_string(to) {
-        Ok(ours) if ours == text => ImportAction::Same,
+    let action = match fs::read_to_string(to) {
+        Ok(existing) if existing == text => ImportAction::Same,
         Err(reason) if reason.kind() == ErrorKind::NotFound => ImportAction::New,
-        Ok(_) | Err(_) if wishes.replace_existing => ImportAction::Updated,
+        Ok(_) | Err(_) if options.replace_existing => ImportAction::Updated,
         Ok(_) | Err(_) => ImportAction::Kept,
     };
-    plan.counts.config.push(fate);
-    match fate {
+    plan.counts.config.push(action);
+    match action {
         ImportAction::Kept | ImportAction::Broken => {
             plan.warn(&to.display(), "already exists and is kept; replace it with --force");
             return None;
         }
         ImportAction::New | ImportAction::Updated => {
-            let aside = (fate == ImportAction::Updated).then(|| backup_path(to));
-            plan.copies.push(PlannedCopy { to: to.clone(), what: CopyContent::Text(text.clone()), aside });
+            let backup = (action == ImportAction::Updated).then(|| backup_path(to));
+            plan.copies.push(PlannedCopy { to: to.clone(), what: CopyContent::Text(text.clone()), aside: backup });
         }
         ImportAction::Same => {}
     }
@@ -110,7 +110,7 @@ fn includes(value: &Value) -> bool {
 }
 
 /// Plans the approval rules for commands, with a warning: the file has the same format here.
-pub(super) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, wishes: ImportOptions) {
+pub(super) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, options: ImportOptions) {
     let name = "exec-approvals.json";
     let (from, to) = (source.root.join(name), paths.state.join(name));
     let text = match fs::read_to_string(&from) {
@@ -121,21 +121,21 @@ pub(super) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &P
     if let Err(why) = ApprovalPolicy::parse(&text) {
         return plan.warn(&from.display(), &format!("not imported: {why}"));
     }
-    let is_there = to.exists();
-    if is_there && copy::is_same(&from, &to).unwrap_or(false) {
+    let exists = to.exists();
+    if exists && copy::is_same(&from, &to).unwrap_or(false) {
         return;
     }
-    if is_there && !wishes.replace_existing {
+    if exists && !options.replace_existing {
         return plan.warn(&to.display(), "already exists and is kept; replace it with --force");
     }
-    plan.copies.push(PlannedCopy { aside: is_there.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
+    plan.copies.push(PlannedCopy { aside: exists.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
     plan.warn(&name, "copied; the stricter of this file and tools.exec in the config applies");
 }
 
 /// Plans the auth profiles of one agent, given its directories there and here.
-pub(super) fn auth_profiles(plan: &mut ImportPlan, there: &Path, here: &Path, wishes: ImportOptions) {
+pub(super) fn auth_profiles(plan: &mut ImportPlan, source_dir: &Path, target_dir: &Path, options: ImportOptions) {
     let name = "agent/auth-profiles.json";
-    let (from, to) = (there.join(name), here.join(name));
+    let (from, to) = (source_dir.join(name), target_dir.join(name));
     let bytes = match fs::read(&from) {
         Ok(bytes) => bytes,
         Err(reason) if reason.kind() == ErrorKind::NotFound => return,
@@ -144,16 +144,16 @@ pub(super) fn auth_profiles(plan: &mut ImportPlan, there: &Path, here: &Path, wi
             return plan.warn(&from.display(), &format!("not imported: {reason}"));
         }
     };
-    let fate = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
+    let action = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
         Err(_) => ImportAction::Broken,
         // A file that only has the health of environment keys may be overwritten.
         Ok(_) if !auth::file::has_profiles(&to) => ImportAction::New,
         Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => ImportAction::Same,
-        Ok(_) if wishes.replace_existing => ImportAction::Updated,
+        Ok(_) if options.replace_existing => ImportAction::Updated,
         Ok(_) => ImportAction::Kept,
     };
-    plan.counts.auth_profiles.push(fate);
-    match fate {
+    plan.counts.auth_profiles.push(action);
+    match action {
         ImportAction::New | ImportAction::Updated => plan.copy(&from, &to),
         ImportAction::Same => {}
         ImportAction::Kept => plan.warn(&to.display(), "already exists and is kept; replace it with --force"),
@@ -167,11 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_that_would_not_start_is_told_of() {
-        let told = |text: &str| is_exposed(&source::object(text).unwrap());
-        assert!(told("{gateway: {bind: 'lan'}}") && told("{gateway: {bind: 'custom', tls: {enabled: false}}}"));
-        assert!(!told("{}") && !told("{gateway: {bind: 'loopback'}}") && !told("{gateway: {bind: 'tailnet'}}"));
-        assert!(!told("{gateway: {bind: 'lan', tls: {enabled: true}}}"));
-        assert!(!told("{gateway: {bind: 'lan', trustedProxies: ['192.0.2.9']}}"));
+    fn an_exposed_gateway_config_is_reported() {
+        let warning = |text: &str| is_exposed(&source::object(text).unwrap());
+        assert!(warning("{gateway: {bind: 'lan'}}") && warning("{gateway: {bind: 'custom', tls: {enabled: false}}}"));
+        assert!(
+            !warning("{}") && !warning("{gateway: {bind: 'loopback'}}") && !warning("{gateway: {bind: 'tailnet'}}")
+        );
+        assert!(!warning("{gateway: {bind: 'lan', tls: {enabled: true}}}"));
+        assert!(!warning("{gateway: {bind: 'lan', trustedProxies: ['192.0.2.9']}}"));
     }
 }

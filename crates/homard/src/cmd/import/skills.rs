@@ -27,9 +27,9 @@ pub(super) fn plan_skills(
     plan: &mut ImportPlan,
     (source, config): (&OpenclawState, &Config),
     paths: &Paths,
-    wishes: ImportOptions,
+    options: ImportOptions,
 ) {
-    folder(plan, &source.root.join("skills"), &paths.state.join("skills"), wishes);
+    folder(plan, &source.root.join("skills"), &paths.state.join("skills"), options);
     for agent in config.agents.members() {
         // A workspace that the config names is used in place, with its skills.
         let is_named =
@@ -37,18 +37,18 @@ pub(super) fn plan_skills(
         if is_named {
             continue;
         }
-        let theirs = match agent.is_default {
+        let source_workspace = match agent.is_default {
             true => source.root.join("workspace"),
             false => source.root.join(format!("workspace-{}", agent.id)),
         };
-        let ours = workspace(config, paths, &agent);
-        if theirs != ours {
-            folder(plan, &theirs.join("skills"), &ours.join("skills"), wishes);
+        let target_workspace = workspace(config, paths, &agent);
+        if source_workspace != target_workspace {
+            folder(plan, &source_workspace.join("skills"), &target_workspace.join("skills"), options);
         }
     }
 }
 
-fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, wishes: ImportOptions) {
+fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, options: ImportOptions) {
     if !from.is_dir() {
         return;
     }
@@ -60,11 +60,13 @@ fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, wishes: ImportOptions) 
         discover(&SkillRoots { extra: vec![from.to_owned()], ..SkillRoots::default() }, &DiscoveryLimits::default());
     for (name, path) in names.into_iter().filter(|(name, path)| path.is_dir() && !name.starts_with('.')) {
         let title = format!("skill {name}");
-        let is_its = |other: &Path| other.starts_with(&path);
-        for problem in found.problems.iter().filter(|one| one.level == ProblemLevel::Warning && is_its(&one.path)) {
+        let is_inside = |candidate: &Path| candidate.starts_with(&path);
+        for problem in
+            found.problems.iter().filter(|listed| listed.level == ProblemLevel::Warning && is_inside(&listed.path))
+        {
             plan.warn(&title, &problem.message);
         }
-        let read = match found.skills.iter().any(|skill| is_its(&skill.dir)) {
+        let read = match found.skills.iter().any(|skill| is_inside(&skill.dir)) {
             true => contents(&path),
             false => Err("no usable SKILL.md".to_owned()),
         };
@@ -76,20 +78,20 @@ fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, wishes: ImportOptions) 
                 continue;
             }
         };
-        let here = to.join(&name);
-        let fate = match fate(&path, &here, &files) {
-            ImportAction::Kept if wishes.replace_existing => ImportAction::Updated,
-            fate @ (ImportAction::New
+        let target = to.join(&name);
+        let action = match skill_action(&path, &target, &files) {
+            ImportAction::Kept if options.replace_existing => ImportAction::Updated,
+            action @ (ImportAction::New
             | ImportAction::Updated
             | ImportAction::Same
             | ImportAction::Kept
-            | ImportAction::Broken) => fate,
+            | ImportAction::Broken) => action,
         };
-        plan.counts.skills.push(fate);
-        match fate {
+        plan.counts.skills.push(action);
+        match action {
             ImportAction::New | ImportAction::Updated => {
                 for file in files.keys() {
-                    let (from, to) = (path.join(file), here.join(file));
+                    let (from, to) = (path.join(file), target.join(file));
                     if !copy::is_same(&from, &to).unwrap_or(false) {
                         plan.copy(&from, &to);
                     }
@@ -107,17 +109,17 @@ fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, wishes: ImportOptions) 
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
-    while let Some(below) = folders.pop() {
-        let listed = source::listed(&folder.join(&below)).map_err(|why| format!("{why:#}"))?;
+    while let Some(relative) = folders.pop() {
+        let listed = source::listed(&folder.join(&relative)).map_err(|why| format!("{why:#}"))?;
         for (name, path) in listed {
-            let below = below.join(name);
-            let found = path.symlink_metadata().map_err(|why: io::Error| format!("{}: {why}", below.display()))?;
+            let relative = relative.join(name);
+            let found = path.symlink_metadata().map_err(|why: io::Error| format!("{}: {why}", relative.display()))?;
             if found.is_dir() {
-                folders.push(below);
+                folders.push(relative);
             } else if found.is_file() {
-                files.insert(below, found.len());
+                files.insert(relative, found.len());
             } else {
-                return Err(format!("{} is a symlink or not a regular file", below.display()));
+                return Err(format!("{} is a symlink or not a regular file", relative.display()));
             }
             if files.len() + folders.len() > MAX_FILES || files.values().sum::<u64>() > MAX_BYTES {
                 return Err(format!("more than {MAX_FILES} files or {} MiB", MAX_BYTES / 1024 / 1024));
@@ -127,15 +129,16 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
     Ok(files)
 }
 
-/// Returns the fate of a skill. If only a part of it exists here, and nothing else, an import was interrupted.
-fn fate(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> ImportAction {
+/// Returns the import action for a skill. If only some of its files exist here, and no others, an earlier import was
+/// interrupted.
+fn skill_action(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> ImportAction {
     if to.symlink_metadata().is_err() {
         return ImportAction::New;
     }
-    let Ok(here) = contents(to) else { return ImportAction::Kept };
+    let Ok(existing) = contents(to) else { return ImportAction::Kept };
     let is_same = |file: &PathBuf| copy::is_same(&from.join(file), &to.join(file)).unwrap_or(false);
-    match here.keys().all(|file| files.contains_key(file) && is_same(file)) {
-        true if here.len() == files.len() => ImportAction::Same,
+    match existing.keys().all(|file| files.contains_key(file) && is_same(file)) {
+        true if existing.len() == files.len() => ImportAction::Same,
         true => ImportAction::Updated,
         false => ImportAction::Kept,
     }

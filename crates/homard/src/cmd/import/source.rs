@@ -58,24 +58,26 @@ impl OpenclawState {
             None => at_home()?,
         };
         let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
-        let shown = root.display();
+        let displayed = root.display();
         match fs::metadata(&root) {
             Ok(found) if found.is_dir() => {}
             Ok(_) => {
-                let text = format!("{shown} is not a directory; pass OpenClaw's state directory, such as ~/.openclaw");
+                let text =
+                    format!("{displayed} is not a directory; pass OpenClaw's state directory, such as ~/.openclaw");
                 return Err(CliError::usage(text).into());
             }
             Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
-                let text = format!("{shown} does not exist; pass OpenClaw's state directory, such as ~/.openclaw");
+                let text = format!("{displayed} does not exist; pass OpenClaw's state directory, such as ~/.openclaw");
                 return Err(CliError::usage(text).into());
             }
-            Err(reason) => return Err(reason).with_context(|| format!("cannot read {shown}")),
+            Err(reason) => return Err(reason).with_context(|| format!("cannot read {displayed}")),
         }
         let config = CONFIGS.iter().map(|name| root.join(name)).find(|path| path.is_file());
         let folder = root.join("agents");
         if config.is_none() && !folder.is_dir() {
-            let text =
-                format!("{shown} is not a state directory of OpenClaw: it contains neither openclaw.json nor agents/");
+            let text = format!(
+                "{displayed} is not a state directory of OpenClaw: it contains neither openclaw.json nor agents/"
+            );
             return Err(CliError::usage(text).into());
         }
         Ok(Self { config, agents: agents(&folder)?, root })
@@ -148,9 +150,9 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
 pub(super) fn record(agent: &AgentId, key: &str, value: Value) -> Result<(SessionKey, Record), String> {
     let key = SessionKey::parse(key, agent).map_err(|reason| reason.to_string())?;
     let Value::Object(mut fields) = value else { return Err("not an object".to_owned()) };
-    for (early, later) in [("provider", "channel"), ("lastProvider", "lastChannel"), ("room", "groupChannel")] {
-        if let Some(value) = fields.remove(early) {
-            fields.entry(later).or_insert(value);
+    for (old_name, new_name) in [("provider", "channel"), ("lastProvider", "lastChannel"), ("room", "groupChannel")] {
+        if let Some(value) = fields.remove(old_name) {
+            fields.entry(new_name).or_insert(value);
         }
     }
     let record = serde_json::from_value(Value::Object(fields)).map_err(|reason| reason.to_string())?;
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json5_is_read_and_what_is_wrong_is_named() {
+    fn json5_is_parsed_and_errors_are_located() {
         assert_eq!(object("// mine\n{a: 1,}").map(Value::Object), Ok(json!({"a": 1})));
         assert_eq!(object("{\"a\": 1\n\"b\": 2}"), Err("line 1, column 8: expected comma".to_owned()));
         assert_eq!(object("[1]"), Err("not an object".to_owned()));
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn early_names_of_fields_become_the_later_ones() {
+    fn old_field_names_are_mapped_to_new_ones() {
         let value = json!({"sessionId": "s1", "updatedAt": 5, "provider": "slack", "room": "r", "lastProvider": "old", "lastChannel": "x"});
         let (key, record) = super::record(&AgentId::main(), "telegram:dm:7", value).unwrap();
         assert_eq!(key.as_str(), "agent:main:telegram:direct:7");
@@ -181,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_record_without_a_session_is_refused() {
-        let refused = super::record(&AgentId::main(), "main", json!({"updatedAt": 5}));
-        assert_eq!(refused.map_err(|why| why.contains("sessionId")).err(), Some(true));
+        let result = super::record(&AgentId::main(), "main", json!({"updatedAt": 5}));
+        assert_eq!(result.map_err(|error| error.contains("sessionId")).err(), Some(true));
         assert!(super::record(&AgentId::main(), "main", json!({"sessionId": "../x"})).is_err());
     }
 }

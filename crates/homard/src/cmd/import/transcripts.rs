@@ -31,19 +31,19 @@ pub(super) struct TranscriptDecision {
 pub(super) fn decide(from: &Path, to: &Path) -> TranscriptDecision {
     let broken =
         |why: &str| TranscriptDecision { fate: ImportAction::Broken, remark: Some(format!("not imported: {why}")) };
-    let theirs = match fs::read(from) {
-        Ok(theirs) => theirs,
+    let source = match fs::read(from) {
+        Ok(source) => source,
         Err(reason) => return broken(&format!("cannot be read ({reason})")),
     };
-    if !theirs.split(|&byte| byte == b'\n').next().is_some_and(is_header) {
+    if !source.split(|&byte| byte == b'\n').next().is_some_and(is_header) {
         return broken("the first line is not a session header");
     }
     match fs::read(to) {
-        Ok(ours) if ours == theirs => TranscriptDecision { fate: ImportAction::Same, remark: None },
-        Ok(ours) if theirs.starts_with(&ours) => {
-            TranscriptDecision { fate: ImportAction::Updated, remark: damage_warning(&theirs) }
+        Ok(existing) if existing == source => TranscriptDecision { fate: ImportAction::Same, remark: None },
+        Ok(existing) if source.starts_with(&existing) => {
+            TranscriptDecision { fate: ImportAction::Updated, remark: damage_warning(&source) }
         }
-        Ok(ours) if ours.starts_with(complete_part(&theirs)) => {
+        Ok(existing) if existing.starts_with(complete_part(&source)) => {
             TranscriptDecision { fate: ImportAction::Kept, remark: None }
         }
         Ok(_) => TranscriptDecision {
@@ -53,7 +53,7 @@ pub(super) fn decide(from: &Path, to: &Path) -> TranscriptDecision {
             ),
         },
         Err(reason) if reason.kind() == ErrorKind::NotFound => {
-            TranscriptDecision { fate: ImportAction::New, remark: damage_warning(&theirs) }
+            TranscriptDecision { fate: ImportAction::New, remark: damage_warning(&source) }
         }
         Err(reason) => TranscriptDecision {
             fate: ImportAction::Kept,
@@ -70,16 +70,16 @@ fn complete_part(bytes: &[u8]) -> &[u8] {
 /// Returns a warning about damaged lines; they are imported unchanged and skipped by readers.
 fn damage_warning(bytes: &[u8]) -> Option<String> {
     let is_json = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
-    let whole = complete_part(bytes);
-    let lines = whole.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let garbled = lines.filter(|line| !is_json(line)).count();
-    let tail = &bytes[whole.len()..];
-    let torn = !tail.is_empty() && !is_json(tail);
-    match (garbled, torn) {
+    let complete = complete_part(bytes);
+    let lines = complete.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let invalid = lines.filter(|line| !is_json(line)).count();
+    let tail = &bytes[complete.len()..];
+    let is_truncated = !tail.is_empty() && !is_json(tail);
+    match (invalid, is_truncated) {
         (0, false) => None,
         (0, true) => Some("ignoring the incomplete last line".to_owned()),
-        (garbled, false) => Some(format!("ignoring invalid lines ({garbled})")),
-        (garbled, true) => Some(format!("ignoring invalid lines ({garbled}) and the incomplete last line")),
+        (invalid, false) => Some(format!("ignoring invalid lines ({invalid})")),
+        (invalid, true) => Some(format!("ignoring invalid lines ({invalid}) and the incomplete last line")),
     }
 }
 
@@ -88,7 +88,7 @@ fn is_header(line: &[u8]) -> bool {
     struct First {
         r#type: String,
     }
-    serde_json::from_slice(line).is_ok_and(|first: First| first.r#type == "session")
+    serde_json::from_slice(line).is_ok_and(|header: First| header.r#type == "session")
 }
 
 #[cfg(test)]
@@ -97,47 +97,47 @@ mod tests {
 
     const HEADER: &str = "{\"type\":\"session\"}\n";
 
-    fn decided(theirs: &str, ours: Option<&str>) -> (ImportAction, Option<String>) {
+    fn decided(source: &str, existing: Option<&str>) -> (ImportAction, Option<String>) {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-        fs::write(&from, theirs).unwrap();
-        if let Some(ours) = ours {
-            fs::write(&to, ours).unwrap();
+        fs::write(&from, source).unwrap();
+        if let Some(existing) = existing {
+            fs::write(&to, existing).unwrap();
         }
-        let look = decide(&from, &to);
-        (look.fate, look.remark)
+        let decision = decide(&from, &to);
+        (decision.fate, decision.remark)
     }
 
     #[test]
-    fn a_transcript_is_imported_unless_the_one_here_went_another_way() {
-        let grown = format!("{HEADER}{{\"a\":1}}\n");
-        assert_eq!(decided(&grown, None), (ImportAction::New, None));
-        assert_eq!(decided(&grown, Some(&grown)), (ImportAction::Same, None));
-        assert_eq!(decided(&grown, Some(HEADER)), (ImportAction::Updated, None));
-        assert_eq!(decided(HEADER, Some(&grown)), (ImportAction::Kept, None));
-        let torn = format!("{HEADER}{{\"a\":1}}\n{{\"b");
+    fn a_transcript_is_imported_unless_the_existing_one_diverged() {
+        let longer = format!("{HEADER}{{\"a\":1}}\n");
+        assert_eq!(decided(&longer, None), (ImportAction::New, None));
+        assert_eq!(decided(&longer, Some(&longer)), (ImportAction::Same, None));
+        assert_eq!(decided(&longer, Some(HEADER)), (ImportAction::Updated, None));
+        assert_eq!(decided(HEADER, Some(&longer)), (ImportAction::Kept, None));
+        let truncated = format!("{HEADER}{{\"a\":1}}\n{{\"b");
         assert_eq!(
-            decided(&torn, Some(&grown)),
+            decided(&truncated, Some(&longer)),
             (ImportAction::Updated, Some("ignoring the incomplete last line".to_owned()))
         );
-        let went_on = format!("{grown}{{\"c\":1}}\n");
-        assert_eq!(decided(&torn, Some(&went_on)), (ImportAction::Kept, None));
+        let continued = format!("{longer}{{\"c\":1}}\n");
+        assert_eq!(decided(&truncated, Some(&continued)), (ImportAction::Kept, None));
         let other = format!("{HEADER}{{\"b\":1}}\n");
         let remark = "not imported: the session continued in both places; the existing transcript is kept";
-        assert_eq!(decided(&grown, Some(&other)), (ImportAction::Kept, Some(remark.to_owned())));
+        assert_eq!(decided(&longer, Some(&other)), (ImportAction::Kept, Some(remark.to_owned())));
     }
 
     #[test]
-    fn what_is_damaged_is_told() {
-        let remark = |text: &str| decided(text, None);
+    fn damage_is_reported() {
+        let warning_for = |text: &str| decided(text, None);
         let no_header = (ImportAction::Broken, Some("not imported: the first line is not a session header".to_owned()));
-        assert_eq!(remark("garbage\n"), no_header);
-        assert_eq!(remark(""), no_header);
-        let (fate, told) = remark(&format!("{HEADER}{{\n\u{0}\n{{}}\n{{\"x\""));
+        assert_eq!(warning_for("garbage\n"), no_header);
+        assert_eq!(warning_for(""), no_header);
+        let (action, warning) = warning_for(&format!("{HEADER}{{\n\u{0}\n{{}}\n{{\"x\""));
         assert_eq!(
-            (fate, told.as_deref()),
+            (action, warning.as_deref()),
             (ImportAction::New, Some("ignoring invalid lines (2) and the incomplete last line"))
         );
-        assert_eq!(remark(&format!("{HEADER}{{}}")), (ImportAction::New, None));
+        assert_eq!(warning_for(&format!("{HEADER}{{}}")), (ImportAction::New, None));
     }
 }

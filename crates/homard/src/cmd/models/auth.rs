@@ -82,12 +82,12 @@ pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<
         }
         Ok(is_new)
     })?;
-    let did = if is_new { "added" } else { "replaced" };
+    let action = if is_new { "added" } else { "replaced" };
     let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
-    let unlisted = order.filter(|(_, ids)| !ids.contains(&id));
-    let unlisted = unlisted
+    let order_note = order.filter(|(_, ids)| !ids.contains(&id));
+    let order_note = order_note
         .map(|(name, _)| format!("auth.order.{name} does not list this profile, so it is not used; add it there"));
-    tell(setup, &json!({"ok": true, "profile": id, "did": did, "file": path}), unlisted, wants_json)
+    print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), order_note, wants_json)
 }
 
 /// Lists the keys of an agent, without their secrets.
@@ -112,37 +112,37 @@ pub(super) fn list(setup: &ModelsContext, agent: Option<&str>, wants_json: bool)
     }
     let titles = ["PROFILE", "PROVIDER", "TYPE", "STATE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
-        let word = |name: &str| render::strip_controls(row[name].as_str().unwrap_or("-"));
-        let state = row["unusable"].as_str().map_or_else(|| "ok".to_owned(), |_| word("unusable"));
-        vec![word("id"), word("provider"), word("type"), state]
+        let column = |name: &str| render::strip_controls(row[name].as_str().unwrap_or("-"));
+        let state = row["unusable"].as_str().map_or_else(|| "ok".to_owned(), |_| column("unusable"));
+        vec![column("id"), column("provider"), column("type"), state]
     };
     Ok(render::print_table(&Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect()))?)
 }
 
 /// Removes a key with its health record.
-pub(super) fn remove(setup: &ModelsContext, typed: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
+pub(super) fn remove(setup: &ModelsContext, input: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
     let path = credentials_file(&setup.paths, &setup.agent(agent)?);
     let unknown = |profiles: &Fields| {
         let ids = profiles.iter().map(|(id, _)| id).collect::<Vec<_>>().join(", ");
-        let there = if ids.is_empty() {
+        let known_ids = if ids.is_empty() {
             "the file contains no profiles".to_owned()
         } else {
             format!("existing profiles: {ids}")
         };
-        CliError::not_found(format!("there is no profile {typed} in {}; {there}", path.display()))
+        CliError::not_found(format!("there is no profile {input} in {}; {known_ids}", path.display()))
     };
     let Some(fields) = file::read(&path)? else { return Err(unknown(&Fields::default()).into()) };
     let profiles = fields.object("profiles", &path)?;
     let all: Vec<_> = profiles.iter().map(|(id, _)| Candidate { id, name: None }).collect();
-    let id = ids::resolve("profile", typed, &all)?.ok_or_else(|| unknown(&profiles))?;
+    let id = ids::resolve("profile", input, &all)?.ok_or_else(|| unknown(&profiles))?;
     file::edit(&path, |fields| {
         let mut profiles = fields.object("profiles", &path)?;
         profiles.remove(id);
         fields.put("profiles", &profiles, 1);
         forget(fields, &path, id)?;
-        let before = fields.object("order", &path)?;
-        let mut order = before.clone();
-        for (provider, ids) in before.iter() {
+        let stored_order = fields.object("order", &path)?;
+        let mut order = stored_order.clone();
+        for (provider, ids) in stored_order.iter() {
             if let Ok(mut ids) = serde_json::from_str::<Vec<String>>(ids)
                 && ids.iter().any(|known| known == id)
             {
@@ -151,17 +151,20 @@ pub(super) fn remove(setup: &ModelsContext, typed: &str, agent: Option<&str>, wa
                 fields.put("order", &order, 1);
             }
         }
-        let mut good = fields.object("lastGood", &path)?;
+        let mut last_good = fields.object("lastGood", &path)?;
         let quoted = json!(id).to_string();
-        let stale: Vec<_> =
-            good.iter().filter(|(_, good)| *good == quoted).map(|(provider, _)| provider.to_owned()).collect();
+        let stale: Vec<_> = last_good
+            .iter()
+            .filter(|(_, last_good)| *last_good == quoted)
+            .map(|(provider, _)| provider.to_owned())
+            .collect();
         for provider in stale {
-            good.remove(&provider);
-            fields.put("lastGood", &good, 1);
+            last_good.remove(&provider);
+            fields.put("lastGood", &last_good, 1);
         }
         Ok(())
     })?;
-    tell(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
+    print_result(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
 }
 
 fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
@@ -175,7 +178,8 @@ fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
 /// Returns the canonical name of a known or configured provider: a mistyped one would store an unused key.
 fn known(setup: &ModelsContext, provider: &str) -> Result<String, CliError> {
     let name = provider_name(provider);
-    let configured = setup.models.names.configured.iter().any(|own| provider_name(&own.id) == name);
+    let configured =
+        setup.models.names.configured.iter().any(|configured_provider| provider_name(&configured_provider.id) == name);
     if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
         return Ok(name);
     }
@@ -185,12 +189,12 @@ fn known(setup: &ModelsContext, provider: &str) -> Result<String, CliError> {
     )))
 }
 
-fn tell(setup: &ModelsContext, done: &Value, note: Option<String>, wants_json: bool) -> Result<()> {
-    let word = |name: &str| done[name].as_str().unwrap_or_default();
+fn print_result(setup: &ModelsContext, result: &Value, note: Option<String>, wants_json: bool) -> Result<()> {
+    let text = |name: &str| result[name].as_str().unwrap_or_default();
     if wants_json {
-        render::print_json(done)?;
+        render::print_json(result)?;
     } else {
-        render::print(&format!("{} {} ({})", word("did"), word("profile"), word("file")))?;
+        render::print(&format!("{} {} ({})", text("did"), text("profile"), text("file")))?;
     }
     if let Some(note) = note {
         render::remark(&note);

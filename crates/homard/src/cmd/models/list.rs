@@ -19,11 +19,11 @@ pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, want
     let known = catalog::providers().flat_map(catalog::provider).collect();
     let entries = catalog::extend(known, &setup.models.names.configured, setup.models.names.mode);
     let names: BTreeSet<_> = entries.iter().map(|entry| provider_name(&entry.spec.provider)).collect();
-    let can_be_asked = |name: &String| {
+    let is_usable = |name: &String| {
         let is_open = |key: &ProviderKey| !matches!(key.auth, CredentialAuth::Unusable(_));
         setup.models.keys(&keyring, name).iter().flat_map(|(_, keys)| keys).any(is_open)
     };
-    let asked: BTreeSet<_> = names.iter().filter(|name| can_be_asked(name)).cloned().collect();
+    let usable: BTreeSet<_> = names.iter().filter(|name| is_usable(name)).cloned().collect();
     let shown: BTreeSet<_> = match provider.map(provider_name) {
         Some(provider) if names.contains(&provider) => [provider].into(),
         Some(provider) => {
@@ -34,10 +34,10 @@ pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, want
             .into());
         }
         None if all => names.clone(),
-        None => asked.clone(),
+        None => usable.clone(),
     };
     let shown = entries.iter().filter(|entry| shown.contains(&provider_name(&entry.spec.provider)));
-    let row = |entry: &CatalogEntry| row(entry, asked.contains(&provider_name(&entry.spec.provider)));
+    let row = |entry: &CatalogEntry| row(entry, usable.contains(&provider_name(&entry.spec.provider)));
     let rows: Vec<_> = shown.map(row).collect();
     if wants_json {
         return Ok(render::print_json(&json!({"count": rows.len(), "source": catalog::source(), "models": rows}))?);
@@ -52,12 +52,12 @@ pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, want
     Ok(render::print_table(&table(&rows))?)
 }
 
-fn row(entry: &CatalogEntry, can_be_asked: bool) -> Value {
+fn row(entry: &CatalogEntry, is_usable: bool) -> Value {
     let spec = &entry.spec;
     json!({
         "provider": spec.provider, "model": spec.model, "api": spec.api, "contextWindow": spec.context_window,
         "maxTokens": spec.max_output, "thinking": spec.thinking.iter().map(|level| level.as_str()).collect::<Vec<_>>(),
-        "images": spec.accepts_images, "cost": {"input": spec.prices.input, "output": spec.prices.output}, "usable": can_be_asked,
+        "images": spec.accepts_images, "cost": {"input": spec.prices.input, "output": spec.prices.output}, "usable": is_usable,
     })
 }
 
@@ -66,10 +66,10 @@ fn table(rows: &[Value]) -> Table {
         ["MODEL", "WINDOW", "OUTPUT", "REASONING", "IMAGES", "$/M IN", "$/M OUT", "KEY"].map(str::to_owned).to_vec();
     let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
     let line = |row: &Value| {
-        let word = |name: &str| row[name].as_str().unwrap_or("-");
+        let text = |name: &str| row[name].as_str().unwrap_or("-");
         let thinks = row["thinking"].as_array().is_some_and(|levels| !levels.is_empty());
         let cells = [
-            format!("{}/{}", word("provider"), word("model")),
+            format!("{}/{}", text("provider"), text("model")),
             row["contextWindow"].to_string(),
             row["maxTokens"].to_string(),
             yes(thinks),

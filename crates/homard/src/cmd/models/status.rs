@@ -24,13 +24,13 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
     let keyring = setup.keyring(&agent)?;
     let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)
         .with_context(|| format!("config file {}", setup.paths.config.display()))?;
-    let roster = setup.models.candidates(&keyring, &chain.models)?;
+    let candidates = setup.models.candidates(&keyring, &chain.models)?;
     let now = Ambient::system().now_ms();
-    let order = roster.order(now, &PreferredCredential::Any);
+    let order = candidates.order(now, &PreferredCredential::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
-    let standing = ModelStatus::of(setup, &chain, &keyring, &order);
+    let status = ModelStatus::of(setup, &chain, &keyring, &order);
     if wants_json {
-        let troubles: Vec<_> =
+        let unusable: Vec<_> =
             unusable_credentials(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
         let chosen_by = match &chain.reason {
             SelectionReason::Configured => json!({"by": "config"}),
@@ -40,7 +40,7 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
         let left_out: Vec<_> = chain.skipped.iter().map(|left_out| &left_out.name).collect();
         return Ok(render::print_json(&json!({
             "agent": agent.id, "model": chain.primary(), "chosen": chosen_by, "candidates": rows, "leftOut": left_out,
-            "unusable": troubles, "missing": standing.missing, "authFile": keyring.path, "configPath": setup.paths.config,
+            "unusable": unusable, "missing": status.missing, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }
     render::print_table(&table(&rows, now))?;
@@ -52,8 +52,8 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
                 .to_owned(),
         );
     }
-    let missing = distinct(&standing.missing).map(str::to_owned);
-    notes.extend(standing.skipped_fallbacks.into_iter().chain(standing.unusable).chain(missing));
+    let missing = distinct(&status.missing).map(str::to_owned);
+    notes.extend(status.skipped_fallbacks.into_iter().chain(status.unusable).chain(missing));
     for note in notes {
         render::print(&render::strip_controls(&note))?;
     }
@@ -93,13 +93,13 @@ impl ModelStatus {
         let agent = setup.agent(agent)?;
         let keyring = setup.keyring(&agent)?;
         let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)?;
-        let roster = setup.models.candidates(&keyring, &chain.models)?;
+        let candidates = setup.models.candidates(&keyring, &chain.models)?;
         let now = Ambient::system().now_ms();
-        let order = roster.order(now, &PreferredCredential::Any);
+        let order = candidates.order(now, &PreferredCredential::Any);
         let shortened =
             |model: &NamedModel| Some((model.name(), factory::shortened(&setup.config, &setup.paths, &agent, model)?));
         let shortened = chain.models.iter().filter_map(shortened).collect();
-        Ok(Self { shortened, outage: roster.outage(now), ..Self::of(setup, &chain, &keyring, &order) })
+        Ok(Self { shortened, outage: candidates.outage(now), ..Self::of(setup, &chain, &keyring, &order) })
     }
 
     fn of(setup: &ModelsContext, chain: &ModelChain, keyring: &Keyring, order: &[Candidate]) -> Self {
@@ -130,10 +130,10 @@ fn unusable_credentials(keyring: &Keyring) -> impl Iterator<Item = (&str, String
 /// Returns a candidate as JSON.
 fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
     let spec = candidate.model.spec();
-    let standing = keyring.health.snapshot();
-    let rest = standing.cooldown(&candidate.profile, &spec.model, now);
+    let health = keyring.health.snapshot();
+    let cooldown = health.cooldown(&candidate.profile, &spec.model, now);
     let source = CredentialSource::of(&candidate.profile);
-    let state = match (&source, &rest) {
+    let state = match (&source, &cooldown) {
         (CredentialSource::Missing, _) => "missing",
         (_, Some(_)) => "resting",
         (_, None) => "ready",
@@ -149,9 +149,9 @@ fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
         "provider": spec.provider, "model": spec.model, "api": spec.api, "profile": &*candidate.profile, "from": from,
         "state": state,
     });
-    if let Some(rest) = rest.filter(|_| state == "resting") {
-        row["reason"] = rest.reason.into();
-        row["until"] = rest.until.into();
+    if let Some(cooldown) = cooldown.filter(|_| state == "resting") {
+        row["reason"] = cooldown.reason.into();
+        row["until"] = cooldown.until.into();
     }
     row
 }
@@ -159,21 +159,21 @@ fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
 /// Formats the candidates as a table.
 fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["", "MODEL", "KEY", "FROM", "STATE"].map(str::to_owned).to_vec();
-    let line = |(place, row): (usize, &Value)| {
-        let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
+    let line = |(index, row): (usize, &Value)| {
+        let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
         let state = match row.get("until").and_then(Value::as_u64) {
-            Some(until) => format!("in cooldown for {} ({})", remaining(until.saturating_sub(now)), word("reason")),
-            None => word("state").to_owned(),
+            Some(until) => format!("in cooldown for {} ({})", remaining(until.saturating_sub(now)), text("reason")),
+            None => text("state").to_owned(),
         };
-        let key = match word("from") {
-            "auth profile" => word("profile"),
+        let key = match text("from") {
+            "auth profile" => text("profile"),
             _ => "-",
         };
         let cells = [
-            (place + 1).to_string(),
-            format!("{}/{}", word("provider"), word("model")),
+            (index + 1).to_string(),
+            format!("{}/{}", text("provider"), text("model")),
             key.to_owned(),
-            word("from").to_owned(),
+            text("from").to_owned(),
             state,
         ];
         cells.map(|cell| render::strip_controls(&cell)).to_vec()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_shown_in_few_words() {
+    fn candidates_are_listed_in_a_table() {
         let rows = [
             json!({"provider": "openai", "model": "gpt", "profile": "openai:work", "from": "auth profile", "state": "ready"}),
             json!({"provider": "p", "model": "m\u{1b}", "profile": "env:P_KEY", "from": "environment: P_KEY", "state": "resting",

@@ -59,8 +59,8 @@ impl error::Error for PluginCopyError {
     }
 }
 
-fn invalid(path: &Path, what: impl Into<String>) -> PluginCopyError {
-    PluginCopyError::Invalid { path: path.to_owned(), what: what.into() }
+fn invalid(path: &Path, problem: impl Into<String>) -> PluginCopyError {
+    PluginCopyError::Invalid { path: path.to_owned(), what: problem.into() }
 }
 
 fn disk(path: &Path) -> impl FnOnce(io::Error) -> PluginCopyError {
@@ -90,8 +90,8 @@ pub(super) fn look(source: &Path) -> Result<DiscoveredPlugin, PluginCopyError> {
         state: folder.join(NO_DIRECTORY),
         ..PluginRoots::default()
     });
-    let own = found.candidates.into_iter().find(|candidate| candidate.root == folder);
-    match (own, found.problems.into_iter().next()) {
+    let discovered = found.candidates.into_iter().find(|candidate| candidate.root == folder);
+    match (discovered, found.problems.into_iter().next()) {
         (Some(candidate), _) => Ok(candidate),
         (None, Some(why)) => Err(invalid(source, format!("cannot be installed: {why}"))),
         (None, None) => Err(invalid(source, "contains no plugin")),
@@ -113,8 +113,8 @@ pub(super) fn install(source: &Path, extensions: &Path, may_replace: bool) -> Re
     if is_taken && !may_replace {
         return Err(PluginCopyError::Exists(target));
     }
-    let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&extensions).map_err(disk(&extensions))?;
-    let (new, old) = (aside.path().join("new"), aside.path().join("old"));
+    let scratch = tempfile::Builder::new().prefix(".install-").tempdir_in(&extensions).map_err(disk(&extensions))?;
+    let (new, old) = (scratch.path().join("new"), scratch.path().join("old"));
     copy(&root, &new)?;
     // Computed from the copy: the source may have changed in the meantime.
     let hash = fingerprint(&new).map_err(disk(&new))?;
@@ -124,7 +124,7 @@ pub(super) fn install(source: &Path, extensions: &Path, may_replace: bool) -> Re
     if let Err(error) = fs::rename(&new, &target) {
         if is_taken && let Err(error) = fs::rename(&old, &target) {
             // The old version must not be deleted with the temporary directory that holds it.
-            let kept = aside.keep();
+            let kept = scratch.keep();
             tracing::error!(%error, kept = %kept.display(), "failed to restore the previous version of a plugin");
         }
         return Err(disk(&target)(error));
@@ -145,18 +145,18 @@ fn copy(from: &Path, to: &Path) -> Result<(), PluginCopyError> {
     let (mut waiting, mut links) = (vec![PathBuf::new()], Vec::new());
     let (mut files, mut bytes) = (0, 0);
     while let Some(folder) = waiting.pop() {
-        let place = from.join(&folder);
-        for entry in fs::read_dir(&place).map_err(disk(&place))? {
-            let entry = entry.map_err(disk(&place))?;
-            let (meta, path) = (entry.metadata().map_err(disk(&place))?, folder.join(entry.file_name()));
+        let directory = from.join(&folder);
+        for entry in fs::read_dir(&directory).map_err(disk(&directory))? {
+            let entry = entry.map_err(disk(&directory))?;
+            let (meta, path) = (entry.metadata().map_err(disk(&directory))?, folder.join(entry.file_name()));
             let (source, target) = (from.join(&path), to.join(&path));
             files += 1;
             if meta.is_symlink() {
-                let leads = fs::read_link(&source).map_err(disk(&source))?;
-                if !stays_within(&folder, &leads) {
+                let link_target = fs::read_link(&source).map_err(disk(&source))?;
+                if !stays_within(&folder, &link_target) {
                     return Err(escaping_link(&source));
                 }
-                symlink(leads, &target).map_err(disk(&source))?;
+                symlink(link_target, &target).map_err(disk(&source))?;
                 links.push(path);
             } else if meta.is_dir() {
                 if entry.file_name() != ".git" {
@@ -178,9 +178,9 @@ fn copy(from: &Path, to: &Path) -> Result<(), PluginCopyError> {
             }
         }
     }
-    let whole = fs::canonicalize(to).map_err(disk(to))?;
+    let copied_root = fs::canonicalize(to).map_err(disk(to))?;
     // A symlink through other symlinks may lead elsewhere than its text says; the copy shows where.
-    let is_within = |link: &Path| fs::canonicalize(to.join(link)).is_ok_and(|end| end.starts_with(&whole));
+    let is_within = |link: &Path| fs::canonicalize(to.join(link)).is_ok_and(|end| end.starts_with(&copied_root));
     match links.iter().find(|link| !is_within(link)) {
         Some(link) => Err(escaping_link(&from.join(link))),
         None => Ok(()),
@@ -192,9 +192,9 @@ fn escaping_link(link: &Path) -> PluginCopyError {
 }
 
 /// Returns true if a symlink in this directory of a plugin stays within the plugin, by its text.
-fn stays_within(folder: &Path, leads: &Path) -> bool {
+fn stays_within(folder: &Path, link_target: &Path) -> bool {
     let mut depth = folder.components().count();
-    for part in leads.components() {
+    for part in link_target.components() {
         match part {
             Component::Normal(_) => depth += 1,
             Component::CurDir => {}
@@ -212,7 +212,7 @@ mod tests {
     const MANIFEST: &str = r#"{"id": "@me/tides", "configSchema": {}, "run": ["python3", "plugin.py"]}"#;
 
     /// Creates a plugin in `source`, beside a file that does not belong to it.
-    fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    fn fixture() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let temp = tempfile::tempdir().unwrap();
         let top = fs::canonicalize(temp.path()).unwrap();
         let source = top.join("source");
@@ -233,26 +233,29 @@ mod tests {
 
     #[test]
     fn a_plugin_is_copied_whole_and_never_over_another() {
-        let (_temp, source, extensions) = place();
+        let (_temp, source, extensions) = fixture();
         symlink("../run", source.join("lib/bin/run")).unwrap();
-        let done = install(&source, &extensions, false).unwrap();
+        let installed = install(&source, &extensions, false).unwrap();
         let target = extensions.join("@me__tides");
         let hash = fingerprint(&target).unwrap();
-        assert_eq!(done, InstalledPlugin { id: "@me/tides".to_owned(), version: None, path: target.clone(), hash });
+        assert_eq!(
+            installed,
+            InstalledPlugin { id: "@me/tides".to_owned(), version: None, path: target.clone(), hash }
+        );
         assert_eq!(fs::read_to_string(target.join("lib/bin/run")).unwrap(), "2");
         assert_eq!(fs::metadata(target.join("lib/run")).unwrap().permissions().mode() & 0o777, 0o755);
         assert!(!target.join(".git").exists());
         fs::write(source.join("plugin.py"), "new").unwrap();
-        let refused = install(&source, &extensions, false).unwrap_err().to_string();
-        assert!(refused.ends_with("@me__tides already exists; replace it with --force"), "{refused}");
-        assert_ne!(install(&source, &extensions, true).unwrap().hash, done.hash);
+        let error = install(&source, &extensions, false).unwrap_err().to_string();
+        assert!(error.ends_with("@me__tides already exists; replace it with --force"), "{error}");
+        assert_ne!(install(&source, &extensions, true).unwrap().hash, installed.hash);
         assert_eq!(fs::read_to_string(target.join("plugin.py")).unwrap(), "new");
         assert_eq!(names(&extensions), ["@me__tides"]);
     }
 
     #[test]
-    fn a_link_that_leads_out_is_refused_and_nothing_is_left() {
-        for (link, leads) in [
+    fn an_escaping_symlink_is_rejected_and_nothing_is_left_behind() {
+        for (link, link_target) in [
             ("more", "/etc/passwd"),
             ("more", "../secret"),
             ("lib/more", "../../secret"),
@@ -260,15 +263,15 @@ mod tests {
             ("more", "nowhere"),
             ("more", "more"),
         ] {
-            let (_temp, source, extensions) = place();
-            symlink(leads, source.join(link)).unwrap();
-            let told = install(&source, &extensions, false).unwrap_err().to_string();
-            let words = format!("source/{link} is a symlink that is broken or leads out of the plugin");
-            assert!(told.contains(&words), "{leads}: {told}");
+            let (_temp, source, extensions) = fixture();
+            symlink(link_target, source.join(link)).unwrap();
+            let error = install(&source, &extensions, false).unwrap_err().to_string();
+            let expected = format!("source/{link} is a symlink that is broken or leads out of the plugin");
+            assert!(error.contains(&expected), "{link_target}: {error}");
             assert_eq!(names(&extensions), Vec::<String>::new());
         }
         // By its text this one stays within; through symlinks to the top it leads above it.
-        let (_temp, source, extensions) = place();
+        let (_temp, source, extensions) = fixture();
         symlink(".", source.join("top")).unwrap();
         symlink("top/top/../../secret", source.join("more")).unwrap();
         assert!(
@@ -281,28 +284,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plugin_is_refused() {
-        let (_temp, source, extensions) = place();
-        let told = |path: &Path| install(path, &extensions, false).unwrap_err().to_string();
-        assert!(told(&source.join("lib")).ends_with("has neither a homard.plugin.json nor an openclaw.plugin.json"));
-        assert!(told(&source.join("plugin.py")).contains("is not a directory; unpack an archive first"));
+    fn a_path_that_is_not_a_plugin_is_rejected() {
+        let (_temp, source, extensions) = fixture();
+        let error = |path: &Path| install(path, &extensions, false).unwrap_err().to_string();
+        assert!(error(&source.join("lib")).ends_with("has neither a homard.plugin.json nor an openclaw.plugin.json"));
+        assert!(error(&source.join("plugin.py")).contains("is not a directory; unpack an archive first"));
         assert!(
-            told(&source.join("none")).contains("does not exist; pass a directory with a manifest. Packages are not")
+            error(&source.join("none")).contains("does not exist; pass a directory with a manifest. Packages are not")
         );
         fs::write(source.join("homard.plugin.json"), "{").unwrap();
-        assert!(told(&source).contains("source cannot be installed: ") && told(&source).contains("is not JSON"));
+        assert!(error(&source).contains("source cannot be installed: ") && error(&source).contains("is not JSON"));
         assert!(!extensions.exists());
     }
 
     #[test]
     fn a_folder_is_not_copied_into_itself() {
-        let (_temp, source, _) = place();
-        let told = install(&source, &source.join("extensions"), false).unwrap_err().to_string();
-        assert!(told.ends_with("one of the two directories contains the other"), "{told}");
+        let (_temp, source, _) = fixture();
+        let error = install(&source, &source.join("extensions"), false).unwrap_err().to_string();
+        assert!(error.ends_with("one of the two directories contains the other"), "{error}");
     }
 
     #[test]
-    fn no_id_makes_a_hidden_folder_or_several() {
+    fn no_plugin_id_gives_a_hidden_or_nested_folder() {
         let named = ["tides", "@me/tides", ".tides", "a/b/c"].map(folder_name);
         assert_eq!(named, ["tides", "@me__tides", "tides", "a__b__c"].map(|name| Some(name.to_owned())));
     }

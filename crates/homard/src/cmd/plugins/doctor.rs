@@ -29,12 +29,12 @@ struct PluginFinding {
 }
 
 impl PluginFinding {
-    fn severe(what: impl Into<String>, to_do: impl Into<String>) -> Self {
-        Self { is_severe: true, message: what.into(), remedy: to_do.into() }
+    fn severe(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { is_severe: true, message: message.into(), remedy: remedy.into() }
     }
 
-    fn note(what: impl Into<String>, to_do: impl Into<String>) -> Self {
-        Self { is_severe: false, ..Self::severe(what, to_do) }
+    fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { is_severe: false, ..Self::severe(message, remedy) }
     }
 
     fn document(&self) -> Value {
@@ -70,9 +70,9 @@ impl PluginCheck {
     }
 
     fn text(&self) -> String {
-        let took = self.trial.as_ref().map(|trial| render::duration(trial.took));
-        let state = match (self.is_usable(), took) {
-            (true, Some(took)) => format!("works, ready after {took}"),
+        let duration = self.trial.as_ref().map(|trial| render::duration(trial.took));
+        let state = match (self.is_usable(), duration) {
+            (true, Some(duration)) => format!("works, ready after {duration}"),
             (true, None) => "was not started".to_owned(),
             (false, _) => "cannot be used".to_owned(),
         };
@@ -80,7 +80,7 @@ impl PluginCheck {
         if let Some(trial) = self.trial.as_ref().filter(|_| self.is_usable()) {
             let none = trial.registered.is_empty().then(|| "nothing".to_owned());
             let all = none.into_iter().chain(trial.registered.iter().cloned());
-            rows.extend(all.enumerate().map(|(at, what)| (if at == 0 { "  registers" } else { "" }, what)));
+            rows.extend(all.enumerate().map(|(at, capability)| (if at == 0 { "  registers" } else { "" }, capability)));
         }
         rows.extend(self.findings.iter().flat_map(PluginFinding::rows));
         let head = one_line(&format!("{}: {state}", self.id));
@@ -91,10 +91,10 @@ impl PluginCheck {
 /// The result for all plugins.
 struct PluginChecks {
     /// Number of enabled plugins.
-    on: usize,
+    enabled: usize,
     /// The Node that runs OpenClaw plugins, if one of them is enabled.
     node: Option<Result<String, String>>,
-    checkups: Vec<PluginCheck>,
+    checks: Vec<PluginCheck>,
     /// Findings that do not concern an enabled plugin.
     other_findings: Vec<PluginFinding>,
 }
@@ -102,70 +102,70 @@ struct PluginChecks {
 /// Findings about plugins, for `homard doctor`.
 pub(in crate::cmd) struct PluginSummary {
     pub(in crate::cmd) summary: String,
-    /// Whether it is severe, what it is, and what to do.
+    /// Each finding: whether it is severe, the message, and the remedy.
     pub(in crate::cmd) findings: Vec<(bool, String, String)>,
 }
 
 /// Examines and starts all enabled plugins, and summarizes the findings.
-pub(super) async fn summary(shown: &PluginList) -> PluginSummary {
-    let exam = examine(shown).await;
-    let mut summary = format!("plugins: {}, enabled: {}", shown.plugins.len(), exam.on);
-    if let Some(Ok(node)) = &exam.node {
+pub(super) async fn summary(list: &PluginList) -> PluginSummary {
+    let checks = examine(list).await;
+    let mut summary = format!("plugins: {}, enabled: {}", list.plugins.len(), checks.enabled);
+    if let Some(Ok(node)) = &checks.node {
         summary.push_str(&format!(", Node: {node}"));
     }
-    let told = |id: &str, finding: PluginFinding| {
+    let with_prefix = |id: &str, finding: PluginFinding| {
         (finding.is_severe, one_line(&format!("{id}{}", finding.message)), one_line(&finding.remedy))
     };
     let mut findings = Vec::new();
-    for checkup in exam.checkups {
-        let id = format!("{}: ", checkup.id);
-        findings.extend(checkup.findings.into_iter().map(|finding| told(&id, finding)));
+    for check in checks.checks {
+        let id = format!("{}: ", check.id);
+        findings.extend(check.findings.into_iter().map(|finding| with_prefix(&id, finding)));
     }
-    findings.extend(exam.other_findings.into_iter().map(|finding| told("", finding)));
+    findings.extend(checks.other_findings.into_iter().map(|finding| with_prefix("", finding)));
     PluginSummary { summary, findings }
 }
 
-async fn examine(shown: &PluginList) -> PluginChecks {
-    let on: Vec<&(DiscoveredPlugin, PluginStatus)> =
-        shown.plugins.iter().filter(|(_, status)| status.verdict.is_enabled).collect();
-    let needs_node = on.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
-    let node = if needs_node { Some(node(&shown.setup).await) } else { None };
-    let checkups = stream::iter(&on).map(|plugin| check_plugin(shown, plugin, node.as_ref())).buffered(CONCURRENCY);
-    let mut checkups: Vec<PluginCheck> = checkups.collect().await;
-    findings::duplicates(&mut checkups);
-    let elsewhere = findings::missing(shown).into_iter().chain(findings::files(shown)).collect();
-    PluginChecks { on: on.len(), node, checkups, other_findings: elsewhere }
+async fn examine(list: &PluginList) -> PluginChecks {
+    let enabled: Vec<&(DiscoveredPlugin, PluginStatus)> =
+        list.plugins.iter().filter(|(_, status)| status.verdict.is_enabled).collect();
+    let needs_node = enabled.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
+    let node = if needs_node { Some(node(&list.setup).await) } else { None };
+    let checks = stream::iter(&enabled).map(|plugin| check_plugin(list, plugin, node.as_ref())).buffered(CONCURRENCY);
+    let mut checks: Vec<PluginCheck> = checks.collect().await;
+    findings::duplicates(&mut checks);
+    let other_findings = findings::missing(list).into_iter().chain(findings::invalid_files(list)).collect();
+    PluginChecks { enabled: enabled.len(), node, checks, other_findings }
 }
 
 /// Examines and starts all enabled plugins. Fails if one of them is unusable.
-pub(super) async fn run(shown: &PluginList, wants_json: bool) -> Result<()> {
-    let PluginChecks { on, node, checkups, other_findings: elsewhere } = examine(shown).await;
+pub(super) async fn run(list: &PluginList, wants_json: bool) -> Result<()> {
+    let PluginChecks { enabled, node, checks, other_findings } = examine(list).await;
     if wants_json {
         render::print_json(&json!({
-            "total": shown.plugins.len(), "on": on,
+            "total": list.plugins.len(), "on": enabled,
             "node": node.as_ref().map(|node| match node {
                 Ok(node) => json!({"ok": true, "found": node, "needed": "22 or newer"}),
                 Err(why) => json!({"ok": false, "message": why, "needed": "22 or newer"}),
             }),
-            "plugins": checkups.iter().map(PluginCheck::document).collect::<Vec<_>>(),
-            "findings": elsewhere.iter().map(PluginFinding::document).collect::<Vec<_>>(),
+            "plugins": checks.iter().map(PluginCheck::document).collect::<Vec<_>>(),
+            "findings": other_findings.iter().map(PluginFinding::document).collect::<Vec<_>>(),
         }))?;
     } else {
-        let mut parts = vec![format!("plugins: {}, enabled: {on}", shown.plugins.len())];
+        let mut parts = vec![format!("plugins: {}, enabled: {enabled}", list.plugins.len())];
         if let Some(Ok(node)) = &node {
             parts[0].push_str(&one_line(&format!(", Node: {node} (22 or newer is required)")));
         }
-        if on == 0 {
+        if enabled == 0 {
             parts.push("no plugin is enabled; enable one with: homard plugins enable ID".to_owned());
         }
-        parts.extend(checkups.iter().map(PluginCheck::text));
-        if !elsewhere.is_empty() {
-            let rows = elsewhere.iter().flat_map(PluginFinding::rows).collect();
+        parts.extend(checks.iter().map(PluginCheck::text));
+        if !other_findings.is_empty() {
+            let rows = other_findings.iter().flat_map(PluginFinding::rows).collect();
             parts.push(format!("other findings:\n{}", table_of(rows).fit(render::width())));
         }
         render::print(&parts.join("\n\n"))?;
     }
-    let all = checkups.iter().flat_map(|checkup| &checkup.findings).chain(&elsewhere);
+    let all = checks.iter().flat_map(|check| &check.findings).chain(&other_findings);
     match all.filter(|finding| finding.is_severe).count() {
         0 => Ok(()),
         problems => {
@@ -177,22 +177,22 @@ pub(super) async fn run(shown: &PluginList, wants_json: bool) -> Result<()> {
 
 /// Examines one plugin, and starts it if there is no severe finding.
 async fn check_plugin(
-    shown: &PluginList,
+    list: &PluginList,
     plugin: &(DiscoveredPlugin, PluginStatus),
     node: Option<&Result<String, String>>,
 ) -> PluginCheck {
     let (candidate, status) = plugin;
-    let mut findings = findings::findings(shown, candidate);
+    let mut findings = findings::findings(list, candidate);
     if let Some(Err(why)) = node.filter(|_| candidate.manifest.run.is_none()) {
-        let (what, to_do) = why.rsplit_once("; ").unwrap_or((why, "install Node 22 or newer"));
-        findings.push(PluginFinding::severe(what, to_do));
+        let (message, remedy) = why.rsplit_once("; ").unwrap_or((why, "install Node 22 or newer"));
+        findings.push(PluginFinding::severe(message, remedy));
     }
     let mut trial = None;
     if !findings.iter().any(|finding| finding.is_severe) {
-        match trial::start(shown, &status.id).await {
-            Ok(done) => {
-                findings.extend(findings::denied(candidate, &done.denied));
-                trial = Some(done);
+        match trial::start(list, &status.id).await {
+            Ok(started) => {
+                findings.extend(findings::denied(candidate, &started.denied));
+                trial = Some(started);
             }
             Err(why) => findings.push(findings::start_failure(candidate, &why)),
         }

@@ -12,81 +12,86 @@ use super::{
 use crate::{cli_error::CliError, config::change::ConfigChange, paths::Paths, render};
 
 /// Enables a plugin. If it would stay disabled for another reason, nothing is changed and the reason is reported.
-pub(super) fn enable(shown: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
-    let plugin = shown.plugin(id)?;
+pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
+    let plugin = list.plugin(id)?;
     let (DiscoveredPlugin { manifest, origin, .. }, status) = plugin;
     let id = status.id.as_str();
-    let mut wanted = shown.setup.settings.clone();
-    wanted.entries.entry(id.to_owned()).or_default().enabled = Some(true);
-    if !wanted.allow.is_empty() && !wanted.allow.iter().any(|allowed| allowed == id) {
-        wanted.allow.push(id.to_owned());
+    let mut settings = list.setup.settings.clone();
+    settings.entries.entry(id.to_owned()).or_default().enabled = Some(true);
+    if !settings.allow.is_empty() && !settings.allow.iter().any(|allowed| allowed == id) {
+        settings.allow.push(id.to_owned());
     }
-    let verdict = decide(manifest, *origin, &wanted);
-    if !verdict.is_enabled {
-        let why = verdict.why.replacen("is off", "would stay off", 1);
-        let help = remedy(plugin, &wanted).map(|help| format!("; {help}")).unwrap_or_default();
+    let decision = decide(manifest, *origin, &settings);
+    if !decision.is_enabled {
+        let why = decision.why.replacen("is off", "would stay off", 1);
+        let help = remedy(plugin, &settings).map(|help| format!("; {help}")).unwrap_or_default();
         return Err(CliError::new("off", render::strip_controls(&format!("{id} {why}{help}"))).into());
     }
     let allow = Path::root().key("plugins").key("allow");
-    let done = edit_config(paths, |text| {
-        let said = edit::value(text)?;
+    let change = edit_config(paths, |text| {
+        let config = edit::value(text)?;
         let text = edit::set(text, &entry(id).key("enabled"), &json!(true))?;
-        let listed = said["plugins"]["allow"].as_array().cloned().unwrap_or_default();
+        let listed = config["plugins"]["allow"].as_array().cloned().unwrap_or_default();
         if listed.is_empty() || listed.contains(&json!(id)) {
             return Ok(text);
         }
         edit::set(&text, &allow, &Value::Array(listed.into_iter().chain([json!(id)]).collect()))
     })?;
-    let wrong = config_problems(manifest, &wanted.entries.get(id).map(|said| said.config.clone()).unwrap_or_default());
-    let lack = (!wrong.is_empty()).then(|| format!("{}.config is invalid: {}", entry(id), wrong.join("; ")));
-    report(&done, paths, (id, true), lack.as_deref(), wants_json)?;
-    if let Some(lack) = lack.filter(|_| !wants_json) {
+    let problems = config_problems(
+        manifest,
+        &settings.entries.get(id).map(|plugin_entry| plugin_entry.config.clone()).unwrap_or_default(),
+    );
+    let config_problem =
+        (!problems.is_empty()).then(|| format!("{}.config is invalid: {}", entry(id), problems.join("; ")));
+    report(&change, paths, (id, true), config_problem.as_deref(), wants_json)?;
+    if let Some(config_problem) = config_problem.filter(|_| !wants_json) {
         let help = format!("homard config set {} VALUE", shell_quote(&format!("{}.NAME", entry(id).key("config"))));
         render::remark(&render::strip_controls(&format!(
-            "{id} cannot start yet: {lack}; set the missing values with: {help}"
+            "{id} cannot start yet: {config_problem}; set the missing values with: {help}"
         )));
     }
     Ok(())
 }
 
 /// Disables a plugin, also one that is missing and still has an entry in the config.
-pub(super) fn disable(shown: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
-    let id = match shown.loaded.config.plugins.entries.contains_key(id) {
+pub(super) fn disable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
+    let id = match list.loaded.config.plugins.entries.contains_key(id) {
         true => id,
-        false => &shown.plugin(id)?.1.id,
+        false => &list.plugin(id)?.1.id,
     };
-    let done = edit_config(paths, |text| edit::set(text, &entry(id).key("enabled"), &json!(false)))?;
-    report(&done, paths, (id, false), None, wants_json)
+    let change = edit_config(paths, |text| edit::set(text, &entry(id).key("enabled"), &json!(false)))?;
+    report(&change, paths, (id, false), None, wants_json)
 }
 
 /// Returns what is needed to enable a plugin that the config disables; `None` if the reason already says it.
-fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), wanted: &Settings) -> Option<String> {
+fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), settings: &Settings) -> Option<String> {
     let id = &status.id;
-    if wanted.enabled == Some(false) {
+    if settings.enabled == Some(false) {
         return Some("to enable plugins: homard config set plugins.enabled true".to_owned());
     }
-    if let Some(at) = wanted.deny.iter().position(|denied| denied == id) {
-        let place = Path::root().key("plugins").key("deny").index(at).to_string();
-        return Some(format!("to remove it from that list: homard config unset {}", shell_quote(&place)));
+    if let Some(at) = settings.deny.iter().position(|denied| denied == id) {
+        let path = Path::root().key("plugins").key("deny").index(at).to_string();
+        return Some(format!("to remove it from that list: homard config unset {}", shell_quote(&path)));
     }
-    let is_other = wanted.slots.memory.as_ref().is_some_and(|memory| memory != id);
+    let is_other = settings.slots.memory.as_ref().is_some_and(|memory| memory != id);
     is_other.then(|| format!("to select this plugin: homard config set plugins.slots.memory {}", shell_quote(id)))
 }
 
 fn report(
-    done: &ConfigChange,
+    change: &ConfigChange,
     paths: &Paths,
-    (id, is_on): (&str, bool),
-    lack: Option<&str>,
+    (id, enabled): (&str, bool),
+    missing: Option<&str>,
     wants_json: bool,
 ) -> Result<()> {
     if wants_json {
         return Ok(render::print_json(&json!({
-            "ok": true, "id": id, "enabled": is_on, "changed": done.changed, "path": paths.config, "missing": lack,
+            "ok": true, "id": id, "enabled": enabled, "changed": change.changed,
+            "path": paths.config, "missing": missing,
         }))?);
     }
-    let state = if is_on { "enabled" } else { "disabled" };
-    if done.changed.is_empty() {
+    let state = if enabled { "enabled" } else { "disabled" };
+    if change.changed.is_empty() {
         return Ok(render::print(&format::one_line(&format!("{id} is already {state}; nothing changed")))?);
     }
     render::print(&format::one_line(&format!("{id} is now {state} in {}", paths.config.display())))?;

@@ -23,19 +23,19 @@ pub(super) fn state(status: &PluginStatus) -> &'static str {
 
 /// Formats the plugins as a table.
 pub(super) fn table(plugins: &[(DiscoveredPlugin, PluginStatus)], is_verbose: bool) -> Table {
-    let more = if is_verbose { vec!["VERSION", "WHY", "FOLDER"] } else { vec![] };
-    let titles = ["PLUGIN", "STATE", "FROM", "FOR"].into_iter().chain(more).map(str::to_owned).collect();
+    let extra_titles = if is_verbose { vec!["VERSION", "WHY", "FOLDER"] } else { vec![] };
+    let titles = ["PLUGIN", "STATE", "FROM", "FOR"].into_iter().chain(extra_titles).map(str::to_owned).collect();
     let line = |(_, status): &(DiscoveredPlugin, PluginStatus)| {
-        let about = status.description.as_deref().unwrap_or(&status.title);
+        let description = status.description.as_deref().unwrap_or(&status.title);
         let mut cells = vec![
             status.id.clone(),
             state(status).to_owned(),
             origin(status.origin).to_owned(),
-            truncate(about, MAX_DESCRIPTION),
+            truncate(description, MAX_DESCRIPTION),
         ];
         if is_verbose {
             let version = status.version.clone().unwrap_or_else(|| "-".to_owned());
-            cells.extend([version, why(status), status.root.display().to_string()]);
+            cells.extend([version, state_reason(status), status.root.display().to_string()]);
         }
         cells.into_iter().map(|cell| one_line(&cell)).collect()
     };
@@ -43,7 +43,7 @@ pub(super) fn table(plugins: &[(DiscoveredPlugin, PluginStatus)], is_verbose: bo
 }
 
 /// Returns why a plugin is enabled or disabled, or cannot start.
-fn why(status: &PluginStatus) -> String {
+fn state_reason(status: &PluginStatus) -> String {
     match status.error.as_ref().filter(|_| status.verdict.is_enabled) {
         Some(error) => error.clone(),
         None => status.verdict.why.splitn(2, ": ").last().unwrap_or_default().to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn describe((candidate, status): &(DiscoveredPlugin, PluginStatus), c
     let manifest = &candidate.manifest;
     let mut rows = vec![("plugin", status.id.clone())];
     rows.extend((status.title != status.id).then(|| ("name", status.title.clone())));
-    rows.extend([("state", state(status).to_owned()), ("why", why(status))]);
+    rows.extend([("state", state(status).to_owned()), ("why", state_reason(status))]);
     rows.extend(status.description.iter().map(|text| ("for", text.clone())));
     rows.extend(status.version.iter().map(|text| ("version", text.clone())));
     rows.extend(manifest.kind.iter().map(|text| ("kind", text.clone())));
@@ -138,12 +138,12 @@ pub(super) fn one_line(text: &str) -> String {
     render::strip_controls(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Truncates a text to at most `most` characters, ending in an ellipsis.
-fn truncate(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
+fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['…']).collect()
+    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 /// Quotes a text as one shell word.
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strange_id_is_one_word_of_a_command() {
+    fn an_unusual_id_is_quoted_as_one_shell_word() {
         let set = |id: &str| shell_quote(&entry(id).key("enabled").to_string());
         assert_eq!(set("tidy"), "plugins.entries.tidy.enabled");
         assert_eq!(set("@me/tidy"), "'plugins.entries[\"@me/tidy\"].enabled'");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manifest_says_cannot_drive_a_terminal() {
+    fn manifest_text_cannot_control_the_terminal() {
         assert_eq!(one_line("a\u{1b}[2J\n  b\tc"), "a[2J b c");
         assert_eq!(truncate("abcdef", 4), "abc…");
     }

@@ -35,16 +35,17 @@ struct PluginInstall {
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
     let guard = look(&source).map_err(failure)?.manifest.guard;
-    let taken = install(&source, &paths.state.join("extensions"), force).map_err(failure)?;
-    let done = PluginInstall { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash), guard };
-    let (key, record) = (installs().key(&done.id), record(&source, &done));
+    let copied = install(&source, &paths.state.join("extensions"), force).map_err(failure)?;
+    let installed =
+        PluginInstall { id: copied.id, version: copied.version, path: copied.path, hash: Some(copied.hash), guard };
+    let (key, record) = (installs().key(&installed.id), record(&source, &installed));
     edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
-        let path = done.path.display();
+        let path = installed.path.display();
         format!(
             "installed {path}, but cannot record it in the config; fix the config, then install it again with --force"
         )
     })?;
-    report(paths, &done, &format!("installed {} in {}", done.id, done.path.display()), wants_json)
+    report(paths, &installed, &format!("installed {} in {}", installed.id, installed.path.display()), wants_json)
 }
 
 /// Adds the directory to the config.
@@ -52,18 +53,20 @@ pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()>
     let found = look(&absolute(source)?).map_err(failure)?;
     // A linked directory is under development, so a hash of its current files would be useless.
     let (manifest, path) = (found.manifest, found.root);
-    let done = PluginInstall { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
-    let places = Key::root().key("plugins").key("load").key("paths");
-    let (key, record, folder) = (installs().key(&done.id), record(&done.path, &done), json!(done.path));
+    let installed =
+        PluginInstall { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
+    let load_paths = Key::root().key("plugins").key("load").key("paths");
+    let (key, record, folder) =
+        (installs().key(&installed.id), record(&installed.path, &installed), json!(installed.path));
     edit_config(paths, |text| {
-        let said = edit::value(text)?;
-        let mut all = said["plugins"]["load"]["paths"].as_array().cloned().unwrap_or_default();
+        let config = edit::value(text)?;
+        let mut all = config["plugins"]["load"]["paths"].as_array().cloned().unwrap_or_default();
         if !all.contains(&folder) {
             all.push(folder.clone());
         }
-        edit::set(&edit::set(text, &places, &Value::Array(all))?, &key, &record)
+        edit::set(&edit::set(text, &load_paths, &Value::Array(all))?, &key, &record)
     })?;
-    report(paths, &done, &format!("linked {} to {}", done.id, done.path.display()), wants_json)
+    report(paths, &installed, &format!("linked {} to {}", installed.id, installed.path.display()), wants_json)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -82,47 +85,48 @@ fn installs() -> Key {
     Key::root().key("plugins").key("installs")
 }
 
-fn record(source: &Path, done: &PluginInstall) -> Value {
+fn record(source: &Path, installed: &PluginInstall) -> Value {
     let mut record = json!({
-        "source": "path", "sourcePath": source, "installPath": done.path,
+        "source": "path", "sourcePath": source, "installPath": installed.path,
         "installedAt": iso(Ambient::system().now_ms()),
     });
-    for (key, value) in [("version", &done.version), ("hash", &done.hash)] {
+    for (key, value) in [("version", &installed.version), ("hash", &installed.hash)] {
         if let Some(value) = value {
             record[key] = value.as_str().into();
         }
     }
-    if !done.guard.is_empty() {
-        record["guard"] = json!(done.guard);
+    if !installed.guard.is_empty() {
+        record["guard"] = json!(installed.guard);
     }
     record
 }
 
 /// Reports what was installed, what it may do, and what is needed for it to take effect.
-fn report(paths: &Paths, done: &PluginInstall, what: &str, wants_json: bool) -> Result<()> {
+fn report(paths: &Paths, installed: &PluginInstall, summary: &str, wants_json: bool) -> Result<()> {
     // Reads the installed copy, not the source.
-    let shown = PluginList::find(&Config::choose(paths)?.loaded, paths);
-    let used = shown.plugin(&done.id).ok().filter(|(candidate, _)| candidate.root == done.path);
-    let state = used.map_or("hidden", |(_, status)| format::state(status));
+    let list = PluginList::find(&Config::choose(paths)?.loaded, paths);
+    let selected = list.plugin(&installed.id).ok().filter(|(candidate, _)| candidate.root == installed.path);
+    let state = selected.map_or("hidden", |(_, status)| format::state(status));
     if wants_json {
-        let manifest = used.map(|(candidate, _)| &candidate.manifest);
+        let manifest = selected.map(|(candidate, _)| &candidate.manifest);
         return Ok(render::print_json(&json!({
-            "ok": true, "id": done.id, "path": done.path, "version": done.version, "hash": done.hash, "state": state,
+            "ok": true, "id": installed.id, "path": installed.path, "version": installed.version,
+            "hash": installed.hash, "state": state,
             "declares": manifest.map(declares),
         }))?);
     }
-    render::print(&format::one_line(what))?;
-    let Some((candidate, status)) = used else {
-        let other = shown.plugin(&done.id).map(|(other, _)| other.root.display().to_string());
+    render::print(&format::one_line(summary))?;
+    let Some((candidate, status)) = selected else {
+        let other = list.plugin(&installed.id).map(|(other, _)| other.root.display().to_string());
         let why = other.map_or_else(
             |_| "see why with: homard plugins doctor".to_owned(),
-            |other| format!("{other} has the same plugin id, {}, and comes first", done.id),
+            |other| format!("{other} has the same plugin id, {}, and comes first", installed.id),
         );
         render::remark(&format::one_line(&format!("the plugin is not used: {why}")));
         return Ok(());
     };
     render::print_table(&format::table_of(rights(candidate)))?;
-    let id = shell_quote(&done.id);
+    let id = shell_quote(&installed.id);
     Ok(render::print(&format::one_line(&match (status.verdict.is_enabled, &status.error) {
         (true, Some(error)) => format!("the plugin is enabled, but cannot start: {error}"),
         (true, None) => format!(

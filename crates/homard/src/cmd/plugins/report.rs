@@ -43,13 +43,13 @@ pub(super) fn declares(manifest: &Manifest) -> Value {
 pub(super) fn declared(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> {
     let rights = manifest.rights.clone().unwrap_or_default();
     let all = vec![
-        ("hooks", names(&rights.hooks, |offer| &offer.name)),
+        ("hooks", names(&rights.hooks, |right| &right.name)),
         ("guard", manifest.guard.iter().cloned().collect()),
-        ("tools", names(&rights.tools, |offer| &offer.name)),
-        ("commands", names(&rights.commands, |offer| &offer.name)),
-        ("methods", names(&rights.methods, |offer| &offer.name)),
-        ("routes", names(&rights.routes, |offer| &offer.path)),
-        ("services", names(&rights.services, |offer| &offer.id)),
+        ("tools", names(&rights.tools, |right| &right.name)),
+        ("commands", names(&rights.commands, |right| &right.name)),
+        ("methods", names(&rights.methods, |right| &right.name)),
+        ("routes", names(&rights.routes, |right| &right.path)),
+        ("services", names(&rights.services, |right| &right.id)),
         ("events", rights.events),
         ("env", rights.env),
         ("host", rights.host),
@@ -61,7 +61,7 @@ pub(super) fn declared(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> 
 fn names<T>(all: &[RightDeclaration<T>], name: impl Fn(&T) -> &String) -> Vec<String> {
     let named = |declared: &RightDeclaration<T>| match declared {
         RightDeclaration::Named(name) => name.clone(),
-        RightDeclaration::Full(offer) => name(offer).clone(),
+        RightDeclaration::Full(right) => name(right).clone(),
     };
     all.iter().map(named).collect()
 }

@@ -65,8 +65,8 @@ pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
     if let Some(focus) = &args.focus {
         params["focus"] = focus.as_str().into();
     }
-    let asked = setup.call(change("sessions.compact", params)).await;
-    let answer = asked.map_err(|error| translate_error(&setup, key, error))?.ok_or_else(|| setup.not_running())?;
+    let response = setup.call(change("sessions.compact", params)).await;
+    let answer = response.map_err(|error| translate_error(&setup, key, error))?.ok_or_else(|| setup.not_running())?;
     // Other clients also compact sessions that have no messages yet, so for them this is not an error.
     if answer.get("reason").and_then(Value::as_str) == Some(NO_SESSION) {
         return Err(unknown(&named(&setup, key)?).into());
@@ -110,20 +110,20 @@ async fn compactions_of(setup: &CommandContext, key: &str) -> Result<Option<Valu
 
 async fn undo(setup: &CommandContext, key: &str, id: Option<&str>, is_json: bool) -> Result<()> {
     let mut params = json!({"key": key});
-    if let Some(typed) = id {
+    if let Some(input) = id {
         let listed = compactions_of(setup, key).await?.ok_or_else(|| setup.not_running())?;
         let rows = listed["compactions"].as_array().into_iter().flatten();
         let all: Vec<_> = rows.filter_map(|row| Some(Candidate { id: row["id"].as_str()?, name: None })).collect();
-        params["id"] = ids::resolve("compaction", typed, &all)?.unwrap_or(typed).into();
+        params["id"] = ids::resolve("compaction", input, &all)?.unwrap_or(input).into();
     }
-    let asked = setup.call(change("sessions.compactions.undo", params)).await;
-    let answer = asked.map_err(|error| translate_error(setup, key, error))?.ok_or_else(|| setup.not_running())?;
+    let response = setup.call(change("sessions.compactions.undo", params)).await;
+    let answer = response.map_err(|error| translate_error(setup, key, error))?.ok_or_else(|| setup.not_running())?;
     if is_json {
         return Ok(render::print_json(&answer)?);
     }
     let id = answer.get("id").and_then(Value::as_str).unwrap_or("-");
-    let told = format!("compaction {id} is undone; the replaced messages are part of the context again");
-    Ok(render::print(&render::strip_controls(&told))?)
+    let message = format!("compaction {id} is undone; the replaced messages are part of the context again");
+    Ok(render::print(&render::strip_controls(&message))?)
 }
 
 /// Returns the call of a method that changes a session.
@@ -133,8 +133,8 @@ fn change(method: &str, params: Value) -> Call<'_> {
 
 /// Returns the key of the session that was typed: by its key, its label, its session id, or a unique prefix of the key
 /// or session id. Returns the text itself if there is no such session.
-async fn find_session(setup: &CommandContext, typed: &str) -> Result<String> {
-    let key = named(setup, typed).map(|key| key.to_string());
+async fn find_session(setup: &CommandContext, input: &str) -> Result<String> {
+    let key = named(setup, input).map(|key| key.to_string());
     let params = json!({"includeGlobal": true, "includeUnknown": true});
     let rows: Vec<Value> = match setup.query_with("sessions.list", params).await? {
         Some(mut listed) => listed["sessions"].as_array_mut().map(std::mem::take).unwrap_or_default(),
@@ -152,18 +152,18 @@ async fn find_session(setup: &CommandContext, typed: &str) -> Result<String> {
     {
         return Ok(key.clone());
     }
-    if let Some(key) = ids::resolve("session", typed, &keys)? {
+    if let Some(key) = ids::resolve("session", input, &keys)? {
         return Ok(key.to_owned());
     }
     let sessions: Vec<_> = rows
         .iter()
         .filter_map(|row| Some(Candidate { id: row["sessionId"].as_str()?, name: row["key"].as_str() }))
         .collect();
-    let id = ids::resolve("session", typed, &sessions)?;
+    let id = ids::resolve("session", input, &sessions)?;
     let found = sessions.iter().find(|candidate| Some(candidate.id) == id).and_then(|candidate| candidate.name);
     match found {
         Some(found) => Ok(found.to_owned()),
-        None => Ok(key.map(|_| typed.to_owned())?),
+        None => Ok(key.map(|_| input.to_owned())?),
     }
 }
 
@@ -221,32 +221,32 @@ async fn read_transcript(setup: &CommandContext, text: &str) -> Result<Value> {
 fn compacted(answer: &Value) -> String {
     let number =
         |name: &str| answer.get(name).and_then(Value::as_u64).map_or_else(|| "?".to_owned(), |n| n.to_string());
-    let word = |name: &str| answer.get(name).and_then(Value::as_str);
-    let told = match answer.get("compacted").and_then(Value::as_bool) {
+    let text = |name: &str| answer.get(name).and_then(Value::as_str);
+    let message = match answer.get("compacted").and_then(Value::as_bool) {
         Some(true) => {
-            let way = word("way").map(|way| format!(" ({way})")).unwrap_or_default();
+            let way = text("way").map(|way| format!(" ({way})")).unwrap_or_default();
             format!("compacted: {} tokens before, {} after{way}", number("tokensBefore"), number("tokensAfter"))
         }
         Some(false) | None => {
-            let reason = word("reason").unwrap_or("Nothing was done.");
+            let reason = text("reason").unwrap_or("Nothing was done.");
             // The rest of the text says the same.
             reason.strip_prefix("Nothing was done: ").unwrap_or(reason).to_owned()
         }
     };
-    render::strip_controls(&told)
+    render::strip_controls(&message)
 }
 
 /// Formats compactions as a table, oldest first.
 fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["ID", "WHEN", "TOKENS BEFORE", "WAY", "UNDONE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
-        let word = |name: &str| row.get(name).and_then(Value::as_str);
-        let then = word("timestamp").and_then(|at| at.parse::<Timestamp>().ok());
-        let then = then.and_then(|at| u64::try_from(at.as_millisecond()).ok());
-        let when = then.map(|then| render::age(now, then));
+        let text = |name: &str| row.get(name).and_then(Value::as_str);
+        let at_ms = text("timestamp").and_then(|at| at.parse::<Timestamp>().ok());
+        let at_ms = at_ms.and_then(|at| u64::try_from(at.as_millisecond()).ok());
+        let age = at_ms.map(|at_ms| render::age(now, at_ms));
         let tokens = row.get("tokensBefore").and_then(Value::as_u64).map(|tokens| tokens.to_string());
         let undone = row.get("undone").and_then(Value::as_bool).unwrap_or(false).then(|| "yes".to_owned());
-        let cells = [word("id").map(str::to_owned), when, tokens, word("way").map(str::to_owned), undone];
+        let cells = [text("id").map(str::to_owned), age, tokens, text("way").map(str::to_owned), undone];
         cells.map(|cell| render::strip_controls(&cell.unwrap_or_else(|| "-".to_owned()))).to_vec()
     };
     Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_gateway_the_transcript_is_asked() {
+    async fn without_a_gateway_compactions_are_read_from_the_transcript() {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("agents/main/sessions");
         fs::create_dir_all(&folder).unwrap();
@@ -299,8 +299,8 @@ mod tests {
             "compactions": [row("a", Value::Null, false), row("b", "extract".into(), true)],
         });
         assert_eq!(read_transcript(&setup, "garden").await.unwrap(), expected);
-        for typed in ["garden", "agent:main:g", "s1"] {
-            assert_eq!(find_session(&setup, typed).await.unwrap(), "agent:main:garden", "{typed}");
+        for input in ["garden", "agent:main:g", "s1"] {
+            assert_eq!(find_session(&setup, input).await.unwrap(), "agent:main:garden", "{input}");
         }
         assert_eq!(find_session(&setup, "nowhere").await.unwrap(), "nowhere");
         assert_eq!(fs::read_to_string(folder.join("s1.jsonl")).unwrap(), lines, "looking changes nothing");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn looking_makes_no_directory() {
+    async fn reading_creates_no_directory() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         read_transcript(&without_gateway(&state), "garden").await.unwrap_err();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn compactions_are_shown_in_few_words() {
+    fn compactions_are_listed_in_a_table() {
         let rows = [
             json!({"id": "3f2a", "timestamp": "1970-01-01T00:00:00.000Z", "tokensBefore": 180_000, "way": "asked",
                    "undone": true, "summary": "…"}),
@@ -334,12 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_it_is_a_sentence() {
-        let done = json!({"ok": true, "compacted": true, "tokensBefore": 90, "tokensAfter": 7, "way": "extract"});
-        assert_eq!(compacted(&done), "compacted: 90 tokens before, 7 after (extract)");
+    fn the_result_of_a_compaction_is_one_sentence() {
+        let compacted_answer =
+            json!({"ok": true, "compacted": true, "tokensBefore": 90, "tokensAfter": 7, "way": "extract"});
+        assert_eq!(compacted(&compacted_answer), "compacted: 90 tokens before, 7 after (extract)");
         let old = json!({"ok": true, "compacted": true});
         assert_eq!(compacted(&old), "compacted: ? tokens before, ? after");
-        let refused = json!({"ok": true, "compacted": false, "reason": "Nothing was done: already compacted."});
-        assert_eq!(compacted(&refused), "already compacted.");
+        let skipped_answer = json!({"ok": true, "compacted": false, "reason": "Nothing was done: already compacted."});
+        assert_eq!(compacted(&skipped_answer), "already compacted.");
     }
 }

@@ -8,28 +8,28 @@ use super::{SkillList, format};
 use crate::render::{self, Table};
 
 /// Prints the result. Problems with skills do not fail the command.
-pub(super) fn run(shown: &SkillList, wants_json: bool) -> Result<()> {
-    if wants_json { Ok(render::print_json(&document(shown))?) } else { Ok(render::print(&text(shown))?) }
+pub(super) fn run(list: &SkillList, wants_json: bool) -> Result<()> {
+    if wants_json { Ok(render::print_json(&document(list))?) } else { Ok(render::print(&text(list))?) }
 }
 
 /// Returns true if only requirements of the machine or the config are missing.
-fn lacks_something(verdict: &Eligibility) -> bool {
-    !verdict.is_eligible && !verdict.is_disabled && !verdict.is_blocked_by_allowlist
+fn lacks_something(eligibility: &Eligibility) -> bool {
+    !eligibility.is_eligible && !eligibility.is_disabled && !eligibility.is_blocked_by_allowlist
 }
 
 /// Returns the result as JSON: OpenClaw's fields, and the problems.
-fn document(shown: &SkillList) -> Value {
-    let names = |is_meant: &dyn Fn(&JudgedSkill, &Value) -> bool| {
-        let meant = shown.each().filter(|(judged, state)| is_meant(judged, state));
-        meant.map(|(judged, _)| judged.skill.name.clone()).collect::<Vec<_>>()
+fn document(list: &SkillList) -> Value {
+    let names = |is_match: &dyn Fn(&JudgedSkill, &Value) -> bool| {
+        let matching = list.each().filter(|(judged, state)| is_match(judged, state));
+        matching.map(|(judged, _)| judged.skill.name.clone()).collect::<Vec<_>>()
     };
     let eligible = names(&|judged, _| judged.verdict.is_eligible);
-    let seen = names(&|_, state| state["modelVisible"] == true);
+    let visible = names(&|_, state| state["modelVisible"] == true);
     let called = names(&|_, state| state["commandVisible"] == true);
     let disabled = names(&|judged, _| judged.verdict.is_disabled);
     let blocked = names(&|judged, _| judged.verdict.is_blocked_by_allowlist && !judged.verdict.is_disabled);
     let filtered = names(&|judged, _| judged.verdict.is_filtered_out && judged.verdict.is_eligible);
-    let missing = shown.each().filter(|(judged, _)| lacks_something(&judged.verdict));
+    let missing = list.each().filter(|(judged, _)| lacks_something(&judged.verdict));
     let missing = missing
         .map(|(judged, state)| json!({"name": judged.skill.name, "missing": state["missing"], "install": state["install"]}))
         .collect::<Vec<_>>();
@@ -41,48 +41,49 @@ fn document(shown: &SkillList) -> Value {
         json!({"path": problem.path, "message": problem.message, "level": level})
     };
     json!({
-        "agentId": shown.agent,
-        "workspaceDir": shown.report["workspaceDir"],
-        "managedSkillsDir": shown.report["managedSkillsDir"],
+        "agentId": list.agent,
+        "workspaceDir": list.report["workspaceDir"],
+        "managedSkillsDir": list.report["managedSkillsDir"],
         "summary": {
-            "total": shown.book.skills.len(), "eligible": eligible.len(), "modelVisible": seen.len(),
+            "total": list.set.skills.len(), "eligible": eligible.len(), "modelVisible": visible.len(),
             "commandVisible": called.len(), "disabled": disabled.len(), "blocked": blocked.len(),
             "agentFiltered": filtered.len(), "missingRequirements": missing.len(),
         },
-        "eligible": eligible, "modelVisible": seen, "commandVisible": called, "disabled": disabled, "blocked": blocked,
+        "eligible": eligible, "modelVisible": visible, "commandVisible": called,
+        "disabled": disabled, "blocked": blocked,
         "agentFiltered": filtered, "missingRequirements": missing,
-        "problems": shown.book.problems.iter().map(problem).collect::<Vec<_>>(),
+        "problems": list.set.problems.iter().map(problem).collect::<Vec<_>>(),
     })
 }
 
 /// Formats the result for people.
-fn text(shown: &SkillList) -> String {
-    let ready: Vec<_> = shown.book.usable().map(|skill| skill.name.as_str()).collect();
+fn text(list: &SkillList) -> String {
+    let ready: Vec<_> = list.set.usable().map(|skill| skill.name.as_str()).collect();
     let mut parts = vec![format!(
         "skills of agent {}: {}, ready: {}{}{}",
-        shown.agent,
-        shown.book.skills.len(),
+        list.agent,
+        list.set.skills.len(),
         ready.len(),
         if ready.is_empty() { "" } else { "\n  " },
         ready.join(", ")
     )];
-    let barred: Vec<_> = shown
+    let blocked: Vec<_> = list
         .each()
         .filter(|(judged, _)| !judged.is_usable())
         .flat_map(|(judged, state)| {
-            let obstacles = format::blockers(judged, state, &shown.agent).into_iter().enumerate();
-            obstacles.map(|(at, obstacle)| {
+            let blockers = format::blockers(judged, state, &list.agent).into_iter().enumerate();
+            blockers.map(|(at, blocker)| {
                 let name = if at == 0 { judged.skill.name.as_str() } else { "" };
-                vec![format!("  {name}"), obstacle]
+                vec![format!("  {name}"), blocker]
             })
         })
         .collect();
-    if !barred.is_empty() {
-        parts.push(format!("not ready, with remedies:\n{}", Table::fields(barred).fit(render::width())));
+    if !blocked.is_empty() {
+        parts.push(format!("not ready, with remedies:\n{}", Table::fields(blocked).fit(render::width())));
     }
     for (level, title) in [(ProblemLevel::Warning, "problems:"), (ProblemLevel::Info, "notes:")] {
-        let told = shown.book.problems.iter().filter(|problem| problem.level == level);
-        let lines: Vec<_> = told.map(|problem| format!("  {problem}")).collect();
+        let at_level = list.set.problems.iter().filter(|problem| problem.level == level);
+        let lines: Vec<_> = at_level.map(|problem| format!("  {problem}")).collect();
         if !lines.is_empty() {
             parts.push(format!("{title}\n{}", lines.join("\n")));
         }

@@ -9,21 +9,21 @@ use crate::render::{self, Table};
 
 /// Returns the state of a skill for a table.
 pub(super) fn state(judged: &JudgedSkill) -> String {
-    let verdict = &judged.verdict;
-    let SkillRequirements { bins, any_bins, env, config } = &verdict.missing.requires;
-    if verdict.is_disabled {
+    let eligibility = &judged.verdict;
+    let SkillRequirements { bins, any_bins, env, config } = &eligibility.missing.requires;
+    if eligibility.is_disabled {
         "off".to_owned()
-    } else if verdict.is_blocked_by_allowlist {
+    } else if eligibility.is_blocked_by_allowlist {
         "not allowed".to_owned()
-    } else if !verdict.missing.os.is_empty() {
-        format!("{} only", systems(&verdict.missing.os))
-    } else if verdict.missing.fault.is_some() {
+    } else if !eligibility.missing.os.is_empty() {
+        format!("{} only", systems(&eligibility.missing.os))
+    } else if eligibility.missing.fault.is_some() {
         "down".to_owned()
-    } else if !verdict.is_eligible {
+    } else if !eligibility.is_eligible {
         let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
         let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
         format!("needs {}", needs.join(", "))
-    } else if verdict.is_filtered_out {
+    } else if eligibility.is_filtered_out {
         "not for this agent".to_owned()
     } else {
         "ready".to_owned()
@@ -32,43 +32,43 @@ pub(super) fn state(judged: &JudgedSkill) -> String {
 
 /// Returns what prevents an agent from using a skill, each with the remedy; empty if nothing does.
 pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<String> {
-    let JudgedSkill { skill, verdict } = judged;
+    let JudgedSkill { skill, verdict: eligibility } = judged;
     let entry = entry(skill);
-    let mut told = Vec::new();
-    if verdict.is_disabled {
-        told.push(format!("disabled; enable it with: homard config set {} true", shell_quote(&entry.key("enabled"))));
+    let mut lines = Vec::new();
+    if eligibility.is_disabled {
+        lines.push(format!("disabled; enable it with: homard config set {} true", shell_quote(&entry.key("enabled"))));
     }
-    if verdict.is_blocked_by_allowlist {
-        told.push("not in skills.allowBundled; add it there, or make that list empty".to_owned());
+    if eligibility.is_blocked_by_allowlist {
+        lines.push("not in skills.allowBundled; add it there, or make that list empty".to_owned());
     }
-    if !verdict.missing.os.is_empty() {
+    if !eligibility.missing.os.is_empty() {
         // Nothing that could be installed or set would help.
-        told.push(format!("supported on {} only", systems(&verdict.missing.os)));
-        return told;
+        lines.push(format!("supported on {} only", systems(&eligibility.missing.os)));
+        return lines;
     }
-    told.extend(verdict.missing.fault.clone());
-    let SkillRequirements { bins, any_bins, env, config } = &verdict.missing.requires;
-    let labels = state["install"].as_array().into_iter().flatten().filter_map(|way| way["label"].as_str());
+    lines.extend(eligibility.missing.fault.clone());
+    let SkillRequirements { bins, any_bins, env, config } = &eligibility.missing.requires;
+    let labels = state["install"].as_array().into_iter().flatten().filter_map(|option| option["label"].as_str());
     let labels = labels.collect::<Vec<_>>().join("; ");
-    let ways = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
+    let install_hint = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
     match bins.as_slice() {
         [] => {}
-        [one] => told.push(format!("install the program {one}{ways}")),
-        several => told.push(format!("install the programs {}{ways}", several.join(", "))),
+        [single] => lines.push(format!("install the program {single}{install_hint}")),
+        several => lines.push(format!("install the programs {}{install_hint}", several.join(", "))),
     }
     if !any_bins.is_empty() {
-        told.push(format!("install one of the programs {}{ways}", any_bins.join(", ")));
+        lines.push(format!("install one of the programs {}{install_hint}", any_bins.join(", ")));
     }
-    told.extend(env.iter().map(|name| {
+    lines.extend(env.iter().map(|name| {
         let key =
             if skill.primary_env.as_ref() == Some(name) { entry.key("apiKey") } else { entry.key("env").key(name) };
         format!("set the variable {name}, or: homard config set {} VALUE", shell_quote(&key))
     }));
-    told.extend(config.iter().map(|path| format!("set {path} in the config: homard config set {path} VALUE")));
-    if verdict.is_filtered_out {
-        told.push(format!("not in the skill list of agent {agent}; add it there"));
+    lines.extend(config.iter().map(|path| format!("set {path} in the config: homard config set {path} VALUE")));
+    if eligibility.is_filtered_out {
+        lines.push(format!("not in the skill list of agent {agent}; add it there"));
     }
-    told
+    lines
 }
 
 /// Describes one skill in full.
@@ -90,16 +90,16 @@ pub(super) fn describe(judged: &JudgedSkill, status: &Value, agent: &str) -> Tab
     if !skill.is_user_invocable {
         rows.push(("users", "cannot invoke it by name; models choose it".to_owned()));
     }
-    rows.extend(blockers(judged, status, agent).into_iter().map(|obstacle| ("to do", obstacle)));
+    rows.extend(blockers(judged, status, agent).into_iter().map(|blocker| ("to do", blocker)));
     Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), render::strip_controls(&text)]).collect())
 }
 
-/// Truncates a text to at most `most` characters, ending in an ellipsis.
-pub(super) fn truncate(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['…']).collect()
+    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 fn entry(skill: &Skill) -> Path {
@@ -135,7 +135,7 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    fn judged(verdict: Eligibility) -> JudgedSkill {
+    fn judged(eligibility: Eligibility) -> JudgedSkill {
         let skill = Skill {
             name: "maps".to_owned(),
             description: "Find\n the way.".to_owned(),
@@ -154,25 +154,25 @@ mod tests {
             file: PathBuf::from("/s/maps/SKILL.md"),
             source: SkillSource::Managed,
         };
-        JudgedSkill { skill, verdict }
+        JudgedSkill { skill, verdict: eligibility }
     }
 
     #[test]
-    fn every_obstacle_has_its_way_out() {
+    fn every_blocker_has_a_remedy() {
         let requires = SkillRequirements {
             bins: texts(&["gps"]),
             any_bins: texts(&["a", "b"]),
             env: texts(&["MAPS_KEY", "MAPS_URL"]),
             config: texts(&["channels.slack"]),
         };
-        let abroad = MissingRequirements { os: texts(&["darwin", "win32"]), requires: requires.clone(), fault: None };
-        let lacking = judged(Eligibility {
+        let other_os = MissingRequirements { os: texts(&["darwin", "win32"]), requires: requires.clone(), fault: None };
+        let unmet = judged(Eligibility {
             missing: MissingRequirements { requires, ..MissingRequirements::default() },
             ..Eligibility::default()
         });
         let install = json!({"install": [{"label": "Install gps (brew)"}]});
         assert_eq!(
-            blockers(&lacking, &install, "main"),
+            blockers(&unmet, &install, "main"),
             [
                 "install the program gps (Install gps (brew))",
                 "install one of the programs a, b (Install gps (brew))",
@@ -181,16 +181,16 @@ mod tests {
                 "set channels.slack in the config: homard config set channels.slack VALUE",
             ]
         );
-        let abroad = judged(Eligibility { missing: abroad, ..Eligibility::default() });
-        assert_eq!(blockers(&abroad, &install, "main"), ["supported on macOS or Windows only"]);
-        let barred = Eligibility {
+        let other_os = judged(Eligibility { missing: other_os, ..Eligibility::default() });
+        assert_eq!(blockers(&other_os, &install, "main"), ["supported on macOS or Windows only"]);
+        let blocked = Eligibility {
             is_disabled: true,
             is_blocked_by_allowlist: true,
             is_filtered_out: true,
             ..Eligibility::default()
         };
         assert_eq!(
-            blockers(&judged(barred), &json!({}), "ops"),
+            blockers(&judged(blocked), &json!({}), "ops"),
             [
                 "disabled; enable it with: homard config set 'skills.entries[\"a map\"].enabled' true",
                 "not in skills.allowBundled; add it there, or make that list empty",
@@ -200,27 +200,28 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_a_few_words() {
-        let told = |verdict: Eligibility| state(&judged(verdict));
+    fn every_skill_state_has_a_short_text() {
+        let state_of = |eligibility: Eligibility| state(&judged(eligibility));
         let ready = Eligibility { is_eligible: true, ..Eligibility::default() };
-        assert_eq!(told(ready.clone()), "ready");
-        assert_eq!(told(Eligibility { is_filtered_out: true, ..ready }), "not for this agent");
-        assert_eq!(told(Eligibility { is_disabled: true, ..Eligibility::default() }), "off");
-        assert_eq!(told(Eligibility { is_blocked_by_allowlist: true, ..Eligibility::default() }), "not allowed");
+        assert_eq!(state_of(ready.clone()), "ready");
+        assert_eq!(state_of(Eligibility { is_filtered_out: true, ..ready }), "not for this agent");
+        assert_eq!(state_of(Eligibility { is_disabled: true, ..Eligibility::default() }), "off");
+        assert_eq!(state_of(Eligibility { is_blocked_by_allowlist: true, ..Eligibility::default() }), "not allowed");
         let requires =
             SkillRequirements { bins: texts(&["gps"]), any_bins: texts(&["a", "b"]), ..SkillRequirements::default() };
         let missing = MissingRequirements { requires, ..MissingRequirements::default() };
-        assert_eq!(told(Eligibility { missing, ..Eligibility::default() }), "needs gps, a or b");
+        assert_eq!(state_of(Eligibility { missing, ..Eligibility::default() }), "needs gps, a or b");
         let missing = MissingRequirements { os: texts(&["darwin"]), ..MissingRequirements::default() };
-        assert_eq!(told(Eligibility { missing, ..Eligibility::default() }), "macOS only");
+        assert_eq!(state_of(Eligibility { missing, ..Eligibility::default() }), "macOS only");
     }
 
     #[test]
-    fn a_skill_is_told_with_its_file_and_its_place_in_the_config() {
-        let about = describe(&judged(Eligibility { is_eligible: true, ..Eligibility::default() }), &json!({}), "main")
-            .to_string();
+    fn a_skill_is_described_with_its_file_and_config_path() {
+        let description =
+            describe(&judged(Eligibility { is_eligible: true, ..Eligibility::default() }), &json!({}), "main")
+                .to_string();
         assert_eq!(
-            about,
+            description,
             "skill          maps\n\
              state          ready\n\
              for            Find the way.\n\

@@ -14,27 +14,27 @@ const WIDTH: u64 = 24;
 const MIN_WIDTH_WITH_BARS: usize = 80;
 
 /// Formats the whole timeline for stdout: the origin, the steps, the deliveries.
-pub(super) fn timeline(life: &Value, has_bars: bool) -> String {
+pub(super) fn timeline(trace: &Value, has_bars: bool) -> String {
     let width = render::width();
     let has_bars = has_bars && width.is_none_or(|width| width >= MIN_WIDTH_WITH_BARS);
-    fitted_timeline(life, has_bars, width)
+    fitted_timeline(trace, has_bars, width)
 }
 
-fn fitted_timeline(life: &Value, has_bars: bool, width: Option<usize>) -> String {
-    let run = &life["run"];
-    let mut text = vec![head(run, number(life, "totalMs"))];
-    text.extend(prompt(life));
-    text.extend(shortened(life));
+fn fitted_timeline(trace: &Value, has_bars: bool, width: Option<usize>) -> String {
+    let run = &trace["run"];
+    let mut text = vec![head(run, number(trace, "totalMs"))];
+    text.extend(prompt(trace));
+    text.extend(shortened(trace));
     let mut rows = vec![titles(has_bars)];
-    let total = number(life, "totalMs").max(1);
-    rows.extend(list_of(life, "steps").iter().map(|step| row(step, total, has_bars)));
+    let total = number(trace, "totalMs").max(1);
+    rows.extend(list_of(trace, "steps").iter().map(|step| row(step, total, has_bars)));
     text.push(String::new());
     text.push(Table::fields(rows).fit(width));
-    let (named, all) = (number(life, "accountedMs"), number(life, "totalMs"));
+    let (named, all) = (number(trace, "accountedMs"), number(trace, "totalMs"));
     if named != all {
         text.push(format!("{} of {} are accounted for", duration_ms(named), duration_ms(all)));
     }
-    let sent: Vec<_> = list_of(life, "deliveries").iter().map(delivery).collect();
+    let sent: Vec<_> = list_of(trace, "deliveries").iter().map(delivery).collect();
     if !sent.is_empty() {
         text.extend([String::new(), "Deliveries:".to_owned()]);
         text.extend(sent);
@@ -43,9 +43,9 @@ fn fitted_timeline(life: &Value, has_bars: bool, width: Option<usize>) -> String
 }
 
 /// Describes the current step of a run in one line.
-pub(super) fn current_step(life: &Value) -> String {
-    let last = list_of(life, "steps").iter().rfind(|step| step["aside"] == false).map(step_text).unwrap_or_default();
-    format!("{}: {} since {}", word(&life["run"], "status"), last, duration_ms(number(life, "totalMs")))
+pub(super) fn current_step(trace: &Value) -> String {
+    let last = list_of(trace, "steps").iter().rfind(|step| step["aside"] == false).map(step_text).unwrap_or_default();
+    format!("{}: {} since {}", text_of(&trace["run"], "status"), last, duration_ms(number(trace, "totalMs")))
 }
 
 /// Formats runs as a table for stdout.
@@ -54,14 +54,14 @@ pub(super) fn list(runs: &[Value]) -> String {
     let now = Ambient::system().now_ms();
     let rows = runs.iter().map(|run| {
         let cost = run["usage"]["totalCost"].as_f64().map(money).unwrap_or_default();
-        let took = run.get("durationMs").and_then(Value::as_u64).map(duration_ms).unwrap_or_default();
-        let model = [word(run, "provider"), word(run, "model")].into_iter().filter(|part| !part.is_empty());
+        let duration = run.get("durationMs").and_then(Value::as_u64).map(duration_ms).unwrap_or_default();
+        let model = [text_of(run, "provider"), text_of(run, "model")].into_iter().filter(|part| !part.is_empty());
         vec![
-            word(run, "runId"),
+            text_of(run, "runId"),
             render::age(now, number(run, "acceptedAt")),
-            word(run, "status"),
-            took,
-            word(run, "sessionKey"),
+            text_of(run, "status"),
+            duration,
+            text_of(run, "sessionKey"),
             model.collect::<Vec<_>>().join("/"),
             cost,
         ]
@@ -72,19 +72,19 @@ pub(super) fn list(runs: &[Value]) -> String {
 fn head(run: &Value, total: u64) -> String {
     let mut text = format!(
         "run {}  {} after {}\nin {}, received {} by {} from {}",
-        word(run, "runId"),
-        word(run, "status"),
+        text_of(run, "runId"),
+        text_of(run, "status"),
         duration_ms(total),
-        word(run, "sessionKey"),
+        text_of(run, "sessionKey"),
         iso(number(run, "acceptedAt")),
-        word(run, "method"),
-        word(run, "principal"),
+        text_of(run, "method"),
+        text_of(run, "principal"),
     );
     if let Some(next) = run["next"].as_str() {
         text.push_str(&format!("\nthe run {}", render::strip_controls(next)));
     }
     if let Some(held_at) = run["heldAt"].as_u64() {
-        let id = word(run, "runId");
+        let id = text_of(run, "runId");
         text.push_str(&format!(
             "\nheld since {} after several crashes in a row; continue it with: homard runs release {id}",
             iso(held_at)
@@ -112,8 +112,8 @@ fn head(run: &Value, total: u64) -> String {
 }
 
 /// Describes the first prompt by size.
-fn prompt(life: &Value) -> Vec<String> {
-    let first = list_of(life, "steps").iter().find(|step| step["step"] == "model");
+fn prompt(trace: &Value) -> Vec<String> {
+    let first = list_of(trace, "steps").iter().find(|step| step["step"] == "model");
     let Some(prompt) = first.map(|step| &step["prompt"]).filter(|prompt| number(prompt, "tokens") > 0) else {
         return Vec::new();
     };
@@ -144,13 +144,13 @@ fn prompt(life: &Value) -> Vec<String> {
 }
 
 /// Describes how the prompts of a run were shortened, for each model.
-fn shortened(life: &Value) -> Vec<String> {
-    let steps = list_of(life, "steps").iter().filter(|step| step["step"] == "model");
+fn shortened(trace: &Value) -> Vec<String> {
+    let steps = list_of(trace, "steps").iter().filter(|step| step["step"] == "model");
     let lines = steps.filter_map(|step| {
         let shortened = PromptCuts::deserialize(step["prompt"].get("shortened")?).ok()?;
-        let model = format!("{}/{}", word(step, "provider"), word(step, "model"));
-        let (what, remedy) = (shortening::explain(&shortened, &model), shortening::remedy(&shortened, &model));
-        Some(render::strip_controls(&format!("shortened: {what}; {remedy}")))
+        let model = format!("{}/{}", text_of(step, "provider"), text_of(step, "model"));
+        let (explanation, remedy) = (shortening::explain(&shortened, &model), shortening::remedy(&shortened, &model));
+        Some(render::strip_controls(&format!("shortened: {explanation}; {remedy}")))
     });
     lines.collect()
 }
@@ -161,30 +161,30 @@ fn titles(has_bars: bool) -> Vec<String> {
 }
 
 fn row(step: &Value, total: u64, has_bars: bool) -> Vec<String> {
-    let (at, took) = (number(step, "atMs"), number(step, "ms"));
+    let (at, duration) = (number(step, "atMs"), number(step, "ms"));
     let is_aside = step["aside"] == true;
-    let mut row = vec![duration_ms(at), duration_ms(took)];
+    let mut row = vec![duration_ms(at), duration_ms(duration)];
     if has_bars {
-        row.push(bar(at, took, total, is_aside));
+        row.push(bar(at, duration, total, is_aside));
     }
     row.push(format!("{}{}", if is_aside { "  · " } else { "" }, step_text(step)));
     row
 }
 
 /// Draws the position of a step within the time of its run.
-fn bar(at: u64, took: u64, total: u64, is_aside: bool) -> String {
-    let place = |moment: u64| (moment.min(total) * WIDTH / total).min(WIDTH - 1);
-    let (from, to) = (place(at), place(at + took));
-    let letter = |column: u64| match (from..=to).contains(&column) {
+fn bar(at: u64, duration: u64, total: u64, is_aside: bool) -> String {
+    let position = |at_ms: u64| (at_ms.min(total) * WIDTH / total).min(WIDTH - 1);
+    let (from, to) = (position(at), position(at + duration));
+    let cell = |column: u64| match (from..=to).contains(&column) {
         true if is_aside => '─',
         true => '█',
         false => ' ',
     };
-    (0..WIDTH).map(letter).collect()
+    (0..WIDTH).map(cell).collect()
 }
 
 fn step_text(step: &Value) -> String {
-    let said = |name: &str| word(step, name);
+    let text = |name: &str| text_of(step, name);
     match step["step"].as_str().unwrap_or_default() {
         "queued" if number(step, "slotMs") > 0 => {
             format!("queued, {} of it waiting for a slot", duration_ms(number(step, "slotMs")))
@@ -192,23 +192,23 @@ fn step_text(step: &Value) -> String {
         "queued" => "queued".to_owned(),
         "prepared" => "built the prompt".to_owned(),
         "model" => model(step),
-        "retry" => format!("waited before the retry: {}", said("why")),
+        "retry" => format!("waited before the retry: {}", text("why")),
         "stored" => "committed the answer before running tools".to_owned(),
         "tools" => "ran tools".to_owned(),
         "compaction" => match (step["tokens"][0].as_u64(), step["tokens"][1].as_u64()) {
             (Some(before), Some(after)) => {
-                let short =
-                    format!("compacted the history ({}) from {before} to {}", said("how"), plural(after, "token"));
+                let compaction =
+                    format!("compacted the history ({}) from {before} to {}", text("how"), plural(after, "token"));
                 match step["input"].as_object() {
                     Some(_) => format!(
-                        "{short}; the message did not fit, so the model got {} of its {}",
+                        "{compaction}; the message did not fit, so the model got {} of its {}",
                         number(&step["input"], "keptTokens"),
                         plural(number(&step["input"], "originalTokens"), "token")
                     ),
-                    None => short,
+                    None => compaction,
                 }
             }
-            _ => format!("did not compact the history: {}", said("how")),
+            _ => format!("did not compact the history: {}", text("how")),
         },
         "down" => "no process was running".to_owned(),
         "held" => "held after several crashes in a row".to_owned(),
@@ -217,32 +217,32 @@ fn step_text(step: &Value) -> String {
         "more" => plural(number(step, "steps"), "more step"),
         "tool" => {
             let failed = if step["isError"] == true { ", failed" } else { "" };
-            let cut = match (step["cut"][0].as_u64(), step["cut"][1].as_u64()) {
+            let truncation = match (step["cut"][0].as_u64(), step["cut"][1].as_u64()) {
                 (Some(all), Some(kept)) => format!(", result cut to {kept} of {}", plural(all, "character")),
                 _ => String::new(),
             };
-            format!("tool {} (arguments {}){failed}{cut}", said("name"), said("digest"))
+            format!("tool {} (arguments {}){failed}{truncation}", text("name"), text("digest"))
         }
-        "hook" => format!("hook {} at {}: {}", said("hook"), said("point"), said("decision")),
-        "switched" => format!("candidate {} failed ({}): {}", said("fromModel"), said("reason"), said("why")),
+        "hook" => format!("hook {} at {}: {}", text("hook"), text("point"), text("decision")),
+        "switched" => format!("candidate {} failed ({}): {}", text("fromModel"), text("reason"), text("why")),
         "joined" => "absorbed a message".to_owned(),
         "withheld" => {
-            let how = match step["repetition"].as_str().unwrap_or_default() {
+            let description = match step["repetition"].as_str().unwrap_or_default() {
                 "part" => "which are part of what",
                 "introduced" => "which introduce and repeat what",
                 _ => "which repeat what",
             };
-            let (chars, call) = (plural(number(step, "chars"), "character"), said("call"));
-            format!("withheld {chars}, {how} call {call} had sent to the same chat: {:?}", said("text"))
+            let (chars, call) = (plural(number(step, "chars"), "character"), text("call"));
+            format!("withheld {chars}, {description} call {call} had sent to the same chat: {:?}", text("text"))
         }
         "placed" => match step["position"].as_u64() {
             Some(position) => {
-                format!("the message was moved in the queue: {}, position {position}", said("disposition"))
+                format!("the message was moved in the queue: {}, position {position}", text("disposition"))
             }
-            None => format!("the message was moved in the queue: {}", said("disposition")),
+            None => format!("the message was moved in the queue: {}", text("disposition")),
         },
         "busy" => {
-            format!("still waiting; the session was {} for {}", said("activity"), duration_ms(number(step, "busyMs")))
+            format!("still waiting; the session was {} for {}", text("activity"), duration_ms(number(step, "busyMs")))
         }
         "summarized" => {
             let runs: Vec<_> = list_of(step, "runs").iter().filter_map(|run| run.as_str()).collect();
@@ -255,7 +255,7 @@ fn step_text(step: &Value) -> String {
 }
 
 fn model(step: &Value) -> String {
-    let mut text = format!("called {}/{}", word(step, "provider"), word(step, "model"));
+    let mut text = format!("called {}/{}", text_of(step, "provider"), text_of(step, "model"));
     if let Some(profile) = step["profile"].as_str() {
         text.push_str(&format!(" as {}", render::strip_controls(profile)));
     }
@@ -284,15 +284,15 @@ fn model(step: &Value) -> String {
 fn delivery(row: &Value) -> String {
     let mut text = format!(
         "  {} to {} on {}: {} after {}",
-        word(row, "id"),
-        word(row, "to"),
-        word(row, "channel"),
-        word(row, "status"),
+        text_of(row, "id"),
+        text_of(row, "to"),
+        text_of(row, "channel"),
+        text_of(row, "status"),
         plural(number(row, "attempts"), "attempt"),
     );
     for name in ["messageId", "reason"] {
-        if let Some(more) = row[name].as_str() {
-            text.push_str(&format!(" ({})", render::strip_controls(more)));
+        if let Some(detail) = row[name].as_str() {
+            text.push_str(&format!(" ({})", render::strip_controls(detail)));
         }
     }
     text
@@ -302,7 +302,7 @@ fn list_of<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn word(value: &Value, name: &str) -> String {
+fn text_of(value: &Value, name: &str) -> String {
     render::strip_controls(value[name].as_str().unwrap_or_default())
 }
 
@@ -311,8 +311,8 @@ fn number(value: &Value, name: &str) -> u64 {
 }
 
 /// Formats a count with its noun.
-fn plural(number: u64, one: &str) -> String {
-    render::count(usize::try_from(number).unwrap_or(usize::MAX), one)
+fn plural(number: u64, noun: &str) -> String {
+    render::count(usize::try_from(number).unwrap_or(usize::MAX), noun)
 }
 
 pub(in crate::cmd) fn money(dollars: f64) -> String {
@@ -333,14 +333,14 @@ mod tests {
         let step = json!({"step": "model", "provider": "p", "model": "m"});
         assert_eq!(step_text(&step), "called p/m: no answer");
         let step = json!({"step": "withheld", "call": "c1", "repetition": "same", "chars": 20, "text": "The report is ready."});
-        let told =
+        let expected =
             "withheld 20 characters, which repeat what call c1 had sent to the same chat: \"The report is ready.\"";
-        assert_eq!(step_text(&step), told);
+        assert_eq!(step_text(&step), expected);
     }
 
     #[test]
-    fn a_life_is_told_line_by_line() {
-        let life = json!({
+    fn a_timeline_is_printed_line_by_line() {
+        let trace = json!({
             "run": {"runId": "r1", "status": "ok", "sessionKey": "agent:main:main", "acceptedAt": 0, "method": "agent",
                 "principal": "owner", "usage": {"totalTokens": 120, "input": 90, "output": 20, "cacheRead": 10,
                 "cacheWrite": 0, "totalCost": 0.0123}},
@@ -374,10 +374,10 @@ AT    TOOK  STEP
 
 Deliveries:
   d to 7 on telegram: sent after 1 attempt (55)";
-        assert_eq!(fitted_timeline(&life, false, None), expected);
-        assert!(fitted_timeline(&life, true, None).contains('█'));
+        assert_eq!(fitted_timeline(&trace, false, None), expected);
+        assert!(fitted_timeline(&trace, true, None).contains('█'));
         assert_eq!(
-            current_step(&life),
+            current_step(&trace),
             "ok: compacted the history (extract) from 900 to 300 tokens; the message did not fit, so the model got \
              250 of its 800 tokens since 1.24s"
         );

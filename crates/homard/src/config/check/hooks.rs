@@ -31,8 +31,8 @@ impl Config {
             let path = path.key("mappings").index(at);
             let agent = mapping.agent_id.as_deref().map(str::trim);
             if let Some(id) = agent.filter(|id| !members.iter().any(|member| member.id == AgentId::normalize(id))) {
-                let near = nearest(id, members.iter().map(|member| member.id.as_str()));
-                let help = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                let similar = nearest(id, members.iter().map(|member| member.id.as_str()));
+                let help = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
                 found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
             }
             if mapping.transform.as_ref().is_some_and(|transform| !is_beneath(&transform.module)) {
@@ -90,35 +90,36 @@ mod tests {
 
     use super::*;
 
-    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+    fn messages(text: &str) -> (Vec<String>, Vec<String>) {
         let loaded = Config::read(Path::new("homard.json"), text);
-        let lines = |told: Vec<_>| {
-            let line = |told: homard_config::ConfigProblem| told.to_string().split_once(": ").unwrap().1.to_owned();
-            told.into_iter().map(line).collect()
+        let lines = |list: Vec<_>| {
+            let line =
+                |problem: homard_config::ConfigProblem| problem.to_string().split_once(": ").unwrap().1.to_owned();
+            list.into_iter().map(line).collect()
         };
         (lines(loaded.problems), lines(loaded.warnings))
     }
 
     #[test]
-    fn webhooks_without_a_token_or_a_path_are_told() {
+    fn webhooks_without_a_token_or_a_path_are_problems() {
         let token = "hooks.token is missing: webhooks require a token of their own; \
                      make one with: openssl rand -hex 32";
         let path = "hooks.path must be a path such as /hooks that the gateway does not use itself";
-        for (text, why) in [
+        for (text, expected) in [
             ("{hooks: {enabled: true}}", token),
             ("{hooks: {enabled: true, token: ' '}}", token),
             ("{hooks: {enabled: true, token: 't', path: '/'}}", path),
             ("{hooks: {enabled: true, token: 't', path: '/v1'}}", path),
         ] {
-            assert_eq!(told(text), (vec![why.to_owned()], Vec::new()), "{text}");
+            assert_eq!(messages(text), (vec![expected.to_owned()], Vec::new()), "{text}");
         }
-        for fine in ["{hooks: {token: ''}}", "{hooks: {enabled: true, token: 't', path: 'in'}}"] {
-            assert_eq!(told(fine), (Vec::new(), Vec::new()), "{fine}");
+        for valid in ["{hooks: {token: ''}}", "{hooks: {enabled: true, token: 't', path: 'in'}}"] {
+            assert_eq!(messages(valid), (Vec::new(), Vec::new()), "{valid}");
         }
     }
 
     #[test]
-    fn mappings_that_lead_nowhere_are_told() {
+    fn invalid_mappings_are_reported() {
         let text = "{agents: {list: [{id: 'ops'}]}, gateway: {auth: {token: 't'}},
             hooks: {enabled: true, token: 't', presets: ['gmail', 'slack'], mappings: [
                 {agentId: 'opps', messageTemplate: 'x'}, {action: 'wake', messageTemplate: 'x'}, {textTemplate: 'x'},
@@ -139,6 +140,6 @@ mod tests {
             "hooks.mappings[1].textTemplate is missing; requests to this mapping are refused".to_owned(),
             "hooks.mappings[2].messageTemplate is missing; requests to this mapping are refused".to_owned(),
         ];
-        assert_eq!(told(text), (problems, warnings));
+        assert_eq!(messages(text), (problems, warnings));
     }
 }

@@ -12,17 +12,17 @@ impl Config {
         let mut found = Vec::new();
         for (id, provider) in &self.models.providers {
             let part = key("models").key("providers").key(id);
-            let mut note = |path: Path, what| found.push(PartFault { part: part.clone(), path, what });
-            if let Some(what) = provider.api.as_deref().and_then(model_names::api_error) {
-                note(part.key("api"), what);
+            let mut add_fault = |path: Path, message| found.push(PartFault { part: part.clone(), path, what: message });
+            if let Some(message) = provider.api.as_deref().and_then(model_names::api_error) {
+                add_fault(part.key("api"), message);
             }
             for (at, api) in provider.model_apis() {
-                if let Some(what) = model_names::api_error(api) {
-                    note(part.key("models").index(at).key("api"), what);
+                if let Some(message) = model_names::api_error(api) {
+                    add_fault(part.key("models").index(at).key("api"), message);
                 }
             }
             if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
-                note(
+                add_fault(
                     part.key("baseUrl"),
                     "is missing; set it, for example to \"http://127.0.0.1:11434/v1\"".to_owned(),
                 );
@@ -62,20 +62,30 @@ impl Config {
     /// Returns all references to models: path and name. Defaults that are filled in later are not included.
     fn model_references(&self) -> Vec<(Path, &str)> {
         let defaults = key("agents").key("defaults");
-        let said = &self.agents.defaults;
-        let shared = [(defaults.key("model"), &said.model), (defaults.key("imageModel"), &said.image_model)];
-        let own = self.all_agents().map(|(path, _, agent)| (path.key("model"), &agent.model));
-        let choices = shared.into_iter().chain(own).filter_map(|(path, said)| Some((path, said.as_ref()?)));
-        let mut all: Vec<(Path, &str)> = choices.flat_map(|(path, said)| chosen(&path, said)).collect();
+        let defaults_section = &self.agents.defaults;
+        let shared = [
+            (defaults.key("model"), &defaults_section.model),
+            (defaults.key("imageModel"), &defaults_section.image_model),
+        ];
+        let agent_models = self.all_agents().map(|(path, _, agent)| (path.key("model"), &agent.model));
+        let choices = shared
+            .into_iter()
+            .chain(agent_models)
+            .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?)));
+        let mut all: Vec<(Path, &str)> =
+            choices.flat_map(|(path, defaults_section)| chosen(&path, defaults_section)).collect();
         let hooks = key("hooks");
         let mappings = self.hooks.mappings.iter().enumerate();
         let plain = [
-            (defaults.key("subagents").key("model"), &said.subagents.model),
-            (defaults.key("compaction").key("model"), &said.compaction.model),
+            (defaults.key("subagents").key("model"), &defaults_section.subagents.model),
+            (defaults.key("compaction").key("model"), &defaults_section.compaction.model),
             (hooks.key("gmail").key("model"), &self.hooks.gmail.model),
         ];
         let mapped = mappings.map(|(at, mapping)| (hooks.key("mappings").index(at).key("model"), &mapping.model));
-        let named = plain.into_iter().chain(mapped).filter_map(|(path, said)| Some((path, said.as_ref()?.as_str())));
+        let named = plain
+            .into_iter()
+            .chain(mapped)
+            .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?.as_str())));
         all.extend(named.filter(|(_, name)| !name.contains("{{")));
         all.retain(|(_, name)| !name.trim().is_empty());
         all
@@ -83,12 +93,12 @@ impl Config {
 }
 
 /// Returns the names of a model choice, each with its path.
-fn chosen<'a>(path: &Path, said: &'a Choice) -> Vec<(Path, &'a str)> {
-    let first = if said.fallbacks.is_some() { path.key("primary") } else { path.clone() };
-    let first = said.primary.iter().map(|name| (first.clone(), Text::as_str(name)));
-    let rest = said.fallbacks.iter().flatten().enumerate();
-    let rest = rest.map(|(at, name)| (path.key("fallbacks").index(at), Text::as_str(name)));
-    first.chain(rest).collect()
+fn chosen<'a>(path: &Path, choice: &'a Choice) -> Vec<(Path, &'a str)> {
+    let primary = if choice.fallbacks.is_some() { path.key("primary") } else { path.clone() };
+    let primary = choice.primary.iter().map(|name| (primary.clone(), Text::as_str(name)));
+    let fallbacks = choice.fallbacks.iter().flatten().enumerate();
+    let fallbacks = fallbacks.map(|(at, name)| (path.key("fallbacks").index(at), Text::as_str(name)));
+    primary.chain(fallbacks).collect()
 }
 
 /// Returns a warning if a model of a catalogue provider is neither in the catalogue nor described in the config.
@@ -96,16 +106,17 @@ fn unlisted_warning(names: &ModelNames, name: &str) -> Option<String> {
     let Ok(NamedModel::Entry(entry)) = names.entry(name) else { return None };
     let (provider, model) = (&entry.spec.provider, &entry.spec.model);
     let id = provider_name(provider);
-    let is_described = |own: &catalog::CatalogProvider| {
-        provider_name(&own.id) == id && (own.base_url.is_some() || own.models.iter().any(|offer| offer.id == *model))
+    let is_described = |configured: &catalog::CatalogProvider| {
+        provider_name(&configured.id) == id
+            && (configured.base_url.is_some() || configured.models.iter().any(|listed| listed.id == *model))
     };
     let is_known = catalog::find(provider, model).is_some() || names.configured.iter().any(is_described);
     if is_known || catalog::provider(&id).next().is_none() {
         return None;
     }
     let known: Vec<_> = catalog::provider(&id).map(|entry| entry.spec.model).collect();
-    let near = homard_config::nearest(model, known.iter().map(String::as_str));
-    let help = near.map(|near| format!("; did you mean \"{provider}/{near}\"?")).unwrap_or_default();
+    let similar = homard_config::nearest(model, known.iter().map(String::as_str));
+    let help = similar.map(|similar| format!("; did you mean \"{provider}/{similar}\"?")).unwrap_or_default();
     let source = catalog::source();
     Some(format!(
         "is {name:?}, which is not in the catalogue ({source}); it is used with default limits and no prices{help}"
@@ -118,15 +129,15 @@ mod tests {
 
     use super::*;
 
-    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+    fn messages(text: &str) -> (Vec<String>, Vec<String>) {
         let loaded = Config::read(File::new("homard.json"), text);
-        let line = |told: &homard_config::ConfigProblem| told.to_string().split_once(": ").unwrap().1.to_owned();
+        let line = |problem: &homard_config::ConfigProblem| problem.to_string().split_once(": ").unwrap().1.to_owned();
         (loaded.all_problems().iter().map(line).collect(), loaded.warnings.iter().map(line).collect())
     }
 
     #[test]
-    fn providers_say_where_they_are_and_what_they_speak() {
-        let (wrong, warnings) = told(
+    fn providers_need_an_address_and_a_known_api() {
+        let (problems, warnings) = messages(
             "{models: {providers: {
                 a: {baseUrl: 'http://a/v1', api: 'openai-complitions'},
                 b: {baseUrl: 'http://b/v1', api: 'google-vertex', models: [{id: 'm', api: 'anthropic'}]},
@@ -134,7 +145,7 @@ mod tests {
         );
         let supported = "anthropic-messages, openai-completions, openai-responses, google-generative-ai";
         assert_eq!(
-            wrong,
+            problems,
             [
                 "models.providers.a.api is \"openai-complitions\", which is not a known API; did you mean \
                  \"openai-completions\"?"
@@ -151,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_model_leads_somewhere() {
+    fn every_model_reference_is_checked() {
         let no_such = |name: &str| format!("there is no provider \"{name}\" in models.providers or the catalogue");
-        let (wrong, warnings) = told(
+        let (problems, warnings) = messages(
             "{agents: {
                 defaults: {model: {primary: 'x/a', fallbacks: ['homard/demo', 'y/b']}, imageModel: 'gogle/c',
                            subagents: {model: 'plain'}, compaction: {model: 'z/d'},
@@ -162,7 +173,7 @@ mod tests {
               hooks: {gmail: {model: 'x/f'}, mappings: [{model: '{{model}}', messageTemplate: 'm'}, {model: 'x/g', messageTemplate: 'm'}]}}",
         );
         assert_eq!(
-            wrong,
+            problems,
             [
                 format!("agents.defaults.model.primary is \"x/a\": {}; see: homard docs models", no_such("x")),
                 format!("agents.defaults.model.fallbacks[1] is \"y/b\": {}; see: homard docs models", no_such("y")),
@@ -183,22 +194,22 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_the_catalogue_does_not_have_is_worth_a_word() {
-        let of = |model: &str, providers: &str| {
+    fn a_model_missing_from_the_catalogue_is_a_warning() {
+        let check = |model: &str, providers: &str| {
             let text =
                 format!("{{agents: {{defaults: {{model: '{model}'}}}}, models: {{providers: {{{providers}}}}}}}");
-            told(&text)
+            messages(&text)
         };
-        let (wrong, warnings) = of("anthropic/claude-opus-5-55", "");
-        assert_eq!(wrong, [""; 0]);
-        let [told] = &warnings[..] else { panic!("{warnings:?}") };
+        let (problems, warnings) = check("anthropic/claude-opus-5-55", "");
+        assert_eq!(problems, [""; 0]);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         assert!(
-            told.contains("which is not in the catalogue (@")
-                && told.ends_with("did you mean \"anthropic/claude-opus-5-5\"?")
+            warning.contains("which is not in the catalogue (@")
+                && warning.ends_with("did you mean \"anthropic/claude-opus-5-5\"?")
         );
         let none = (vec![], vec![]);
-        assert_eq!(of("anthropic/claude-opus-5-55", "anthropic: {models: [{id: 'claude-opus-5-55'}]}"), none);
-        assert_eq!(of("anthropic/mine", "anthropic: {baseUrl: 'http://proxy/v1'}"), none);
-        assert_eq!((of("ollama/any", ""), of("anthropic/claude-opus-5-5", "")), (none.clone(), none));
+        assert_eq!(check("anthropic/claude-opus-5-55", "anthropic: {models: [{id: 'claude-opus-5-55'}]}"), none);
+        assert_eq!(check("anthropic/mine", "anthropic: {baseUrl: 'http://proxy/v1'}"), none);
+        assert_eq!((check("ollama/any", ""), check("anthropic/claude-opus-5-5", "")), (none.clone(), none));
     }
 }

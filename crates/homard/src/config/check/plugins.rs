@@ -32,35 +32,35 @@ impl Config {
 
     /// Returns warnings about plugins.
     pub(super) fn plugin_warnings(&self) -> FoundProblems {
-        let said = &self.plugins;
-        let is_silent = said.entries.is_empty() && said.allow.is_empty() && said.deny.is_empty();
-        if is_silent && said.slots.memory.is_none() {
+        let section = &self.plugins;
+        let is_silent = section.entries.is_empty() && section.allow.is_empty() && section.deny.is_empty();
+        if is_silent && section.slots.memory.is_none() {
             // The section is empty, so there is nothing to compare with the disk.
             return FoundProblems::new();
         }
-        let mut found = hook_warnings(said);
+        let mut found = hook_warnings(section);
         if let Ok(paths) = Paths::find() {
             let candidates = discover(&self.plugin_roots(&paths)).candidates;
-            found.extend(unknown_plugins(said, &candidates));
-            found.extend(schema_warnings(said, &candidates, &paths));
+            found.extend(unknown_plugins(section, &candidates));
+            found.extend(schema_warnings(section, &candidates, &paths));
         }
         found
     }
 }
 
 /// Returns unknown hooks, and plugins that are both allowed and denied.
-fn hook_warnings(said: &Plugins) -> FoundProblems {
+fn hook_warnings(section: &Plugins) -> FoundProblems {
     let plugins = key("plugins");
     let mut found = FoundProblems::new();
-    for (at, id) in said.allow.iter().enumerate().filter(|(_, id)| said.deny.contains(id)) {
-        let what = format!("is {id:?}, which plugins.deny lists, too; the plugin stays disabled");
-        found.push((plugins.key("allow").index(at), what));
+    for (at, id) in section.allow.iter().enumerate().filter(|(_, id)| section.deny.contains(id)) {
+        let message = format!("is {id:?}, which plugins.deny lists, too; the plugin stays disabled");
+        found.push((plugins.key("allow").index(at), message));
     }
-    for (id, entry) in &said.entries {
+    for (id, entry) in &section.entries {
         let timeouts = plugins.key("entries").key(id).key("hooks").key("timeouts");
         for name in entry.hooks.timeouts.keys().filter(|name| HookPoint::named(name).is_none()) {
-            let near = nearest(name, HookPoint::ALL.into_iter().map(HookPoint::name));
-            found.push((timeouts.key(name), format!("is not a known hook{}", suggestion(near))));
+            let similar = nearest(name, HookPoint::ALL.into_iter().map(HookPoint::name));
+            found.push((timeouts.key(name), format!("is not a known hook{}", suggestion(similar))));
         }
     }
     found
@@ -68,45 +68,45 @@ fn hook_warnings(said: &Plugins) -> FoundProblems {
 
 /// Returns ids of unknown plugins. An id that is only denied or disabled is reported only if it is similar to a known
 /// one.
-fn unknown_plugins(said: &Plugins, candidates: &[DiscoveredPlugin]) -> FoundProblems {
+fn unknown_plugins(section: &Plugins, candidates: &[DiscoveredPlugin]) -> FoundProblems {
     let plugins = key("plugins");
-    let ids: Vec<&str> = candidates.iter().map(|one| one.manifest.id.as_str()).collect();
+    let ids: Vec<&str> = candidates.iter().map(|candidate| candidate.manifest.id.as_str()).collect();
     let listed = |name: &str, list: &[String], is_wanted: bool| -> Vec<(Path, String, bool)> {
         let path = plugins.key(name);
         list.iter().enumerate().map(|(at, id)| (path.index(at), id.clone(), is_wanted)).collect()
     };
-    let entries = said.entries.iter();
+    let entries = section.entries.iter();
     let entries = entries.map(|(id, entry)| (plugins.key("entries").key(id), id.clone(), entry.enabled == Some(true)));
-    let memory = said.slots.memory.iter().filter(|id| !NO_PLUGIN.contains(&id.as_str()));
+    let memory = section.slots.memory.iter().filter(|id| !NO_PLUGIN.contains(&id.as_str()));
     let memory = memory.map(|id| (plugins.key("slots").key("memory"), id.clone(), true));
-    let all = listed("allow", &said.allow, true).into_iter().chain(listed("deny", &said.deny, false));
+    let all = listed("allow", &section.allow, true).into_iter().chain(listed("deny", &section.deny, false));
     let unknown = all.chain(entries).chain(memory).filter(|(_, id, _)| !ids.contains(&id.as_str()));
     unknown
         .filter_map(|(path, id, is_wanted)| {
-            let near = nearest(&id, ids.iter().copied());
-            let is_told = near.is_some() || (is_wanted && said.enabled != Some(false));
-            is_told.then(|| (path, format!("names an unknown plugin: {id:?}{}", suggestion(near))))
+            let similar = nearest(&id, ids.iter().copied());
+            let is_reported = similar.is_some() || (is_wanted && section.enabled != Some(false));
+            is_reported.then(|| (path, format!("names an unknown plugin: {id:?}{}", suggestion(similar))))
         })
         .collect()
 }
 
-fn suggestion(near: Option<&str>) -> String {
-    near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
+fn suggestion(similar: Option<&str>) -> String {
+    similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default()
 }
 
 /// Returns schema errors in the configs of enabled plugins, and in configs given for disabled ones.
-fn schema_warnings(said: &Plugins, candidates: &[DiscoveredPlugin], paths: &Paths) -> FoundProblems {
-    let settings = said.settings(paths);
+fn schema_warnings(section: &Plugins, candidates: &[DiscoveredPlugin], paths: &Paths) -> FoundProblems {
+    let settings = section.settings(paths);
     let mut found = FoundProblems::new();
     for DiscoveredPlugin { manifest, origin, .. } in candidates {
-        let config = said.entries.get(&manifest.id).and_then(|entry| entry.config.as_ref());
-        let is_on = decide(manifest, *origin, &settings).is_enabled;
-        if !is_on && config.is_none() {
+        let config = section.entries.get(&manifest.id).and_then(|entry| entry.config.as_ref());
+        let is_enabled = decide(manifest, *origin, &settings).is_enabled;
+        if !is_enabled && config.is_none() {
             continue;
         }
-        let so = if is_on { "the plugin is not started" } else { "the plugin could not be started" };
-        let wrong = config_errors(manifest, config).into_iter();
-        found.extend(wrong.map(|(path, what)| (path, format!("{what}; {so}"))));
+        let consequence = if is_enabled { "the plugin is not started" } else { "the plugin could not be started" };
+        let errors = config_errors(manifest, config).into_iter();
+        found.extend(errors.map(|(path, message)| (path, format!("{message}; {consequence}"))));
     }
     found
 }
@@ -115,8 +115,8 @@ fn schema_warnings(said: &Plugins, candidates: &[DiscoveredPlugin], paths: &Path
 fn config_errors(manifest: &Manifest, config: Option<&BTreeMap<String, Value>>) -> FoundProblems {
     let top = key("plugins").key("entries").key(&manifest.id).key("config");
     let config = Value::Object(config.cloned().unwrap_or_default().into_iter().collect());
-    let wrong = Schema::compile(&manifest.config_schema).check(&config).into_iter();
-    wrong.map(|problem| (config_path(&top, &config, &problem.path), problem.message)).collect()
+    let problems = Schema::compile(&manifest.config_schema).check(&config).into_iter();
+    problems.map(|problem| (config_path(&top, &config, &problem.path), problem.message)).collect()
 }
 
 /// Converts a JSON pointer within a plugin's config to a path in the file.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// Returns the warnings for a file in which `$` stands for a directory with the plugin `tidy`.
-    fn told(text: &str) -> Vec<String> {
+    fn messages(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let schema = json!({"type": "object", "additionalProperties": false, "required": ["tide"], "properties": {
             "tide": {"type": "string"},
@@ -152,58 +152,59 @@ mod tests {
         let text = text.replace('$', &folder.path().display().to_string());
         let loaded = Config::read(File::new("homard.json"), &text);
         assert!(loaded.is_valid(), "{:?}", loaded.problems);
-        loaded.warnings.iter().map(|told| told.to_string().split_once(": ").unwrap().1.to_owned()).collect()
+        loaded.warnings.iter().map(|problem| problem.to_string().split_once(": ").unwrap().1.to_owned()).collect()
     }
 
     #[test]
-    fn a_config_that_does_not_fit_is_told_with_its_place() {
-        let with = |entry: &str| told(&format!("{{plugins: {{load: {{paths: ['$']}}, entries: {{tidy: {entry}}}}}}}"));
-        assert_eq!(with("{enabled: true, config: {tide: 'high', list: [{n: 1}]}}"), [""; 0]);
-        let not = "the plugin is not started";
+    fn a_plugin_config_that_violates_its_schema_is_reported_with_its_path() {
+        let warnings_for =
+            |entry: &str| messages(&format!("{{plugins: {{load: {{paths: ['$']}}, entries: {{tidy: {entry}}}}}}}"));
+        assert_eq!(warnings_for("{enabled: true, config: {tide: 'high', list: [{n: 1}]}}"), [""; 0]);
+        let consequence = "the plugin is not started";
         assert_eq!(
-            with("{enabled: true}"),
-            [format!("plugins.entries.tidy.config must have required property 'tide'; {not}")]
+            warnings_for("{enabled: true}"),
+            [format!("plugins.entries.tidy.config must have required property 'tide'; {consequence}")]
         );
         assert_eq!(
-            with("{enabled: true, config: {tide: 's3cret', list: [{n: 1}, {n: 's3cret'}], other: 's3cret'}}"),
+            warnings_for("{enabled: true, config: {tide: 's3cret', list: [{n: 1}, {n: 's3cret'}], other: 's3cret'}}"),
             [
-                format!("plugins.entries.tidy.config unexpected property 'other'; {not}"),
-                format!("plugins.entries.tidy.config.list[1].n must be integer; {not}"),
+                format!("plugins.entries.tidy.config unexpected property 'other'; {consequence}"),
+                format!("plugins.entries.tidy.config.list[1].n must be integer; {consequence}"),
             ]
         );
-        assert_eq!(with("{}"), [""; 0]);
+        assert_eq!(warnings_for("{}"), [""; 0]);
         assert_eq!(
-            with("{config: {tide: 1}}"),
+            warnings_for("{config: {tide: 1}}"),
             ["plugins.entries.tidy.config.tide must be string; the plugin could not be started"]
         );
     }
 
     #[test]
-    fn misspelt_ids_and_hooks_are_told() {
+    fn misspelt_ids_and_hooks_are_reported() {
         let text = "{plugins: {load: {paths: ['$']}, allow: ['tidy', 'tidi'], deny: ['tidyx', 'whatever'],
             slots: {memory: 'none'},
             entries: {tidyy: {enabled: false}, ghost: {enabled: true}, other: {enabled: false},
                       tidy: {config: {tide: 'x'}, hooks: {timeouts: {agent_ends: 5, agent_end: 5}}}}}}";
-        let stranger = |path: &str, id: &str| format!("plugins.{path} names an unknown plugin: {id:?}");
-        let meant = "; did you mean \"tidy\"?";
-        let mut told = told(text);
-        told.sort();
+        let unknown = |path: &str, id: &str| format!("plugins.{path} names an unknown plugin: {id:?}");
+        let suggestion = "; did you mean \"tidy\"?";
+        let mut warnings = messages(text);
+        warnings.sort();
         let mut expected = [
-            stranger("allow[1]", "tidi") + meant,
-            stranger("deny[0]", "tidyx") + meant,
-            stranger("entries.tidyy", "tidyy") + meant,
-            stranger("entries.ghost", "ghost"),
+            unknown("allow[1]", "tidi") + suggestion,
+            unknown("deny[0]", "tidyx") + suggestion,
+            unknown("entries.tidyy", "tidyy") + suggestion,
+            unknown("entries.ghost", "ghost"),
             "plugins.entries.tidy.hooks.timeouts.agent_ends is not a known hook; did you mean \"agent_end\"?"
                 .to_owned(),
         ];
         expected.sort();
-        assert_eq!(told, expected);
+        assert_eq!(warnings, expected);
     }
 
     #[test]
-    fn what_is_allowed_and_denied_is_told() {
+    fn a_plugin_that_is_allowed_and_denied_is_reported() {
         assert_eq!(
-            told("{plugins: {load: {paths: ['$']}, allow: ['tidy'], deny: ['tidy']}}"),
+            messages("{plugins: {load: {paths: ['$']}, allow: ['tidy'], deny: ['tidy']}}"),
             ["plugins.allow[0] is \"tidy\", which plugins.deny lists, too; the plugin stays disabled"]
         );
     }

@@ -9,16 +9,17 @@ impl Config {
         let (path, defaults) = (key("agents").key("defaults"), &self.agents.defaults);
         let chunk = defaults.block_streaming_chunk.warning().map(|why| ("blockStreamingChunk", "minChars", why));
         let joined = defaults.block_streaming_coalesce.warning().map(|why| ("blockStreamingCoalesce", "minChars", why));
-        let own: Vec<_> = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.human_delay?))).collect();
+        let agent_delays: Vec<_> =
+            self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.human_delay?))).collect();
         // If agents have their own settings, the shared ones may be meant to be combined with them.
-        let shared = defaults.human_delay.warning(HumanDelay::default()).filter(|_| own.is_empty());
+        let shared = defaults.human_delay.warning(HumanDelay::default()).filter(|_| agent_delays.is_empty());
         let shared = shared.map(|(name, why)| ("humanDelay", name, why));
         let all = [chunk, joined, shared].into_iter().flatten();
         let all = all.map(|(section, name, why)| (path.key(section).key(name), why));
-        let own = own.into_iter().filter_map(|(path, delay)| {
+        let agent_delays = agent_delays.into_iter().filter_map(|(path, delay)| {
             let (name, why) = delay.warning(defaults.human_delay)?;
             Some((path.key("humanDelay").key(name), why))
         });
-        all.chain(own).collect()
+        all.chain(agent_delays).collect()
     }
 }

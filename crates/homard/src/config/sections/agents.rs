@@ -55,13 +55,13 @@ impl Agents {
     pub(crate) fn members(&self) -> Vec<ConfiguredAgent<'_>> {
         let listed = self.list.iter().map(|agent| (agent.id.as_ref().map_or("", Text::as_str), agent));
         let named: Vec<_> = listed.chain(self.entries.iter().map(|(id, agent)| (id.as_str(), agent))).collect();
-        let first = named.iter().position(|(_, agent)| agent.default).unwrap_or(0);
+        let default_index = named.iter().position(|(_, agent)| agent.default).unwrap_or(0);
         let named = named.into_iter().enumerate();
         let mut all: Vec<_> = named
-            .map(|(at, (id, said))| ConfiguredAgent {
+            .map(|(at, (id, config))| ConfiguredAgent {
                 id: AgentId::normalize(id),
-                is_default: at == first,
-                config: said,
+                is_default: at == default_index,
+                config,
             })
             .collect();
         if all.is_empty() {
@@ -72,9 +72,10 @@ impl Agents {
 
     /// Returns an agent by its id; without one, the default agent.
     pub(crate) fn member(&self, id: Option<&str>) -> Option<ConfiguredAgent<'_>> {
-        let wanted = id.map(AgentId::normalize);
-        let is_meant = |member: &ConfiguredAgent<'_>| wanted.as_ref().map_or(member.is_default, |id| *id == member.id);
-        self.members().into_iter().find(is_meant)
+        let wanted_id = id.map(AgentId::normalize);
+        let is_match =
+            |member: &ConfiguredAgent<'_>| wanted_id.as_ref().map_or(member.is_default, |id| *id == member.id);
+        self.members().into_iter().find(is_match)
     }
 }
 

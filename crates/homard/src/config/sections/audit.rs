@@ -47,23 +47,23 @@ pub(crate) enum CheckpointSink {
 impl Checkpoints {
     /// Returns all destinations, or the invalid key and the reason.
     pub(crate) fn sinks(&self) -> Result<Vec<CheckpointSink>, (&'static str, &'static str)> {
-        let mut places = Vec::new();
+        let mut sinks = Vec::new();
         if let Some(file) = &self.file {
             let path = paths::expand(Path::new(file.as_str()), paths::home().as_deref());
-            places.push(
+            sinks.push(
                 path.is_absolute().then_some(CheckpointSink::File(path)).ok_or(("file", "must be an absolute path"))?,
             );
         }
         if let Some(server) = &self.syslog {
-            let wrong = ("syslog", "must be host:port, or the path of a socket such as /dev/log");
-            places.push(syslog(server.as_str()).ok_or(wrong)?);
+            let syslog_error = ("syslog", "must be host:port, or the path of a socket such as /dev/log");
+            sinks.push(syslog(server.as_str()).ok_or(syslog_error)?);
         }
         if let Some(url) = &self.url {
             let url = reqwest::Url::parse(url.as_str()).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
             let url = url.ok_or(("url", "must be an http or https address"))?;
-            places.push(CheckpointSink::Url { url, token: self.token.clone() });
+            sinks.push(CheckpointSink::Url { url, token: self.token.clone() });
         }
-        Ok(places)
+        Ok(sinks)
     }
 }
 

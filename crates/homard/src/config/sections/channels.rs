@@ -165,19 +165,19 @@ impl<'de> Deserialize<'de> for Streaming {
                 Streaming::read(word).ok_or_else(|| E::invalid_value(de::Unexpected::Str(word), &self))
             }
 
-            fn visit_bool<E: de::Error>(self, is_on: bool) -> Result<Streaming, E> {
-                Ok(Streaming(is_on.then_some(StreamingMode::Words)))
+            fn visit_bool<E: de::Error>(self, is_enabled: bool) -> Result<Streaming, E> {
+                Ok(Streaming(is_enabled.then_some(StreamingMode::Words)))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Streaming, A::Error> {
-                let mut said = Streaming(None);
+                let mut streaming = Streaming(None);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
-                        "mode" => said = map.next_value()?,
+                        "mode" => streaming = map.next_value()?,
                         _ => drop(map.next_value::<de::IgnoredAny>()?),
                     }
                 }
-                Ok(said)
+                Ok(streaming)
             }
         }
 
@@ -202,7 +202,7 @@ impl JsonSchema for Streaming {
 impl Account {
     /// Returns how replies are streamed, if they are.
     pub(crate) fn streaming_mode(&self) -> Option<StreamingMode> {
-        self.streaming.or(self.stream_mode).and_then(|said| said.0)
+        self.streaming.or(self.stream_mode).and_then(|streaming| streaming.0)
     }
 }
 
@@ -247,11 +247,11 @@ impl Channel {
     /// A channel without named accounts has a default one, and so has a channel with a credential of its own beside its
     /// named accounts.
     pub(crate) fn resolved_accounts(&self) -> BTreeMap<String, Account> {
-        let named = self.accounts.iter().map(|(name, own)| (name.trim().to_lowercase(), self.filled(own)));
+        let named = self.accounts.iter().map(|(name, account)| (name.trim().to_lowercase(), self.filled(account)));
         let mut accounts: BTreeMap<String, Account> = named.collect();
         let has_own = self.bot_token.is_some() || self.token_file.is_some() || self.secret.is_some();
-        let lacks_own = self.faults.iter().any(|(key, _)| CREDENTIALS.contains(&key.as_str()));
-        if accounts.is_empty() || has_own || lacks_own {
+        let has_broken_credential = self.faults.iter().any(|(key, _)| CREDENTIALS.contains(&key.as_str()));
+        if accounts.is_empty() || has_own || has_broken_credential {
             accounts.entry(DEFAULT_ACCOUNT.to_owned()).or_insert_with(|| self.filled(&Account::default()));
         }
         accounts
@@ -347,10 +347,10 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_what_the_channel_says_besides() {
-        let said =
+    fn an_account_inherits_the_settings_of_its_channel() {
+        let section =
             channel("{dmPolicy: 'open', allowFrom: ['*'], accounts: {Work: {botToken: 't', allowFrom: [7, 'tg:8']}}}");
-        let accounts = said.resolved_accounts();
+        let accounts = section.resolved_accounts();
         assert_eq!(accounts.keys().collect::<Vec<_>>(), ["work"]);
         let work = &accounts["work"];
         assert_eq!(work.dm_policy, Some(Word(DmPolicy::Open)));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_answer_can_be_said_in_every_way_that_files_do() {
+    fn streaming_accepts_every_documented_form() {
         let growth = |text| channel(text).resolved_accounts()["default"].streaming_mode();
         for (text, expected) in [
             ("{}", None),
@@ -381,15 +381,15 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
-        for (text, why) in [
+    fn invalid_values_are_reported() {
+        for (text, expected) in [
             ("{streaming: 'fast'}", "channels.telegram.streaming"),
             ("{dmPolicy: 'everybody'}", "channels.telegram.dmPolicy"),
             ("{allowFrom: [true]}", "channels.telegram.allowFrom"),
             ("{groups: []}", "channels.telegram.groups"),
         ] {
-            let told = Config::parse(&format!("{{channels: {{telegram: {text}}}}}")).unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = Config::parse(&format!("{{channels: {{telegram: {text}}}}}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -53,14 +53,14 @@ super::word::words! {
 impl Compaction {
     /// Returns the compaction settings without the model, which has to be resolved first.
     pub(crate) fn settings(&self) -> Settings {
-        let usual = Settings::default();
+        let defaults = Settings::default();
         Settings {
-            enabled: self.enabled.unwrap_or(usual.enabled),
-            mode: self.mode.map_or(usual.mode, |word| word.0),
-            reserve: self.reserve_tokens.unwrap_or(usual.reserve),
-            reserve_floor: self.reserve_tokens_floor.unwrap_or(usual.reserve_floor),
-            keep_recent: self.keep_recent_tokens.unwrap_or(usual.keep_recent),
-            max_history_share: self.max_history_share.unwrap_or(usual.max_history_share),
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            mode: self.mode.map_or(defaults.mode, |word| word.0),
+            reserve: self.reserve_tokens.unwrap_or(defaults.reserve),
+            reserve_floor: self.reserve_tokens_floor.unwrap_or(defaults.reserve_floor),
+            keep_recent: self.keep_recent_tokens.unwrap_or(defaults.keep_recent),
+            max_history_share: self.max_history_share.unwrap_or(defaults.max_history_share),
             model: None,
             flush: self.memory_flush.settings(),
         }
@@ -69,16 +69,16 @@ impl Compaction {
 
 impl MemoryFlush {
     fn settings(&self) -> FlushSettings {
-        let usual = FlushSettings::default();
-        let words = |text: &Option<Text>| {
-            let words = text.as_ref().map(|text| text.as_str().trim()).filter(|words| !words.is_empty());
-            words.map(str::to_owned)
+        let defaults = FlushSettings::default();
+        let non_empty = |text: &Option<Text>| {
+            let non_empty = text.as_ref().map(|text| text.as_str().trim()).filter(|non_empty| !non_empty.is_empty());
+            non_empty.map(str::to_owned)
         };
         FlushSettings {
-            enabled: self.enabled.unwrap_or(usual.enabled),
-            soft_threshold: self.soft_threshold_tokens.unwrap_or(usual.soft_threshold),
-            prompt: words(&self.prompt),
-            system_prompt: words(&self.system_prompt),
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            soft_threshold: self.soft_threshold_tokens.unwrap_or(defaults.soft_threshold),
+            prompt: non_empty(&self.prompt),
+            system_prompt: non_empty(&self.system_prompt),
         }
     }
 }
@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_say_is_as_usual() {
+    fn unset_keys_have_defaults() {
         assert_eq!(read("{}"), Ok(Settings::default()));
         assert_eq!(read("{memoryFlush: {prompt: ' '}}"), Ok(Settings::default()));
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_setting_is_read() {
         let text = "{enabled: false, mode: 'safeguard', reserveTokens: 1, reserveTokensFloor: 0, keepRecentTokens: 3,
                      maxHistoryShare: 0.25, memoryFlush: {
                         enabled: false, softThresholdTokens: 4, prompt: 'Write.', systemPrompt: 'Be brief.'}}";
@@ -123,16 +123,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let wrong = |text: &str| {
-            let told = read(text).unwrap_err();
-            told.split_once("agents.defaults.compaction.").unwrap().1.to_owned()
+    fn invalid_values_are_named() {
+        let error_of = |text: &str| {
+            let error = read(text).unwrap_err();
+            error.split_once("agents.defaults.compaction.").unwrap().1.to_owned()
         };
-        assert_eq!(wrong("{mode: 'brutal'}"), "mode must be one of default, safeguard");
-        let part = "must be a number from 0 to 1";
-        assert_eq!(wrong("{maxHistoryShare: 50}"), format!("maxHistoryShare {part}"));
-        assert_eq!(wrong("{maxHistoryShare: -0.5}"), format!("maxHistoryShare {part}"));
-        assert_eq!(wrong("{maxHistoryShare: 'half'}"), format!("maxHistoryShare {part}"));
-        assert_eq!(wrong("{memoryFlush: ['off']}"), "memoryFlush must be an object");
+        assert_eq!(error_of("{mode: 'brutal'}"), "mode must be one of default, safeguard");
+        let expected = "must be a number from 0 to 1";
+        assert_eq!(error_of("{maxHistoryShare: 50}"), format!("maxHistoryShare {expected}"));
+        assert_eq!(error_of("{maxHistoryShare: -0.5}"), format!("maxHistoryShare {expected}"));
+        assert_eq!(error_of("{maxHistoryShare: 'half'}"), format!("maxHistoryShare {expected}"));
+        assert_eq!(error_of("{memoryFlush: ['off']}"), "memoryFlush must be an object");
     }
 }

@@ -193,7 +193,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn words_of_openclaw_are_fine_and_others_are_told() {
+    fn bind_modes_of_openclaw_are_accepted_and_others_rejected() {
         for word in ["auto", "lan", "loopback", "tailnet", "custom"] {
             assert!(Config::parse(&format!("{{gateway: {{bind: '{word}'}}}}")).is_ok(), "{word}");
         }
@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_off_until_they_are_put_on() {
-        let on = |text: &str| {
+    fn endpoints_are_disabled_by_default() {
+        let is_enabled = |text: &str| {
             let endpoints = Config::parse(text).unwrap().gateway.http.endpoints;
             (endpoints.chat_completions.enabled, endpoints.responses.enabled, endpoints.responses.max_body_bytes)
         };
-        assert_eq!(on("{}"), (false, false, None));
+        assert_eq!(is_enabled("{}"), (false, false, None));
         let text = "{gateway: {http: {endpoints: {chatCompletions: {enabled: true}, responses: {enabled: true, maxBodyBytes: 9}}}}}";
-        assert_eq!(on(text), (true, true, Some(9)));
+        assert_eq!(is_enabled(text), (true, true, Some(9)));
     }
 }

@@ -143,12 +143,12 @@ fn template(text: &Option<Text>) -> Option<Template> {
 impl Hooks {
     /// Returns the directory of transform modules.
     pub(crate) fn transforms(&self, paths: &Paths) -> PathBuf {
-        let beside = || paths.config.parent().map(Path::to_path_buf).unwrap_or_default();
-        let said = self
+        let config_dir = || paths.config.parent().map(Path::to_path_buf).unwrap_or_default();
+        let configured = self
             .transforms_dir
             .as_ref()
             .map(|folder| paths::expand(Path::new(folder.as_str()), paths::home().as_deref()));
-        said.map_or_else(beside, |folder| beside().join(folder))
+        configured.map_or_else(config_dir, |folder| config_dir().join(folder))
     }
 
     /// Returns the webhooks to serve, if enabled; an error says why they cannot be served.
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_are_off_until_they_are_put_on_with_a_token() {
+    fn webhooks_are_disabled_until_enabled_with_a_token() {
         assert!(read("{}").unwrap().is_none());
         assert!(read("{hooks: {token: 't'}}").unwrap().is_none());
         assert!(read("{hooks: {enabled: true, token: 't'}}").unwrap().is_some());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_says_is_what_is_done() {
+    fn webhook_settings_are_taken_from_the_config() {
         let text = "{hooks: {enabled: true, token: 't', presets: ['gmail'], gmail: {model: 'p/m'}, mappings: [
             {id: 'ci', match: {path: 'ci', source: 's'}, action: 'wake', wakeMode: 'next-heartbeat', textTemplate: '{{a}}',
              transform: {module: 'ci.mjs'}}]}}";

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_have_settings_of_its_own() {
+    fn an_entry_may_have_its_own_settings() {
         let text = "{hooks: {internal: {enabled: true, entries: {'session-memory': {enabled: true, messages: 25}}}}}";
         assert_eq!(problems(text), Vec::<String>::new());
         let config = Config::parse(text).unwrap().hooks.internal;
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_its_place() {
-        for (text, what) in [
+    fn invalid_values_are_reported_with_their_path() {
+        for (text, expected) in [
             ("{hooks: {internal: {enabled: 'yes'}}}", "hooks.internal.enabled"),
             ("{hooks: {internal: {entries: {a: {enabled: 1}}}}}", "hooks.internal.entries.a"),
             ("{hooks: {internal: {entries: {a: []}}}}", "hooks.internal.entries.a"),
@@ -114,8 +114,8 @@ mod tests {
                 "hooks.internal.entires is not a known key; did you mean \"entries\"?",
             ),
         ] {
-            let told = problems(text);
-            assert!(told.len() == 1 && told[0].contains(what), "{text}: {told:?}");
+            let errors = problems(text);
+            assert!(errors.len() == 1 && errors[0].contains(expected), "{text}: {errors:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::word::Word;
 use crate::config::Text;
 
-/// Log level, files and redaction.
+/// Log level and files.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Logging {
@@ -20,24 +20,14 @@ pub(crate) struct Logging {
     pub(crate) max_files: Option<usize>,
     /// Number of days that rotated log files are kept. Default: 14.
     pub(crate) max_age_days: Option<u64>,
-    /// `tools` or `off`. Secrets are redacted either way.
-    pub(crate) redact_sensitive: Option<Word<Redact>>,
 }
 
 /// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level(pub(crate) &'static str);
 
-/// What is redacted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Redact {
-    Tools,
-    Off,
-}
-
 super::word::words! {
     Level:
         "silent" => Self("off"), "fatal" => Self("error"), "error" => Self("error"), "warn" => Self("warn"),
         "info" => Self("info"), "debug" => Self("debug"), "trace" => Self("trace");
-    Redact: "tools" => Self::Tools, "off" => Self::Off;
 }

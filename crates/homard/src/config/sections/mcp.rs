@@ -118,27 +118,27 @@ impl Server {
             return None;
         }
         let text = |text: &Text| text.as_str().to_owned();
-        let place = |path: &Text| paths::expand(Path::new(path.as_str()), paths::home().as_deref());
-        let all = |said: &BTreeMap<String, PlainText>| -> BTreeMap<String, String> {
-            said.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect()
+        let expand = |path: &Text| paths::expand(Path::new(path.as_str()), paths::home().as_deref());
+        let all = |values: &BTreeMap<String, PlainText>| -> BTreeMap<String, String> {
+            values.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect()
         };
         let by_url = self.transport.is_some_and(|word| word.0 == Transport::StreamableHttp);
-        let reach = match (&self.command, &self.url) {
+        let transport = match (&self.command, &self.url) {
             (Some(command), _) if !by_url => ServerTransport::Command {
-                command: place(command).to_string_lossy().into_owned(),
+                command: expand(command).to_string_lossy().into_owned(),
                 args: self.args.iter().map(text).collect(),
                 env: all(&self.env),
-                cwd: self.cwd.as_ref().map(|cwd| -> PathBuf { state.join(place(cwd)) }),
+                cwd: self.cwd.as_ref().map(|cwd| -> PathBuf { state.join(expand(cwd)) }),
             },
             (_, url) => ServerTransport::Http { url: text(url.as_ref()?), headers: all(&self.headers) },
         };
-        let usual = ServerSetup::new(name, reach);
+        let defaults = ServerSetup::new(name, transport);
         Some(ServerSetup {
-            connect_timeout: self.connection_timeout_ms.map_or(usual.connect_timeout, Duration::from_millis),
-            call_timeout: self.request_timeout_ms.map_or(usual.call_timeout, Duration::from_millis),
+            connect_timeout: self.connection_timeout_ms.map_or(defaults.connect_timeout, Duration::from_millis),
+            call_timeout: self.request_timeout_ms.map_or(defaults.call_timeout, Duration::from_millis),
             include: self.tool_filter.include.clone(),
             exclude: self.tool_filter.exclude.clone(),
-            ..usual
+            ..defaults
         })
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_a_command_or_a_place() {
+    fn a_server_has_a_command_or_a_url() {
         let command = ServerTransport::Command {
             command: "npx".to_owned(),
             args: vec!["-y".to_owned(), "files".to_owned()],
@@ -236,14 +236,14 @@ mod tests {
                      requestTimeoutMs: 6, toolFilter: {include: ['read_*'], exclude: ['read_all']}}";
         assert_eq!(setup(text), Some(expected));
         let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer t".to_owned())]);
-        let place = ServerTransport::Http { url: "https://x/mcp".to_owned(), headers };
+        let transport = ServerTransport::Http { url: "https://x/mcp".to_owned(), headers };
         let text = "{url: 'https://x/mcp', transport: 'streamable-http', headers: {Authorization: 'Bearer t'}}";
-        assert_eq!(setup(text), Some(ServerSetup::new("x", place)));
+        assert_eq!(setup(text), Some(ServerSetup::new("x", transport)));
         assert_eq!(setup("{command: 'npx', enabled: false}"), None);
     }
 
     #[test]
-    fn what_cannot_be_used_is_left_out_and_says_which_key_is_to_blame() {
+    fn an_unusable_server_is_skipped_and_names_the_faulty_key() {
         let keys = ["{}", "{url: 'x', transport: 'sse'}", "{url: 'x', auth: 'oauth'}", "{url: 'x', clientCert: 'c'}"]
             .map(|text| (setup(text).is_none(), server(text).config_error().unwrap().0));
         assert_eq!(keys, [(true, "command"), (true, "transport"), (true, "auth"), (true, "clientCert")]);

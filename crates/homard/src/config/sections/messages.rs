@@ -46,8 +46,8 @@ pub(crate) struct Inbound {
 impl Inbound {
     /// Returns the debounce time for messages on a channel.
     pub(crate) fn debounce(&self, channel: &str) -> Duration {
-        let own = self.by_channel.iter().find(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
-        Duration::from_millis(own.map(|(_, ms)| *ms).or(self.debounce_ms).unwrap_or(0))
+        let by_channel = self.by_channel.iter().find(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
+        Duration::from_millis(by_channel.map(|(_, ms)| *ms).or(self.debounce_ms).unwrap_or(0))
     }
 }
 
@@ -102,8 +102,9 @@ pub(crate) struct StatusReactions {
 impl Messages {
     /// Returns how senders are informed that their messages are queued.
     pub(crate) fn queue_status(&self) -> QueueStatus {
-        let usual = if self.status_reactions.enabled == Some(false) { QueueStatus::Off } else { QueueStatus::Reaction };
-        self.queue_status.map_or(usual, |word| word.0)
+        let default =
+            if self.status_reactions.enabled == Some(false) { QueueStatus::Off } else { QueueStatus::Reaction };
+        self.queue_status.map_or(default, |word| word.0)
     }
 
     /// Returns the queue rules.
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_brings_back_the_older_way() {
+    fn one_setting_restores_the_old_queue_mode() {
         let rules = read(&json!({"mode": "collect", "debounceMs": 1000})).unwrap();
         let debounce = Some(Duration::from_secs(1));
         assert_eq!(rules.all, QueueOverrides { mode: Some(QueueMode::Collect), debounce, cap: None, drop: None });
@@ -163,32 +164,32 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_waits_gets_a_reaction_unless_the_config_says_otherwise() {
-        let read = |messages: Value| serde_json::from_value::<Messages>(messages).map(|it| it.queue_status());
-        let off = json!({"statusReactions": {"enabled": false}});
+    fn a_queued_message_gets_a_reaction_by_default() {
+        let read = |messages: Value| serde_json::from_value::<Messages>(messages).map(|section| section.queue_status());
+        let disabled = json!({"statusReactions": {"enabled": false}});
         assert_eq!(read(json!({})).unwrap(), QueueStatus::Reaction);
-        assert_eq!(read(off).unwrap(), QueueStatus::Off);
+        assert_eq!(read(disabled).unwrap(), QueueStatus::Off);
         let text = json!({"queueStatus": "text", "statusReactions": {"enabled": false}});
         assert_eq!(read(text).unwrap(), QueueStatus::Text);
         assert!(read(json!({"queueStatus": "loud"})).is_err());
     }
 
     #[test]
-    fn a_channel_has_its_own_way() {
+    fn a_channel_overrides_the_queue_settings() {
         let rules = read(&json!({
             "byChannel": {"Telegram ": "steer+backlog"}, "debounceMsByChannel": {"telegram": 50, "slack": 7},
             "cap": 5, "drop": "oldest",
         }));
         let rules = rules.unwrap();
-        let of =
+        let overrides =
             |mode, ms| QueueOverrides { mode, debounce: Some(Duration::from_millis(ms)), ..QueueOverrides::default() };
-        let expected = [("slack", of(None, 7)), ("telegram", of(Some(QueueMode::SteerBacklog), 50))];
+        let expected = [("slack", overrides(None, 7)), ("telegram", overrides(Some(QueueMode::SteerBacklog), 50))];
         assert_eq!(rules.by_channel, expected.map(|(name, rules)| (name.to_owned(), rules)).into());
         assert_eq!((rules.all.cap, rules.all.drop), (Some(5), Some(DropPolicy::Old)));
     }
 
     #[test]
-    fn a_word_that_is_none_is_named() {
+    fn an_unknown_queue_mode_is_named_in_the_error() {
         assert!(read(&json!({"mode": "chaos"})).unwrap_err().contains("expected one of steer, followup"));
         assert!(read(&json!({"drop": "all"})).unwrap_err().contains("expected one of old, new, summarize"));
     }

@@ -108,7 +108,7 @@ struct Cost {
 impl Provider {
     /// Returns the APIs that its models set for themselves, by index in the list.
     pub(crate) fn model_apis(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.models.iter().enumerate().filter_map(|(at, offer)| Some((at, offer.api.as_deref()?)))
+        self.models.iter().enumerate().filter_map(|(at, model)| Some((at, model.api.as_deref()?)))
     }
 }
 
@@ -121,14 +121,14 @@ impl Models {
     /// Returns the providers in the form that the catalogue needs.
     pub(crate) fn configured(&self) -> Vec<CatalogProvider> {
         let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
-        let one = |(id, provider): (&String, &Provider)| CatalogProvider {
+        let catalog_provider = |(id, provider): (&String, &Provider)| CatalogProvider {
             id: id.clone(),
             base_url: text(&provider.base_url),
             api: provider.api.clone(),
             timeout: timeout(provider.timeout_seconds),
             models: provider.models.iter().map(Offer::known).collect(),
         };
-        self.providers.iter().map(one).collect()
+        self.providers.iter().map(catalog_provider).collect()
     }
 }
 

@@ -100,7 +100,7 @@ impl Default for GuardSetting {
 impl GuardSetting {
     pub(crate) fn settings(&self) -> GuardPolicy {
         match self {
-            Self::All(is_so) => GuardPolicy::All(*is_so),
+            Self::All(is_allowed) => GuardPolicy::All(*is_allowed),
             Self::At(names) => GuardPolicy::At(names.clone()),
         }
     }
@@ -150,29 +150,29 @@ impl Plugins {
     pub(crate) fn settings(&self, paths: &Paths) -> Settings {
         let home = paths::home();
         // Relative paths are resolved against the state directory.
-        let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
+        let expand = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
         let load = homard_plugins::LoadSettings {
-            paths: self.load.paths.iter().map(place).collect(),
+            paths: self.load.paths.iter().map(expand).collect(),
             workspace: self.load.workspace,
         };
         let install =
-            |said: &Install| homard_plugins::InstallRecord { hash: said.hash.clone(), guard: said.guard.clone() };
+            |record: &Install| homard_plugins::InstallRecord { hash: record.hash.clone(), guard: record.guard.clone() };
         Settings {
             enabled: self.enabled,
             allow: self.allow.clone(),
             deny: self.deny.clone(),
             load,
             slots: homard_plugins::SlotSettings { memory: self.slots.memory.clone() },
-            entries: self.entries.iter().map(|(id, said)| (id.clone(), said.settings())).collect(),
-            installs: self.installs.iter().map(|(id, said)| (id.clone(), install(said))).collect(),
-            node: self.node.as_ref().map(|node| node_path(node, place)),
+            entries: self.entries.iter().map(|(id, entry)| (id.clone(), entry.settings())).collect(),
+            installs: self.installs.iter().map(|(id, record)| (id.clone(), install(record))).collect(),
+            node: self.node.as_ref().map(|node| node_path(node, expand)),
         }
     }
 }
 
 /// Returns the path of Node. A bare name stays as it is and is searched on the PATH when it is started.
-fn node_path(node: &Text, place: impl Fn(&Text) -> PathBuf) -> PathBuf {
-    if node.as_str().contains('/') { place(node) } else { PathBuf::from(node.as_str()) }
+fn node_path(node: &Text, expand: impl Fn(&Text) -> PathBuf) -> PathBuf {
+    if node.as_str().contains('/') { expand(node) } else { PathBuf::from(node.as_str()) }
 }
 
 impl Entry {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_reaches_the_plugins_with_paths_written_out() {
+    fn plugin_settings_are_passed_with_expanded_paths() {
         let text = "{plugins: {enabled: true, allow: ['a'], deny: ['b'], load: {paths: ['/x', 'y'], workspace: true},
             slots: {memory: 'none'}, node: 'opt/node',
             entries: {a: {enabled: true, config: {key: 1}, env: {TOKEN: 't'}, isolated: true, guard: ['message_sending'],
@@ -220,13 +220,13 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(Config::parse(text).unwrap().plugins.settings(&paths), expected);
-        let silent = Config::parse("{plugins: {node: 'node22'}}").unwrap().plugins.settings(&paths);
-        assert_eq!(silent, Settings { node: Some("node22".into()), ..Settings::default() });
+        let minimal = Config::parse("{plugins: {node: 'node22'}}").unwrap().plugins.settings(&paths);
+        assert_eq!(minimal, Settings { node: Some("node22".into()), ..Settings::default() });
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_its_place() {
-        for (text, what) in [
+    fn invalid_values_are_reported_with_their_path() {
+        for (text, expected) in [
             ("{plugins: {enabled: 'yes'}}", "plugins.enabled"),
             ("{plugins: {allow: 'a'}}", "plugins.allow"),
             ("{plugins: {load: {paths: [1]}}}", "plugins.load.paths[0]"),
@@ -237,8 +237,8 @@ mod tests {
             ("{plugins: {entries: {a: {guard: 'message_sending'}}}}", "plugins.entries.a"),
             ("{plugins: {entires: {}}}", "plugins.entires is not a known key; did you mean \"entries\"?"),
         ] {
-            let told = problems(text);
-            assert!(told.len() == 1 && told[0].contains(what), "{text}: {told:?}");
+            let errors = problems(text);
+            assert!(errors.len() == 1 && errors[0].contains(expected), "{text}: {errors:?}");
         }
     }
 

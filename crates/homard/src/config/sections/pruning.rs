@@ -91,29 +91,29 @@ impl ContextPruning {
             Mode::Off => return None,
             Mode::CacheTtl => {}
         }
-        let (usual, trim) = (Settings::default(), &self.soft_trim);
+        let (base, trim) = (Settings::default(), &self.soft_trim);
         let ttl = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let hard_ratio = match self.hard_clear.enabled {
             // A ratio that is never reached.
             Some(false) => f64::INFINITY,
-            Some(true) | None => self.hard_clear_ratio.unwrap_or(usual.hard_ratio),
+            Some(true) | None => self.hard_clear_ratio.unwrap_or(base.hard_ratio),
         };
         Some(Settings {
-            ttl: self.ttl.map_or(usual.ttl, ttl),
-            keep_last_assistants: self.keep_last_assistants.unwrap_or(usual.keep_last_assistants),
-            soft_ratio: self.soft_trim_ratio.unwrap_or(usual.soft_ratio),
+            ttl: self.ttl.map_or(base.ttl, ttl),
+            keep_last_assistants: self.keep_last_assistants.unwrap_or(base.keep_last_assistants),
+            soft_ratio: self.soft_trim_ratio.unwrap_or(base.soft_ratio),
             hard_ratio,
-            min_prunable: self.min_prunable_tool_chars.unwrap_or(usual.min_prunable),
-            soft_max: trim.max_chars.unwrap_or(usual.soft_max),
-            soft_head: trim.head_chars.unwrap_or(usual.soft_head),
-            soft_tail: trim.tail_chars.unwrap_or(usual.soft_tail),
+            min_prunable: self.min_prunable_tool_chars.unwrap_or(base.min_prunable),
+            soft_max: trim.max_chars.unwrap_or(base.soft_max),
+            soft_head: trim.head_chars.unwrap_or(base.soft_head),
+            soft_tail: trim.tail_chars.unwrap_or(base.soft_tail),
             // Some providers reject empty results.
             placeholder: self
                 .hard_clear
                 .placeholder
                 .clone()
                 .filter(|text| !text.trim().is_empty())
-                .unwrap_or(usual.placeholder),
+                .unwrap_or(base.placeholder),
             allow: self.tools.allow.clone(),
             deny: self.tools.deny.clone(),
         })
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_unless_the_file_says_so() {
+    fn pruning_is_disabled_by_default() {
         assert_eq!(read("{}"), Ok(None));
         assert_eq!(read("{mode: 'off', ttl: '1h'}"), Ok(None));
         assert_eq!(read("{mode: 'cache-ttl'}"), Ok(Some(Settings::default())));
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_setting_is_read() {
         let text = "{mode: 'cache-ttl', ttl: '1h', keepLastAssistants: 0, softTrimRatio: 0.1, hardClearRatio: 1,
                      minPrunableToolChars: 2, softTrim: {maxChars: 3, headChars: 4, tailChars: 5},
                      hardClear: {enabled: true, placeholder: '(gone)'}, tools: {allow: ['read'], deny: ['mcp_*']}}";
@@ -158,18 +158,18 @@ mod tests {
         assert_eq!(read(text), Ok(Some(expected)));
         let blank = read("{mode: 'cache-ttl', hardClear: {placeholder: ' '}}");
         assert_eq!(blank, Ok(Some(Settings::default())));
-        let never = read("{mode: 'cache-ttl', hardClearRatio: 0.2, hardClear: {enabled: false}}");
-        assert_eq!(never, Ok(Some(Settings { hard_ratio: f64::INFINITY, ..Settings::default() })));
+        let without_clear = read("{mode: 'cache-ttl', hardClearRatio: 0.2, hardClear: {enabled: false}}");
+        assert_eq!(without_clear, Ok(Some(Settings { hard_ratio: f64::INFINITY, ..Settings::default() })));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let wrong = |text: &str| {
-            let told = read(text).unwrap_err();
-            told.split_once("agents.defaults.contextPruning.").unwrap().1.to_owned()
+    fn invalid_values_are_named() {
+        let error_of = |text: &str| {
+            let error = read(text).unwrap_err();
+            error.split_once("agents.defaults.contextPruning.").unwrap().1.to_owned()
         };
-        assert_eq!(wrong("{mode: 'on'}"), "mode must be one of off, cache-ttl");
-        assert_eq!(wrong("{ttl: 'soon'}"), "ttl must be a time such as \"30m\" or \"1h\"");
-        assert_eq!(wrong("{hardClearRatio: 1.5}"), "hardClearRatio must be a number from 0 to 1");
+        assert_eq!(error_of("{mode: 'on'}"), "mode must be one of off, cache-ttl");
+        assert_eq!(error_of("{ttl: 'soon'}"), "ttl must be a time such as \"30m\" or \"1h\"");
+        assert_eq!(error_of("{hardClearRatio: 1.5}"), "hardClearRatio must be a number from 0 to 1");
     }
 }

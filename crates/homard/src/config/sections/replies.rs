@@ -82,16 +82,16 @@ super::word::words! {
 impl Config {
     /// Returns the delivery settings of an agent's replies.
     pub(crate) fn delivery(&self, agent: &Agent) -> DeliverySettings {
-        let (defaults, usual) = (&self.agents.defaults, DeliverySettings::default());
+        let (defaults, base) = (&self.agents.defaults, DeliverySettings::default());
         let (chunk, joined) = (&defaults.block_streaming_chunk, &defaults.block_streaming_coalesce);
         let prefix = self.messages.response_prefix.as_deref().filter(|prefix| !prefix.trim().is_empty());
         DeliverySettings {
-            sends_blocks: defaults.block_streaming_default.map_or(usual.sends_blocks, |word| word.0.0),
-            from: defaults.block_streaming_break.map_or(usual.from, |word| word.0),
+            sends_blocks: defaults.block_streaming_default.map_or(base.sends_blocks, |word| word.0.0),
+            from: defaults.block_streaming_break.map_or(base.from, |word| word.0),
             bounds: ChunkBounds {
-                min: chunk.min_chars.map_or(usual.bounds.min, count),
-                max: chunk.max_chars.map_or(usual.bounds.max, count),
-                prefer: chunk.break_preference.map_or(usual.bounds.prefer, |word| word.0),
+                min: chunk.min_chars.map_or(base.bounds.min, count),
+                max: chunk.max_chars.map_or(base.bounds.max, count),
+                prefer: chunk.break_preference.map_or(base.bounds.prefer, |word| word.0),
             },
             merge: MergeSettings {
                 min: joined.min_chars.map(count),
@@ -108,8 +108,8 @@ impl Config {
 impl BlockChunk {
     /// Returns a warning if the limits contradict each other.
     pub(in crate::config) fn warning(&self) -> Option<String> {
-        let usual = u64::try_from(DeliverySettings::default().bounds.max).unwrap_or(u64::MAX);
-        limit_warning(self.min_chars, self.max_chars.unwrap_or(usual))
+        let default_max = u64::try_from(DeliverySettings::default().bounds.max).unwrap_or(u64::MAX);
+        limit_warning(self.min_chars, self.max_chars.unwrap_or(default_max))
     }
 }
 
@@ -144,7 +144,7 @@ impl HumanDelay {
     }
 
     fn delay(self) -> BlockDelay {
-        let wait = |said: Option<u64>, usual| Duration::from_millis(said.unwrap_or(usual));
+        let wait = |configured: Option<u64>, default| Duration::from_millis(configured.unwrap_or(default));
         match self.mode.map_or(DelayMode::Off, |word| word.0) {
             DelayMode::Off => BlockDelay::Off,
             DelayMode::Natural => BlockDelay::Natural,
@@ -160,8 +160,8 @@ fn limit_warning(min: Option<u64>, max: u64) -> Option<String> {
     min.filter(|min| *min > max).map(|_| format!("is greater than maxChars; {max} is used instead"))
 }
 
-fn count(said: u64) -> usize {
-    usize::try_from(said).unwrap_or(usize::MAX)
+fn count(chars: u64) -> usize {
+    usize::try_from(chars).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_whole_and_at_once_unless_the_file_says_otherwise() {
+    fn replies_are_sent_whole_and_at_once_by_default() {
         assert_eq!(read("{}"), Ok(vec![DeliverySettings::default()]));
-        let said = "{agents: {defaults: {blockStreamingDefault: 'off'}}, messages: {responsePrefix: ' '}}";
-        assert_eq!(read(said), Ok(vec![DeliverySettings::default()]));
+        let text = "{agents: {defaults: {blockStreamingDefault: 'off'}}, messages: {responsePrefix: ' '}}";
+        assert_eq!(read(text), Ok(vec![DeliverySettings::default()]));
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_setting_is_read() {
         let text = "{agents: {defaults: {
                 blockStreamingDefault: 'on', blockStreamingBreak: 'message_end',
                 blockStreamingChunk: {minChars: 1, maxChars: 2, breakPreference: 'sentence'},
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_types_as_fast_as_it_likes() {
+    fn an_agent_has_its_own_block_delay() {
         let text = "{agents: {defaults: {humanDelay: {mode: 'custom', maxMs: 900}}, list: [
             {id: 'a'}, {id: 'b', humanDelay: {mode: 'off'}}, {id: 'c', humanDelay: {minMs: 5}}]}}";
         let delays: Vec<_> = read(text).unwrap().into_iter().map(|delivery| delivery.delay).collect();
@@ -210,16 +210,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let wrong = |said: &str| {
-            let told = read(&format!("{{agents: {{defaults: {{{said}}}}}}}")).unwrap_err();
-            told.split_once("agents.defaults.").unwrap().1.to_owned()
+    fn invalid_values_are_named() {
+        let error_of = |text: &str| {
+            let error = read(&format!("{{agents: {{defaults: {{{text}}}}}}}")).unwrap_err();
+            error.split_once("agents.defaults.").unwrap().1.to_owned()
         };
-        assert_eq!(wrong("blockStreamingDefault: true"), "blockStreamingDefault must be one of off, on");
-        assert_eq!(wrong("blockStreamingBreak: 'now'"), "blockStreamingBreak must be one of text_end, message_end");
-        let least = "must be a whole number, one or more";
-        assert_eq!(wrong("blockStreamingChunk: {minChars: 0}"), format!("blockStreamingChunk.minChars {least}"));
-        assert_eq!(wrong("blockStreamingCoalesce: {maxChars: -1}"), format!("blockStreamingCoalesce.maxChars {least}"));
-        assert_eq!(wrong("humanDelay: {mode: 'slow'}"), "humanDelay.mode must be one of off, natural, custom");
+        assert_eq!(error_of("blockStreamingDefault: true"), "blockStreamingDefault must be one of off, on");
+        assert_eq!(error_of("blockStreamingBreak: 'now'"), "blockStreamingBreak must be one of text_end, message_end");
+        let expected = "must be a whole number, one or more";
+        assert_eq!(error_of("blockStreamingChunk: {minChars: 0}"), format!("blockStreamingChunk.minChars {expected}"));
+        assert_eq!(
+            error_of("blockStreamingCoalesce: {maxChars: -1}"),
+            format!("blockStreamingCoalesce.maxChars {expected}")
+        );
+        assert_eq!(error_of("humanDelay: {mode: 'slow'}"), "humanDelay.mode must be one of off, natural, custom");
     }
 }

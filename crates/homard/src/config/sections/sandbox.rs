@@ -42,7 +42,10 @@ super::word::words! {
 impl Sandbox {
     /// Returns which sessions share a sandbox workspace, if set.
     pub(crate) fn scope(&self) -> Option<SandboxScope> {
-        let older = || self.per_session.map(|is_so| if is_so { SandboxScope::Session } else { SandboxScope::Shared });
+        let older = || {
+            self.per_session
+                .map(|is_per_session| if is_per_session { SandboxScope::Session } else { SandboxScope::Shared })
+        };
         self.scope.map(|word| word.0).or_else(older)
     }
 }

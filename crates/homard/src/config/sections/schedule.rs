@@ -59,35 +59,41 @@ struct ActiveHours {
 
 impl Heartbeat {
     /// Returns which key of the active hours is invalid, and why.
-    pub(in crate::config) fn wrong_hours(&self) -> Option<(&'static str, &'static str)> {
+    pub(in crate::config) fn invalid_hours(&self) -> Option<(&'static str, &'static str)> {
         self.active_hours.as_ref()?.hours().err()
     }
 
     /// Returns the number of characters beside `HEARTBEAT_OK` up to which a reply counts as nothing to report.
-    pub(crate) fn ack_max(&self, own: Option<&Self>) -> usize {
-        own.and_then(|own| own.ack_max_chars).or(self.ack_max_chars).unwrap_or(ACK_MAX)
+    pub(crate) fn ack_max(&self, agent: Option<&Self>) -> usize {
+        agent.and_then(|agent| agent.ack_max_chars).or(self.ack_max_chars).unwrap_or(ACK_MAX)
     }
 
     /// Returns an agent's heartbeat, or what is wrong with it.
-    pub(crate) fn heartbeat(&self, own: Option<&Self>, agent: AgentId) -> Result<HeartbeatConfig, String> {
+    pub(crate) fn heartbeat(&self, agent_heartbeat: Option<&Self>, agent: AgentId) -> Result<HeartbeatConfig, String> {
         let plain = HeartbeatConfig::of(agent);
-        let hours = own.and_then(|own| own.active_hours.as_ref()).or(self.active_hours.as_ref());
-        let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
-        let text = |part: fn(&Self) -> Option<&Text>| {
-            own.and_then(part).or_else(|| part(self)).map(|text| text.as_str().trim().to_owned())
+        let hours = agent_heartbeat
+            .and_then(|agent_heartbeat| agent_heartbeat.active_hours.as_ref())
+            .or(self.active_hours.as_ref());
+        let prompt =
+            agent_heartbeat.and_then(|agent_heartbeat| agent_heartbeat.prompt.as_ref()).or(self.prompt.as_ref());
+        let text = |field: fn(&Self) -> Option<&Text>| {
+            agent_heartbeat.and_then(field).or_else(|| field(self)).map(|text| text.as_str().trim().to_owned())
         };
-        let target = text(|said| said.target.as_ref()).unwrap_or_default();
+        let target = text(|section| section.target.as_ref()).unwrap_or_default();
         Ok(HeartbeatConfig {
-            every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
+            every: agent_heartbeat
+                .and_then(|agent_heartbeat| agent_heartbeat.every)
+                .or(self.every)
+                .unwrap_or(plain.every),
             hours: hours
                 .map(ActiveHours::hours)
                 .transpose()
                 .map_err(|(key, why)| format!("heartbeat.activeHours.{key} {why}"))?,
             prompt: prompt.map(|prompt| prompt.as_str().to_owned()),
-            ack_max: self.ack_max(own),
+            ack_max: self.ack_max(agent_heartbeat),
             target: target.as_str().into(),
-            to: text(|said| said.to.as_ref()),
-            account: text(|said| said.account_id.as_ref()),
+            to: text(|section| section.to.as_ref()),
+            account: text(|section| section.account_id.as_ref()),
             ..plain
         })
     }
@@ -162,7 +168,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn pulses(text: &str) -> Result<Vec<HeartbeatConfig>, String> {
+    fn heartbeats(text: &str) -> Result<Vec<HeartbeatConfig>, String> {
         let config = Config::parse(text)?;
         let all = &config.agents.defaults.heartbeat;
         let members = config.agents.members().into_iter();
@@ -170,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_says_what_is_different_from_all() {
+    fn an_agent_overrides_the_default_heartbeat() {
         let text = "{agents: {defaults: {heartbeat: {every: '1h', prompt: 'Look.', ackMaxChars: 9}},
             list: [{id: 'a'}, {id: 'b', heartbeat: {
                 every: '0m', activeHours: {start: '08:00', end: '24:00', timezone: 'UTC'}}}]}}";
@@ -181,38 +187,39 @@ mod tests {
             ..HeartbeatConfig::of(AgentId::normalize("a"))
         };
         let hours = Hours::parse("08:00", "24:00", TimeZone::UTC);
-        let own = HeartbeatConfig { agent: AgentId::normalize("b"), every: Duration::ZERO, hours, ..all.clone() };
-        assert_eq!(pulses(text), Ok(vec![all, own]));
-        assert_eq!(pulses("{agents: {list: [{id: 'a'}]}}"), Ok(vec![HeartbeatConfig::of(AgentId::normalize("a"))]));
+        let agent_config =
+            HeartbeatConfig { agent: AgentId::normalize("b"), every: Duration::ZERO, hours, ..all.clone() };
+        assert_eq!(heartbeats(text), Ok(vec![all, agent_config]));
+        assert_eq!(heartbeats("{agents: {list: [{id: 'a'}]}}"), Ok(vec![HeartbeatConfig::of(AgentId::normalize("a"))]));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let wrong = |heartbeat: &str| {
-            pulses(&format!("{{agents: {{list: [{{id: 'a', heartbeat: {heartbeat}}}]}}}}")).unwrap_err()
+    fn invalid_values_are_named() {
+        let error_of = |heartbeat: &str| {
+            heartbeats(&format!("{{agents: {{list: [{{id: 'a', heartbeat: {heartbeat}}}]}}}}")).unwrap_err()
         };
         assert_eq!(
-            wrong("{every: 'often'}"),
+            error_of("{every: 'often'}"),
             "line 1, column 47: agents.list[0].heartbeat.every must be a time such as \"30m\" or \"1h\""
         );
-        let wrong_hours = |hours: &str| {
-            let told = wrong(&format!("{{activeHours: {hours}}}"));
-            told.split_once("agents.list[0].heartbeat.activeHours.").unwrap().1.to_owned()
+        let invalid_hours = |hours: &str| {
+            let error = error_of(&format!("{{activeHours: {hours}}}"));
+            error.split_once("agents.list[0].heartbeat.activeHours.").unwrap().1.to_owned()
         };
-        assert_eq!(wrong_hours("{start: '8', end: '20:00'}"), "start must be a time of the day, written HH:MM");
+        assert_eq!(invalid_hours("{start: '8', end: '20:00'}"), "start must be a time of the day, written HH:MM");
         assert_eq!(
-            wrong_hours("{start: '08:00', end: '24:01'}"),
+            invalid_hours("{start: '08:00', end: '24:01'}"),
             "end must be a time of the day, written HH:MM; midnight is 24:00"
         );
-        assert_eq!(wrong_hours("{start: '24:00'}"), "start must be a time of the day, written HH:MM");
+        assert_eq!(invalid_hours("{start: '24:00'}"), "start must be a time of the day, written HH:MM");
         assert_eq!(
-            wrong_hours("{timezone: 'Mars/Base'}"),
+            invalid_hours("{timezone: 'Mars/Base'}"),
             "timezone is not a time zone; use a name such as Europe/Berlin"
         );
     }
 
     #[test]
-    fn times_are_read_with_their_unit() {
+    fn durations_are_parsed_with_their_unit() {
         let seconds = |text| parse_duration(text).map(|span| span.as_secs_f64());
         assert_eq!(
             ["30", "1.5h", "90s", "2d", "500ms", "0m"].map(seconds),

@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reset_unless_the_file_says_so() {
+    fn automatic_reset_is_disabled_by_default() {
         assert_eq!(Config::parse("{}").unwrap().session.auto_reset(TimeZone::UTC), AutoReset::default());
         assert_eq!(read("{reset: null, resetByChannel: {}}"), Ok(AutoReset::default()));
     }
 
     #[test]
-    fn rules_for_all_for_kinds_and_for_channels() {
+    fn reset_rules_apply_to_all_to_chat_types_and_to_channels() {
         let text = "{reset: {mode: 'daily', atHour: 5}, resetByType: {dm: {idleMinutes: 9}, group: {mode: 'none'}},
                      resetByChannel: {Slack: {mode: 'idle', idleMinutes: 3}}, idleMinutes: 30}";
         let expected = AutoReset {
@@ -171,23 +171,26 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rule_is_named_with_what_it_may_be() {
-        let wrong = |text: &str| read(text).unwrap_err().split_once(": ").unwrap().1.to_owned();
-        assert_eq!(wrong("{reset: {mode: 'weekly'}}"), "session.reset.mode must be one of daily, idle, none");
+    fn an_invalid_reset_rule_is_named_with_the_valid_ones() {
+        let error_of = |text: &str| read(text).unwrap_err().split_once(": ").unwrap().1.to_owned();
+        assert_eq!(error_of("{reset: {mode: 'weekly'}}"), "session.reset.mode must be one of daily, idle, none");
         let hour = "must be a whole number from 0 to 23";
-        assert_eq!(wrong("{reset: {atHour: 24}}"), format!("session.reset.atHour {hour}"));
-        assert_eq!(wrong("{resetByType: {thread: {atHour: -1}}}"), format!("session.resetByType.thread.atHour {hour}"));
+        assert_eq!(error_of("{reset: {atHour: 24}}"), format!("session.reset.atHour {hour}"));
         assert_eq!(
-            wrong("{resetByChannel: {irc: {atHour: 4.5}}}"),
+            error_of("{resetByType: {thread: {atHour: -1}}}"),
+            format!("session.resetByType.thread.atHour {hour}")
+        );
+        assert_eq!(
+            error_of("{resetByChannel: {irc: {atHour: 4.5}}}"),
             format!("session.resetByChannel.irc.atHour {hour}")
         );
-        assert_eq!(wrong("{idleMinutes: 0}"), "session.idleMinutes must be a whole number of minutes, one or more");
-        assert_eq!(wrong("{reset: ['daily']}"), "session.reset must be an object");
-        assert_eq!(wrong("{resetTriggers: '/new'}"), "session.resetTriggers must be a list");
+        assert_eq!(error_of("{idleMinutes: 0}"), "session.idleMinutes must be a whole number of minutes, one or more");
+        assert_eq!(error_of("{reset: ['daily']}"), "session.reset must be an object");
+        assert_eq!(error_of("{resetTriggers: '/new'}"), "session.resetTriggers must be a list");
     }
 
     #[test]
-    fn the_words_can_be_chosen() {
+    fn reset_triggers_are_configurable() {
         let triggers = |text: &str| Config::parse(text).unwrap().session.triggers();
         assert_eq!(triggers("{}"), Triggers::default());
         let chosen = triggers("{session: {resetTriggers: ['/Fresh']}}");

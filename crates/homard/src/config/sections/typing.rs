@@ -59,27 +59,27 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_sees_it_at_once_unless_the_owner_says_otherwise() {
-        assert_eq!([true, false].map(|awaited| typing("{}").mode(awaited)), [Mode::Instant, Mode::Message]);
+    fn typing_starts_at_once_in_direct_chats_by_default() {
+        assert_eq!([true, false].map(|is_awaited| typing("{}").mode(is_awaited)), [Mode::Instant, Mode::Message]);
         assert_eq!(typing("{}").every, Duration::from_secs(6));
-        let said = typing(
+        let configured = typing(
             "{agents: {defaults: {typingMode: 'thinking', typingIntervalSeconds: 4}}, session: {typingMode: 'never', typingIntervalSeconds: 9}}",
         );
-        assert_eq!(said, Typing { mode: Some(Mode::Never), every: Duration::from_secs(4) });
-        assert_eq!(said.mode(true), Mode::Never);
+        assert_eq!(configured, Typing { mode: Some(Mode::Never), every: Duration::from_secs(4) });
+        assert_eq!(configured.mode(true), Mode::Never);
     }
 
     #[test]
-    fn a_wrong_word_is_told() {
-        for (text, why) in [
+    fn an_invalid_typing_mode_is_rejected() {
+        for (text, expected) in [
             (
                 "{session: {typingMode: 'always'}}",
                 "session.typingMode must be one of never, instant, thinking, message",
             ),
             ("{agents: {defaults: {typingIntervalSeconds: 0}}}", "agents.defaults.typingIntervalSeconds"),
         ] {
-            let told = Config::parse(text).unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -27,16 +27,16 @@ pub(super) struct SendResults(Arc<Mutex<VecDeque<SendEntry>>>);
 #[derive(Debug, Clone)]
 struct SendEntry {
     key: String,
-    asked: Value,
+    params: Value,
     outcome: Arc<OnceCell<Result<Value, ErrorShape>>>,
 }
 
 impl SendResults {
     /// Returns the cell for the result of a request, shared by its repetitions.
-    fn outcome(&self, key: &str, asked: &Value) -> Result<Arc<OnceCell<Result<Value, ErrorShape>>>, ErrorShape> {
+    fn outcome(&self, key: &str, params: &Value) -> Result<Arc<OnceCell<Result<Value, ErrorShape>>>, ErrorShape> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|known| known.key == key) {
-            if known.asked != *asked {
+            if known.params != *params {
                 let why = format!("idempotency_conflict: {key} was already used for another request");
                 return Err(ErrorShape::invalid(why));
             }
@@ -46,7 +46,7 @@ impl SendResults {
             all.pop_front();
         }
         let outcome = Arc::default();
-        all.push_back(SendEntry { key: key.to_owned(), asked: asked.clone(), outcome: Arc::clone(&outcome) });
+        all.push_back(SendEntry { key: key.to_owned(), params: params.clone(), outcome: Arc::clone(&outcome) });
         Ok(outcome)
     }
 
@@ -56,8 +56,8 @@ impl SendResults {
     }
 }
 
-pub(super) async fn send(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
-    let params: SendParams = asked.params()?;
+pub(super) async fn send(mut request: MethodRequest, context: ChannelMethods) -> Result<Value, ErrorShape> {
+    let params: SendParams = request.params()?;
     let known = json!(params);
     let SendParams {
         to,
@@ -84,51 +84,51 @@ pub(super) async fn send(mut asked: MethodRequest, house: ChannelMethods) -> Res
         is_silent: silent,
         ..Outgoing::default()
     };
-    send_once(house, ("send", &idempotency_key, known), (channel, account_id), outgoing).await
+    send_once(context, ("send", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
-pub(super) async fn poll(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
-    let params: PollParams = asked.params()?;
+pub(super) async fn poll(mut request: MethodRequest, context: ChannelMethods) -> Result<Value, ErrorShape> {
+    let params: PollParams = request.params()?;
     let known = json!(params);
     let PollParams { to, question, options, max_selections, channel, account_id, thread_id, idempotency_key } = params;
-    let poll = Poll { question, options, is_multiple: max_selections.is_some_and(|most| most > 1) };
+    let poll = Poll { question, options, is_multiple: max_selections.is_some_and(|max| max > 1) };
     let outgoing = Outgoing {
         id: format!("poll-{idempotency_key}"),
         destination: Destination { to, thread: thread_id },
         poll: Some(poll),
         ..Outgoing::default()
     };
-    send_once(house, ("poll", &idempotency_key, known), (channel, account_id), outgoing).await
+    send_once(context, ("poll", &idempotency_key, known), (channel, account_id), outgoing).await
 }
 
 /// Sends the message unless the same request was made before. Completes even if the client disconnects.
 async fn send_once(
-    house: ChannelMethods,
-    (method, id, asked): (&str, &str, Value),
+    context: ChannelMethods,
+    (method, id, params): (&str, &str, Value),
     (channel, account): (Option<String>, Option<String>),
     outgoing: Outgoing,
 ) -> Result<Value, ErrorShape> {
     let key = format!("{method}:{id}");
-    let outcome = house.results.outcome(&key, &asked)?;
+    let outcome = context.results.outcome(&key, &params)?;
     let run = id.to_owned();
-    let doing = task::spawn("send", async move {
-        let said = outcome.get_or_init(|| async {
+    let task = task::spawn("send", async move {
+        let result = outcome.get_or_init(|| async {
             let chat = outgoing.destination.to.clone();
-            let said = house.channels.send_now((channel.as_deref(), account.as_deref()), outgoing).await;
-            let (channel, receipt) = said.map_err(|error| {
+            let result = context.channels.send_now((channel.as_deref(), account.as_deref()), outgoing).await;
+            let (channel, receipt) = result.map_err(|error| {
                 if !matches!(error, SendError::Unknown(_)) {
-                    house.results.forget(&key);
+                    context.results.forget(&key);
                 }
-                refusal(&error)
+                error_shape(&error)
             })?;
             Ok(json!({"runId": run, "channel": channel, "chatId": chat, "messageId": receipt.message}))
         });
-        said.await.clone()
+        result.await.clone()
     });
-    doing.await.map_err(unavailable)?
+    task.await.map_err(unavailable)?
 }
 
-fn refusal(error: &SendError) -> ErrorShape {
+fn error_shape(error: &SendError) -> ErrorShape {
     let text = error.to_string();
     match error {
         SendError::NoChannel(channel) => {

@@ -44,8 +44,8 @@ fn have_ids(list: &[Value]) -> bool {
 fn without_nulls(patch: &Value) -> Value {
     match patch {
         Value::Object(members) => {
-            let there = members.iter().filter(|(_, value)| !value.is_null());
-            there.map(|(name, value)| (name.clone(), without_nulls(value))).collect()
+            let non_null = members.iter().filter(|(_, value)| !value.is_null());
+            non_null.map(|(name, value)| (name.clone(), without_nulls(value))).collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => patch.clone(),
     }
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_merged_and_null_takes_away() {
+    fn objects_are_merged_and_null_removes_a_key() {
         let value = json!({"a": {"b": 1, "c": 2}, "d": [1, 2]});
         let patch = json!({"a": {"b": null, "e": {"f": null, "g": 3}}, "d": [3], "h": null});
         assert_eq!(merged(&value, &patch, &[]), json!({"a": {"c": 2, "e": {"g": 3}}, "d": [3]}));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_changed_by_their_ids_and_the_others_stay() {
+    fn agents_are_merged_by_id() {
         let value = json!({"list": [{"id": "a", "x": 1}, {"id": "b", "y": 2}]});
         let patch = json!({"list": [{"id": "b", "y": null, "z": 3}, {"id": "c"}]});
         assert_eq!(

@@ -6,13 +6,13 @@ use homard_testkit::{
 };
 use serde_json::{Value, json};
 
-use super::stage::{Stage, last_message, soon};
+use super::setup::{ChannelFixture, last_message, within_timeout};
 
 const FIRST: &str = "The first half of a long answer is here, ";
 const WHOLE: &str = "The first half of a long answer is here, and so is the second.";
 
 /// Returns a reply that stops in the middle until the gate is opened.
-fn halting(gate: &AnswerGate) -> ProviderReply {
+fn gated_reply(gate: &AnswerGate) -> ProviderReply {
     let text = vec![FIRST.to_owned(), WHOLE[FIRST.len()..].to_owned()];
     ProviderReply {
         answer: FakeAnswer { text, ..FakeAnswer::default() },
@@ -21,11 +21,11 @@ fn halting(gate: &AnswerGate) -> ProviderReply {
     }
 }
 
-async fn stage(account: Value, gate: &AnswerGate) -> Stage {
+async fn draft_fixture(account: Value, gate: &AnswerGate) -> ChannelFixture {
     let gate = gate.clone();
     let mut account = account;
     account["allowFrom"] = json!([7]);
-    Stage::answering(json!({"telegram": account}), json!({}), move |_| halting(&gate)).await
+    ChannelFixture::answering(json!({"telegram": account}), json!({}), move |_| gated_reply(&gate)).await
 }
 
 fn texts(telegram: &FakeTelegram) -> Vec<String> {
@@ -37,100 +37,100 @@ fn draft() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_grows_and_its_draft_becomes_the_answer() {
+async fn a_draft_is_edited_while_streaming_and_becomes_the_reply() {
     let gate = AnswerGate::default();
-    let stage = stage(json!({"streaming": "partial", "replyToMode": "first"}), &gate).await;
-    let _gateway = stage.gateway();
-    stage.telegram.add_message(7, "tell me");
-    soon("a draft", stage.telegram.until(|telegram| texts(telegram) == [draft()])).await;
+    let fixture = draft_fixture(json!({"streaming": "partial", "replyToMode": "first"}), &gate).await;
+    let _gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "tell me");
+    within_timeout("a draft", fixture.telegram.until(|telegram| texts(telegram) == [draft()])).await;
     gate.open();
-    soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
-    assert_eq!(stage.telegram.visible_messages()[0].reply_to, Some(1), "it hangs on what it answers");
-    assert_eq!(stage.telegram.calls_of("sendMessage").len(), 1);
-    stage.telegram.add_message(7, "and again");
-    soon("another answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE, WHOLE])).await;
-    assert!(stage.telegram.calls_of("deleteMessage").is_empty());
+    within_timeout("the answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
+    assert_eq!(fixture.telegram.visible_messages()[0].reply_to, Some(1), "it hangs on what it answers");
+    assert_eq!(fixture.telegram.calls_of("sendMessage").len(), 1);
+    fixture.telegram.add_message(7, "and again");
+    within_timeout("another answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE, WHOLE])).await;
+    assert!(fixture.telegram.calls_of("deleteMessage").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_goes_on_after_a_crash_finds_its_draft() {
+async fn a_run_recovered_after_a_crash_reuses_its_draft() {
     let gate = AnswerGate::default();
-    let stage = stage(json!({"streamMode": "partial"}), &gate).await;
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "tell me");
-    soon("a draft", stage.telegram.until(|telegram| texts(telegram) == [draft()])).await;
+    let fixture = draft_fixture(json!({"streamMode": "partial"}), &gate).await;
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "tell me");
+    within_timeout("a draft", fixture.telegram.until(|telegram| texts(telegram) == [draft()])).await;
     crate::home::until("it is on disk which message it is", || {
-        std::fs::read_to_string(stage.home().state().join("channels/drafts.json"))
+        std::fs::read_to_string(fixture.home().state().join("channels/drafts.json"))
             .is_ok_and(|text| text.contains("telegram"))
     });
     drop(gateway);
     gate.open();
-    let _gateway = stage.gateway();
-    soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
-    assert_eq!(stage.telegram.calls_of("sendMessage").len(), 1, "nothing is said twice");
+    let _gateway = fixture.gateway();
+    within_timeout("the answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
+    assert_eq!(fixture.telegram.calls_of("sendMessage").len(), 1, "nothing is said twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stopped_is_taken_back() {
-    let reply = |asked: &ReceivedRequest| match last_message(asked).as_str() {
+async fn the_draft_of_an_aborted_run_is_deleted() {
+    let reply = |request: &ReceivedRequest| match last_message(request).as_str() {
         "begin" => ProviderReply { fault: Some(Broken::Stall(15)), ..ProviderReply::text("x".repeat(500)) },
         text => ProviderReply::text(format!("echo {text}")),
     };
     let account = json!({"telegram": {"allowFrom": [7], "streaming": true}});
-    let stage = Stage::answering(account, json!({}), reply).await;
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "begin");
+    let fixture = ChannelFixture::answering(account, json!({}), reply).await;
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "begin");
     let is_draft = |telegram: &FakeTelegram| texts(telegram).iter().any(|text| text.ends_with('…'));
-    soon("a draft", stage.telegram.until(is_draft)).await;
-    stage.telegram.add_message(7, "/stop");
-    soon("no draft", stage.telegram.until(|telegram| !is_draft(telegram))).await;
-    stage.telegram.add_message(7, "and now?");
+    within_timeout("a draft", fixture.telegram.until(is_draft)).await;
+    fixture.telegram.add_message(7, "/stop");
+    within_timeout("no draft", fixture.telegram.until(|telegram| !is_draft(telegram))).await;
+    fixture.telegram.add_message(7, "and now?");
     let is_echo = |telegram: &FakeTelegram| texts(telegram).last().is_some_and(|text| text == "echo and now?");
-    soon("an answer", stage.telegram.until(is_echo)).await;
+    within_timeout("an answer", fixture.telegram.until(is_echo)).await;
     assert!(
-        texts(&stage.telegram)[0].contains("topped") && stage.telegram.visible_messages().len() == 2,
+        texts(&fixture.telegram)[0].contains("topped") && fixture.telegram.visible_messages().len() == 2,
         "{:?}",
-        stage.answers()
+        fixture.answers()
     );
     drop(gateway);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_pauses_the_draft_and_an_edit_whose_fate_is_unknown_makes_a_new_message() {
+async fn a_rate_limit_pauses_the_draft_and_an_edit_with_unknown_outcome_sends_a_new_message() {
     let gate = AnswerGate::default();
-    let stage = stage(json!({"streaming": "partial"}), &gate).await;
-    stage.telegram.add_fault("sendMessage", TelegramFault::Flood(1));
-    let _gateway = stage.gateway();
-    stage.telegram.add_message(7, "tell me");
-    soon("a draft", stage.telegram.until(|telegram| texts(telegram) == [draft()])).await;
-    assert_eq!(stage.telegram.calls_of("sendMessage").len(), 2, "once more, after the pause");
+    let fixture = draft_fixture(json!({"streaming": "partial"}), &gate).await;
+    fixture.telegram.add_fault("sendMessage", TelegramFault::Flood(1));
+    let _gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "tell me");
+    within_timeout("a draft", fixture.telegram.until(|telegram| texts(telegram) == [draft()])).await;
+    assert_eq!(fixture.telegram.calls_of("sendMessage").len(), 2, "once more, after the pause");
     // The platform performs the edit, but its response is lost.
-    stage.telegram.add_fault("editMessageText", TelegramFault::AcceptThenDrop);
+    fixture.telegram.add_fault("editMessageText", TelegramFault::AcceptThenDrop);
     gate.open();
-    soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
+    within_timeout("the answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draft_that_cannot_be_edited_is_no_loss() {
+async fn a_draft_that_cannot_be_edited_loses_no_text() {
     let gate = AnswerGate::default();
-    let stage = stage(json!({"streaming": "partial"}), &gate).await;
-    let _gateway = stage.gateway();
-    stage.telegram.add_message(7, "tell me");
-    soon("a draft", stage.telegram.until(|telegram| texts(telegram) == [draft()])).await;
-    stage.telegram.add_fault("editMessageText", TelegramFault::Denied(400, "Bad Request: message to edit not found"));
+    let fixture = draft_fixture(json!({"streaming": "partial"}), &gate).await;
+    let _gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "tell me");
+    within_timeout("a draft", fixture.telegram.until(|telegram| texts(telegram) == [draft()])).await;
+    fixture.telegram.add_fault("editMessageText", TelegramFault::Denied(400, "Bad Request: message to edit not found"));
     gate.open();
-    soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
+    within_timeout("the answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_without_a_wish_for_drafts_comes_whole() {
+async fn without_drafts_a_reply_is_sent_whole() {
     let gate = AnswerGate::default();
     gate.open();
     for account in [json!({}), json!({"streaming": "off"})] {
-        let stage = stage(account, &gate).await;
-        let _gateway = stage.gateway();
-        stage.telegram.add_message(7, "tell me");
-        soon("the answer", stage.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
-        assert!(stage.telegram.calls_of("editMessageText").is_empty());
+        let fixture = draft_fixture(account, &gate).await;
+        let _gateway = fixture.gateway();
+        fixture.telegram.add_message(7, "tell me");
+        within_timeout("the answer", fixture.telegram.until(|telegram| texts(telegram) == [WHOLE])).await;
+        assert!(fixture.telegram.calls_of("editMessageText").is_empty());
     }
 }

@@ -5,16 +5,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::stage::{Stage, soon};
+use super::setup::{ChannelFixture, within_timeout};
 use crate::{
     home::until,
     scripted_model::{self, call},
 };
 
-async fn stage(mut config: Value) -> Stage {
+async fn egress_fixture(mut config: Value) -> ChannelFixture {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {"-100": {}}}});
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    Stage::answering(channels, config, scripted_model::obey).await
+    ChannelFixture::answering(channels, config, scripted_model::obey).await
 }
 
 fn send(target: &str) -> Value {
@@ -31,8 +31,8 @@ fn job(to: &str) -> Value {
 }
 
 /// Returns the egress rows of the audit log: outcome and details.
-fn noted(stage: &Stage) -> Vec<(String, Value)> {
-    let folder = fs::read_dir(stage.home().state().join("audit")).into_iter().flatten().flatten();
+fn egress_records(fixture: &ChannelFixture) -> Vec<(String, Value)> {
+    let folder = fs::read_dir(fixture.home().state().join("audit")).into_iter().flatten().flatten();
     let files = folder.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
     let text: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
     // The last line may be incomplete.
@@ -42,17 +42,18 @@ fn noted(stage: &Stage) -> Vec<(String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
-    let stage = stage(json!({"tools": {"deny": ["group:web"]}})).await;
-    let gateway = stage.gateway();
-    let strange =
+async fn m5_a_model_writes_only_to_chats_listed_by_the_owner() {
+    let fixture = egress_fixture(json!({"tools": {"deny": ["group:web"]}})).await;
+    let gateway = fixture.gateway();
+    let unknown_chats =
         ["31337", "telegram:31337", "@evilchannel", "t.me/evilchannel", "-100500", "-100500:topic:3", "+31337"];
-    for target in strange {
-        let told = call(&gateway, "message", &send(target));
-        assert!(told.contains("tools.message.allowTo"), "{target}: {told}");
+    for target in unknown_chats {
+        let output = call(&gateway, "message", &send(target));
+        assert!(output.contains("tools.message.allowTo"), "{target}: {output}");
     }
-    let many = json!({"action": "broadcast", "channel": "telegram", "targets": ["7", "31337"], "message": "words"});
-    assert!(call(&gateway, "message", &many).contains("tools.message.allowTo"));
+    let broadcast =
+        json!({"action": "broadcast", "channel": "telegram", "targets": ["7", "31337"], "message": "words"});
+    assert!(call(&gateway, "message", &broadcast).contains("tools.message.allowTo"));
     let added = call(&gateway, "cron", &json!({"action": "add", "job": job("31337")}));
     assert!(added.contains("tools.message.allowTo"), "{added}");
     let mut open = job("31337");
@@ -62,7 +63,7 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
     old.as_object_mut().unwrap().remove("delivery");
     old["payload"]["to"] = json!("31337");
     assert!(call(&gateway, "cron", &json!({"action": "add", "job": old})).contains("tools.message.allowTo"));
-    assert_eq!(stage.telegram.visible_messages().len(), 0);
+    assert_eq!(fixture.telegram.visible_messages().len(), 0);
 
     let added: Value =
         serde_json::from_str(&call(&gateway, "cron", &json!({"action": "add", "job": job("8")}))).unwrap();
@@ -73,10 +74,10 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
     assert_eq!(to, [json!("8")]);
 
     for target in ["7", "telegram:8", "-100", "-100:topic:3"] {
-        let told = call(&gateway, "message", &send(target));
-        assert!(told.contains("\"ok\": true"), "{target}: {told}");
+        let output = call(&gateway, "message", &send(target));
+        assert!(output.contains("\"ok\": true"), "{target}: {output}");
     }
-    assert_eq!(stage.telegram.visible_messages().len(), 4);
+    assert_eq!(fixture.telegram.visible_messages().len(), 4);
     for (tool, to, outcome) in [
         ("message", "31337", "refused"),
         ("message", "@evilchannel", "refused"),
@@ -84,8 +85,10 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
         ("cron", "8", "scheduled"),
         ("message", "-100", "ok"),
     ] {
-        let more = json!({"tool": tool, "channel": "telegram", "to": to});
-        until("a row of the audit log", || noted(&stage).contains(&(outcome.to_owned(), more.clone())));
+        let expected_detail = json!({"tool": tool, "channel": "telegram", "to": to});
+        until("a row of the audit log", || {
+            egress_records(&fixture).contains(&(outcome.to_owned(), expected_detail.clone()))
+        });
     }
     // A user at the command line may write to anyone.
     let sent = gateway.run(&["message", "send", "--to", "31337", "-m", "Hello."]);
@@ -94,7 +97,7 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_a_list_opens_other_chats_for_all_agents_or_for_one() {
-    let stage = stage(json!({
+    let fixture = egress_fixture(json!({
         "tools": {"message": {"allowTo": ["telegram:31337"]}},
         "agents": {"list": [
             {"id": "main", "default": true},
@@ -102,44 +105,59 @@ async fn m5_a_list_opens_other_chats_for_all_agents_or_for_one() {
         ]},
     }))
     .await;
-    let gateway = stage.gateway();
-    let by = |agent: &str, target: &str| {
-        let said = gateway.run(&["agent", "--agent", agent, "-m", &format!("CALL message {}", send(target))]);
-        said.stdout.contains("\"ok\": true")
+    let gateway = fixture.gateway();
+    let send_as = |agent: &str, target: &str| {
+        let output = gateway.run(&["agent", "--agent", agent, "-m", &format!("CALL message {}", send(target))]);
+        output.stdout.contains("\"ok\": true")
     };
-    assert!(by("main", "31337") && by("news", "31337") && by("news", "@ournews"));
-    assert!(!by("main", "@ournews") && !by("news", "31338"));
+    assert!(send_as("main", "31337") && send_as("news", "31337") && send_as("news", "@ournews"));
+    assert!(!send_as("main", "@ournews") && !send_as("news", "31338"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_without_web_tools_no_address_of_a_reply_is_loaded_and_with_them_it_is_noted() {
+async fn m5_the_default_recipient_of_a_channel_may_be_written_to() {
+    let channels = json!({"telegram": {"allowFrom": [7], "defaultTo": "31337"}});
+    let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
+    let fixture = ChannelFixture::answering(channels, config, scripted_model::obey).await;
+    let gateway = fixture.gateway();
+    assert!(call(&gateway, "message", &send("31337")).contains("\"ok\": true"));
+    assert!(call(&gateway, "message", &send("31338")).contains("tools.message.allowTo"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_without_web_tools_no_url_of_a_reply_is_loaded_and_with_them_it_is_audited() {
     for is_denied in [true, false] {
         let tools = if is_denied { json!({"deny": ["group:web"]}) } else { json!({}) };
-        let stage = stage(json!({"tools": tools})).await;
-        let gateway = stage.gateway();
-        stage.telegram.add_message(7, "SAY See https://evil.example/?d=1");
-        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
-        stage.telegram.add_message(7, "SAY look|MEDIA:https://pictures.example/a.png");
-        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
+        let fixture = egress_fixture(json!({"tools": tools})).await;
+        let gateway = fixture.gateway();
+        fixture.telegram.add_message(7, "SAY See https://evil.example/?d=1");
+        within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+        fixture.telegram.add_message(7, "SAY look|MEDIA:https://pictures.example/a.png");
+        within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
         let url = json!({"action": "send", "target": "7", "channel": "telegram", "message": "x", "media": "https://media.example/b.png"});
-        let told = call(&gateway, "message", &url);
-        assert_eq!(told.contains("web_fetch is not allowed here"), is_denied, "{told}");
-        let calls = stage.telegram.calls();
+        let output = call(&gateway, "message", &url);
+        assert_eq!(output.contains("web_fetch is not allowed here"), is_denied, "{output}");
+        let calls = fixture.telegram.calls();
         let written = calls.iter().filter(|call| ["sendMessage", "editMessageText"].contains(&call.method.as_str()));
-        let shown: Vec<_> =
+        let visible: Vec<_> =
             written.filter(|call| call.params["text"].as_str().unwrap_or_default().contains("evil.example")).collect();
-        assert!(!shown.is_empty());
-        assert!(shown.iter().all(|call| (call.params["link_preview_options"]["is_disabled"] == true) == is_denied));
+        assert!(!visible.is_empty());
+        assert!(visible.iter().all(|call| (call.params["link_preview_options"]["is_disabled"] == true) == is_denied));
         let pictures = calls.iter().filter(|call| call.method == "sendPhoto").count();
         assert_eq!(pictures, if is_denied { 0 } else { 2 });
         if is_denied {
-            assert!(stage.answers()[1].1.contains("was not sent"), "{:?}", stage.answers());
+            assert!(fixture.answers()[1].1.contains("was not sent"), "{:?}", fixture.answers());
         }
-        let asked = [("evil.example", "preview"), ("pictures.example", "media"), ("media.example", "media")];
-        for (host, kind) in asked.into_iter().filter(|_| !is_denied) {
-            let more = json!({"host": host, "channel": "telegram", "kind": kind});
-            until("a row of the audit log", || noted(&stage).contains(&("asked".to_owned(), more.clone())));
+        let expected_requests =
+            [("evil.example", "preview"), ("pictures.example", "media"), ("media.example", "media")];
+        for (host, kind) in expected_requests.into_iter().filter(|_| !is_denied) {
+            let expected_detail = json!({"host": host, "channel": "telegram", "kind": kind});
+            until("a row of the audit log", || {
+                egress_records(&fixture).contains(&("asked".to_owned(), expected_detail.clone()))
+            });
         }
-        assert!(!is_denied || noted(&stage).iter().all(|(_, more)| more["host"].is_null()));
+        assert!(
+            !is_denied || egress_records(&fixture).iter().all(|(_, expected_detail)| expected_detail["host"].is_null())
+        );
     }
 }

@@ -3,16 +3,16 @@
 use homard_testkit::fake_webhook::WebhookFault;
 use serde_json::json;
 
-use super::stage::{SECRET, Stage, post_signed, request, said};
+use super::setup::{ChannelFixture, SECRET, post_signed, request, webhook_message};
 use crate::home::until;
 
 const PATH: &str = "/channels/webhook";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_is_heard_if_it_signs_and_answered_at_its_url() {
-    let stage = Stage::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
-    let gateway = stage.gateway();
-    let message = said("m1", "ann", "hello");
+async fn a_signed_peer_is_accepted_and_answered_at_its_url() {
+    let fixture = ChannelFixture::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
+    let gateway = fixture.gateway();
+    let message = webhook_message("m1", "ann", "hello");
     let status = |path: &str, message, secret| post_signed(gateway.port, path, message, secret).unwrap().0;
     assert_eq!(status(PATH, &message, "another secret of theirs"), 401);
     assert_eq!(status("/channels/webhook/other", &message, SECRET), 404);
@@ -21,58 +21,59 @@ async fn a_peer_is_heard_if_it_signs_and_answered_at_its_url() {
     assert_eq!(request(gateway.port, &format!("GET {PATH} HTTP/1.0\r\nHost: localhost\r\n"), "").unwrap().0, 405);
     assert_eq!(post_signed(gateway.port, PATH, &message, SECRET), Some((200, json!({"ok": true}).to_string())));
     let messages = || {
-        let seen = stage.peer.visible_messages().into_iter();
+        let seen = fixture.peer.visible_messages().into_iter();
         seen.filter(|seen| seen["type"] == "message")
             .map(|seen| (seen["to"].clone(), seen["text"].clone()))
             .collect::<Vec<_>>()
     };
     until("an answer", || !messages().is_empty());
     assert_eq!(messages(), [(json!("ann"), json!("echo hello"))]);
-    assert_eq!(stage.sessions(&gateway), ["agent:main:webhook:direct:ann"], "a program is not the owner");
+    assert_eq!(fixture.sessions(&gateway), ["agent:main:webhook:direct:ann"], "a program is not the owner");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_listed_is_not_heard() {
-    let stage = Stage::with(json!({"webhook": {"allowFrom": ["ann"], "dmPolicy": "allowlist"}}), json!({})).await;
-    let gateway = stage.gateway();
-    assert_eq!(post_signed(gateway.port, PATH, &said("m1", "bob", "hello"), SECRET).unwrap().0, 200);
-    assert_eq!(post_signed(gateway.port, PATH, &said("m2", "ann", "hi"), SECRET).unwrap().0, 200);
-    until("an answer", || stage.peer.visible_messages().iter().any(|seen| seen["type"] == "message"));
+async fn an_unlisted_peer_is_ignored() {
+    let fixture =
+        ChannelFixture::with(json!({"webhook": {"allowFrom": ["ann"], "dmPolicy": "allowlist"}}), json!({})).await;
+    let gateway = fixture.gateway();
+    assert_eq!(post_signed(gateway.port, PATH, &webhook_message("m1", "bob", "hello"), SECRET).unwrap().0, 200);
+    assert_eq!(post_signed(gateway.port, PATH, &webhook_message("m2", "ann", "hi"), SECRET).unwrap().0, 200);
+    until("an answer", || fixture.peer.visible_messages().iter().any(|seen| seen["type"] == "message"));
     assert!(
-        stage.peer.visible_messages().iter().all(|seen| seen["to"] == "ann"),
+        fixture.peer.visible_messages().iter().all(|seen| seen["to"] == "ann"),
         "{:?}",
-        stage.peer.visible_messages()
+        fixture.peer.visible_messages()
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_is_down_gets_its_answer_later_and_once() {
-    let stage = Stage::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
-    let gateway = stage.gateway();
+async fn a_peer_that_is_down_gets_its_reply_later_and_once() {
+    let fixture = ChannelFixture::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
+    let gateway = fixture.gateway();
     for fault in [
         WebhookFault::Status(503, Some(1)),
         WebhookFault::AcceptThenDrop,
         WebhookFault::Cut,
         WebhookFault::Status(500, None),
     ] {
-        stage.peer.add_fault(fault);
+        fixture.peer.add_fault(fault);
     }
-    assert_eq!(post_signed(gateway.port, PATH, &said("m1", "ann", "hello"), SECRET).unwrap().0, 200);
+    assert_eq!(post_signed(gateway.port, PATH, &webhook_message("m1", "ann", "hello"), SECRET).unwrap().0, 200);
     let is_answer = |body: &serde_json::Value| body["type"] == "message";
-    until("an answer", || stage.peer.visible_messages().iter().any(is_answer));
-    let answers: Vec<_> = stage.peer.visible_messages().into_iter().filter(is_answer).collect();
+    until("an answer", || fixture.peer.visible_messages().iter().any(is_answer));
+    let answers: Vec<_> = fixture.peer.visible_messages().into_iter().filter(is_answer).collect();
     assert_eq!(answers.len(), 1, "{answers:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn telegram_brings_updates_to_the_door_with_its_secret() {
+async fn telegram_webhook_updates_require_the_secret() {
     let account = json!({
         "allowFrom": [7], "webhookUrl": "https://example.org/channels/telegram",
         "webhookSecret": "sixteen-or-more-letters",
     });
-    let stage = Stage::telegram(account).await;
-    let gateway = stage.gateway();
-    until("the webhook is set", || !stage.telegram.calls_of("setWebhook").is_empty());
+    let fixture = ChannelFixture::telegram(account).await;
+    let gateway = fixture.gateway();
+    until("the webhook is set", || !fixture.telegram.calls_of("setWebhook").is_empty());
     let update = json!({"update_id": 5, "message": {
         "message_id": 1, "date": 1_794_758_460, "chat": {"id": 7, "type": "private"}, "text": "hello",
         "from": {"id": 7, "is_bot": false, "first_name": "Ann"},
@@ -86,6 +87,6 @@ async fn telegram_brings_updates_to_the_door_with_its_secret() {
     assert_eq!(bring("wrong"), 401);
     until("it is taken", || bring("sixteen-or-more-letters") == 200);
     assert_eq!([bring("sixteen-or-more-letters"), bring("sixteen-or-more-letters")], [200, 200]);
-    until("an answer", || !stage.telegram.visible_messages().is_empty());
-    assert_eq!((stage.answers(), stage.asked()), (vec![(7, "echo hello".to_owned())], 1));
+    until("an answer", || !fixture.telegram.visible_messages().is_empty());
+    assert_eq!((fixture.answers(), fixture.request_count()), (vec![(7, "echo hello".to_owned())], 1));
 }

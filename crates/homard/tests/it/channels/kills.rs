@@ -15,7 +15,7 @@ use homard_testkit::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, last_message, post_signed, said, soon};
+use super::setup::{ChannelFixture, SECRET, last_message, post_signed, webhook_message, within_timeout};
 use crate::{
     chaos::gateway::is_long,
     home::{RunningGateway, until},
@@ -33,34 +33,37 @@ fn kill(gateway: RunningGateway<'_>) {
 
 /// Stalls for the first requests, so that each kill hits an active run.
 fn hesitant(kills: usize) -> impl FnMut(&ReceivedRequest) -> ProviderReply + Send {
-    move |asked| match asked.number < kills {
+    move |request| match request.number < kills {
         true => ProviderReply { fault: Some(Broken::Stall(0)), ..ProviderReply::text("never said") },
-        false => ProviderReply::text(format!("echo {}", last_message(asked))),
+        false => ProviderReply::text(format!("echo {}", last_message(request))),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_update_a_hundred_times_over_five_kills_is_one_run_and_one_answer() {
+async fn an_update_repeated_a_hundred_times_over_five_kills_causes_one_run_and_one_reply() {
     // A run that was active at three crashes would be held.
-    let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), hesitant(2)).await;
-    stage.telegram.add_message(7, "hello");
-    let mut gateway = stage.gateway();
+    let fixture = ChannelFixture::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), hesitant(2)).await;
+    fixture.telegram.add_message(7, "hello");
+    let mut gateway = fixture.gateway();
     for killed in 1..=5 {
-        until("the model is asked", || stage.asked() >= killed.min(3));
-        let before = stage.telegram.calls_of("getUpdates").len();
-        (0..20).for_each(|_| stage.telegram.add_fault("getUpdates", TelegramFault::Again));
+        until("the model is asked", || fixture.request_count() >= killed.min(3));
+        let before = fixture.telegram.calls_of("getUpdates").len();
+        (0..20).for_each(|_| fixture.telegram.add_fault("getUpdates", TelegramFault::Again));
         // An unknown update is ignored, but it ends the open long poll.
-        stage.telegram.add_update(json!({"something_new": {}}));
-        soon("it comes again", stage.telegram.until(|telegram| telegram.calls_of("getUpdates").len() > before + 20))
-            .await;
+        fixture.telegram.add_update(json!({"something_new": {}}));
+        within_timeout(
+            "it comes again",
+            fixture.telegram.until(|telegram| telegram.calls_of("getUpdates").len() > before + 20),
+        )
+        .await;
         kill(gateway);
-        gateway = stage.gateway();
+        gateway = fixture.gateway();
     }
-    soon("an answer", stage.telegram.until(|telegram| !telegram.visible_messages().is_empty())).await;
-    stage.telegram.add_message(7, "next");
-    soon("the next answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > 1)).await;
-    assert_eq!(stage.answers(), [(7, "echo hello".to_owned()), (7, "echo next".to_owned())]);
-    let last = stage.puppet.provider.requests().pop().unwrap().body;
+    within_timeout("an answer", fixture.telegram.until(|telegram| !telegram.visible_messages().is_empty())).await;
+    fixture.telegram.add_message(7, "next");
+    within_timeout("the next answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() > 1)).await;
+    assert_eq!(fixture.answers(), [(7, "echo hello".to_owned()), (7, "echo next".to_owned())]);
+    let last = fixture.scripted.provider.requests().pop().unwrap().body;
     assert_eq!(last.matches("] hello").count(), 1, "{last}");
 }
 
@@ -73,53 +76,53 @@ fn taken(peer: &FakeWebhook) -> Vec<String> {
 /// Sends messages to a gateway; returns those that it did not accept.
 fn bring(gateway: &RunningGateway<'_>, mut open: Vec<u64>) -> Vec<u64> {
     open.retain(|n| {
-        let message = said(&format!("m{n}"), &format!("user{n}"), &format!("n{n}."));
+        let message = webhook_message(&format!("m{n}"), &format!("user{n}"), &format!("n{n}."));
         post_signed(gateway.port, "/channels/webhook", &message, SECRET).is_none_or(|(status, _)| status != 200)
     });
     open
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_has() {
+async fn r92_kills_lose_and_duplicate_no_reply_with_an_idempotent_peer() {
     let (replies, at_once) = grid();
-    let stage = Stage::with(json!({"webhook": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
-    let mut dice = SeededRng::new(12);
-    let mut gateway = stage.gateway();
+    let fixture = ChannelFixture::with(json!({"webhook": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
+    let mut rng = SeededRng::new(12);
+    let mut gateway = fixture.gateway();
     for from in (0..replies).step_by(usize::try_from(at_once).unwrap()) {
         let all: Vec<u64> = (from..from + at_once).collect();
-        let calls = stage.peer.deliveries().len() as u64;
-        let mut open = match dice.below(2) {
+        let calls = fixture.peer.deliveries().len() as u64;
+        let mut open = match rng.below(2) {
             // Kill while they are sent,
             0 => {
-                let (first, rest) = all.split_at(dice.below(at_once + 1) as usize);
+                let (first, rest) = all.split_at(rng.below(at_once + 1) as usize);
                 [&bring(&gateway, first.to_vec())[..], rest].concat()
             }
             // or while they are answered, or afterwards.
             _ => {
-                let (open, goal) = (bring(&gateway, all), calls + dice.below(3 * at_once));
+                let (open, call_target) = (bring(&gateway, all), calls + rng.below(3 * at_once));
                 let is_there = |peer: &FakeWebhook| {
-                    peer.deliveries().len() as u64 >= goal || taken(peer).len() as u64 >= from + at_once
+                    peer.deliveries().len() as u64 >= call_target || taken(peer).len() as u64 >= from + at_once
                 };
-                soon("some are answered", stage.peer.until(is_there)).await;
+                within_timeout("some are answered", fixture.peer.until(is_there)).await;
                 open
             }
         };
         kill(gateway);
-        gateway = stage.gateway();
+        gateway = fixture.gateway();
         // Unaccepted messages are sent again, as a peer does.
         while !open.is_empty() {
             open = bring(&gateway, open);
         }
         // Otherwise a run would be active at three crashes and be held.
-        soon("all replies", stage.peer.until(|peer| taken(peer).len() as u64 >= from + at_once)).await;
+        within_timeout("all replies", fixture.peer.until(|peer| taken(peer).len() as u64 >= from + at_once)).await;
     }
     drop(gateway);
-    let mut texts = taken(&stage.peer);
+    let mut texts = taken(&fixture.peer);
     texts.sort();
     let mut expected: Vec<_> = (0..replies).map(|n| format!("echo n{n}.")).collect();
     expected.sort();
     assert_eq!(texts, expected);
-    let calls = stage.peer.deliveries().iter().filter(|delivery| delivery.json()["type"] == "message").count();
+    let calls = fixture.peer.deliveries().iter().filter(|delivery| delivery.json()["type"] == "message").count();
     eprintln!("{replies} replies: {} said once, {} of them told again", texts.len(), calls - texts.len());
 }
 
@@ -132,21 +135,25 @@ fn uncertain(gateway: &RunningGateway<'_>) -> BTreeMap<String, i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_is_reported() {
+async fn r92_on_telegram_no_reply_is_duplicated_and_uncertain_deliveries_are_reported() {
     let (replies, at_once) = grid();
-    let stage = Stage::with(json!({"telegram": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
-    let mut dice = SeededRng::new(47);
-    let mut gateway = stage.gateway();
+    let fixture = ChannelFixture::with(json!({"telegram": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
+    let mut rng = SeededRng::new(47);
+    let mut gateway = fixture.gateway();
     let mut reported = BTreeMap::new();
     for from in (0..replies).step_by(usize::try_from(at_once).unwrap()) {
-        let person = |n: u64| i64::try_from(n % at_once).unwrap() + 1;
+        let sender_id = |n: u64| i64::try_from(n % at_once).unwrap() + 1;
         for n in from..from + at_once {
-            stage.telegram.add_message(person(n), &format!("n{n}."));
+            fixture.telegram.add_message(sender_id(n), &format!("n{n}."));
         }
-        let goal = stage.telegram.calls_of("sendMessage").len() + dice.below(at_once + 1) as usize;
-        soon("some are sent", stage.telegram.until(|telegram| telegram.calls_of("sendMessage").len() >= goal)).await;
+        let call_target = fixture.telegram.calls_of("sendMessage").len() + rng.below(at_once + 1) as usize;
+        within_timeout(
+            "some are sent",
+            fixture.telegram.until(|telegram| telegram.calls_of("sendMessage").len() >= call_target),
+        )
+        .await;
         kill(gateway);
-        gateway = stage.gateway();
+        gateway = fixture.gateway();
         let mut settled: BTreeSet<i64> = BTreeSet::new();
         for (id, to) in uncertain(&gateway) {
             settled.extend(reported.insert(id, to).is_none().then_some(to));
@@ -154,9 +161,9 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
         // Otherwise a run would be active at three crashes and be held.
         let all_are = |telegram: &FakeTelegram| {
             let seen: BTreeSet<_> = telegram.visible_messages().into_iter().map(|seen| seen.text).collect();
-            (from..from + at_once).all(|n| settled.contains(&person(n)) || seen.contains(&format!("echo n{n}.")))
+            (from..from + at_once).all(|n| settled.contains(&sender_id(n)) || seen.contains(&format!("echo n{n}.")))
         };
-        soon("all are answered or reported", stage.telegram.until(all_are)).await;
+        within_timeout("all are answered or reported", fixture.telegram.until(all_are)).await;
     }
     until("nothing waits", || {
         let status = gateway.run(&["channels", "status", "--json"]).json();
@@ -166,23 +173,23 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
     let status = gateway.run(&["channels", "status"]).stdout;
     assert!(reported.is_empty() || status.contains("may not have been delivered"), "{status}");
     kill(gateway);
-    let left = outbox(&stage).await;
-    assert_eq!(left.keys().collect::<Vec<_>>(), reported.keys().collect::<Vec<_>>());
+    let undelivered = outbox(&fixture).await;
+    assert_eq!(undelivered.keys().collect::<Vec<_>>(), reported.keys().collect::<Vec<_>>());
     // Without the notices that a message may not have arrived.
     let (notices, texts): (Vec<_>, Vec<_>) =
-        stage.answers().into_iter().map(|(_, text)| text).partition(|text| text.starts_with("⚠️"));
+        fixture.answers().into_iter().map(|(_, text)| text).partition(|text| text.starts_with("⚠️"));
     assert!(notices.len() >= reported.len(), "each person is informed: {notices:?}");
-    let distinct: BTreeSet<_> = texts.iter().chain(left.values()).cloned().collect();
+    let distinct: BTreeSet<_> = texts.iter().chain(undelivered.values()).cloned().collect();
     let expected: BTreeSet<_> = (0..replies).map(|n| format!("echo n{n}.")).collect();
     assert_eq!(distinct, expected, "nothing is lost");
     assert_eq!(texts.len(), texts.iter().collect::<BTreeSet<_>>().len(), "nothing is said twice");
-    let unsaid = expected.len() - texts.len();
-    eprintln!("{replies} replies: {} said, {unsaid} not said, {} reported", texts.len(), reported.len());
+    let missing = expected.len() - texts.len();
+    eprintln!("{replies} replies: {} said, {missing} not said, {} reported", texts.len(), reported.len());
 }
 
 /// Returns the outbox of a state directory without a running gateway: ids and texts.
-async fn outbox(stage: &Stage) -> BTreeMap<String, String> {
-    let journal = Journal::open(&stage.home().state(), || homard_agent::Ambient::system().now_ms()).unwrap();
+async fn outbox(fixture: &ChannelFixture) -> BTreeMap<String, String> {
+    let journal = Journal::open(&fixture.home().state(), || homard_agent::Ambient::system().now_ms()).unwrap();
     let rows = journal.outbox().await.unwrap().into_iter();
     rows.map(|row| (row.delivery.id, row.delivery.payload["text"].as_str().unwrap().to_owned())).collect()
 }

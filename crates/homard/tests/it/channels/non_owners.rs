@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::stage::{Stage, soon};
+use super::setup::{ChannelFixture, within_timeout};
 use crate::scripted_model;
 
 /// The private files of the workspace, each with a text that occurs nowhere else.
@@ -38,12 +38,12 @@ fn attempts() -> Vec<(&'static str, Value)> {
     ]
 }
 
-async fn stage(config: Value) -> Stage {
+async fn non_owner_fixture(config: Value) -> ChannelFixture {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {GROUP.to_string(): {"requireMention": false}}}});
     let mut config = config;
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    let stage = Stage::answering(channels, config, scripted_model::obey).await;
-    let workspace = stage.home().state().join("workspace");
+    let fixture = ChannelFixture::answering(channels, config, scripted_model::obey).await;
+    let workspace = fixture.home().state().join("workspace");
     for (name, canary) in PRIVATE {
         let path = workspace.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -51,26 +51,26 @@ async fn stage(config: Value) -> Stage {
     }
     fs::write(workspace.join("AGENTS.md"), "Be brief. PUBLIC-AGENTS\n").unwrap();
     fs::write(workspace.join("SOUL.md"), "Be kind. PUBLIC-SOUL\n").unwrap();
-    stage
+    fixture
 }
 
-fn writes(stage: &Stage, (from, chat): (i64, i64), text: &str) {
+fn writes(fixture: &ChannelFixture, (from, chat): (i64, i64), text: &str) {
     let kind = if chat < 0 { "supergroup" } else { "private" };
-    stage.telegram.add_update(json!({"message": {
+    fixture.telegram.add_update(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "text": text, "chat": {"id": chat, "type": kind, "title": "Family"},
         "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
     }}));
 }
 
 /// Writes a message and waits for one more reply.
-async fn asks(stage: &Stage, at: (i64, i64), text: &str) {
-    let before = stage.telegram.visible_messages().len();
-    writes(stage, at, text);
-    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
+async fn asks(fixture: &ChannelFixture, at: (i64, i64), text: &str) {
+    let before = fixture.telegram.visible_messages().len();
+    writes(fixture, at, text);
+    within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
 }
 
-fn sends(stage: &Stage, from: i64, file: &str) {
-    stage.telegram.add_update(json!({"message": {
+fn sends(fixture: &ChannelFixture, from: i64, file: &str) {
+    fixture.telegram.add_update(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "chat": {"id": from, "type": "private"}, "caption": "look",
         "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
         "document": {"file_id": file, "file_name": format!("{file}.bin"), "mime_type": "application/pdf"},
@@ -78,56 +78,56 @@ fn sends(stage: &Stage, from: i64, file: &str) {
 }
 
 /// Returns the last model request.
-fn prompt(stage: &Stage) -> String {
-    stage.puppet.provider.requests().pop().unwrap().body
+fn prompt(fixture: &ChannelFixture) -> String {
+    fixture.scripted.provider.requests().pop().unwrap().body
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_guests_and_groups_see_nothing_private_and_the_owner_sees_all() {
-    let stage = stage(json!({})).await;
-    let _gateway = stage.gateway();
-    asks(&stage, (7, 7), "hello").await;
-    let of_owner = prompt(&stage);
+async fn h2_non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
+    let fixture = non_owner_fixture(json!({})).await;
+    let _gateway = fixture.gateway();
+    asks(&fixture, (7, 7), "hello").await;
+    let of_owner = prompt(&fixture);
     for canary in ["CANARY-MEMORY", "CANARY-USER", "CANARY-TOOLS", "PUBLIC-SOUL"] {
         assert!(of_owner.contains(canary), "{canary}");
     }
-    assert!(stage.puppet.offered().contains(&"read".to_owned()));
+    assert!(fixture.scripted.offered().contains(&"read".to_owned()));
     for at in [(8, 8), (8, GROUP), (7, GROUP)] {
-        asks(&stage, at, "hello").await;
-        let body = prompt(&stage);
+        asks(&fixture, at, "hello").await;
+        let body = prompt(&fixture);
         assert!(!body.contains("CANARY-"), "{at:?}: {body}");
         assert!(body.contains("PUBLIC-AGENTS") && body.contains("PUBLIC-SOUL"), "{at:?}: how to behave is not private");
-        let system = stage.puppet.provider.requests().pop().unwrap().json()["messages"][0].to_string();
+        let system = fixture.scripted.provider.requests().pop().unwrap().json()["messages"][0].to_string();
         assert!(!["MEMORY.md", "USER.md", "HEARTBEAT.md"].iter().any(|name| system.contains(name)), "{at:?}: {system}");
-        let offered = stage.puppet.offered();
+        let offered = fixture.scripted.offered();
         for (tool, _) in attempts().into_iter().filter(|(tool, _)| *tool != "message") {
             assert!(!offered.contains(&tool.to_owned()), "{at:?} has {tool}");
         }
         for (tool, arguments) in attempts() {
-            asks(&stage, at, &format!("CALL {tool} {arguments}")).await;
-            assert!(!prompt(&stage).contains("CANARY-"), "{at:?} {tool} {arguments}");
+            asks(&fixture, at, &format!("CALL {tool} {arguments}")).await;
+            assert!(!prompt(&fixture).contains("CANARY-"), "{at:?} {tool} {arguments}");
         }
     }
     // A command that starts a run is obeyed in a group, but its run has no owner rights: everyone there reads its
     // reply.
     for command in ["/new hello", "/reset", "/new"] {
-        asks(&stage, (7, GROUP), command).await;
-        let offered = stage.puppet.offered();
+        asks(&fixture, (7, GROUP), command).await;
+        let offered = fixture.scripted.offered();
         assert!(
             !offered.iter().any(|tool| ["exec", "read", "write"].contains(&tool.as_str())),
             "{command}: {offered:?}"
         );
-        assert!(!prompt(&stage).contains("CANARY-"), "{command}");
+        assert!(!prompt(&fixture).contains("CANARY-"), "{command}");
     }
-    let sent = stage.telegram.calls().into_iter().filter(|call| call.file.is_some()).count();
+    let sent = fixture.telegram.calls().into_iter().filter(|call| call.file.is_some()).count();
     assert_eq!(sent, 0, "no file was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_files_of_the_workspace_go_with_replies_to_the_owner_only() {
-    let stage = stage(json!({})).await;
-    let _gateway = stage.gateway();
-    let files = || stage.telegram.calls().into_iter().filter_map(|call| call.file).count();
+async fn h2_workspace_files_are_attached_to_replies_to_the_owner_only() {
+    let fixture = non_owner_fixture(json!({})).await;
+    let _gateway = fixture.gateway();
+    let files = || fixture.telegram.calls().into_iter().filter_map(|call| call.file).count();
     for (at, path, count) in [
         ((7, 7), "./taxes.txt", 1),
         ((8, 8), "./taxes.txt", 1),
@@ -135,29 +135,30 @@ async fn h2_files_of_the_workspace_go_with_replies_to_the_owner_only() {
         ((8, GROUP), "./taxes.txt", 1),
         ((7, GROUP), "./taxes.txt", 1),
     ] {
-        asks(&stage, at, &format!("SAY look|MEDIA:{path}")).await;
+        asks(&fixture, at, &format!("SAY look|MEDIA:{path}")).await;
         assert_eq!(files(), count, "{at:?} {path}");
         if at != (7, 7) {
-            let (_, text) = stage.answers().pop().unwrap();
+            let (_, text) = fixture.answers().pop().unwrap();
             assert!(text.starts_with("look") && text.contains("was not sent"), "{at:?} {path}: {text}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_what_people_send_is_kept_in_a_folder_of_each_conversation() {
-    let stage = stage(json!({})).await;
-    let _gateway = stage.gateway();
+async fn h2_received_files_are_stored_in_a_directory_per_session() {
+    let fixture = non_owner_fixture(json!({})).await;
+    let _gateway = fixture.gateway();
     let mut folders = Vec::new();
     for from in [7, 8] {
-        stage.telegram.add_file(&format!("file{from}"), vec![0xff, 0xd9, u8::try_from(from).unwrap()]);
-        let before = stage.telegram.visible_messages().len();
-        sends(&stage, from, &format!("file{from}"));
-        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
-        let body = prompt(&stage);
+        fixture.telegram.add_file(&format!("file{from}"), vec![0xff, 0xd9, u8::try_from(from).unwrap()]);
+        let before = fixture.telegram.visible_messages().len();
+        sends(&fixture, from, &format!("file{from}"));
+        within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() > before))
+            .await;
+        let body = prompt(&fixture);
         let (_, rest) = body.rsplit_once("[media attached: ").unwrap();
         let path = rest.split(' ').next().unwrap().to_owned();
-        let workspace = stage.home().state().join("workspace");
+        let workspace = fixture.home().state().join("workspace");
         assert_eq!(fs::read(workspace.join(&path)).unwrap(), [0xff, 0xd9, u8::try_from(from).unwrap()]);
         folders.push(path.rsplit_once('/').unwrap().0.to_owned());
     }
@@ -165,8 +166,8 @@ async fn h2_what_people_send_is_kept_in_a_folder_of_each_conversation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_a_guest_can_be_given_an_agent_with_a_workspace_of_their_own() {
-    let stage = stage(json!({
+async fn h2_a_non_owner_can_be_bound_to_an_agent_with_its_own_workspace() {
+    let fixture = non_owner_fixture(json!({
         "agents": {"list": [
             {"id": "main", "default": true},
             {"id": "ann", "tools": {"nonOwnerAllow": ["group:fs", "group:memory", "cron"]}},
@@ -174,27 +175,27 @@ async fn h2_a_guest_can_be_given_an_agent_with_a_workspace_of_their_own() {
         "bindings": [{"agentId": "ann", "match": {"channel": "telegram", "peer": {"kind": "direct", "id": "8"}}}],
     }))
     .await;
-    let own = stage.home().state().join("workspace-ann");
-    fs::create_dir_all(&own).unwrap();
-    fs::write(own.join("MEMORY.md"), "Ann likes tea. OWN-MEMORY\n").unwrap();
-    fs::write(own.join("list.txt"), "milk OWN-LIST\n").unwrap();
-    let _gateway = stage.gateway();
-    asks(&stage, (8, 8), "hello").await;
-    assert!(prompt(&stage).contains("OWN-MEMORY"));
-    let offered = stage.puppet.offered();
+    let agent_workspace = fixture.home().state().join("workspace-ann");
+    fs::create_dir_all(&agent_workspace).unwrap();
+    fs::write(agent_workspace.join("MEMORY.md"), "Ann likes tea. OWN-MEMORY\n").unwrap();
+    fs::write(agent_workspace.join("list.txt"), "milk OWN-LIST\n").unwrap();
+    let _gateway = fixture.gateway();
+    asks(&fixture, (8, 8), "hello").await;
+    assert!(prompt(&fixture).contains("OWN-MEMORY"));
+    let offered = fixture.scripted.offered();
     for (tool, has) in [("read", true), ("write", true), ("memory_get", true), ("exec", false), ("cron", false)] {
         assert_eq!(offered.contains(&tool.to_owned()), has, "{tool}");
     }
-    asks(&stage, (8, 8), r#"CALL read {"path": "list.txt"}"#).await;
-    assert!(prompt(&stage).contains("OWN-LIST"));
+    asks(&fixture, (8, 8), r#"CALL read {"path": "list.txt"}"#).await;
+    assert!(prompt(&fixture).contains("OWN-LIST"));
     for path in ["./../workspace/taxes.txt", "../workspace/MEMORY.md"] {
-        asks(&stage, (8, 8), &format!("CALL read {}", json!({"path": path}))).await;
-        asks(&stage, (8, 8), &format!("SAY look|MEDIA:{path}")).await;
+        asks(&fixture, (8, 8), &format!("CALL read {}", json!({"path": path}))).await;
+        asks(&fixture, (8, 8), &format!("SAY look|MEDIA:{path}")).await;
     }
-    assert!(stage.telegram.calls().into_iter().all(|call| call.file.is_none()));
-    asks(&stage, (8, 8), "SAY look|MEDIA:./list.txt").await;
-    let sent: Vec<_> = stage.telegram.calls().into_iter().filter_map(|call| call.file).collect();
+    assert!(fixture.telegram.calls().into_iter().all(|call| call.file.is_none()));
+    asks(&fixture, (8, 8), "SAY look|MEDIA:./list.txt").await;
+    let sent: Vec<_> = fixture.telegram.calls().into_iter().filter_map(|call| call.file).collect();
     assert_eq!(sent.len(), 1);
-    asks(&stage, (8, GROUP), "CALL read {\"path\": \"taxes.txt\"}").await;
-    assert!(stage.puppet.provider.requests().iter().all(|asked| !asked.body.contains("CANARY-")));
+    asks(&fixture, (8, GROUP), "CALL read {\"path\": \"taxes.txt\"}").await;
+    assert!(fixture.scripted.provider.requests().iter().all(|request| !request.body.contains("CANARY-")));
 }

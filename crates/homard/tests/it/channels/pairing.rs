@@ -5,7 +5,7 @@ use std::fs;
 use homard_testkit::fake_telegram::TOKEN;
 use serde_json::json;
 
-use super::stage::{Stage, soon};
+use super::setup::{ChannelFixture, within_timeout};
 use crate::home::{CommandOutput, until};
 
 /// Returns the code in the message to an unknown sender.
@@ -13,54 +13,59 @@ fn code(text: &str) -> String {
     text.split("Pairing code: ").nth(1).unwrap().lines().next().unwrap().to_owned()
 }
 
-fn ok(said: CommandOutput) -> CommandOutput {
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said
+fn ok(output: CommandOutput) -> CommandOutput {
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_gets_one_code_and_is_heard_when_it_is_approved() {
-    let stage = Stage::telegram(json!({})).await;
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "a secret of the stranger");
-    soon("a code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
-    stage.telegram.add_message(7, "hello?");
-    stage.telegram.add_message(8, "me too");
-    soon("another code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
-    let told = stage.answers();
-    assert_eq!([told[0].0, told[1].0], [7, 8], "nobody is told twice: {told:?}");
-    let (first, second) = (code(&told[0].1), code(&told[1].1));
+async fn an_unknown_sender_gets_one_code_and_is_admitted_after_approval() {
+    let fixture = ChannelFixture::telegram(json!({})).await;
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "a secret of the stranger");
+    within_timeout("a code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+    fixture.telegram.add_message(7, "hello?");
+    fixture.telegram.add_message(8, "me too");
+    within_timeout("another code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
+    let replies = fixture.answers();
+    assert_eq!([replies[0].0, replies[1].0], [7, 8], "nobody is told twice: {replies:?}");
+    let (first, second) = (code(&replies[0].1), code(&replies[1].1));
     let listed = ok(gateway.run(&["pairing", "list"])).stdout;
     assert!(listed.contains(&first) && listed.contains(&second), "{listed}");
-    let guest = gateway.run(&["pairing", "approve", "telegram", &second, "--guest"]);
-    assert!(guest.code == Some(1) && guest.stderr.contains("no owner is configured yet"), "{guest:?}");
+    let approved_as_guest = gateway.run(&["pairing", "approve", "telegram", &second, "--guest"]);
+    assert!(
+        approved_as_guest.code == Some(1) && approved_as_guest.stderr.contains("no owner is configured yet"),
+        "{approved_as_guest:?}"
+    );
     let approved = ok(gateway.run(&["pairing", "approve", "telegram", &first.to_lowercase()])).stdout;
     assert!(approved.contains("approved 7 on Telegram") && approved.contains("the owner"), "{approved}");
     ok(gateway.run(&["pairing", "approve", "telegram", &second, "--guest", "--notify"]));
-    let wrong = gateway.run(&["pairing", "approve", "telegram", &second]);
-    assert!(wrong.code == Some(1) && wrong.stderr.contains("no pending pairing request has the code"), "{wrong:?}");
-    soon("a word", stage.telegram.until(|telegram| telegram.visible_messages().len() == 3)).await;
-    stage.telegram.add_message(7, "hello");
-    stage.telegram.add_message(8, "hi");
-    soon("answers", stage.telegram.until(|telegram| telegram.visible_messages().len() == 5)).await;
-    let mut answers = stage.answers().split_off(3);
+    let output = gateway.run(&["pairing", "approve", "telegram", &second]);
+    assert!(output.code == Some(1) && output.stderr.contains("no pending pairing request has the code"), "{output:?}");
+    within_timeout("a word", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 3)).await;
+    fixture.telegram.add_message(7, "hello");
+    fixture.telegram.add_message(8, "hi");
+    within_timeout("answers", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 5)).await;
+    let mut answers = fixture.answers().split_off(3);
     answers.sort();
     assert_eq!(answers, [(7, "echo hello".to_owned()), (8, "echo hi".to_owned())]);
-    assert_eq!(stage.sessions(&gateway), ["agent:main:main", "agent:main:telegram:direct:8"]);
-    assert!(stage.puppet.provider.requests().iter().all(|asked| !asked.body.contains("a secret of the stranger")));
+    assert_eq!(fixture.sessions(&gateway), ["agent:main:main", "agent:main:telegram:direct:8"]);
+    assert!(
+        fixture.scripted.provider.requests().iter().all(|request| !request.body.contains("a secret of the stranger"))
+    );
     ok(gateway.run(&["pairing", "revoke", "telegram", "8"]));
-    stage.telegram.add_message(8, "still here?");
-    soon("a new code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 6)).await;
-    assert!(stage.answers()[5].1.contains("Pairing code: "));
+    fixture.telegram.add_message(8, "still here?");
+    within_timeout("a new code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 6)).await;
+    assert!(fixture.answers()[5].1.contains("Pairing code: "));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_dismissed_is_not_in_and_may_ask_again() {
-    let stage = Stage::telegram(json!({})).await;
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "hello?");
-    soon("a code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
-    let code = code(&stage.answers()[0].1);
+async fn a_dismissed_sender_is_not_admitted_and_may_request_again() {
+    let fixture = ChannelFixture::telegram(json!({})).await;
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "hello?");
+    within_timeout("a code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+    let code = code(&fixture.answers()[0].1);
     let call = |params: serde_json::Value| {
         gateway.run(&["gateway", "call", "channels.pairing.dismiss", "--params", &params.to_string()])
     };
@@ -72,24 +77,24 @@ async fn who_is_dismissed_is_not_in_and_may_ask_again() {
     assert!(again.code == Some(1) && again.stderr.contains("no pending pairing request has the code"), "{again:?}");
     let nameless = call(json!({"channel": "telegram"}));
     assert!(nameless.stderr.contains("must have required property 'requestId'"), "{nameless:?}");
-    stage.telegram.add_message(7, "hello again?");
-    soon("a new code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
-    assert!(stage.answers()[1].1.contains("Pairing code: "));
+    fixture.telegram.add_message(7, "hello again?");
+    within_timeout("a new code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
+    assert!(fixture.answers()[1].1.contains("Pairing code: "));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pairing_works_without_a_gateway_and_is_there_afterwards() {
-    let stage = Stage::telegram(json!({})).await;
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "hello");
-    soon("a code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+async fn pairing_works_without_a_gateway_and_persists() {
+    let fixture = ChannelFixture::telegram(json!({})).await;
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "hello");
+    within_timeout("a code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
     drop(gateway);
-    let code = code(&stage.answers()[0].1);
-    ok(stage.home().run(&["pairing", "approve", "telegram", &code]));
-    let _gateway = stage.gateway();
-    stage.telegram.add_message(7, "and now?");
-    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
-    assert_eq!(stage.answers()[1], (7, "echo and now?".to_owned()));
+    let code = code(&fixture.answers()[0].1);
+    ok(fixture.home().run(&["pairing", "approve", "telegram", &code]));
+    let _gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "and now?");
+    within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
+    assert_eq!(fixture.answers()[1], (7, "echo and now?".to_owned()));
 }
 
 /// Returns the commands of the docs, in order.
@@ -100,58 +105,59 @@ fn commands() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_five_steps_of_the_docs_lead_to_an_answer() {
+async fn the_five_steps_of_the_docs_lead_to_a_reply() {
     let steps = commands();
     let [add, run, approve] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(run, "homard gateway run");
     // The only difference from a new user's config: the address of Telegram.
-    let stage = Stage::with(json!({"telegram": {"botToken": "x"}}), json!({})).await;
-    ok(stage.home().run(&["config", "unset", "channels.telegram.botToken"]));
-    let typed = |line: &str, from: &str, to: &str| -> Vec<String> {
+    let fixture = ChannelFixture::with(json!({"telegram": {"botToken": "x"}}), json!({})).await;
+    ok(fixture.home().run(&["config", "unset", "channels.telegram.botToken"]));
+    let args = |line: &str, from: &str, to: &str| -> Vec<String> {
         assert!(line.contains(from), "{line}");
         line.replace(from, to).split(' ').skip(1).map(str::to_owned).collect()
     };
-    let command = typed(add, "123456:ABC…", TOKEN);
-    let added = ok(stage.home().run(&command.iter().map(String::as_str).collect::<Vec<_>>()));
+    let command = args(add, "123456:ABC…", TOKEN);
+    let added = ok(fixture.home().run(&command.iter().map(String::as_str).collect::<Vec<_>>()));
     assert!(!added.stdout.contains(TOKEN), "{added:?}");
-    let gateway = stage.gateway();
-    stage.telegram.add_message(7, "any message");
-    soon("a code", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
-    let command = typed(approve, "ABCD2345", &code(&stage.answers()[0].1));
+    let gateway = fixture.gateway();
+    fixture.telegram.add_message(7, "any message");
+    within_timeout("a code", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+    let command = args(approve, "ABCD2345", &code(&fixture.answers()[0].1));
     ok(gateway.run(&command.iter().map(String::as_str).collect::<Vec<_>>()));
-    stage.telegram.add_message(7, "another message");
-    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
-    assert_eq!(stage.answers()[1], (7, "echo another message".to_owned()));
+    fixture.telegram.add_message(7, "another message");
+    within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
+    assert_eq!(fixture.answers()[1], (7, "echo another message".to_owned()));
     let status = ok(gateway.run(&["channels", "status", "--probe"])).stdout;
     assert!(status.contains("connected") && status.contains("authenticated as @fake_bot"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_at_work_connects_and_disconnects_as_the_config_changes() {
-    let stage =
-        Stage::with(json!({"telegram": {"botToken": "x", "allowFrom": [7], "enabled": false}}), json!({})).await;
-    let gateway = stage.gateway();
+async fn a_running_gateway_connects_and_disconnects_channels_as_the_config_changes() {
+    let fixture =
+        ChannelFixture::with(json!({"telegram": {"botToken": "x", "allowFrom": [7], "enabled": false}}), json!({}))
+            .await;
+    let gateway = fixture.gateway();
     let listed = ok(gateway.run(&["channels", "list"])).stdout;
     assert!(listed.contains("telegram") && listed.contains("off"), "{listed}");
-    let wrong = gateway.run(&["channels", "add", "telegram", "--token", "nonsense"]);
-    assert!(wrong.code == Some(2) && wrong.stderr.contains("does not look like"), "{wrong:?}");
+    let output = gateway.run(&["channels", "add", "telegram", "--token", "nonsense"]);
+    assert!(output.code == Some(2) && output.stderr.contains("does not look like"), "{output:?}");
     ok(gateway.run(&["channels", "add", "telegram", "--token", TOKEN]));
-    stage.telegram.add_message(7, "hello");
-    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+    fixture.telegram.add_message(7, "hello");
+    within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
     let logs = ok(gateway.run(&["channels", "logs", "telegram"])).stdout;
     assert!(logs.contains("default connected"), "{logs}");
     ok(gateway.run(&["channels", "remove", "telegram"]));
     until("nobody is connected", || {
         gateway.run(&["channels", "status", "--json"]).json()["channelAccounts"] == json!({})
     });
-    let gone = gateway.run(&["channels", "remove", "telegram"]);
-    assert!(gone.code == Some(1) && gone.stderr.contains("is not in"), "{gone:?}");
+    let removed = gateway.run(&["channels", "remove", "telegram"]);
+    assert!(removed.code == Some(1) && removed.stderr.contains("is not in"), "{removed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_logs_out_is_disconnected_and_the_rest_of_the_config_stays() {
-    let stage = Stage::telegram(json!({"allowFrom": [7]})).await;
-    let gateway = stage.gateway();
+async fn logout_disconnects_the_account_and_keeps_the_rest_of_the_config() {
+    let fixture = ChannelFixture::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = fixture.gateway();
     until("it is connected", || {
         gateway.run(&["channels", "status", "--json"]).json()["channels"]["telegram"]["connected"] == true
     });
@@ -167,6 +173,6 @@ async fn who_logs_out_is_disconnected_and_the_rest_of_the_config_stays() {
     let status = ok(gateway.run(&["channels", "status"])).stdout;
     assert!(status.contains("not configured") && status.contains("homard channels add telegram"), "{status}");
     assert_eq!(ok(gateway.run(&logout)).json()["cleared"], json!(false));
-    let kept = fs::read_to_string(stage.home().state().join("homard.json")).unwrap();
-    assert!(kept.contains("allowFrom") && !kept.contains(TOKEN), "{kept}");
+    let stored = fs::read_to_string(fixture.home().state().join("homard.json")).unwrap();
+    assert!(stored.contains("allowFrom") && !stored.contains(TOKEN), "{stored}");
 }

@@ -48,32 +48,35 @@ impl FailedSync {
         let file = home.work().join("trace.txt");
         let inject = format!("inject=fdatasync,fsync:error=EIO:when={sync}");
         let calls = "trace=fdatasync,fsync,sendto";
-        let words = ["-ttt", "-y", "-s", "200", "-e", calls, "-e", &inject, "-o", file.to_str().unwrap()];
-        let (life, words) = TracedGateway::begin(&home, &words)?.listen(&home).await;
+        let strace_args = ["-ttt", "-y", "-s", "200", "-e", calls, "-e", &inject, "-o", file.to_str().unwrap()];
+        let (gateway, stderr) = TracedGateway::begin(&home, &strace_args)?.listen(&home).await;
         let mut accepted = Vec::new();
-        let (mut process, code) = match life {
-            Ok(mut life) => {
+        let (mut process, code) = match gateway {
+            Ok(mut gateway) => {
                 for number in 0..500 {
                     let key = format!("k{number}");
                     // The gateway may be gone before the next request.
-                    let Some(id) = life.try_ask("agent", &run(&key, "s", "help")).await else { break };
-                    match life.first_answer(&id).await {
+                    let Some(id) = gateway.try_ask("agent", &run(&key, "s", "help")).await else { break };
+                    match gateway.first_answer(&id).await {
                         Some(answer) if answer["payload"]["status"] == "accepted" => accepted.push(key),
                         Some(_) | None => break,
                     }
                 }
-                (life.process, 74)
+                (gateway.process, 74)
             }
             // The message may differ if it cannot even start.
             Err(process) => (process, 1),
         };
-        let words = words.join().unwrap();
-        assert_eq!(process.0.wait().unwrap().code(), Some(code), "sync {sync}: {words}");
-        assert!(words.contains("error: I/O error while writing ") || words.contains("error: cannot sync "), "{words}");
+        let stderr = stderr.join().unwrap();
+        assert_eq!(process.0.wait().unwrap().code(), Some(code), "sync {sync}: {stderr}");
+        assert!(
+            stderr.contains("error: I/O error while writing ") || stderr.contains("error: cannot sync "),
+            "{stderr}"
+        );
         self.look(&fs::read_to_string(file).unwrap());
-        let mut life = GatewayUnderTest::begin(&home, &[]).await;
+        let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
         for key in &accepted {
-            assert_eq!(life.wait(key).await["status"], "ok", "sync {sync}, {key}");
+            assert_eq!(gateway.wait(key).await["status"], "ok", "sync {sync}, {key}");
         }
         self.accepted += accepted.len();
         self.at_start += usize::from(code == 1);
@@ -95,7 +98,7 @@ impl FailedSync {
 }
 
 #[tokio::test]
-async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_accepted_is_lost() {
+async fn r10_a_failed_sync_ends_the_gateway_and_no_accepted_run_is_lost() {
     let syncs = if is_long() { (1..=50).collect() } else { vec![12, 17, 24] };
     let mut failed = FailedSync::default();
     for sync in &syncs {
@@ -117,40 +120,40 @@ async fn on_a_small_disk(home: &Home) -> Option<(GatewayUnderTest, PathBuf)> {
     fs::create_dir(home.state()).unwrap();
     let mount = format!("mount -t tmpfs -o size={SIZE} homard \"$HOMARD_STATE_DIR\"");
     let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
-    let below = |script: &str, rights: &str| {
+    let unshared = |script: &str, rights: &str| {
         let mut command = Command::new("unshare");
         command.args([rights, "sh", "-c", script, "sh"]).arg(plain.get_program()).args(plain.get_args());
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.work());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     };
-    let works = |rights: &&str| below(&mount, rights).status().is_ok_and(|status| status.success());
-    let rights = ["-rm", "-m"].into_iter().find(works)?;
-    let process = Process(below(&format!("{mount} && exec \"$@\""), rights).spawn().unwrap());
+    let can_mount = |rights: &&str| unshared(&mount, rights).status().is_ok_and(|status| status.success());
+    let rights = ["-rm", "-m"].into_iter().find(can_mount)?;
+    let process = Process(unshared(&format!("{mount} && exec \"$@\""), rights).spawn().unwrap());
     let root = Path::new("/proc").join(process.0.id().to_string()).join("root");
     let state = root.join(home.state().strip_prefix("/").unwrap());
     Some((GatewayUnderTest::of(home, process).await.ok().expect("it ended before it listened"), state))
 }
 
 /// Fills a disk except for this many bytes.
-fn fill(filler: &Path, leave: u64) {
-    let room = rustix::fs::statvfs(filler.parent().unwrap()).unwrap();
-    let mut left = (room.f_bavail * room.f_frsize).saturating_sub(leave);
-    let mut file = fs::File::create(filler).unwrap();
+fn fill(path: &Path, reserve: u64) {
+    let stats = rustix::fs::statvfs(path.parent().unwrap()).unwrap();
+    let mut remaining = (stats.f_bavail * stats.f_frsize).saturating_sub(reserve);
+    let mut file = fs::File::create(path).unwrap();
     let block = [b'x'; 64 * 1024];
-    while left > 0 {
-        let next = left.min(block.len() as u64);
+    while remaining > 0 {
+        let next = remaining.min(block.len() as u64);
         // The gateway writes meanwhile, so the disk may be full earlier than computed.
         if file.write_all(&block[..next as usize]).is_err() {
             return;
         }
-        left -= next;
+        remaining -= next;
     }
 }
 
 /// The runs of a gateway on a small disk.
 struct Sender {
-    life: GatewayUnderTest,
+    gateway: GatewayUnderTest,
     accepted: Vec<String>,
     refused: usize,
 }
@@ -161,43 +164,43 @@ impl Sender {
         let key = format!("k{}", self.accepted.len() + self.refused);
         // Several sessions, so that no queue limit is reached.
         let session = (self.accepted.len() / 500 + self.refused) % 5;
-        let id = self.life.ask("agent", &run(&key, &format!("s{session}"), message)).await;
-        let answer = self.life.answer(&id).await;
+        let id = self.gateway.ask("agent", &run(&key, &format!("s{session}"), message)).await;
+        let answer = self.gateway.answer(&id).await;
         if answer["payload"]["status"] == "accepted" {
             self.accepted.push(key);
             return true;
         }
-        let words = answer["error"]["message"].as_str().unwrap_or_default();
-        assert!(words.contains("disk_full: ") && words.contains("free some space"), "{answer}");
+        let message_text = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message_text.contains("disk_full: ") && message_text.contains("free some space"), "{answer}");
         assert_eq!(answer["error"]["code"], "UNAVAILABLE", "{answer}");
         self.refused += 1;
         false
     }
 
     /// Fills the disk and frees it again; returns how long it then took until a run was accepted.
-    async fn cycle(&mut self, state: &Path, leave: u64, ring: &impl Fn() -> String) -> Duration {
+    async fn cycle(&mut self, state: &Path, reserve: u64, wait_for_signal: &impl Fn() -> String) -> Duration {
         let before = self.accepted.len();
-        let go = format!("go-{before}");
-        let (filler, command) = (state.join("filler"), format!("until [ -e {go} ]; do sleep 0.01; done"));
+        let go_file = format!("go-{before}");
+        let (filler, command) = (state.join("filler"), format!("until [ -e {go_file} ]; do sleep 0.01; done"));
         assert!(self.send(&format!("run `echo ready > doorbell; {command}`")).await);
-        assert_eq!(ring(), "ready\n");
-        let at_work = self.accepted.last().unwrap().clone();
-        fill(&filler, leave);
+        assert_eq!(wait_for_signal(), "ready\n");
+        let active_run = self.accepted.last().unwrap().clone();
+        fill(&filler, reserve);
         while self.send("help").await {}
-        fs::write(state.join("workspace").join(go), "").unwrap();
-        if leave > 0 {
+        fs::write(state.join("workspace").join(go_file), "").unwrap();
+        if reserve > 0 {
             // There is space for active runs.
-            assert_eq!(self.life.wait(&at_work).await["status"], "ok");
+            assert_eq!(self.gateway.wait(&active_run).await["status"], "ok");
         }
         fs::remove_file(&filler).unwrap();
-        let freed = Instant::now();
+        let freed_at = Instant::now();
         assert!(self.send("help").await, "there is room again, and a message was refused");
-        let healed = freed.elapsed();
+        let recovery_time = freed_at.elapsed();
         for key in &self.accepted[before..] {
-            let end = self.life.wait(key).await;
+            let end = self.gateway.wait(key).await;
             assert!(matches!(end["status"].as_str(), Some("ok" | "error")), "{key}: {end}");
         }
-        healed
+        recovery_time
     }
 }
 
@@ -215,46 +218,46 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
+async fn r11_a_full_disk_rejects_runs_corrupts_nothing_and_recovers() {
     let home = Home::new();
-    let Some((life, state)) = on_a_small_disk(&home).await else {
+    let Some((gateway, state)) = on_a_small_disk(&home).await else {
         crate::home::skip("r11", "a file system cannot be mounted here");
         return;
     };
-    let ring = run_signal_in(&state.join("workspace"));
-    let mut sender = Sender { life, accepted: Vec::new(), refused: 0 };
+    let wait_for_signal = run_signal_in(&state.join("workspace"));
+    let mut sender = Sender { gateway, accepted: Vec::new(), refused: 0 };
     let mut slowest = Duration::ZERO;
     let cycles = if is_long() { 20 } else { 2 };
     for cycle in 0..cycles {
         // Space for active runs only, or none at all.
-        let leave = if cycle % 2 == 0 { SIZE / 25 } else { 0 };
-        slowest = slowest.max(sender.cycle(&state, leave, &ring).await);
+        let reserve = if cycle % 2 == 0 { SIZE / 25 } else { 0 };
+        slowest = slowest.max(sender.cycle(&state, reserve, &wait_for_signal).await);
     }
-    let Sender { mut life, accepted, refused } = sender;
+    let Sender { mut gateway, accepted, refused } = sender;
     let mut before = Vec::<Value>::new();
     for key in &accepted {
-        before.push(life.wait(key).await);
+        before.push(gateway.wait(key).await);
     }
     let failed = before.iter().filter(|end| end["status"] != "ok").count();
     println!(
         "{cycles} times full: {} accepted, {failed} of them failed, {refused} refused; healed in {slowest:?}",
         accepted.len()
     );
-    life.process.signal(Signal::STOP);
+    gateway.process.signal(Signal::STOP);
     copy(&state, &home.state());
-    life.kill();
+    gateway.kill();
 
-    let mut life = GatewayUnderTest::begin(&home, &[]).await;
+    let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
     for (key, before) in accepted.iter().zip(&before) {
-        assert_eq!(life.wait(key).await, *before);
+        assert_eq!(gateway.wait(key).await, *before);
     }
-    let mut told: Vec<_> = messages_of("user", &transcripts(&home).concat())
+    let mut stored_keys: Vec<_> = messages_of("user", &transcripts(&home).concat())
         .iter()
         .map(|message| message["idempotencyKey"].as_str().unwrap().strip_suffix(":user").unwrap().to_owned())
         .collect();
     let mut expected = accepted;
-    told.sort();
+    stored_keys.sort();
     expected.sort();
-    assert_eq!(json!(told), json!(expected));
+    assert_eq!(json!(stored_keys), json!(expected));
     assert!(!is_long() || slowest < Duration::from_secs(2), "it took {slowest:?} to heal");
 }

@@ -11,7 +11,7 @@ use crate::{
 
 /// When the gateway is killed.
 #[derive(Debug, Clone, Copy)]
-enum Death {
+enum KillMoment {
     /// As soon as the run is accepted.
     Accepted,
     /// While the command runs.
@@ -24,40 +24,40 @@ enum Death {
 async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
     let home = Home::new();
     let workspace = home.state().join("workspace");
-    let ring = run_signal_in(&workspace);
+    let wait_for_signal = run_signal_in(&workspace);
     let rounds = if is_long() { 500 } else { 12 };
     let mut unknown = 0;
     for round in 0..rounds {
-        let death = [Death::Accepted, Death::AtWork, Death::Ending][round % 3];
+        let moment = [KillMoment::Accepted, KillMoment::AtWork, KillMoment::Ending][round % 3];
         let (key, count) = (format!("k{round}"), format!("count-{round}"));
-        let command = match death {
-            Death::Accepted => format!("echo once >> {count}"),
-            Death::AtWork => {
+        let command = match moment {
+            KillMoment::Accepted => format!("echo once >> {count}"),
+            KillMoment::AtWork => {
                 format!("echo once >> {count}; echo ready > doorbell; until [ -e go-{round} ]; do sleep 0.01; done")
             }
-            Death::Ending => format!("echo once >> {count}; echo ready > doorbell"),
+            KillMoment::Ending => format!("echo once >> {count}; echo ready > doorbell"),
         };
-        let mut life = GatewayUnderTest::begin(&home, &[]).await;
-        life.accept(&run(&key, &format!("s{round}"), &format!("run `{command}`"))).await;
-        match death {
-            Death::Accepted => {}
-            Death::AtWork | Death::Ending => assert_eq!(ring(), "ready\n"),
+        let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+        gateway.accept(&run(&key, &format!("s{round}"), &format!("run `{command}`"))).await;
+        match moment {
+            KillMoment::Accepted => {}
+            KillMoment::AtWork | KillMoment::Ending => assert_eq!(wait_for_signal(), "ready\n"),
         }
-        life.kill();
+        gateway.kill();
         fs::write(workspace.join(format!("go-{round}")), "").unwrap();
-        let mut life = GatewayUnderTest::begin(&home, &[]).await;
-        assert_eq!(life.wait(&key).await["status"], "ok", "round {round}");
-        life.kill();
+        let mut gateway = GatewayUnderTest::begin(&home, &[]).await;
+        assert_eq!(gateway.wait(&key).await["status"], "ok", "round {round}");
+        gateway.kill();
         let effects = fs::read_to_string(workspace.join(&count)).unwrap_or_default();
-        match death {
+        match moment {
             // The kill may have hit the start of the command; then the outcome is unknown.
-            Death::Accepted => assert!(["", "once\n"].contains(&effects.as_str()), "round {round}: {effects:?}"),
-            Death::AtWork | Death::Ending => assert_eq!(effects, "once\n", "round {round}"),
+            KillMoment::Accepted => assert!(["", "once\n"].contains(&effects.as_str()), "round {round}: {effects:?}"),
+            KillMoment::AtWork | KillMoment::Ending => assert_eq!(effects, "once\n", "round {round}"),
         }
     }
-    let told = transcripts(&home);
-    assert_eq!(told.len(), rounds);
-    for messages in &told {
+    let sessions = transcripts(&home);
+    assert_eq!(sessions.len(), rounds);
+    for messages in &sessions {
         let results = messages_of("toolResult", messages);
         assert_eq!(results.len(), 1, "{results:?}");
         unknown += usize::from(results[0]["isError"] == true);

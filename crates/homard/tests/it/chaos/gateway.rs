@@ -24,7 +24,7 @@ use crate::{
 /// Returns true if the full grids are requested, as `cargo xtask chaos` does, and not a slice.
 #[allow(clippy::disallowed_methods, reason = "whoever runs the tests says how much of the grids they want")]
 pub(crate) fn is_long() -> bool {
-    std::env::var("GRID").is_ok_and(|how| how == "all")
+    std::env::var("GRID").is_ok_and(|value| value == "all")
 }
 
 /// One process of a gateway, and a client of it.
@@ -32,24 +32,24 @@ pub(crate) struct GatewayUnderTest {
     pub(crate) process: Process,
     pub(crate) socket: Socket,
     pub(crate) port: u16,
-    asked: usize,
+    request_count: usize,
 }
 
 impl GatewayUnderTest {
     /// Starts a gateway on the state of a home. With `--recover`, because after several crashes it would hold its runs.
-    pub(crate) async fn begin(home: &Home, more: &[&str]) -> Self {
-        let args = [&["gateway", "run", "--port", "0", "--recover"], more].concat();
+    pub(crate) async fn begin(home: &Home, extra_args: &[&str]) -> Self {
+        let args = [&["gateway", "run", "--port", "0", "--recover"], extra_args].concat();
         let process = Process(home.command(&args).stderr(Stdio::null()).spawn().unwrap());
         Self::of(home, process).await.ok().expect("it ended before it listened")
     }
 
     /// Same as `begin`, with a client that has these capabilities.
     pub(crate) async fn begin_with(home: &Home, caps: &[&str]) -> Self {
-        let mut life = Self::begin(home, &[]).await;
+        let mut gateway = Self::begin(home, &[]).await;
         let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
         let scopes = ["operator.admin", "operator.read", "operator.write"];
-        life.socket = connect_as(life.port, token.trim(), 4, (&scopes, caps)).await;
-        life
+        gateway.socket = connect_as(gateway.port, token.trim(), 4, (&scopes, caps)).await;
+        gateway
     }
 
     /// Connects to a gateway that was just started; returns the process alone if it ended before it listened.
@@ -64,20 +64,20 @@ impl GatewayUnderTest {
             Path::new("/proc").join(process.0.id().to_string()).join("root").join(token.strip_prefix("/").unwrap());
         let token = fs::read_to_string(&token).or_else(|_| fs::read_to_string(seen)).unwrap();
         let socket = connect(port, token.trim()).await;
-        Ok(Self { process, socket, port, asked: 0 })
+        Ok(Self { process, socket, port, request_count: 0 })
     }
 
     pub(crate) async fn ask(&mut self, method: &str, params: &Value) -> String {
-        self.asked += 1;
-        let id = self.asked.to_string();
+        self.request_count += 1;
+        let id = self.request_count.to_string();
         send_frame(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
         id
     }
 
     /// Sends a request to a gateway that may be about to end; `None` if it is gone.
     pub(crate) async fn try_ask(&mut self, method: &str, params: &Value) -> Option<String> {
-        self.asked += 1;
-        let id = self.asked.to_string();
+        self.request_count += 1;
+        let id = self.request_count.to_string();
         let request = json!({"type": "req", "id": id, "method": method, "params": params});
         self.socket.send(Message::text(request.to_string())).await.ok().map(|()| id)
     }
@@ -125,34 +125,34 @@ impl GatewayUnderTest {
 pub(crate) struct TracedGateway {
     process: Process,
     /// The stderr of the gateway and `strace`; complete when both have ended.
-    words: thread::JoinHandle<String>,
+    stderr: thread::JoinHandle<String>,
 }
 
 impl TracedGateway {
     /// Starts it. `None` without `strace`, and for ordinary users: the gateway is not dumpable, so `strace` could not
     /// read what it writes.
-    pub(crate) fn begin(home: &Home, words: &[&str]) -> Option<Self> {
+    pub(crate) fn begin(home: &Home, strace_args: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
         let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
         let mut command = Command::new("strace");
-        command.args(["-D", "-f"]).args(words).arg(plain.get_program()).args(plain.get_args()).env_clear();
+        command.args(["-D", "-f"]).args(strace_args).arg(plain.get_program()).args(plain.get_args()).env_clear();
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.work());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process(command.spawn().ok()?);
         let mut stderr = process.0.stderr.take().unwrap();
-        let words = thread::spawn(move || {
-            let mut words = String::new();
-            stderr.read_to_string(&mut words).unwrap();
-            words
+        let stderr_reader = thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
         });
-        Some(Self { process, words })
+        Some(Self { process, stderr: stderr_reader })
     }
 
     /// Returns a client of it and its stderr; the process alone if it ended before it listened.
     pub(crate) async fn listen(self, home: &Home) -> (Result<GatewayUnderTest, Process>, thread::JoinHandle<String>) {
-        (GatewayUnderTest::of(home, self.process).await, self.words)
+        (GatewayUnderTest::of(home, self.process).await, self.stderr)
     }
 }
 
@@ -162,8 +162,8 @@ pub(crate) fn run(key: &str, session: &str, message: &str) -> Value {
 
 /// Creates a FIFO by which a command reports that it runs, and returns its reader.
 pub(crate) fn run_signal(home: &Home) -> impl FnOnce() -> String {
-    let ring = run_signal_in(&home.state().join("workspace"));
-    move || ring()
+    let wait_for_signal = run_signal_in(&home.state().join("workspace"));
+    move || wait_for_signal()
 }
 
 /// Same as `run_signal`, for repeated use.
@@ -172,9 +172,9 @@ pub(crate) fn run_signal_in(workspace: &Path) -> impl Fn() -> String + use<> {
     fs::create_dir_all(workspace).unwrap();
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     move || {
-        let mut words = String::new();
-        File::open(&path).unwrap().read_to_string(&mut words).unwrap();
-        words
+        let mut text = String::new();
+        File::open(&path).unwrap().read_to_string(&mut text).unwrap();
+        text
     }
 }
 

@@ -44,15 +44,15 @@ pub(super) fn steps(page: &str) -> Vec<Step> {
 fn parse(text: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut lines = text.lines().enumerate();
-    let mut remark: Option<String> = None;
+    let mut directive: Option<String> = None;
     while let Some((at, line)) = lines.next() {
         let line_number = at + 1;
         let mut step = |what| steps.push(Step { line: line_number, what });
-        if let Some(said) = line.trim_start().strip_prefix("<!-- test: ") {
-            match said.strip_suffix(" -->") {
+        if let Some(comment) = line.trim_start().strip_prefix("<!-- test: ") {
+            match comment.strip_suffix(" -->") {
                 Some("gateway") => step(What::Gateway),
-                Some(said) => remark = Some(said.to_owned()),
-                None if said == "first" => {
+                Some(comment) => directive = Some(comment.to_owned()),
+                None if comment == "first" => {
                     let hidden: Vec<&str> =
                         lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "-->").collect();
                     step(What::First(hidden.join("\n")));
@@ -63,15 +63,21 @@ fn parse(text: &str) -> Vec<Step> {
             let block: Vec<&str> =
                 lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```").collect();
             let block = block.join("\n");
-            let remark = remark.take();
-            let split = remark.as_deref().map(|remark| remark.split_once(": ").unwrap_or((remark, "")));
+            let directive = directive.take();
+            let split = directive.as_deref().map(|directive| directive.split_once(": ").unwrap_or((directive, "")));
             match (kind, split) {
                 ("sh", None) => step(What::Block(block)),
-                ("sh", Some(("parse", why))) if !why.is_empty() => step(What::Parsed { block, why: why.to_owned() }),
-                ("sh" | "json5", Some(("skip", why))) if !why.is_empty() => step(What::Skipped(why.to_owned())),
+                ("sh", Some(("parse", reason))) if !reason.is_empty() => {
+                    step(What::Parsed { block, why: reason.to_owned() })
+                }
+                ("sh" | "json5", Some(("skip", reason))) if !reason.is_empty() => {
+                    step(What::Skipped(reason.to_owned()))
+                }
                 ("json5", None) => step(What::Config(block)),
                 (_, None) => {}
-                (_, Some(_)) => panic!("line {line_number}: a remark for the test that it does not know: {remark:?}"),
+                (_, Some(_)) => {
+                    panic!("line {line_number}: a remark for the test that it does not know: {directive:?}")
+                }
             }
         }
     }
@@ -79,7 +85,7 @@ fn parse(text: &str) -> Vec<Step> {
 }
 
 #[test]
-fn blocks_are_found_with_what_is_said_of_them() {
+fn blocks_are_parsed_with_their_directives() {
     let page = "# T\n<!-- test: first\nmkdir a\ncd a\n-->\n```sh\nhomard a\nhomard b\n```\n```text\nx\n```\n\
                 <!-- test: skip: needs a key -->\n```sh\nhomard c\n```\n<!-- test: gateway -->\n\
                 <!-- test: parse: no such id -->\n```sh\nhomard d\n```\n```json5\n{}\n```\n";

@@ -67,55 +67,63 @@ const NEVER_SEEN: [&str; 1] = ["message_sent"];
 
 /// Compares what the probe received in a full visit with the recordings of OpenClaw.
 pub(super) fn compare(probe: &Probe) {
-    let ours = seen(&probe.of("hook"), &probe.signals());
+    let actual = seen(&probe.of("hook"), &probe.internal_events());
     let known: Value = serde_json::from_str(&fs::read_to_string(fixtures().join("keys.json")).unwrap()).unwrap();
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     let mut used = BTreeSet::new();
-    for (generation, theirs) in known.as_object().unwrap() {
-        for (place, what, key) in all(theirs) {
-            if has(&ours, &place, what, &key) {
+    for (generation, recorded_keys) in known.as_object().unwrap() {
+        for (name, part, key) in all(recorded_keys) {
+            if has(&actual, &name, part, &key) {
                 continue;
             }
-            let row = LEFT_OUT.iter().position(|(at, of, name, _)| {
-                (*at == "*" || *at == place) && *of == what && (*name == "*" || *name == key)
+            let row = LEFT_OUT.iter().position(|(left_out, other_part, left_out_key, _)| {
+                (*left_out == "*" || *left_out == name)
+                    && *other_part == part
+                    && (*left_out_key == "*" || *left_out_key == key)
             });
             match row {
                 Some(row) => drop(used.insert(row)),
-                None => wrong.push(format!("{generation}: {place} has no {what} {key}")),
+                None => problems.push(format!("{generation}: {name} has no {part} {key}")),
             }
         }
     }
-    wrong.extend(
+    problems.extend(
         (0..LEFT_OUT.len())
             .filter(|row| !used.contains(row))
             .map(|row| format!("not left out any more: {:?}", LEFT_OUT[row])),
     );
-    let told = |point: &HookPoint| ours["hooks"].get(point.name()).is_some();
-    wrong.extend(
-        HookPoint::ALL.iter().filter(|point| !told(point)).map(|point| format!("{} was never told", point.name())),
+    let was_called = |point: &HookPoint| actual["hooks"].get(point.name()).is_some();
+    problems.extend(
+        HookPoint::ALL
+            .iter()
+            .filter(|point| !was_called(point))
+            .map(|point| format!("{} was never told", point.name())),
     );
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let recorded = |name: &str| known.as_object().unwrap().values().any(|one| one["hooks"].get(name).is_some());
+    assert!(problems.is_empty(), "{problems:#?}");
+    let recorded = |name: &str| known.as_object().unwrap().values().any(|item| item["hooks"].get(name).is_some());
     let silent: Vec<_> = HookPoint::ALL.iter().map(|point| point.name()).filter(|name| !recorded(name)).collect();
     assert_eq!(silent, NEVER_SEEN);
 }
 
 /// Returns the keys in recordings.
-fn seen(hooks: &[Value], signals: &[Value]) -> Value {
-    let mut told: BTreeMap<&str, [BTreeSet<&String>; 2]> = BTreeMap::new();
+fn seen(hooks: &[Value], internal_events: &[Value]) -> Value {
+    let mut hook_keys: BTreeMap<&str, [BTreeSet<&String>; 2]> = BTreeMap::new();
     for line in hooks.iter().filter(|line| HookPoint::named(line["hook"].as_str().unwrap()).is_some()) {
-        let [event, context] = told.entry(line["hook"].as_str().unwrap()).or_default();
+        let [event, context] = hook_keys.entry(line["hook"].as_str().unwrap()).or_default();
         event.extend(line["event"].as_object().unwrap().keys());
         context.extend(line["ctx"].as_object().into_iter().flat_map(serde_json::Map::keys));
     }
-    let mut heard: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
-    for signal in signals {
-        let name = format!("{}:{}", signal["type"].as_str().unwrap(), signal["action"].as_str().unwrap());
-        heard.entry(name).or_default().extend(signal["context"].as_object().unwrap().keys());
+    let mut received: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+    for internal_event in internal_events {
+        let name =
+            format!("{}:{}", internal_event["type"].as_str().unwrap(), internal_event["action"].as_str().unwrap());
+        received.entry(name).or_default().extend(internal_event["context"].as_object().unwrap().keys());
     }
-    let hooks: BTreeMap<_, _> =
-        told.into_iter().map(|(hook, [event, context])| (hook, json!({"event": event, "context": context}))).collect();
-    json!({"hooks": hooks, "signals": heard})
+    let hooks: BTreeMap<_, _> = hook_keys
+        .into_iter()
+        .map(|(hook, [event, context])| (hook, json!({"event": event, "context": context})))
+        .collect();
+    json!({"hooks": hooks, "signals": received})
 }
 
 /// Returns every key: hook, event or context, and name.
@@ -123,28 +131,28 @@ fn all(seen: &Value) -> Vec<(String, &'static str, String)> {
     let names =
         |keys: &Value| keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned()).collect::<Vec<_>>();
     let mut all = Vec::new();
-    for (hook, told) in seen["hooks"].as_object().unwrap() {
-        for what in ["event", "context"] {
-            all.extend(names(&told[what]).into_iter().map(|key| (hook.clone(), what, key)));
+    for (hook, parts) in seen["hooks"].as_object().unwrap() {
+        for part in ["event", "context"] {
+            all.extend(names(&parts[part]).into_iter().map(|key| (hook.clone(), part, key)));
         }
     }
-    for (signal, keys) in seen["signals"].as_object().unwrap() {
-        all.extend(names(keys).into_iter().map(|key| (signal.clone(), "signal", key)));
+    for (event, keys) in seen["signals"].as_object().unwrap() {
+        all.extend(names(keys).into_iter().map(|key| (event.clone(), "signal", key)));
     }
     all
 }
 
-fn has(seen: &Value, place: &str, what: &str, key: &str) -> bool {
-    let keys = if what == "signal" { &seen["signals"][place] } else { &seen["hooks"][place][what] };
-    keys.as_array().is_some_and(|keys| keys.iter().any(|one| one == key))
+fn has(seen: &Value, path: &str, part: &str, key: &str) -> bool {
+    let keys = if part == "signal" { &seen["signals"][path] } else { &seen["hooks"][path][part] };
+    keys.as_array().is_some_and(|keys| keys.iter().any(|item| item == key))
 }
 
 #[test]
-fn the_names_are_those_that_were_recorded() {
+fn the_fixture_contains_the_recorded_keys() {
     let Some(samples) = samples("names of what hooks are told") else { return };
     let known: Value = serde_json::from_str(&fs::read_to_string(fixtures().join("keys.json")).unwrap()).unwrap();
     for generation in ["old", "new"] {
-        let read = |what: &str| lines(&samples.join(format!("hooks/{generation}-{what}-hooks.jsonl")));
+        let read = |kind: &str| lines(&samples.join(format!("hooks/{generation}-{kind}-hooks.jsonl")));
         let hooks: Vec<_> = read("plugin").into_iter().filter(|line| line["kind"] == "hook").collect();
         assert_eq!(seen(&hooks, &read("internal")), known[generation], "{generation}");
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_is_at_home_in_every_room_and_hears_of_everything() {
+async fn a_plugin_uses_every_extension_point_and_receives_every_event() {
     let Some(node) = node("probe in every room") else { return };
     let probe = Probe::ours(&node).await;
     visit(&probe).await;
@@ -23,7 +23,7 @@ async fn a_plugin_is_at_home_in_every_room_and_hears_of_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_and_the_hook_that_openclaw_was_watched_with_run_unmodified() {
+async fn the_plugin_and_hook_recorded_with_openclaw_run_unmodified() {
     let test = "the probe of OpenClaw";
     let (Some(node), Some(samples)) = (node(test), samples(test)) else { return };
     let probe = Probe::new(&node, &samples.join("probe-plugin"), &samples.join("probe-hook")).await;
@@ -33,14 +33,19 @@ async fn the_plugin_and_the_hook_that_openclaw_was_watched_with_run_unmodified()
 
 /// Exercises everything that the plugin registers, from the gateway's start to its end.
 async fn visit(probe: &Probe) {
-    let gateway = probe.puppet.home.gateway();
+    let gateway = probe.scripted.home.gateway();
     until("the gateway's start was told", || probe.count("gateway_start") == 1);
     tool(probe, &gateway).await;
-    let asked = probe.puppet.provider.requests().len();
-    let said = gateway.run(&["agent", "-m", "/probecmd hello there"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "probe command ran: hello there\n"), "{}", said.stderr);
+    let request_count = probe.scripted.provider.requests().len();
+    let output = gateway.run(&["agent", "-m", "/probecmd hello there"]);
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (Some(0), "probe command ran: hello there\n"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(probe.of("command")[0]["ctx"]["args"], "hello there");
-    assert_eq!(probe.puppet.provider.requests().len(), asked, "no model is asked for that");
+    assert_eq!(probe.scripted.provider.requests().len(), request_count, "no model is asked for that");
     let answer = gateway.run(&["gateway", "call", "probe.ping", "--params", "{\"a\": 1}"]).json();
     assert_eq!(answer, json!({"pong": true, "params": {"a": 1}}));
     let page = get(gateway.port, "/probe?x=1", "");
@@ -52,8 +57,8 @@ async fn visit(probe: &Probe) {
         let long = format!("Keep this: {}", "all about the sea. ".repeat(200));
         assert_eq!(gateway.run(&["agent", "-m", &long]).code, Some(0));
     }
-    let short = gateway.run(&["agent", "-m", "/compact"]);
-    assert_eq!(short.code, Some(0), "{short:?}");
+    let compacted = gateway.run(&["agent", "-m", "/compact"]);
+    assert_eq!(compacted.code, Some(0), "{compacted:?}");
     for command in ["/reset", "/new"] {
         assert_eq!(gateway.run(&["agent", "-m", command]).code, Some(0));
     }
@@ -71,11 +76,11 @@ async fn tool(probe: &Probe, gateway: &RunningGateway<'_>) {
     let (events, end) = to_the_end(&mut socket).await;
     assert_eq!(end["payload"]["result"]["payloads"][0]["text"], "probe:{\"x\":\"y\"}", "{end}");
     let of_tools = events.iter().filter(|event| event["payload"]["stream"] == "tool");
-    let cards: Vec<_> = of_tools.map(|event| &event["payload"]["data"]).collect();
-    let phases: Vec<_> = cards.iter().map(|card| (&card["phase"], &card["name"])).collect();
+    let tool_events: Vec<_> = of_tools.map(|event| &event["payload"]["data"]).collect();
+    let phases: Vec<_> = tool_events.iter().map(|card| (&card["phase"], &card["name"])).collect();
     let name = json!("probe_tool");
-    assert_eq!(phases, [(&json!("start"), &name), (&json!("result"), &name)], "{cards:#?}");
-    assert_eq!((&cards[0]["args"], &cards[1]["isError"]), (&json!({"x": "y"}), &json!(false)));
+    assert_eq!(phases, [(&json!("start"), &name), (&json!("result"), &name)], "{tool_events:#?}");
+    assert_eq!((&tool_events[0]["args"], &tool_events[1]["isError"]), (&json!({"x": "y"}), &json!(false)));
     assert_eq!(probe.of("tool-exec")[0]["params"], json!({"x": "y"}));
     // The effect of a plugin's method is unknown, so it needs the admin scope.
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
@@ -106,11 +111,13 @@ fn order(probe: &Probe) {
         }
         kind => kind.to_owned(),
     };
-    let heard: Vec<String> = probe.heard().iter().map(name).collect();
-    let at = |name: &str| heard.iter().position(|one| one == name).unwrap_or_else(|| panic!("no {name} in {heard:#?}"));
+    let received: Vec<String> = probe.heard().iter().map(name).collect();
+    let at = |name: &str| {
+        received.iter().position(|item| item == name).unwrap_or_else(|| panic!("no {name} in {received:#?}"))
+    };
     let in_order = |names: &[&str]| {
-        let places: Vec<_> = names.iter().map(|name| at(name)).collect();
-        assert!(places.is_sorted(), "{names:?} were heard at {places:?}: {heard:#?}");
+        let positions: Vec<_> = names.iter().map(|name| at(name)).collect();
+        assert!(positions.is_sorted(), "{names:?} were heard at {positions:?}: {received:#?}");
     };
     in_order(&["register", "service-start", "gateway:startup", "gateway_start"]);
     in_order(&["before_agent_reply", "before_model_resolve", "before_prompt_build", "before_agent_start", "llm_input"]);
@@ -118,10 +125,13 @@ fn order(probe: &Probe) {
     in_order(&["message_sending", "agent_end", "before_compaction", "after_compaction", "before_reset"]);
     in_order(&["before_reset", "gateway:shutdown", "service-stop"]);
     in_order(&["before_reset", "gateway_stop", "service-stop"]);
-    let signals: Vec<String> =
-        probe.signals().iter().map(|signal| format!("{}:{}", text(signal, "type"), text(signal, "action"))).collect();
+    let internal_events: Vec<String> = probe
+        .internal_events()
+        .iter()
+        .map(|event| format!("{}:{}", text(event, "type"), text(event, "action")))
+        .collect();
     for name in ["gateway:startup", "agent:bootstrap", "message:received", "command:new", "gateway:shutdown"] {
-        assert!(signals.iter().any(|one| one == name), "no {name} in {signals:?}");
+        assert!(internal_events.iter().any(|item| item == name), "no {name} in {internal_events:?}");
     }
 }
 
@@ -130,20 +140,20 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_without_a_gateway_has_its_hooks_and_tools_too() {
+async fn a_local_turn_has_hooks_and_tools() {
     let Some(node) = node("probe without a gateway") else { return };
     let probe = Probe::ours(&node).await;
     // The second time the registrations are cached, and the plugin is started on demand.
     for round in 1..=2 {
-        let said = probe.puppet.home.run(&["agent", "--local", "-m", "CALL probe_tool {\"x\": \"y\"}"]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "probe:{\"x\":\"y\"}\n"), "{}", said.stderr);
+        let output = probe.scripted.home.run(&["agent", "--local", "-m", "CALL probe_tool {\"x\": \"y\"}"]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(0), "probe:{\"x\":\"y\"}\n"), "{}", output.stderr);
         for hook in ["before_agent_start", "before_tool_call", "after_tool_call", "agent_end", "message_sent"] {
             assert_eq!(probe.count(hook), round, "{hook}");
         }
     }
     assert_eq!(probe.of("service-start"), Vec::<Value>::new(), "services are the gateway's");
-    let said = probe.puppet.home.run(&["agent", "--local", "-m", "/probecmd hi"]);
-    assert_eq!(said.stdout, "probe command ran: hi\n", "{}", said.stderr);
+    let output = probe.scripted.home.run(&["agent", "--local", "-m", "/probecmd hi"]);
+    assert_eq!(output.stdout, "probe command ran: hi\n", "{}", output.stderr);
 }
 
 const CHANGES: &str = r#"
@@ -156,27 +166,27 @@ export default async function handler(event) {
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_takes_a_file_out_of_the_prompt_and_puts_another_in() {
+async fn a_hook_replaces_a_file_in_the_prompt() {
     let Some(node) = node("a hook changes the files of a prompt") else { return };
     let probe = Probe::ours(&node).await;
-    let said = probe.puppet.home.run(&["agent", "--local", "-m", "Hi"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = probe.scripted.home.run(&["agent", "--local", "-m", "Hi"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let soul = "We live by the water.";
-    fs::write(probe.puppet.home.state().join("workspace/SOUL.md"), soul).unwrap();
+    fs::write(probe.scripted.home.state().join("workspace/SOUL.md"), soul).unwrap();
     let prompt = || {
-        let said = probe.puppet.home.run(&["agent", "--local", "-m", "Hi"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        probe.puppet.provider.requests().pop().unwrap().body
+        let output = probe.scripted.home.run(&["agent", "--local", "-m", "Hi"]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        probe.scripted.provider.requests().pop().unwrap().body
     };
     let before = prompt();
     assert!(before.contains(soul) && !before.contains("High water is at noon."));
-    let folder = probe.puppet.home.state().join("hooks/tides");
+    let folder = probe.scripted.home.state().join("hooks/tides");
     super::copy(&fixtures().join("probe-hook"), &folder);
-    let matter = fs::read_to_string(folder.join("HOOK.md")).unwrap().replace("name: probe-hook", "name: tides");
-    fs::write(folder.join("HOOK.md"), matter).unwrap();
+    let front_matter = fs::read_to_string(folder.join("HOOK.md")).unwrap().replace("name: probe-hook", "name: tides");
+    fs::write(folder.join("HOOK.md"), front_matter).unwrap();
     fs::write(folder.join("handler.js"), CHANGES).unwrap();
     let after = prompt();
     assert!(!after.contains(soul) && after.contains("High water is at noon."), "{after}");
-    let told = lines(Path::new(&probe.out.path().join("internal.jsonl")));
-    assert!(told.iter().any(|signal| signal["action"] == "bootstrap"), "{told:?}");
+    let events = lines(Path::new(&probe.out.path().join("internal.jsonl")));
+    assert!(events.iter().any(|event| event["action"] == "bootstrap"), "{events:?}");
 }

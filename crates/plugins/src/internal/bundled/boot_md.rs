@@ -41,10 +41,10 @@ impl Listener for BootMd {
         Duration::from_secs(30)
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let folder = workspace(signal, &self.workspace);
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let folder = workspace(event, &self.workspace);
         let file = folder.join(FILE);
-        let failed = |why: String| HookError::Failed(format!("{}: {why}", file.display()));
+        let failed = |reason: String| HookError::Failed(format!("{}: {reason}", file.display()));
         let text = spawn_blocking(move || read(&folder)).await.map_err(|error| failed(error.to_string()))?;
         let Some(text) = text.map_err(|error| failed(error.to_string()))? else { return Ok(ListenerResult::default()) };
         let Some(run) = &self.run else {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn signal(workspace: &Path) -> InternalEvent {
+    fn startup_event(workspace: &Path) -> InternalEvent {
         InternalEvent {
             kind: "gateway".to_owned(),
             action: "startup".to_owned(),
@@ -109,35 +109,35 @@ mod tests {
         if let Some(text) = text {
             fs::write(folder.path().join(FILE), text).unwrap();
         }
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hears = told.clone();
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let recorder = messages.clone();
         let run: TextFunction = Arc::new(move |message| {
-            hears.lock().unwrap().push(message);
+            recorder.lock().unwrap().push(message);
             std::future::ready(Ok(String::new())).boxed()
         });
         let boot = BootMd { events: Vec::new(), workspace: PathBuf::from("/nowhere"), run: Some(run) };
-        let heard = boot.handle(&signal(folder.path())).await;
-        let place = format!("{}/", folder.path().display());
-        let told = told.lock().unwrap().clone();
-        (told, heard.map_err(|error| error.to_string().replace(&place, "")))
+        let result = boot.handle(&startup_event(folder.path())).await;
+        let prefix = format!("{}/", folder.path().display());
+        let messages = messages.lock().unwrap().clone();
+        (messages, result.map_err(|error| error.to_string().replace(&prefix, "")))
     }
 
     #[tokio::test]
-    async fn an_agent_does_what_the_file_says() {
-        let (told, heard) = booted(Some(b"\nLook at the tide.\n")).await;
-        assert_eq!(heard, Ok(ListenerResult::default()));
-        assert_eq!(told.len(), 1);
-        assert!(told[0].ends_with("answer with NO_REPLY.\n\nLook at the tide."), "{}", told[0]);
+    async fn the_file_is_run_by_an_agent() {
+        let (messages, result) = booted(Some(b"\nLook at the tide.\n")).await;
+        assert_eq!(result, Ok(ListenerResult::default()));
+        assert_eq!(messages.len(), 1);
+        assert!(messages[0].ends_with("answer with NO_REPLY.\n\nLook at the tide."), "{}", messages[0]);
     }
 
     #[tokio::test]
-    async fn a_file_that_says_nothing_or_cannot_be_read_asks_for_nothing() {
+    async fn an_empty_or_unreadable_file_starts_no_run() {
         assert_eq!(booted(None).await, (Vec::new(), Ok(ListenerResult::default())));
         assert_eq!(booted(Some(b" \n")).await, (Vec::new(), Ok(ListenerResult::default())));
         assert_eq!(booted(Some(&[0xff])).await, (Vec::new(), Err("BOOT.md: it is not UTF-8 text".to_owned())));
-        let (told, heard) = booted(Some(&vec![b'x'; 70_000])).await;
+        let (messages, result) = booted(Some(&vec![b'x'; 70_000])).await;
         assert_eq!(
-            (told.len(), heard.unwrap_err().as_str()),
+            (messages.len(), result.unwrap_err().as_str()),
             (0, "BOOT.md: it is larger than the limit of 65536 bytes")
         );
     }

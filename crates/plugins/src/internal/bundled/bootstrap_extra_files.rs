@@ -77,17 +77,17 @@ impl FilePattern {
 
 impl ExtraFiles {
     pub(super) fn new(events: Vec<String>, workspace: PathBuf, config: &Map<String, Value>) -> Self {
-        let said = KEYS.iter().filter_map(|key| config.get(*key)).flat_map(|value| match value {
+        let texts = KEYS.iter().filter_map(|key| config.get(*key)).flat_map(|value| match value {
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
             Value::String(text) => vec![text.as_str()],
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
         });
         let read = |text: &str| {
-            let wrong =
-                |why: &String| tracing::warn!(pattern = text, "invalid pattern in bootstrap-extra-files: {why}");
-            FilePattern::new(text).inspect_err(wrong).ok()
+            let log_invalid =
+                |reason: &String| tracing::warn!(pattern = text, "invalid pattern in bootstrap-extra-files: {reason}");
+            FilePattern::new(text).inspect_err(log_invalid).ok()
         };
-        Self { events, workspace, patterns: said.take(MAX_PATTERNS).filter_map(read).collect() }
+        Self { events, workspace, patterns: texts.take(MAX_PATTERNS).filter_map(read).collect() }
     }
 }
 
@@ -101,17 +101,17 @@ impl Listener for ExtraFiles {
         &self.events
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let Some(mut files) = signal.files().filter(|_| !self.patterns.is_empty()) else {
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let Some(mut files) = event.files().filter(|_| !self.patterns.is_empty()) else {
             return Ok(ListenerResult::default());
         };
-        let (folder, patterns) = (workspace(signal, &self.workspace), self.patterns.clone());
+        let (folder, patterns) = (workspace(event, &self.workspace), self.patterns.clone());
         let known: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
-        let is_helper = signal.session_key.contains(":subagent:");
-        let broken = |error: tokio::task::JoinError| HookError::Failed(error.to_string());
-        let found = spawn_blocking(move || find(&folder, &patterns, &known)).await.map_err(broken)?;
+        let is_subagent = event.session_key.contains(":subagent:");
+        let join_error = |error: tokio::task::JoinError| HookError::Failed(error.to_string());
+        let found = spawn_blocking(move || find(&folder, &patterns, &known)).await.map_err(join_error)?;
         let before = files.len();
-        files.extend(found.into_iter().filter(|file| !is_helper || FOR_SUBAGENTS.contains(&file.name.as_str())));
+        files.extend(found.into_iter().filter(|file| !is_subagent || FOR_SUBAGENTS.contains(&file.name.as_str())));
         Ok(ListenerResult { bootstrap_files: (files.len() > before).then_some(files), ..ListenerResult::default() })
     }
 }
@@ -122,9 +122,9 @@ fn find(workspace: &Path, patterns: &[FilePattern], known: &BTreeSet<PathBuf>) -
     // Canonical paths, so that two paths to one file count once.
     let mut seen: BTreeSet<PathBuf> = known.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
     let mut found = Vec::new();
-    let mut left = MAX_DIRS;
+    let mut remaining = MAX_DIRS;
     for pattern in patterns {
-        for path in matching_paths(&root, pattern, &mut left) {
+        for path in matching_paths(&root, pattern, &mut remaining) {
             let Some(real) = fs::canonicalize(&path).ok().filter(|real| real.starts_with(&root)) else { continue };
             if found.len() < MAX_FILES && seen.insert(real.clone()) {
                 found.extend(read(&real, &path));
@@ -135,21 +135,21 @@ fn find(workspace: &Path, patterns: &[FilePattern], known: &BTreeSet<PathBuf>) -
 }
 
 /// Returns the paths that match a pattern, in order.
-fn matching_paths(root: &Path, pattern: &FilePattern, left: &mut usize) -> Vec<PathBuf> {
+fn matching_paths(root: &Path, pattern: &FilePattern, remaining: &mut usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    let mut waiting = vec![(root.join(&pattern.base), 0)];
-    while let Some((folder, depth)) = waiting.pop() {
-        if *left == 0 {
+    let mut pending = vec![(root.join(&pattern.base), 0)];
+    while let Some((folder, depth)) = pending.pop() {
+        if *remaining == 0 {
             tracing::warn!(folder = %folder.display(), "bootstrap-extra-files reached its folder limit; the search ends here");
             break;
         }
-        *left -= 1;
+        *remaining -= 1;
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";
             if is_dir && !is_hidden && depth < MAX_DEPTH {
-                waiting.push((path, depth + 1));
+                pending.push((path, depth + 1));
             } else if NAMES.iter().any(|known| name == *known)
                 && path.strip_prefix(root).is_ok_and(|path| pattern.matcher.is_match(path))
             {
@@ -205,7 +205,7 @@ mod tests {
                 content: Some("mine".to_owned()),
                 missing: false,
             };
-            let mut signal = InternalEvent {
+            let mut event = InternalEvent {
                 kind: "agent".to_owned(),
                 action: "bootstrap".to_owned(),
                 session_key: session.to_owned(),
@@ -213,8 +213,8 @@ mod tests {
                 timestamp: 0,
                 messages: Vec::new(),
             };
-            signal.set_files(&[file]);
-            let files = listener.handle(&signal).await.unwrap().bootstrap_files?;
+            event.set_files(&[file]);
+            let files = listener.handle(&event).await.unwrap().bootstrap_files?;
             let relative =
                 |file: &BootstrapFile| file.path.strip_prefix(&self.workspace).unwrap().display().to_string();
             Some(files.iter().map(relative).collect())
@@ -224,8 +224,8 @@ mod tests {
     const MAIN: &str = "agent:main:main";
 
     #[tokio::test]
-    async fn files_that_patterns_mean_come_after_the_others_once() {
-        let place = WorkspaceFixture::new(&[
+    async fn files_that_match_a_pattern_are_appended_once() {
+        let fixture = WorkspaceFixture::new(&[
             "AGENTS.md",
             "a/AGENTS.md",
             "b/c/AGENTS.md",
@@ -236,33 +236,33 @@ mod tests {
         let config =
             json!({"paths": ["*/AGENTS.md"], "patterns": "b/**/*.md", "files": ["./AGENTS.md", "a/AGENTS.md"]});
         let expected = ["AGENTS.md", "a/AGENTS.md", "b/TOOLS.md", "b/c/AGENTS.md"];
-        assert_eq!(place.files(&config, MAIN).await.unwrap(), expected);
-        let helper = place.files(&json!({"files": ["b/TOOLS.md", "b/SOUL.md"]}), "agent:main:subagent:1").await;
+        assert_eq!(fixture.files(&config, MAIN).await.unwrap(), expected);
+        let helper = fixture.files(&json!({"files": ["b/TOOLS.md", "b/SOUL.md"]}), "agent:main:subagent:1").await;
         assert_eq!(helper.unwrap(), ["AGENTS.md", "b/TOOLS.md"]);
     }
 
     #[tokio::test]
-    async fn nothing_outside_of_the_workspace_is_read() {
-        let place = WorkspaceFixture::new(&["a/AGENTS.md"]);
-        let outside = place.workspace.parent().unwrap().join("outside");
-        fs::create_dir(&outside).unwrap();
-        fs::write(outside.join("AGENTS.md"), "secret").unwrap();
-        symlink(&outside, place.workspace.join("away")).unwrap();
-        symlink(outside.join("AGENTS.md"), place.workspace.join("a/TOOLS.md")).unwrap();
+    async fn no_file_outside_the_workspace_is_read() {
+        let fixture = WorkspaceFixture::new(&["a/AGENTS.md"]);
+        let outside_dir = fixture.workspace.parent().unwrap().join("outside");
+        fs::create_dir(&outside_dir).unwrap();
+        fs::write(outside_dir.join("AGENTS.md"), "secret").unwrap();
+        symlink(&outside_dir, fixture.workspace.join("away")).unwrap();
+        symlink(outside_dir.join("AGENTS.md"), fixture.workspace.join("a/TOOLS.md")).unwrap();
         for pattern in
             ["../outside/AGENTS.md", "away/AGENTS.md", "**/TOOLS.md", "/etc/AGENTS.md", "", "[", "a/../../outside/*.md"]
         {
-            assert_eq!(place.files(&json!({"paths": [pattern]}), MAIN).await, None, "{pattern}");
+            assert_eq!(fixture.files(&json!({"paths": [pattern]}), MAIN).await, None, "{pattern}");
         }
-        assert_eq!(place.files(&json!({}), MAIN).await, None);
+        assert_eq!(fixture.files(&json!({}), MAIN).await, None);
     }
 
     #[tokio::test]
-    async fn files_that_are_no_text_or_too_large_are_left_out() {
-        let place = WorkspaceFixture::new(&["a/AGENTS.md", "b/AGENTS.md", "c/SOUL.md"]);
-        fs::write(place.workspace.join("a/AGENTS.md"), [0xff]).unwrap();
-        fs::write(place.workspace.join("b/AGENTS.md"), vec![b'x'; 300_000]).unwrap();
-        let files = place.files(&json!({"paths": ["**/*.md"]}), MAIN).await;
+    async fn binary_and_oversized_files_are_skipped() {
+        let fixture = WorkspaceFixture::new(&["a/AGENTS.md", "b/AGENTS.md", "c/SOUL.md"]);
+        fs::write(fixture.workspace.join("a/AGENTS.md"), [0xff]).unwrap();
+        fs::write(fixture.workspace.join("b/AGENTS.md"), vec![b'x'; 300_000]).unwrap();
+        let files = fixture.files(&json!({"paths": ["**/*.md"]}), MAIN).await;
         assert_eq!(files.unwrap(), ["AGENTS.md", "c/SOUL.md"]);
     }
 }

@@ -65,25 +65,26 @@ impl Listener for CommandLogger {
         &self.events
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let (log, line) = (self.log.clone(), line(signal));
-        let told = |error: String| HookError::Failed(format!("{}: {error}", self.log.path.display()));
-        let written = spawn_blocking(move || log.write(&line)).await.map_err(|error| told(error.to_string()))?;
-        written.map_err(|error| told(error.to_string()))?;
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let (log, line) = (self.log.clone(), line(event));
+        let failed = |error: String| HookError::Failed(format!("{}: {error}", self.log.path.display()));
+        let written = spawn_blocking(move || log.write(&line)).await.map_err(|error| failed(error.to_string()))?;
+        written.map_err(|error| failed(error.to_string()))?;
         Ok(ListenerResult::default())
     }
 }
 
-fn line(signal: &InternalEvent) -> String {
-    let time = i64::try_from(signal.timestamp).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let short = |text: &str| text.chars().take(MAX_VALUE_CHARS).collect::<String>();
-    let of = |key: &str| signal.context.get(key).and_then(Value::as_str).map_or_else(|| "unknown".to_owned(), short);
+fn line(event: &InternalEvent) -> String {
+    let time = i64::try_from(event.timestamp).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let truncate = |text: &str| text.chars().take(MAX_VALUE_CHARS).collect::<String>();
+    let context_value =
+        |key: &str| event.context.get(key).and_then(Value::as_str).map_or_else(|| "unknown".to_owned(), truncate);
     let line = json!({
         "timestamp": format!("{:.3}", time.unwrap_or(Timestamp::UNIX_EPOCH)),
-        "action": short(&signal.action),
-        "sessionKey": short(&signal.session_key),
-        "senderId": of("senderId"),
-        "source": of("commandSource"),
+        "action": truncate(&event.action),
+        "sessionKey": truncate(&event.session_key),
+        "senderId": context_value("senderId"),
+        "source": context_value("commandSource"),
     });
     format!("{line}\n")
 }
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn signal(context: &Value) -> InternalEvent {
+    fn command_event(context: &Value) -> InternalEvent {
         InternalEvent {
             kind: "command".to_owned(),
             action: "new".to_owned(),
@@ -106,14 +107,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_is_a_line_and_a_value_cannot_begin_another() {
+    async fn a_command_is_logged_as_one_line() {
         let state = tempfile::tempdir().unwrap();
         let logger = CommandLogger::new(Vec::new(), state.path());
         logger
-            .handle(&signal(&json!({"senderId": "me\n{}", "commandSource": "webchat", "cfg": {"token": "x"}})))
+            .handle(&command_event(&json!({"senderId": "me\n{}", "commandSource": "webchat", "cfg": {"token": "x"}})))
             .await
             .unwrap();
-        logger.handle(&signal(&json!({}))).await.unwrap();
+        logger.handle(&command_event(&json!({}))).await.unwrap();
         let path = state.path().join("logs/commands.log");
         let line =
             r#"{"timestamp":"2026-11-15T02:32:37.598Z","action":"new","sessionKey":"agent:main:main","senderId":"#;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_large_enough_is_put_aside_once() {
+    fn a_large_log_is_rotated_once() {
         let state = tempfile::tempdir().unwrap();
         let log = CommandLog { path: state.path().join("commands.log"), max_bytes: 10, lock: Mutex::default() };
         for line in ["aaaa\n", "bbbb\n", "cccc\n", "dddddddddddddddd\n", "e\n"] {

@@ -126,18 +126,23 @@ impl BundledHook {
     }
 
     /// Creates the listener.
-    pub(super) fn listener(self, settings: &Settings, entry: &HookEntry, house: &BundledServices) -> Arc<dyn Listener> {
+    pub(super) fn listener(
+        self,
+        settings: &Settings,
+        entry: &HookEntry,
+        services: &BundledServices,
+    ) -> Arc<dyn Listener> {
         let (state, workspace, events) = (settings.state.clone(), settings.workspace.clone(), self.events());
         match self {
-            Self::BootMd => Arc::new(BootMd { events, workspace, run: house.run.clone() }),
+            Self::BootMd => Arc::new(BootMd { events, workspace, run: services.run.clone() }),
             Self::BootstrapExtraFiles => Arc::new(ExtraFiles::new(events, workspace, &entry.config)),
             Self::CommandLogger => Arc::new(CommandLogger::new(events, &state)),
-            Self::SessionMemory => Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, house)),
+            Self::SessionMemory => Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, services)),
         }
     }
 }
 
 /// Returns the workspace of an event, or the default one.
-fn workspace(signal: &InternalEvent, usual: &Path) -> PathBuf {
-    signal.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| usual.to_owned(), PathBuf::from)
+fn workspace(event: &InternalEvent, default: &Path) -> PathBuf {
+    event.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| default.to_owned(), PathBuf::from)
 }

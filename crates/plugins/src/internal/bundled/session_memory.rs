@@ -53,30 +53,30 @@ impl SessionMemory {
         events: Vec<String>,
         (state, workspace): (PathBuf, PathBuf),
         config: &Map<String, Value>,
-        house: &BundledServices,
+        services: &BundledServices,
     ) -> Self {
-        let (usual, most) = MESSAGE_LIMITS;
+        let (default_count, max_count) = MESSAGE_LIMITS;
         let messages = config.get("messages").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
         let wants_slug = config.get("llmSlug") == Some(&Value::Bool(true));
         Self {
             events,
             state,
             workspace,
-            messages: messages.filter(|count| *count > 0).unwrap_or(usual).min(most),
-            slug: house.slug.clone().filter(|_| wants_slug),
-            write: house.write.clone(),
+            messages: messages.filter(|count| *count > 0).unwrap_or(default_count).min(max_count),
+            slug: services.slug.clone().filter(|_| wants_slug),
+            write: services.write.clone(),
         }
     }
 
     /// Asks a model for a file name that describes the conversation; `None` if there is no model or it fails.
-    async fn name(&self, said: &[TranscriptMessage]) -> Option<String> {
-        let text: String = lines(said).chars().take(MAX_NAMING_CHARS).collect();
-        let ask = self.slug.as_ref()?;
-        let question = format!(
+    async fn name(&self, messages: &[TranscriptMessage]) -> Option<String> {
+        let text: String = lines(messages).chars().take(MAX_NAMING_CHARS).collect();
+        let ask_model = self.slug.as_ref()?;
+        let prompt = format!(
             "Say in one or two English words what this conversation is about. Answer with those words only, in lower \
              case, with a hyphen between them.\n\n{text}"
         );
-        match timeout(NAMING_TIMEOUT, ask(question)).await {
+        match timeout(NAMING_TIMEOUT, ask_model(prompt)).await {
             Ok(Ok(answer)) => slug(&answer),
             Ok(Err(why)) => {
                 tracing::info!(why, "failed to name a memory file with a model; using the time instead");
@@ -101,39 +101,39 @@ impl Listener for SessionMemory {
         2 * NAMING_TIMEOUT
     }
 
-    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let Some((id, file)) = old_transcript(signal, &self.state) else { return Ok(ListenerResult::default()) };
-        let most = self.messages;
+    async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let Some((id, file)) = old_transcript(event, &self.state) else { return Ok(ListenerResult::default()) };
+        let max_messages = self.messages;
         let path = file.clone();
-        let said = spawn_blocking(move || transcript::tail(&path, most)).await.map_err(broken)?;
-        let said = match said {
-            Ok(said) => said,
+        let messages = spawn_blocking(move || transcript::tail(&path, max_messages)).await.map_err(broken)?;
+        let messages = match messages {
+            Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(&file, &error)),
         };
-        if said.is_empty() {
+        if messages.is_empty() {
             return Ok(ListenerResult::default());
         }
-        let at = time(signal.timestamp);
-        let name = self.name(&said).await.unwrap_or_else(|| at.strftime("%H%M").to_string());
-        let text = memory(signal, &id, &said, &at);
-        let (folder, name) = (workspace(signal, &self.workspace), format!("{}-{name}", at.strftime("%Y-%m-%d")));
-        let (place, write) = (folder.clone(), self.write.clone());
-        let kept = spawn_blocking(move || {
-            let mut kept = Err(io::Error::other("the file was not written"));
-            let mut work = || {
-                kept = save(&place, &name, &text);
-                kept.as_ref().ok().map(|path| (path.clone(), text.clone()))
+        let at = time(event.timestamp);
+        let name = self.name(&messages).await.unwrap_or_else(|| at.strftime("%H%M").to_string());
+        let text = memory(event, &id, &messages, &at);
+        let (folder, name) = (workspace(event, &self.workspace), format!("{}-{name}", at.strftime("%Y-%m-%d")));
+        let (target_dir, write) = (folder.clone(), self.write.clone());
+        let saved = spawn_blocking(move || {
+            let mut saved = Err(io::Error::other("the file was not written"));
+            let mut save_file = || {
+                saved = save(&target_dir, &name, &text);
+                saved.as_ref().ok().map(|path| (path.clone(), text.clone()))
             };
             match &write {
-                Some(write) => write(&place, &mut work),
-                None => drop(work()),
+                Some(write) => write(&target_dir, &mut save_file),
+                None => drop(save_file()),
             }
-            kept
+            saved
         });
-        let kept = kept.await.map_err(broken)?;
-        let kept = kept.map_err(|error| failed(&folder.join("memory"), &error))?;
-        tracing::info!(file = %kept.display(), "saved the end of a conversation");
+        let saved = saved.await.map_err(broken)?;
+        let saved = saved.map_err(|error| failed(&folder.join("memory"), &error))?;
+        tracing::info!(file = %saved.display(), "saved the end of a conversation");
         Ok(ListenerResult::default())
     }
 }
@@ -148,13 +148,13 @@ fn failed(path: &Path, error: &io::Error) -> HookError {
 }
 
 /// Returns id and transcript path of the session that has ended.
-fn old_transcript(signal: &InternalEvent, state: &Path) -> Option<(String, PathBuf)> {
-    let entries = ["previousSessionEntry", "sessionEntry"].iter().filter_map(|key| signal.context.get(*key));
+fn old_transcript(event: &InternalEvent, state: &Path) -> Option<(String, PathBuf)> {
+    let entries = ["previousSessionEntry", "sessionEntry"].iter().filter_map(|key| event.context.get(*key));
     let mut entries = entries.filter_map(|entry| Some((entry, entry["sessionId"].as_str()?)));
     let (entry, id) = entries.next()?;
-    let agent = signal.context.get("agentId").and_then(Value::as_str);
-    let agent = agent.or_else(|| signal.session_key.strip_prefix("agent:")?.split(':').next()).unwrap_or("main");
-    if let Some(file) = signal.context.get("sessionFile").and_then(Value::as_str) {
+    let agent = event.context.get("agentId").and_then(Value::as_str);
+    let agent = agent.or_else(|| event.session_key.strip_prefix("agent:")?.split(':').next()).unwrap_or("main");
+    if let Some(file) = event.context.get("sessionFile").and_then(Value::as_str) {
         return Some((id.to_owned(), PathBuf::from(file)));
     }
     // Only the file name is used, because the state directory may have been moved.
@@ -170,33 +170,33 @@ fn time(ms: u64) -> Zoned {
     time.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
 }
 
-fn memory(signal: &InternalEvent, id: &str, said: &[TranscriptMessage], at: &Zoned) -> String {
-    let source = signal.context.get("commandSource").and_then(Value::as_str).unwrap_or("unknown");
+fn memory(event: &InternalEvent, id: &str, messages: &[TranscriptMessage], at: &Zoned) -> String {
+    let source = event.context.get("commandSource").and_then(Value::as_str).unwrap_or("unknown");
     format!(
         "# Session: {} UTC\n\n- **Session Key**: {}\n- **Session ID**: {id}\n- **Source**: {source}\n\n## Conversation \
          Summary\n\n{}\n",
         at.strftime("%Y-%m-%d %H:%M:%S"),
-        signal.session_key,
-        lines(said)
+        event.session_key,
+        lines(messages)
     )
 }
 
-fn lines(said: &[TranscriptMessage]) -> String {
-    let line = |said: &TranscriptMessage| {
-        let mut text: String = said.text.chars().take(MAX_MESSAGE_CHARS).collect();
-        if text.len() < said.text.len() {
+fn lines(messages: &[TranscriptMessage]) -> String {
+    let line = |messages: &TranscriptMessage| {
+        let mut text: String = messages.text.chars().take(MAX_MESSAGE_CHARS).collect();
+        if text.len() < messages.text.len() {
             text.push('…');
         }
-        format!("{}: {text}", said.role)
+        format!("{}: {text}", messages.role)
     };
-    said.iter().map(line).collect::<Vec<_>>().join("\n")
+    messages.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Converts a model's answer to a file name.
 fn slug(answer: &str) -> Option<String> {
-    let words = answer.to_lowercase();
-    let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let slug: String = words.collect::<Vec<_>>().join("-").chars().take(MAX_SLUG_CHARS).collect();
+    let lower_case = answer.to_lowercase();
+    let lower_case = lower_case.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let slug: String = lower_case.collect::<Vec<_>>().join("-").chars().take(MAX_SLUG_CHARS).collect();
     let slug = slug.trim_matches('-');
     (!slug.is_empty()).then(|| slug.to_owned())
 }

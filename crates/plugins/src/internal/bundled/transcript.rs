@@ -22,7 +22,7 @@ pub(super) struct TranscriptMessage {
 
 struct TranscriptLine {
     parent: Parent,
-    said: Option<TranscriptMessage>,
+    message: Option<TranscriptMessage>,
 }
 
 enum Parent {
@@ -34,17 +34,17 @@ enum Parent {
 }
 
 /// Returns the last messages of a transcript, without commands, oldest first. Blocks.
-pub(super) fn tail(path: &Path, most: usize) -> io::Result<Vec<TranscriptMessage>> {
+pub(super) fn tail(path: &Path, max_messages: usize) -> io::Result<Vec<TranscriptMessage>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut bytes = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
     // The first line may be cut and is then skipped, like every line that is not JSON.
-    Ok(last_messages(&String::from_utf8_lossy(&bytes), most))
+    Ok(last_messages(&String::from_utf8_lossy(&bytes), max_messages))
 }
 
-fn last_messages(text: &str, most: usize) -> Vec<TranscriptMessage> {
+fn last_messages(text: &str, max_messages: usize) -> Vec<TranscriptMessage> {
     let mut lines: Vec<TranscriptLine> = Vec::new();
     let mut by_id: HashMap<String, usize> = HashMap::new();
     for value in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -56,24 +56,24 @@ fn last_messages(text: &str, most: usize) -> Vec<TranscriptMessage> {
         if let Some(id) = value["id"].as_str() {
             by_id.insert(id.to_owned(), lines.len());
         }
-        let said = (value["type"] == "message").then(|| message_of(&value["message"])).flatten();
-        lines.push(TranscriptLine { parent, said });
+        let message = (value["type"] == "message").then(|| message_of(&value["message"])).flatten();
+        lines.push(TranscriptLine { parent, message });
     }
     // Rewound entries are in the file, too, but are not reachable from the last one.
-    let mut end = Vec::new();
-    let mut at = lines.len().checked_sub(1);
-    while let Some(line) = at.and_then(|at| lines.get(at)).filter(|_| end.len() < most) {
-        end.extend(line.said.clone());
-        let before = match &line.parent {
-            Parent::Preceding => at.and_then(|at| at.checked_sub(1)),
+    let mut messages = Vec::new();
+    let mut index = lines.len().checked_sub(1);
+    while let Some(line) = index.and_then(|index| lines.get(index)).filter(|_| messages.len() < max_messages) {
+        messages.extend(line.message.clone());
+        let parent_index = match &line.parent {
+            Parent::Preceding => index.and_then(|index| index.checked_sub(1)),
             Parent::Line(id) => by_id.get(id).copied(),
             Parent::None => None,
         };
         // Only ever towards the start, so that a corrupt file terminates.
-        at = before.filter(|before| Some(*before) < at);
+        index = parent_index.filter(|parent_index| Some(*parent_index) < index);
     }
-    end.reverse();
-    end
+    messages.reverse();
+    messages
 }
 
 /// Returns the text of a message, if it is meant for people.
@@ -98,12 +98,15 @@ mod tests {
         json!({"type": "message", "id": id, "parentId": parent, "message": message}).to_string()
     }
 
-    fn texts(lines: &[String], most: usize) -> Vec<String> {
-        last_messages(&lines.join("\n"), most).into_iter().map(|said| format!("{}: {}", said.role, said.text)).collect()
+    fn texts(lines: &[String], max_messages: usize) -> Vec<String> {
+        last_messages(&lines.join("\n"), max_messages)
+            .into_iter()
+            .map(|message| format!("{}: {}", message.role, message.text))
+            .collect()
     }
 
     #[test]
-    fn the_end_is_what_the_last_line_leads_to() {
+    fn only_entries_reachable_from_the_last_line_are_read() {
         let lines = [
             json!({"type": "session", "id": "s"}).to_string(),
             message("a", &Value::Null, "user", "hello"),
@@ -119,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn broken_and_old_transcripts_come_to_an_end() {
-        let circle = [message("a", &json!("b"), "user", "one"), message("b", &json!("a"), "user", "two")];
-        assert_eq!(texts(&circle, 15), ["user: one", "user: two"]);
+    fn corrupt_and_old_transcripts_terminate() {
+        let cycle = [message("a", &json!("b"), "user", "one"), message("b", &json!("a"), "user", "two")];
+        assert_eq!(texts(&cycle, 15), ["user: one", "user: two"]);
         let old =
             [r#"{"type": "message", "message": {"role": "user", "content": "plain"}}"#.to_owned(), "[1]".to_owned()];
         assert_eq!(texts(&old, 15), ["user: plain"]);

@@ -1,16 +1,16 @@
-//! Reads a chat platform's log as the people in the chats do, and says what is wrong with it.
+//! Checks a chat platform's log from the point of view of the people in the chats.
 //!
-//! It knows the log, what the model said to which message, what people wrote and when the process was killed. It asks no
-//! code of the gateway: the rules are stated here anew.
+//! Its input is the log, the texts of the model, the messages of the users and the times of kills. It shares no code with
+//! the gateway: the rules are stated here independently.
 //!
-//! - A text that the model is later shown as its own words was kept. It is read once in its chat.
-//! - A text that was not kept was lost in a kill; the model was asked again and says something else. It is read at most once.
-//! - An answer is withheld only if the same words went to the same chat with the `message` tool since the last message: all
-//!   of them, whole sentences, or all of them behind an introduction of at most a fifth. Then they are read once.
+//! - A text that is in a later request as the model's own was kept. It is read once in its chat.
+//! - A text that was not kept was lost in a kill; the request was repeated and got another answer. It is read at most once.
+//! - An answer is withheld only if the `message` tool sent the same text to the same chat since the last message: the whole
+//!   text, whole sentences, or the whole text behind an introduction of at most a fifth. Then it is read once.
 //! - A heartbeat's finding that is the same as the last one is not repeated.
 //! - Answers are read in the order in which they were given, and so are messages of the `message` tool.
-//! - Instead of an answer a person may read why there is none: a notice that hangs on the message, an error of the model, or
-//!   the reply to `/stop`. A text that may have been lost on the way is excused by a notice that says so, one each.
+//! - Instead of an answer a person may read why there is none: a notice that replies to the message, an error of the model,
+//!   or the reply to `/stop`. A text that may have been lost in delivery is excused by a notice that says so, one each.
 //! - Every message and the end of every background command is answered by a text that was read, or excused in this way.
 
 use std::{
@@ -18,14 +18,14 @@ use std::{
     time::Duration,
 };
 
-/// Everything that the reader knows.
+/// Input of the reader.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct ReaderInput {
     pub(super) log: Vec<LogLine>,
-    /// What the platform did not take.
+    /// Texts that the platform refused.
     pub(super) refused: Vec<LogLine>,
-    pub(super) said: Vec<ModelText>,
-    pub(super) wrote: Vec<Wrote>,
+    pub(super) texts: Vec<ModelText>,
+    pub(super) messages: Vec<UserMessage>,
     pub(super) kills: Vec<Duration>,
     pub(super) commands: Vec<Command>,
     /// The unanswered messages in each request to the model.
@@ -53,8 +53,8 @@ pub(super) struct ModelText {
     pub(super) chat: &'static str,
     /// The chat that it is for.
     pub(super) to: &'static str,
-    /// The last message that the model had read.
-    pub(super) asked: String,
+    /// Id of the last message in the request.
+    pub(super) last_message: String,
     /// The messages and commands that it answers.
     pub(super) answers: BTreeSet<String>,
     pub(super) text: String,
@@ -87,7 +87,7 @@ pub(super) enum Kind {
 
 /// A message of a person.
 #[derive(Debug)]
-pub(super) struct Wrote {
+pub(super) struct UserMessage {
     pub(super) at: Duration,
     pub(super) chat: &'static str,
     pub(super) text: String,
@@ -100,43 +100,47 @@ pub(super) struct Command {
     pub(super) chat: &'static str,
     pub(super) name: String,
     pub(super) started_at: Duration,
-    /// How many messages told the model that it ended.
+    /// Number of messages that reported its end to the model.
     pub(super) reports: usize,
 }
 
-/// How the replies to `/stop` begin.
+/// Prefixes of the replies to `/stop`.
 const STOPPED: &str = "Stopped";
 const NOTHING_TO_STOP: &str = "There was nothing to stop";
 
-/// How notices begin that a text did not arrive, or may not have.
+/// Prefix of notices about a text that did not arrive, or may not have.
 const LOST: &str = "⚠️ A message to you ";
 
-/// How texts begin that say why a message has no answer, or not yet.
+/// Prefixes of texts that say why a message has no answer, or not yet.
 const NOTICES: [&str; 5] =
     [LOST, "⚠️ Your message is on hold", "INTERRUPTED: ", "queue_full: ", "the run took longer than its timeout"];
 
-/// Whether a text says what happened to a message.
+/// Returns true if a text is a notice about what happened to a message.
 pub(super) fn is_notice(text: &str) -> bool {
     NOTICES.iter().any(|start| text.starts_with(start))
 }
 
-/// Everything that is wrong.
-pub(super) fn complaints(account: &Account) -> Vec<String> {
-    let mut wrong = Vec::new();
-    unknown_texts(account, &mut wrong);
-    each_text(account, &mut wrong);
-    order(account, &mut wrong);
-    messages(account, &mut wrong);
-    commands(account, &mut wrong);
-    wrong
+/// Returns all problems.
+pub(super) fn complaints(input: &ReaderInput) -> Vec<String> {
+    let mut problems = Vec::new();
+    unknown_texts(input, &mut problems);
+    each_text(input, &mut problems);
+    order(input, &mut problems);
+    messages(input, &mut problems);
+    commands(input, &mut problems);
+    problems
 }
 
-/// How many answers were withheld.
-pub(super) fn withheld(account: &Account) -> usize {
-    account.said.iter().filter(|said| said.is_kept && said.kind == Kind::Answer && account.is_withheld(said)).count()
+/// Returns the number of withheld answers.
+pub(super) fn withheld(input: &ReaderInput) -> usize {
+    input
+        .texts
+        .iter()
+        .filter(|model_text| model_text.is_kept && model_text.kind == Kind::Answer && input.is_withheld(model_text))
+        .count()
 }
 
-impl Account {
+impl ReaderInput {
     fn in_chat<'a>(&'a self, chat: &'a str) -> impl Iterator<Item = &'a LogLine> {
         self.log.iter().filter(move |line| line.chat == chat)
     }
@@ -149,12 +153,13 @@ impl Account {
         self.in_chat(chat).filter(|line| self.is_text(line, text)).count()
     }
 
-    /// Whether a line is this text, or the rest of it: what was sent in blocks before a kill is not sent again if the next
-    /// answer begins with it.
+    /// Returns true if a line is this text, or the rest of it: blocks that were sent before a kill are not sent again if the
+    /// next answer begins with them.
     fn is_text(&self, line: &LogLine, text: &str) -> bool {
-        let begun = text.strip_suffix(&line.text).map(str::trim_end);
-        let is_rest = |begun: &str| self.in_chat(&line.chat).any(|before| before.at < line.at && before.text == begun);
-        line.text == text || self.was_killed(Duration::ZERO, line.at) && begun.is_some_and(is_rest)
+        let prefix = text.strip_suffix(&line.text).map(str::trim_end);
+        let is_rest =
+            |prefix: &str| self.in_chat(&line.chat).any(|before| before.at < line.at && before.text == prefix);
+        line.text == text || self.was_killed(Duration::ZERO, line.at) && prefix.is_some_and(is_rest)
     }
 
     fn was_killed(&self, from: Duration, to: Duration) -> bool {
@@ -165,50 +170,65 @@ impl Account {
     fn was_stopped(&self, chat: &str, at: Duration) -> bool {
         let mut replies = self.in_chat(chat).filter(|line| line.text.starts_with(STOPPED));
         // A reply that may have been lost has a notice in its place.
-        let stops = self.wrote.iter().filter(|wrote| wrote.chat == chat && wrote.text == "/stop");
-        let mut lost = stops.filter(|wrote| self.has_notice(chat, &wrote.name));
-        replies.any(|line| line.at >= at) || lost.any(|wrote| wrote.at >= at)
+        let stops = self.messages.iter().filter(|message| message.chat == chat && message.text == "/stop");
+        let mut lost = stops.filter(|message| self.has_notice(chat, &message.name));
+        replies.any(|line| line.at >= at) || lost.any(|message| message.at >= at)
     }
 
-    /// Whether a notice hangs on a message.
+    /// Returns true if a notice replies to a message.
     fn has_notice(&self, chat: &str, name: &str) -> bool {
         let mut lines = self.log.iter().chain(&self.refused).filter(|line| line.chat == chat && is_notice(&line.text));
         lines.any(|line| line.reply_to.as_deref() == Some(name))
     }
 
     /// Whether a newer message came before an answer was complete, and stopped its run.
-    fn is_cut_off(&self, said: &ModelText) -> bool {
-        let own = self.wrote.iter().filter(|wrote| said.answers.contains(&wrote.name)).map(|wrote| wrote.at).max();
-        let newer = |wrote: &Wrote| {
-            wrote.chat == said.chat && !said.answers.contains(&wrote.name) && own.is_none_or(|own| wrote.at >= own)
+    fn is_cut_off(&self, model_text: &ModelText) -> bool {
+        let own = self
+            .messages
+            .iter()
+            .filter(|message| model_text.answers.contains(&message.name))
+            .map(|message| message.at)
+            .max();
+        let newer = |message: &UserMessage| {
+            message.chat == model_text.chat
+                && !model_text.answers.contains(&message.name)
+                && own.is_none_or(|own| message.at >= own)
         };
-        self.has_interrupts && self.wrote.iter().any(|wrote| newer(wrote) && wrote.at <= said.done_at)
+        self.has_interrupts && self.messages.iter().any(|message| newer(message) && message.at <= model_text.done_at)
     }
 
     /// Whether a newer message stopped the run that said this, before it came to an answer.
-    fn was_interrupted(&self, said: &ModelText) -> bool {
-        let mut same = self.said.iter().filter(|other| other.chat == said.chat && other.asked == said.asked);
+    fn was_interrupted(&self, model_text: &ModelText) -> bool {
+        let mut same = self
+            .texts
+            .iter()
+            .filter(|other| other.chat == model_text.chat && other.last_message == model_text.last_message);
         let is_answered = same.any(|other| other.kind == Kind::Answer && other.is_kept && !self.is_cut_off(other));
-        let newer = |wrote: &Wrote| wrote.chat == said.chat && (said.at..=said.until).contains(&wrote.at);
-        self.is_cut_off(said) || self.has_interrupts && !is_answered && self.wrote.iter().any(newer)
+        let newer = |message: &UserMessage| {
+            message.chat == model_text.chat && (model_text.at..=model_text.until).contains(&message.at)
+        };
+        self.is_cut_off(model_text) || self.has_interrupts && !is_answered && self.messages.iter().any(newer)
     }
 
     /// Whether a newer message took the place of one that was not answered yet.
-    fn is_replaced(&self, wrote: &Wrote) -> bool {
+    fn is_replaced(&self, message: &UserMessage) -> bool {
         self.has_interrupts
             && self
-                .wrote
+                .messages
                 .iter()
-                .any(|newer| newer.chat == wrote.chat && newer.at >= wrote.at && newer.name != wrote.name)
+                .any(|newer| newer.chat == message.chat && newer.at >= message.at && newer.name != message.name)
     }
 
     /// Whether a text repeats a message that the `message` tool sent to the same chat since the last message.
-    fn is_withheld(&self, said: &ModelText) -> bool {
-        let sent = self.said.iter().filter(|sent| {
-            sent.kind == Kind::Sent && sent.request < said.request && sent.asked == said.asked && sent.to == said.to
+    fn is_withheld(&self, model_text: &ModelText) -> bool {
+        let sent = self.texts.iter().filter(|sent| {
+            sent.kind == Kind::Sent
+                && sent.request < model_text.request
+                && sent.last_message == model_text.last_message
+                && sent.to == model_text.to
         });
-        let mut sent = sent.filter(|sent| sent.chat == said.chat && self.is_read(sent.to, &sent.text));
-        said.kind != Kind::Sent && sent.any(|sent| repeats(&said.text, &sent.text))
+        let mut sent = sent.filter(|sent| sent.chat == model_text.chat && self.is_read(sent.to, &sent.text));
+        model_text.kind != Kind::Sent && sent.any(|sent| repeats(&model_text.text, &sent.text))
     }
 }
 
@@ -223,124 +243,137 @@ fn repeats(text: &str, sent: &str) -> bool {
     is_sentence || is_introduced
 }
 
-/// Every text in a chat was said by the model for that chat, or is a notice.
-fn unknown_texts(account: &Account, wrong: &mut Vec<String>) {
-    for line in &account.log {
-        let is_said = account.said.iter().any(|said| said.to == line.chat && account.is_text(line, &said.text));
+/// Every text in a chat is a text of the model for that chat, or a notice.
+fn unknown_texts(input: &ReaderInput, problems: &mut Vec<String>) {
+    for line in &input.log {
+        let is_said =
+            input.texts.iter().any(|model_text| model_text.to == line.chat && input.is_text(line, &model_text.text));
         let is_reply = line.text.starts_with(STOPPED) || line.text.starts_with(NOTHING_TO_STOP);
         if !is_said && !is_reply && !is_notice(&line.text) {
-            wrong.push(format!("chat {} read {:?}, which the model did not say", line.chat, line.text));
+            problems.push(format!("chat {} read {:?}, which the model did not say", line.chat, line.text));
         }
     }
 }
 
 /// Every text that was kept is read once.
-fn each_text(account: &Account, wrong: &mut Vec<String>) {
+fn each_text(input: &ReaderInput, problems: &mut Vec<String>) {
     let mut texts: BTreeMap<(&str, &str), Vec<&ModelText>> = BTreeMap::new();
-    for said in &account.said {
-        texts.entry((said.to, &said.text)).or_default().push(said);
+    for model_text in &input.texts {
+        texts.entry((model_text.to, &model_text.text)).or_default().push(model_text);
     }
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for ((chat, text), all) in texts {
-        let count = account.times_read(chat, text);
-        // The same words after another message are another answer; the same finding is not another one.
-        let is_finding = all.iter().all(|said| said.kind == Kind::Finding);
-        let asked: BTreeSet<_> = all.iter().map(|said| &said.asked).collect();
+        let count = input.times_read(chat, text);
+        // The same text after another message is another answer; the same finding is not another one.
+        let is_finding = all.iter().all(|model_text| model_text.kind == Kind::Finding);
+        let last_messages: BTreeSet<_> = all.iter().map(|model_text| &model_text.last_message).collect();
         // A message of a tool that failed may have arrived nevertheless; the answer repeats it then.
-        let failed = all.iter().filter(|said| said.kind == Kind::Sent && !said.is_kept).count();
-        let most = if is_finding { 1 } else { asked.len() + failed };
+        let failed = all.iter().filter(|model_text| model_text.kind == Kind::Sent && !model_text.is_kept).count();
+        let most = if is_finding { 1 } else { last_messages.len() + failed };
         if count > most {
-            wrong.push(format!("chat {chat} read {text:?} {count} times"));
+            problems.push(format!("chat {chat} read {text:?} {count} times"));
         }
-        let owed: BTreeSet<_> =
-            all.iter().filter(|said| is_owed(account, said, wrong)).map(|said| &said.asked).collect();
+        let owed: BTreeSet<_> = all
+            .iter()
+            .filter(|model_text| is_owed(input, model_text, problems))
+            .map(|model_text| &model_text.last_message)
+            .collect();
         let least = if is_finding { owed.len().min(1) } else { owed.len() };
         missing.entry(chat).or_default().extend((count..least).map(|_| text));
     }
     for (chat, texts) in missing {
-        // One that the platform did not take either is not the gateway's fault.
-        let notices = account.log.iter().chain(&account.refused).filter(|line| line.chat == chat);
+        // A notice that the platform refused counts, too: that is not the gateway's fault.
+        let notices = input.log.iter().chain(&input.refused).filter(|line| line.chat == chat);
         let excuses = notices.filter(|line| line.text.starts_with(LOST)).count();
         if texts.len() > excuses {
-            wrong.push(format!("chat {chat} did not read {texts:?}, with {excuses} notices about lost messages"));
+            problems.push(format!("chat {chat} did not read {texts:?}, with {excuses} notices about lost messages"));
         }
     }
 }
 
 /// Whether a person must read a text.
-fn is_owed(account: &Account, said: &ModelText, wrong: &mut Vec<String>) -> bool {
-    let was_killed = account.was_killed(said.at, said.next_at);
-    let is_stopped = account.was_stopped(said.chat, said.at) || account.was_interrupted(said);
-    match said.kind {
-        Kind::Sent => said.is_kept,
+fn is_owed(input: &ReaderInput, model_text: &ModelText, problems: &mut Vec<String>) -> bool {
+    let was_killed = input.was_killed(model_text.at, model_text.next_at);
+    let is_stopped = input.was_stopped(model_text.chat, model_text.at) || input.was_interrupted(model_text);
+    match model_text.kind {
+        Kind::Sent => model_text.is_kept,
         Kind::Error => !was_killed && !is_stopped,
-        Kind::Answer | Kind::Words | Kind::Finding if said.is_kept => !is_stopped && !account.is_withheld(said),
-        // The same as the last report: it is not kept in the conversation.
+        Kind::Answer | Kind::Words | Kind::Finding if model_text.is_kept => {
+            !is_stopped && !input.is_withheld(model_text)
+        }
+        // It repeats the last report, so it is not kept in the transcript.
         Kind::Finding => false,
         Kind::Answer | Kind::Words => {
             if !was_killed && !is_stopped {
-                wrong.push(format!("the model said {:?} and is not shown it later, without a kill", said.text));
+                problems
+                    .push(format!("the model said {:?} and is not shown it later, without a kill", model_text.text));
             }
             false
         }
     }
 }
 
-/// What the model said first is read first.
-fn order(account: &Account, wrong: &mut Vec<String>) {
+/// Texts are read in the order in which the model wrote them.
+fn order(input: &ReaderInput, problems: &mut Vec<String>) {
     let mut last: BTreeMap<(&str, &str, bool), usize> = BTreeMap::new();
-    for line in &account.log {
-        let mut same = account.said.iter().filter(|said| said.to == line.chat && said.text == line.text);
-        // Errors stand before the words that were said before them.
-        let (Some(said), None) = (same.next().filter(|said| said.kind != Kind::Error), same.next()) else { continue };
-        // A message that was on hold is answered late, and its sender knows.
-        if line.reply_to.as_deref().is_some_and(|name| account.has_notice(&line.chat, name)) {
+    for line in &input.log {
+        let mut same =
+            input.texts.iter().filter(|model_text| model_text.to == line.chat && model_text.text == line.text);
+        // An error is delivered before the texts that precede it.
+        let (Some(model_text), None) = (same.next().filter(|model_text| model_text.kind != Kind::Error), same.next())
+        else {
+            continue;
+        };
+        // A message that was on hold is answered late, and its sender was informed.
+        if line.reply_to.as_deref().is_some_and(|name| input.has_notice(&line.chat, name)) {
             continue;
         }
-        let before = last.insert((said.to, said.chat, said.kind == Kind::Sent), said.request);
-        if before.is_some_and(|before| before > said.request) {
-            wrong.push(format!("chat {} read {:?} too late", line.chat, line.text));
+        let before = last.insert((model_text.to, model_text.chat, model_text.kind == Kind::Sent), model_text.request);
+        if before.is_some_and(|before| before > model_text.request) {
+            problems.push(format!("chat {} read {:?} too late", line.chat, line.text));
         }
     }
 }
 
 /// Checks that every message is answered, or its sender was informed why not.
-fn messages(account: &Account, wrong: &mut Vec<String>) {
-    for wrote in &account.wrote {
-        let Wrote { chat, name, .. } = wrote;
-        let is_told = |name: &str| account.has_notice(chat, name);
-        let is_settled = if wrote.text == "/stop" {
-            account.in_chat(chat).any(|line| line.reply_to.as_deref() == Some(name)) || is_told(name)
+fn messages(input: &ReaderInput, problems: &mut Vec<String>) {
+    for message in &input.messages {
+        let UserMessage { chat, name, .. } = message;
+        let has_notice = |name: &str| input.has_notice(chat, name);
+        let is_settled = if message.text == "/stop" {
+            input.in_chat(chat).any(|line| line.reply_to.as_deref() == Some(name)) || has_notice(name)
         } else {
-            let with: BTreeSet<_> = account.requests.iter().filter(|open| open.contains(name)).flatten().collect();
-            is_answered(account, chat, name)
-                || account.was_stopped(chat, wrote.at)
-                || account.is_replaced(wrote)
-                || is_told(name)
-                || with.into_iter().any(|other| is_told(other))
+            let with: BTreeSet<_> = input.requests.iter().filter(|open| open.contains(name)).flatten().collect();
+            is_answered(input, chat, name)
+                || input.was_stopped(chat, message.at)
+                || input.is_replaced(message)
+                || has_notice(name)
+                || with.into_iter().any(|other| has_notice(other))
         };
         if !is_settled {
-            wrong.push(format!("{name} in chat {chat} has no answer, and nothing says why"));
+            problems.push(format!("{name} in chat {chat} has no answer, and nothing says why"));
         }
     }
 }
 
 /// The end of every background command is reported to the model once, and its answer is read.
-fn commands(account: &Account, wrong: &mut Vec<String>) {
-    for Command { chat, name, started_at, reports } in &account.commands {
-        if account.was_stopped(chat, *started_at) && *reports == 0 {
+fn commands(input: &ReaderInput, problems: &mut Vec<String>) {
+    for Command { chat, name, started_at, reports } in &input.commands {
+        if input.was_stopped(chat, *started_at) && *reports == 0 {
             continue;
         }
         if *reports != 1 {
-            wrong.push(format!("the model was told {reports} times that command {name} ended"));
-        } else if !is_answered(account, chat, name) && !account.was_stopped(chat, *started_at) {
-            wrong.push(format!("chat {chat} was not told that command {name} ended"));
+            problems.push(format!("the model was told {reports} times that command {name} ended"));
+        } else if !is_answered(input, chat, name) && !input.was_stopped(chat, *started_at) {
+            problems.push(format!("chat {chat} was not told that command {name} ended"));
         }
     }
 }
 
-/// Whether a text answers a message or command that was read, or that [`each_text`] misses if it was not.
-fn is_answered(account: &Account, chat: &str, name: &str) -> bool {
-    let mut answers = account.said.iter().filter(|said| said.to == chat && said.answers.contains(name));
-    answers.any(|said| said.is_kept || account.is_read(chat, &said.text))
+/// Returns true if a text that answers a message or command was read, or was kept, so that [`each_text`] reports it if it
+/// was not read.
+fn is_answered(input: &ReaderInput, chat: &str, name: &str) -> bool {
+    let mut answers =
+        input.texts.iter().filter(|model_text| model_text.to == chat && model_text.answers.contains(name));
+    answers.any(|model_text| model_text.is_kept || input.is_read(chat, &model_text.text))
 }

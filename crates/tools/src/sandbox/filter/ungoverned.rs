@@ -148,7 +148,7 @@ fn unsupported() -> Result<Rules, BackendError> {
     let mut rules = always(&UNSUPPORTED);
     let requests = REQUESTS.iter().map(|(kind, harmless)| {
         let is_of_kind = word(1, SeccompCmpOp::MaskedEq(0xFF00), kind << 8);
-        rule(std::iter::once(is_of_kind).chain(harmless.iter().map(|one| word(1, SeccompCmpOp::Ne, *one))))
+        rule(std::iter::once(is_of_kind).chain(harmless.iter().map(|request| word(1, SeccompCmpOp::Ne, *request))))
     });
     rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
     Ok(rules)

@@ -49,12 +49,12 @@ impl<'a> HtmlTag<'a> {
             self.is_hidden = true;
         } else if name.eq_ignore_ascii_case("style") {
             self.is_hidden |= hides(value);
-        } else if let Some(kept) = KEPT_ATTRIBUTES.iter().find(|kept| name.eq_ignore_ascii_case(kept))
+        } else if let Some(attribute) = KEPT_ATTRIBUTES.iter().find(|attribute| name.eq_ignore_ascii_case(attribute))
             && value.len() <= MAX_VALUE_LENGTH
             && !value.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
-            && !self.attributes.iter().any(|(known, _)| known == kept)
+            && !self.attributes.iter().any(|(known, _)| known == attribute)
         {
-            self.attributes.push((kept, value));
+            self.attributes.push((attribute, value));
         }
     }
 

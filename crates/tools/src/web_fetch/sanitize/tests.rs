@@ -4,18 +4,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn tamed(html: &str) -> String {
+fn sanitized(html: &str) -> String {
     sanitize(html).strip_prefix("<!doctype html>").unwrap().to_owned()
 }
 
 #[test]
-fn what_is_well_formed_stays() {
+fn well_formed_html_is_unchanged() {
     let page = r#"<title>A &amp; B</title><div class="x"><p>one <b>two</b></p><ul><li>a</li></ul><br></div>"#;
-    assert_eq!(tamed(page), page);
+    assert_eq!(sanitized(page), page);
 }
 
 #[test]
-fn what_is_not_closed_is_closed_where_people_mean_it() {
+fn unclosed_elements_are_closed_as_browsers_do() {
     for (html, expected) in [
         ("<p>a<p>b", "<p>a</p><p>b</p>"),
         ("<p><b>a<div>b", "<p><b>a</b></p><div>b</div>"),
@@ -29,12 +29,12 @@ fn what_is_not_closed_is_closed_where_people_mean_it() {
         ("<a href=x>a<a href=y>b", r#"<a href="x">a</a><a href="y">b</a>"#),
         ("<HTML><Body><P>a</BODY>", "<p>a</p>"),
     ] {
-        assert_eq!(tamed(html), expected, "{html}");
+        assert_eq!(sanitized(html), expected, "{html}");
     }
 }
 
 #[test]
-fn what_nobody_reads_is_left_out() {
+fn invisible_content_is_omitted() {
     for (html, expected) in [
         ("a<script>if (a < b) { '</div>' }</script>b", "ab"),
         ("a<SCRIPT>x</scriptx></Script >b", "ab"),
@@ -48,7 +48,7 @@ fn what_nobody_reads_is_left_out() {
         ("<!-- never closed", ""),
         ("<b title='never closed>", ""),
     ] {
-        assert_eq!(tamed(html), expected, "{html}");
+        assert_eq!(sanitized(html), expected, "{html}");
     }
 }
 
@@ -63,35 +63,35 @@ fn attributes_are_few_short_and_quoted() {
         ("<b\u{0}é>a", "<span>a</span>"),
         ("1 < 2 </ 3 <", "1 &lt; 2 &lt;/ 3 &lt;"),
     ] {
-        assert_eq!(tamed(html), expected, "{html}");
+        assert_eq!(sanitized(html), expected, "{html}");
     }
-    assert_eq!(tamed(&format!("<a id={}>", "x".repeat(3000))), "<a></a>");
+    assert_eq!(sanitized(&format!("<a id={}>", "x".repeat(3000))), "<a></a>");
 }
 
 #[test]
 fn a_title_holds_no_markup() {
-    assert_eq!(tamed("<title>a <b> c</title>d"), "<title>a &lt;b> c</title>d");
+    assert_eq!(sanitized("<title>a <b> c</title>d"), "<title>a &lt;b> c</title>d");
 }
 
 #[test]
-fn depth_is_bounded_and_what_is_deep_is_kept() {
-    let page = tamed(&format!("{}deep", "<div>".repeat(100_000)));
+fn depth_is_bounded_and_deep_text_is_kept() {
+    let page = sanitized(&format!("{}deep", "<div>".repeat(100_000)));
     assert_eq!(page, format!("{}deep{}", "<div>".repeat(MAX_DEPTH), "</div>".repeat(MAX_DEPTH)));
-    let page = tamed(&"<ul><li>a".repeat(1000));
+    let page = sanitized(&"<ul><li>a".repeat(1000));
     assert_eq!((page.matches("<ul>").count(), page.matches("<li>a").count()), (MAX_INDENTING_DEPTH, 1000));
 }
 
 proptest! {
     #[test]
-    fn whatever_comes_is_well_formed_shallow_and_stays_as_it_is(
+    fn sanitized_html_is_well_formed_shallow_and_stable(
         pieces in prop::collection::vec(prop::sample::select(&[
             "<", ">", "</", "<!--", "-->", "<p>", "</p>", "<b id=1>", "</b>", "<div hidden>", "<div>", "</div>", "<table>",
             "<td>", "<tr>", "</table>", "<a href='", "'", "\"", "=", " ", "text", "&lt;b&gt;", "<script>", "</script>",
             "<title>", "</title>", "<li>", "<ul>", "</ul>", "é", "\u{0}", "/", "<br>", "<svg>", "</svg>",
         ][..]), 0..60),
     ) {
-        let once = tamed(&pieces.concat());
-        prop_assert_eq!(&tamed(&once), &once);
+        let once = sanitized(&pieces.concat());
+        prop_assert_eq!(&sanitized(&once), &once);
         let mut open = Vec::new();
         // Every remaining `<` begins a tag.
         for tag in once.split('<').skip(1) {

@@ -5,7 +5,7 @@ use super::*;
 /// Expected content of an inbox.
 #[derive(Debug, Default)]
 pub(super) struct InboxModel {
-    pub(super) line: Vec<Waiting>,
+    pub(super) queue: Vec<Waiting>,
     pub(super) dropped: Vec<Note>,
     settings: QueueSettings,
     newest_at: u64,
@@ -51,34 +51,34 @@ impl Waiting {
 
 impl InboxModel {
     pub(super) fn all(&self) -> Vec<Note> {
-        self.dropped.iter().chain(self.line.iter().map(|waiting| &waiting.note)).cloned().collect()
+        self.dropped.iter().chain(self.queue.iter().map(|waiting| &waiting.note)).cloned().collect()
     }
 
     pub(super) fn push(&mut self, note: Note, is_running: bool, now: u64) -> PushResult<Note> {
         let is_idle = !is_running && self.all().is_empty();
         let mut new = Waiting::new(note.clone());
         new.has_started = is_idle;
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let Some(settings) = note.settings else {
             self.is_one_by_one &= !self.all().is_empty();
-            self.line.push(new);
-            let placed = if is_idle { Disposition::Started } else { Disposition::Queued(self.waiting()) };
-            return PushResult::In { placed, gone };
+            self.queue.push(new);
+            let disposition = if is_idle { Disposition::Started } else { Disposition::Queued(self.waiting()) };
+            return PushResult::In { disposition, removed };
         };
         let is_interrupt = settings.mode == QueueMode::Interrupt && !is_idle;
-        let is_behind = |other: &Waiting| other.note.is_boundary || other.mode() == Some(QueueMode::Interrupt);
+        let is_boundary = |other: &Waiting| other.note.is_boundary || other.mode() == Some(QueueMode::Interrupt);
         let is_steered = is_running
             && [QueueMode::Steer, QueueMode::SteerBacklog].contains(&settings.mode)
-            && !self.line.iter().any(is_behind);
+            && !self.queue.iter().any(is_boundary);
         if is_interrupt {
-            gone = self.take_out(|_| true);
+            removed = self.take_out(|_| true);
             new.has_started = true;
         } else if !is_steered {
-            let mut oldest: Vec<_> = (0..self.line.len()).filter(|&place| self.line[place].is_counted()).collect();
+            let mut oldest: Vec<_> = (0..self.queue.len()).filter(|&index| self.queue[index].is_counted()).collect();
             oldest.truncate((oldest.len() + 1).saturating_sub(settings.cap));
             match settings.drop {
                 DropPolicy::New if !oldest.is_empty() => return PushResult::Full(note),
-                DropPolicy::New | DropPolicy::Old => gone.extend(self.remove(&oldest)),
+                DropPolicy::New | DropPolicy::Old => removed.extend(self.remove(&oldest)),
                 DropPolicy::Summarize => {
                     let dropped = self.remove(&oldest);
                     self.dropped.extend(dropped);
@@ -87,14 +87,15 @@ impl InboxModel {
         }
         self.is_one_by_one &= !self.all().is_empty();
         if is_steered {
-            let alike = |other: &&mut Waiting| (&other.note.route, other.note.sender) == (&note.route, note.sender);
-            let earlier = self.line.iter_mut().filter(|other| other.could_steer()).filter(alike);
+            let is_same_sender =
+                |other: &&mut Waiting| (&other.note.route, other.note.sender) == (&note.route, note.sender);
+            let earlier = self.queue.iter_mut().filter(|other| other.could_steer()).filter(is_same_sender);
             earlier.for_each(|other| other.is_steered = true);
         }
         new.is_steered = is_steered;
-        self.line.push(new);
+        self.queue.push(new);
         (self.settings, self.newest_at) = (settings, now);
-        let placed = match settings.mode {
+        let disposition = match settings.mode {
             _ if is_idle => Disposition::Started,
             _ if is_interrupt => Disposition::Interrupted,
             _ if is_steered => Disposition::Steered,
@@ -103,29 +104,29 @@ impl InboxModel {
                 Disposition::Queued(self.waiting())
             }
         };
-        PushResult::In { placed, gone }
+        PushResult::In { disposition, removed }
     }
 
     /// Number of messages that wait for a turn.
     fn waiting(&self) -> usize {
-        self.line.iter().filter(|waiting| !waiting.is_steered).count()
+        self.queue.iter().filter(|waiting| !waiting.is_steered).count()
     }
 
-    fn remove(&mut self, places: &[usize]) -> Vec<Note> {
-        let mut removed: Vec<_> = places.iter().rev().map(|&place| self.line.remove(place).note).collect();
+    fn remove(&mut self, indexes: &[usize]) -> Vec<Note> {
+        let mut removed: Vec<_> = indexes.iter().rev().map(|&index| self.queue.remove(index).note).collect();
         removed.reverse();
         removed
     }
 
     /// Returns when a turn can start; `None` if the queue is empty.
     pub(super) fn ready_at(&self, now: u64) -> Option<u64> {
-        let has_own_front = self.line.first().is_some_and(|first| !first.is_queued());
-        let has_plain = self.line.iter().any(|waiting| waiting.note.settings.is_none());
-        let quiet = self.newest_at + self.settings.debounce.as_millis() as u64;
+        let has_own_front = self.queue.first().is_some_and(|first| !first.is_queued());
+        let has_plain = self.queue.iter().any(|waiting| waiting.note.settings.is_none());
+        let debounced_at = self.newest_at + self.settings.debounce.as_millis() as u64;
         match () {
             () if self.all().is_empty() => None,
             () if has_own_front || has_plain => Some(now),
-            () => Some(quiet.max(now)),
+            () => Some(debounced_at.max(now)),
         }
     }
 
@@ -133,11 +134,11 @@ impl InboxModel {
         if self.ready_at(now)? > now {
             return None;
         }
-        if self.line.first().is_some_and(|first| !first.is_queued()) {
-            return Some(alone(self.line.remove(0).note));
+        if self.queue.first().is_some_and(|first| !first.is_queued()) {
+            return Some(single_turn(self.queue.remove(0).note));
         }
-        let batch = self.line.iter().take_while(|waiting| waiting.is_queued()).count();
-        let mut routes: Vec<_> = self.line[..batch].iter().map(|waiting| waiting.note.route.clone()).collect();
+        let batch = self.queue.iter().take_while(|waiting| waiting.is_queued()).count();
+        let mut routes: Vec<_> = self.queue[..batch].iter().map(|waiting| waiting.note.route.clone()).collect();
         routes.extend(self.dropped.iter().map(|note| note.route.clone()));
         let is_one_route = routes.iter().all(|route| *route == routes[0]) && is_complete(&routes[0]);
         let is_collect = self.settings.mode == QueueMode::Collect;
@@ -146,8 +147,8 @@ impl InboxModel {
         if is_collect && is_one_route && !self.is_one_by_one {
             let mut prompt = "[Queued messages while agent was busy]".to_owned();
             summary.iter().for_each(|summary| prompt += &format!("\n\n{summary}"));
-            for (place, waiting) in self.line.drain(..batch).enumerate() {
-                prompt += &format!("\n\n---\nQueued #{}\n{}", place + 1, waiting.note.text);
+            for (index, waiting) in self.queue.drain(..batch).enumerate() {
+                prompt += &format!("\n\n---\nQueued #{}\n{}", index + 1, waiting.note.text);
                 notes.push(waiting.note);
             }
             return notes.pop().map(|host| QueuedTurn { host, absorbed: notes, prompt: Some(prompt) });
@@ -160,7 +161,7 @@ impl InboxModel {
         let summary = self.summary(&notes);
         match notes.pop() {
             Some(host) => Some(QueuedTurn { host, absorbed: notes, prompt: summary }),
-            None => Some(alone(self.line.remove(0).note)),
+            None => Some(single_turn(self.queue.remove(0).note)),
         }
     }
 
@@ -175,37 +176,37 @@ impl InboxModel {
 
     /// Position of the message that the active run is offered next.
     pub(super) fn offered(&self) -> Option<usize> {
-        self.line.iter().position(|waiting| waiting.is_steered)
+        self.queue.iter().position(|waiting| waiting.is_steered)
     }
 
     pub(super) fn offer(&mut self) -> Option<SteerOffer<Note>> {
-        let place = self.offered()?;
-        let counted = self.line.iter().filter(|waiting| waiting.is_counted()).count();
-        let one = &mut self.line[place];
-        let has_room = one.note.settings.is_some_and(|settings| counted < settings.cap);
-        if one.mode() == Some(QueueMode::SteerBacklog) && has_room {
-            (one.is_steered, one.is_shown) = (false, true);
-            return Some(SteerOffer::Copy(one.note.text.clone()));
+        let index = self.offered()?;
+        let counted = self.queue.iter().filter(|waiting| waiting.is_counted()).count();
+        let entry = &mut self.queue[index];
+        let has_room = entry.note.settings.is_some_and(|settings| counted < settings.cap);
+        if entry.mode() == Some(QueueMode::SteerBacklog) && has_room {
+            (entry.is_steered, entry.is_shown) = (false, true);
+            return Some(SteerOffer::Copy(entry.note.text.clone()));
         }
-        Some(SteerOffer::Take(self.line.remove(place).note))
+        Some(SteerOffer::Take(self.queue.remove(index).note))
     }
 
     pub(super) fn put_back(&mut self, notes: &[Note]) {
         for note in notes {
-            self.line.push(Waiting { is_returned: true, ..Waiting::new(note.clone()) });
+            self.queue.push(Waiting { is_returned: true, ..Waiting::new(note.clone()) });
         }
-        self.line.sort_by_key(|waiting| waiting.note.text.parse::<usize>().unwrap());
+        self.queue.sort_by_key(|waiting| waiting.note.text.parse::<usize>().unwrap());
     }
 
     pub(super) fn withdraw_offers(&mut self) {
-        self.line.iter_mut().for_each(|waiting| waiting.is_steered = false);
+        self.queue.iter_mut().for_each(|waiting| waiting.is_steered = false);
     }
 
-    pub(super) fn take_out(&mut self, is_meant: impl Fn(&Note) -> bool) -> Vec<Note> {
-        let out = self.all().into_iter().filter(&is_meant).collect();
-        self.dropped.retain(|note| !is_meant(note));
-        self.line.retain(|waiting| !is_meant(&waiting.note));
-        out
+    pub(super) fn take_out(&mut self, matches: impl Fn(&Note) -> bool) -> Vec<Note> {
+        let removed = self.all().into_iter().filter(&matches).collect();
+        self.dropped.retain(|note| !matches(note));
+        self.queue.retain(|waiting| !matches(&waiting.note));
+        removed
     }
 }
 

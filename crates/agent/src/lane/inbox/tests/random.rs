@@ -45,12 +45,12 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         select(DropPolicy::ALL.to_vec()),
     );
     let settings = settings.prop_map(|(mode, debounce, cap, drop)| QueueSettings { mode, debounce, cap, drop });
-    let nowhere = Route::new(None, Some("C1"), None, None);
-    let routes = vec![Route::default(), slack("1"), slack("1"), slack("1"), slack("2"), telegram("1"), nowhere];
+    let incomplete = Route::new(None, Some("C1"), None, None);
+    let routes = vec![Route::default(), slack("1"), slack("1"), slack("1"), slack("2"), telegram("1"), incomplete];
     let then = select(vec![Then::Commits, Then::Commits, Then::IsGone, Then::Fails]);
     // Few kinds of settings in one sequence, so that queues grow before something clears them.
     vec(prop_oneof![1 => Just(None), 5 => settings.prop_map(Some)], 1..5).prop_flat_map(move |settings| {
-        let happens = prop_oneof![
+        let action = prop_oneof![
             12 => (select(settings), select(routes.clone())).prop_map(|(settings, route)| Move::Push(settings, route)),
             1 => Just(Move::Boundary),
             4 => Just(Move::Start),
@@ -60,7 +60,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
             1 => prop_oneof![9 => Just(Move::Pass(0)), 1 => Just(Move::Stop)],
             4 => (0..60_u64).prop_map(Move::Pass),
         ];
-        vec(happens, 1..60)
+        vec(action, 1..60)
     })
 }
 
@@ -100,18 +100,18 @@ struct InboxSimulation {
 }
 
 impl InboxSimulation {
-    fn apply(&mut self, happens: Move) {
-        match happens {
+    fn apply(&mut self, action: Move) {
+        match action {
             Move::Push(settings, route) => self.push(settings, route, false),
             Move::Boundary => self.push(None, Route::default(), true),
             Move::Start => self.start(),
             Move::End => self.end(),
             Move::Offer(then) => self.offer(then),
-            Move::Abort(place) => self.abort(place),
+            Move::Abort(index) => self.abort(index),
             Move::Stop => self.stop(),
             Move::Pass(time) => self.now += time,
         }
-        self.look();
+        self.compare_with_model();
     }
 
     fn push(&mut self, settings: Option<QueueSettings>, route: Route, is_boundary: bool) {
@@ -119,26 +119,29 @@ impl InboxSimulation {
         self.pushed += 1;
         let note = Note { settings, is_boundary, ..plain(&number.to_string()) }.on(route);
         let (is_running, was_empty) = (self.run.is_some(), self.inbox.is_empty());
-        let pushed = self.inbox.push(note.clone(), is_running, self.now);
-        assert_eq!(pushed, self.model.push(note.clone(), is_running, self.now));
-        let (placed, gone) = match pushed {
-            PushResult::In { placed, gone } => (placed, gone),
-            PushResult::Full(back) => {
-                assert_eq!((&back, settings.map(|settings| settings.drop)), (&note, Some(DropPolicy::New)));
-                return self.settle(&[back], Fate::Rejected);
+        let result = self.inbox.push(note.clone(), is_running, self.now);
+        assert_eq!(result, self.model.push(note.clone(), is_running, self.now));
+        let (disposition, removed) = match result {
+            PushResult::In { disposition, removed } => (disposition, removed),
+            PushResult::Full(rejected) => {
+                assert_eq!((&rejected, settings.map(|settings| settings.drop)), (&note, Some(DropPolicy::New)));
+                return self.settle(&[rejected], Fate::Rejected);
             }
         };
-        assert_eq!(placed == Disposition::Started, !is_running && was_empty);
-        let is_interrupt = placed == Disposition::Interrupted;
-        assert!(gone.iter().all(|gone| is_interrupt || gone.settings.is_some()), "a plain request was dropped");
-        self.settle(&gone, Fate::GivenBack);
+        assert_eq!(disposition == Disposition::Started, !is_running && was_empty);
+        let is_interrupt = disposition == Disposition::Interrupted;
+        assert!(
+            removed.iter().all(|removed| is_interrupt || removed.settings.is_some()),
+            "a plain request was dropped"
+        );
+        self.settle(&removed, Fate::GivenBack);
         if let (true, Some(run)) = (is_interrupt, &mut self.run) {
             run.is_stopped = true;
         }
         if let Some(settings) = settings {
             self.newest = Some((settings, self.now));
-            let queued = self.model.line.iter().filter(|waiting| waiting.is_counted()).count();
-            assert!(queued <= settings.cap || placed == Disposition::Steered, "{queued} wait");
+            let queued = self.model.queue.iter().filter(|waiting| waiting.is_counted()).count();
+            assert!(queued <= settings.cap || disposition == Disposition::Steered, "{queued} wait");
         }
     }
 
@@ -147,24 +150,24 @@ impl InboxSimulation {
             return;
         }
         let dropped = self.model.dropped.clone();
-        let has_plain = self.model.line.iter().any(|waiting| waiting.note.settings.is_none());
-        let front_is_queued = self.model.line.first().is_none_or(super::model::Waiting::is_queued);
+        let has_plain = self.model.queue.iter().any(|waiting| waiting.note.settings.is_none());
+        let front_is_queued = self.model.queue.first().is_none_or(super::model::Waiting::is_queued);
         let turn = self.inbox.next(self.now);
         assert_eq!(turn, self.model.next(self.now));
-        let Some(QueuedTurn { host, absorbed: guests, prompt }) = turn else { return };
+        let Some(QueuedTurn { host, absorbed, prompt }) = turn else { return };
         self.run = Some(Run::default());
         if let (true, false, Some((settings, at))) = (front_is_queued, has_plain, self.newest) {
             assert!(Duration::from_millis(self.now - at) >= settings.debounce, "it was not quiet for long enough");
         }
-        let all: Vec<_> = guests.into_iter().chain([host.clone()]).collect();
+        let all: Vec<_> = absorbed.into_iter().chain([host.clone()]).collect();
         assert!(all.len() == 1 || all.iter().all(|note| note.settings.is_some()), "a plain request was merged");
         if prompt.is_some() {
             assert!(all.iter().all(|note| note.route == host.route), "routes were merged");
         }
-        let (summed_up, answered): (Vec<_>, Vec<_>) = all.into_iter().partition(|note| dropped.contains(note));
+        let (summarized, answered): (Vec<_>, Vec<_>) = all.into_iter().partition(|note| dropped.contains(note));
         let dropped: Vec<_> = dropped.into_iter().filter(|note| note.route == host.route).collect();
-        assert!(summed_up.is_empty() || summed_up == dropped, "a summary tells of all that was dropped on its route");
-        self.settle(&summed_up, Fate::SummedUp);
+        assert!(summarized.is_empty() || summarized == dropped, "a summary tells of all that was dropped on its route");
+        self.settle(&summarized, Fate::SummedUp);
         self.answer(&answered);
     }
 
@@ -205,22 +208,22 @@ impl InboxSimulation {
         }
     }
 
-    fn abort(&mut self, place: usize) {
+    fn abort(&mut self, index: usize) {
         let all = self.model.all();
         if all.is_empty() {
             return;
         }
-        let meant = all[place % all.len()].clone();
-        let out = self.inbox.take_out(|note| note.run == meant.run);
-        assert_eq!(out, std::slice::from_ref(&meant));
-        self.model.take_out(|note| note.run == meant.run);
-        self.settle(&out, Fate::Stopped);
+        let target = all[index % all.len()].clone();
+        let removed = self.inbox.take_out(|note| note.run == target.run);
+        assert_eq!(removed, std::slice::from_ref(&target));
+        self.model.take_out(|note| note.run == target.run);
+        self.settle(&removed, Fate::Stopped);
     }
 
     fn stop(&mut self) {
-        let out = self.inbox.clear();
-        assert_eq!(out, self.model.take_out(|_| true));
-        self.settle(&out, Fate::Stopped);
+        let removed = self.inbox.clear();
+        assert_eq!(removed, self.model.take_out(|_| true));
+        self.settle(&removed, Fate::Stopped);
         if let Some(run) = &mut self.run {
             run.is_stopped = true;
         }
@@ -251,19 +254,19 @@ impl InboxSimulation {
     }
 
     /// Compares the inbox with the model.
-    fn look(&mut self) {
-        assert_eq!(waiting(&mut self.inbox), self.model.all());
+    fn compare_with_model(&mut self) {
+        assert_eq!(queued_notes(&mut self.inbox), self.model.all());
         assert_eq!(self.inbox.has_offer(), self.model.offered().is_some());
-        let placed: Vec<_> = self.inbox.places().map(|(note, _)| note.clone()).collect();
-        let told = self.model.all().into_iter().filter(|note| placed.contains(note));
-        assert_eq!(placed, told.collect::<Vec<_>>());
+        let listed: Vec<_> = self.inbox.dispositions().map(|(note, _)| note.clone()).collect();
+        let expected_order = self.model.all().into_iter().filter(|note| listed.contains(note));
+        assert_eq!(listed, expected_order.collect::<Vec<_>>());
         let all = self.model.all();
         let expected = match self.model.ready_at(self.now) {
             None => Readiness::Nothing,
             Some(at) if at > self.now => Readiness::Later(at),
             Some(_) => {
-                let own = self.model.line.first().filter(|first| !first.is_queued());
-                Readiness::Now(own.map_or(&all[0], |own| &own.note))
+                let front = self.model.queue.first().filter(|first| !first.is_queued());
+                Readiness::Now(front.map_or(&all[0], |front| &front.note))
             }
         };
         assert_eq!(self.inbox.ready(self.now), expected);
@@ -273,7 +276,7 @@ impl InboxSimulation {
     fn finish(&mut self) {
         self.apply(Move::End);
         for _ in 0..=self.pushed {
-            [Move::Pass(100), Move::Start, Move::End].into_iter().for_each(|happens| self.apply(happens));
+            [Move::Pass(100), Move::Start, Move::End].into_iter().for_each(|action| self.apply(action));
         }
         assert_eq!(self.fates.keys().copied().collect::<Vec<_>>(), (0..self.pushed).collect::<Vec<_>>());
     }
@@ -293,8 +296,8 @@ proptest! {
 
     #[test]
     fn every_message_comes_out_once_in_order_and_by_the_rules(moves in moves()) {
-        let mut world = InboxSimulation::default();
-        moves.into_iter().for_each(|happens| world.apply(happens));
-        world.finish();
+        let mut simulation = InboxSimulation::default();
+        moves.into_iter().for_each(|action| simulation.apply(action));
+        simulation.finish();
     }
 }

@@ -41,19 +41,19 @@ pub(in super::super) struct DraftSettings {
 pub(in super::super) fn stream_draft(
     drafts: Arc<Drafts>,
     channel: Arc<dyn Channel>,
-    growing: DraftSettings,
+    settings: DraftSettings,
     tape: Arc<Tape>,
     stop: CancellationToken,
 ) {
     // Ends with the run.
     drop(task::spawn("draft", async move {
         let run = tape.run().clone();
-        let mut follower = Subscriber::new(tape);
-        let (mut words, mut shown) = (StreamedText::default(), String::new());
+        let mut subscriber = Subscriber::new(tape);
+        let (mut streamed, mut shown) = (StreamedText::default(), String::new());
         let mut next = Instant::now();
         let mut is_growing = true;
         loop {
-            let text = words.shown(growing);
+            let text = streamed.shown(settings);
             let is_due = is_growing && !text.is_empty() && text != shown;
             tokio::select! {
                 biased;
@@ -62,20 +62,20 @@ pub(in super::super) fn stream_draft(
                     let wait = match drafts.show(channel.as_ref(), &run, &text).await {
                         DraftUpdate::Sent => {
                             shown = text;
-                            growing.interval
+                            settings.interval
                         }
-                        DraftUpdate::RetryAfter(after) if after <= MAX_PAUSE => after.max(growing.interval),
+                        DraftUpdate::RetryAfter(after) if after <= MAX_PAUSE => after.max(settings.interval),
                         DraftUpdate::RetryAfter(_) | DraftUpdate::Closed => {
                             is_growing = false;
-                            growing.interval
+                            settings.interval
                         }
                     };
                     next = Instant::now() + wait;
                 }
-                events = follower.next() => {
+                events = subscriber.next() => {
                     let Some(events) = events else { return };
                     for event in events {
-                        words.apply(&event.kind);
+                        streamed.apply(&event.kind);
                         if let RunEvent::Ended(end) = &event.kind {
                             let is_answered = has_reply(&end.outcome, &end.replies);
                             return drafts.finish(channel.as_ref(), &run, is_answered).await;
@@ -103,31 +103,35 @@ impl StreamedText {
         } else if let RunEvent::Thinking { message, delta } = event {
             append(&mut self.reasoning, *message, delta);
         } else if let RunEvent::MessageReset { message } = event {
-            self.text.retain(|(said, _)| said < message);
-            self.reasoning.retain(|(thought, _)| thought < message);
+            self.text.retain(|(index, _)| index < message);
+            self.reasoning.retain(|(index, _)| index < message);
         }
     }
 
     /// Returns the part that is shown.
-    fn shown(&self, growing: DraftSettings) -> String {
+    fn shown(&self, settings: DraftSettings) -> String {
         // Reserves space for the ellipsis.
-        let most = growing.max_chars.saturating_sub(2);
-        match growing.content {
-            DraftContent::Answer(by) => {
-                let text: String = joined(&self.text).chars().take(most).collect();
-                match by {
+        let max_chars = settings.max_chars.saturating_sub(2);
+        match settings.content {
+            DraftContent::Answer(mode) => {
+                let text: String = joined(&self.text).chars().take(max_chars).collect();
+                match mode {
                     StreamingMode::Words if text.chars().count() >= MIN_CHARS => text,
                     StreamingMode::Blocks => whole_blocks(&text).to_owned(),
                     StreamingMode::Words => String::new(),
                 }
             }
             DraftContent::Reasoning => {
-                let thought = joined(&self.reasoning);
+                let reasoning = joined(&self.reasoning);
                 // The quote marks on each line need space, too; the newest part is shown.
-                let skipped = thought.chars().count().saturating_sub(most / 2);
-                let newest: String = thought.chars().skip(skipped).collect();
+                let skipped = reasoning.chars().count().saturating_sub(max_chars / 2);
+                let newest: String = reasoning.chars().skip(skipped).collect();
                 let text = reasoning::message(&newest).map(|payload| payload.text).unwrap_or_default();
-                if thought.chars().count() < MIN_CHARS { String::new() } else { text.chars().take(most).collect() }
+                if reasoning.chars().count() < MIN_CHARS {
+                    String::new()
+                } else {
+                    text.chars().take(max_chars).collect()
+                }
             }
         }
     }
@@ -150,9 +154,10 @@ fn whole_blocks(text: &str) -> &str {
     let mut end = 0;
     loop {
         let rest = &text[end..];
-        let Some((least, _)) = rest.char_indices().nth(BLOCK_CHARS) else { return &text[..end] };
-        let break_at = |mark: &str| rest[least..].find(mark).map(|at| least + at + mark.trim_end().len());
-        let ends = ["\n", ". ", "! ", "? "].iter().filter_map(|mark| break_at(mark));
+        let Some((min_end, _)) = rest.char_indices().nth(BLOCK_CHARS) else { return &text[..end] };
+        let break_at =
+            |separator: &str| rest[min_end..].find(separator).map(|at| min_end + at + separator.trim_end().len());
+        let ends = ["\n", ". ", "! ", "? "].iter().filter_map(|separator| break_at(separator));
         match ends.min() {
             Some(at) => end += at.max(1),
             None => return &text[..end],
@@ -168,38 +173,38 @@ mod tests {
         RunEvent::Text { message, delta: delta.to_owned() }
     }
 
-    fn seen(by: StreamingMode, most: usize, events: &[RunEvent]) -> String {
-        let mut words = StreamedText::default();
-        events.iter().for_each(|event| words.apply(event));
-        words.shown(DraftSettings { content: DraftContent::Answer(by), interval: Duration::ZERO, max_chars: most })
+    fn preview(mode: StreamingMode, max_chars: usize, events: &[RunEvent]) -> String {
+        let mut streamed = StreamedText::default();
+        events.iter().for_each(|event| streamed.apply(event));
+        streamed.shown(DraftSettings { content: DraftContent::Answer(mode), interval: Duration::ZERO, max_chars })
     }
 
     #[test]
-    fn a_few_words_are_not_shown_and_no_more_than_fits() {
+    fn short_text_is_not_shown_and_long_text_is_truncated() {
         let long = "a".repeat(100);
-        assert_eq!(seen(StreamingMode::Words, 4000, &[text(0, &long[..29])]), "");
+        assert_eq!(preview(StreamingMode::Words, 4000, &[text(0, &long[..29])]), "");
         assert_eq!(
-            seen(StreamingMode::Words, 4000, &[text(0, &long[..29]), text(0, "b")]),
+            preview(StreamingMode::Words, 4000, &[text(0, &long[..29]), text(0, "b")]),
             format!("{}b", &long[..29])
         );
-        assert_eq!(seen(StreamingMode::Words, 52, &[text(0, &long)]).len(), 50);
+        assert_eq!(preview(StreamingMode::Words, 52, &[text(0, &long)]).len(), 50);
     }
 
     #[test]
-    fn messages_follow_each_other_and_what_is_void_is_gone() {
+    fn messages_are_joined_and_a_reset_message_is_dropped() {
         let first = "This is said before a tool is called.";
         let events = [text(0, first), text(1, "And this"), RunEvent::MessageReset { message: 1 }, text(1, "After it.")];
-        assert_eq!(seen(StreamingMode::Words, 4000, &events), format!("{first}\n\nAfter it."));
+        assert_eq!(preview(StreamingMode::Words, 4000, &events), format!("{first}\n\nAfter it."));
     }
 
     /// Acceptance D18: a session that streams its reasoning showed nothing.
     #[test]
     fn reasoning_is_shown_in_place_of_the_answer() {
         let thinks = |message, delta: &str| RunEvent::Thinking { message, delta: delta.to_owned() };
-        let shown = |events: &[RunEvent], most: usize| {
-            let mut words = StreamedText::default();
-            events.iter().for_each(|event| words.apply(event));
-            words.shown(DraftSettings { content: DraftContent::Reasoning, interval: Duration::ZERO, max_chars: most })
+        let shown = |events: &[RunEvent], max_chars: usize| {
+            let mut streamed = StreamedText::default();
+            events.iter().for_each(|event| streamed.apply(event));
+            streamed.shown(DraftSettings { content: DraftContent::Reasoning, interval: Duration::ZERO, max_chars })
         };
         let first = "The user wants to know how far it is.";
         let answer = text(0, "It is seventeen kilometres from here to there.");
@@ -212,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn blocks_end_where_a_sentence_or_a_line_does() {
+    fn blocks_end_at_a_sentence_or_line_end() {
         let sentence = format!("{}. ", "é".repeat(150));
-        let three = sentence.repeat(3);
+        let three_sentences = sentence.repeat(3);
         assert_eq!(whole_blocks(&sentence), "");
-        assert_eq!(whole_blocks(&three), three[..sentence.len() * 2].trim_end());
+        assert_eq!(whole_blocks(&three_sentences), three_sentences[..sentence.len() * 2].trim_end());
         assert_eq!(whole_blocks(&format!("{}\nmore", "x".repeat(300))).trim_end().len(), 300);
         assert_eq!(whole_blocks(&"x".repeat(1000)), "");
     }

@@ -35,30 +35,30 @@ impl SubmitQueues {
     }
 
     /// Starts the submissions that are possible: one message per chat at a time.
-    pub(super) fn start(&mut self, desk: &Arc<InboundPipeline>) {
+    pub(super) fn start(&mut self, pipeline: &Arc<InboundPipeline>) {
         for group in self.urgent.drain(..) {
-            let desk = desk.clone();
+            let pipeline = pipeline.clone();
             self.submissions.spawn(async move {
-                desk.submit_group(group).await;
+                pipeline.submit_group(group).await;
                 None
             });
         }
-        let free: Vec<_> = self.waiting.keys().filter(|room| !self.busy.contains(*room)).cloned().collect();
-        for room in free {
+        let free: Vec<_> = self.waiting.keys().filter(|chat| !self.busy.contains(*chat)).cloned().collect();
+        for chat in free {
             if self.busy.len() >= MAX_CONCURRENT {
                 return;
             }
-            let Some(line) = self.waiting.get_mut(&room) else { continue };
+            let Some(line) = self.waiting.get_mut(&chat) else { continue };
             let group = line.pop_front();
             if line.is_empty() {
-                self.waiting.remove(&room);
+                self.waiting.remove(&chat);
             }
             if let Some(group) = group {
-                let desk = desk.clone();
-                self.busy.insert(room.clone());
+                let pipeline = pipeline.clone();
+                self.busy.insert(chat.clone());
                 self.submissions.spawn(async move {
-                    desk.submit_group(group).await;
-                    Some(room)
+                    pipeline.submit_group(group).await;
+                    Some(chat)
                 });
             }
         }
@@ -68,7 +68,7 @@ impl SubmitQueues {
     /// Never returns while no submission is active.
     pub(super) async fn next_finished(&mut self) {
         match self.submissions.join_next().await {
-            Some(Ok(Some(room))) => drop(self.busy.remove(&room)),
+            Some(Ok(Some(chat))) => drop(self.busy.remove(&chat)),
             Some(Ok(None)) => {}
             Some(Err(_)) => {
                 tracing::error!("failed to submit a message; retrying at the next start");

@@ -34,7 +34,7 @@ impl SentMessages {
 
     fn has(&self, to: &str, message: &str) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().any(|(there, said)| there == to && said == message)
+        known.iter().any(|(chat, sent)| chat == to && sent == message)
     }
 }
 
@@ -73,8 +73,8 @@ impl InboundPipeline {
         if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
             return;
         }
-        let (channel, who) = (label(&self.account_key.0), envelope::sender(&incoming));
-        let text = format!("{channel} reaction added: {} by {who} on message {message}", added.join(" "));
+        let (channel, sender_name) = (label(&self.account_key.0), envelope::sender(&incoming));
+        let text = format!("{channel} reaction added: {} by {sender_name} on message {message}", added.join(" "));
         if let Err(error) = self.hub.note_event(&key, text).await {
             tracing::warn!(channel = self.account_key.0, %error, "failed to store a reaction event");
         }

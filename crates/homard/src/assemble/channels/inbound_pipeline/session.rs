@@ -63,7 +63,7 @@ impl InboundPipeline {
     ) -> Result<RoutingResult, String> {
         let origin = self.origin(policy, incoming, is_owner);
         let routed = route(&policy.routes, &origin).map_err(|error| error.to_string())?;
-        let asker = SessionPeer {
+        let peer = SessionPeer {
             identity: policy.account.sender(&incoming.peer.id),
             issuer: policy.account.issuer(),
             is_direct: incoming.peer.kind == PeerKind::Direct,
@@ -74,13 +74,12 @@ impl InboundPipeline {
             let parent = match &origin.thread {
                 Some(_) => {
                     let parent = MessageOrigin { thread: None, ..origin.clone() };
-                    self.find_spelling(policy, &parent, &SessionPeer { thread: None, ..asker.clone() }, 0).await?.forced
+                    self.find_spelling(policy, &parent, &SessionPeer { thread: None, ..peer.clone() }, 0).await?.forced
                 }
                 None => 0,
             };
-            let KeySpelling { routed, is_owned: is_held, .. } =
-                self.find_spelling(policy, &origin, &asker, parent).await?;
-            if is_held {
+            let KeySpelling { routed, is_owned, .. } = self.find_spelling(policy, &origin, &peer, parent).await?;
+            if is_owned {
                 return Ok(routed);
             }
             routed
@@ -90,7 +89,7 @@ impl InboundPipeline {
             routed
         };
         match &fresh.old_key {
-            Some(old) if self.session_owner(old, &asker).await? == Some(SessionOwner::Peer) => {
+            Some(old) if self.session_owner(old, &peer).await? == Some(SessionOwner::Peer) => {
                 Ok(RoutingResult { key: old.clone(), ..fresh })
             }
             Some(_) | None => Ok(fresh),
@@ -102,18 +101,18 @@ impl InboundPipeline {
         &self,
         policy: &ChannelPolicy,
         origin: &MessageOrigin,
-        asker: &SessionPeer<'_>,
+        peer: &SessionPeer<'_>,
         from: usize,
     ) -> Result<KeySpelling, String> {
         for forced in from..from + MAX_SPELLINGS {
             let routed = route_spelled(&policy.routes, origin, forced).map_err(|error| error.to_string())?;
-            let is_held = match self.session_owner(&routed.key, asker).await? {
+            let is_owned = match self.session_owner(&routed.key, peer).await? {
                 None => false,
                 Some(SessionOwner::Peer) => true,
                 Some(SessionOwner::Unowned) if forced == from => true,
                 Some(SessionOwner::Unowned | SessionOwner::Other) => continue,
             };
-            return Ok(KeySpelling { routed, forced, is_owned: is_held });
+            return Ok(KeySpelling { routed, forced, is_owned });
         }
         Err("the session key is used by other senders".to_owned())
     }
@@ -139,28 +138,28 @@ impl InboundPipeline {
     }
 
     /// Returns the owner of a session; `None` if there is no session. Stores the result in the session's record.
-    async fn session_owner(&self, key: &SessionKey, asker: &SessionPeer<'_>) -> Result<Option<SessionOwner>, String> {
+    async fn session_owner(&self, key: &SessionKey, peer: &SessionPeer<'_>) -> Result<Option<SessionOwner>, String> {
         let Some(record) = self.record(key).await? else { return Ok(None) };
-        let mark = asker.record_value();
+        let peer_value = peer.record_value();
         match record.extra.get(PEER_FIELD) {
-            Some(noted) if *noted == mark => return Ok(Some(SessionOwner::Peer)),
+            Some(noted) if *noted == peer_value => return Ok(Some(SessionOwner::Peer)),
             Some(_) => return Ok(Some(SessionOwner::Other)),
             None => {}
         }
-        let look = RunQuery { key: Some(key.clone()), before: None, limit: MAX_RUNS };
-        let runs = self.hub.runs(&look).await.map_err(|error| error.to_string())?;
-        let holder = asker.owner_of(&record, &runs);
-        if holder == SessionOwner::Peer {
+        let query = RunQuery { key: Some(key.clone()), before: None, limit: MAX_RUNS };
+        let runs = self.hub.runs(&query).await.map_err(|error| error.to_string())?;
+        let owner = peer.owner_of(&record, &runs);
+        if owner == SessionOwner::Peer {
             let patch = Patch {
                 expected: Some(record.session_id.clone()),
-                changes: Extra::from_iter([(PEER_FIELD.to_owned(), mark)]),
+                changes: Extra::from_iter([(PEER_FIELD.to_owned(), peer_value)]),
             };
             if let Err(error) = self.hub.patch(key, patch).await {
                 // It is determined again with the next message.
                 tracing::warn!(channel = self.account_key.0, %key, %error, "failed to store the sender of a session");
             }
         }
-        Ok(Some(holder))
+        Ok(Some(owner))
     }
 
     async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, String> {
@@ -196,9 +195,9 @@ impl SessionPeer<'_> {
         let mut found = route.unwrap_or(SessionOwner::Unowned);
         for row in runs {
             let Some(origin) = &row.origin else { continue };
-            let is_theirs = !self.is_direct || row.principal == OWNER || principals.contains(&row.principal);
-            let is_here = (origin.channel.as_str(), origin.account.as_str()) == (channel, account);
-            match (is_here && is_theirs, found) {
+            let is_known_principal = !self.is_direct || row.principal == OWNER || principals.contains(&row.principal);
+            let is_same_account = (origin.channel.as_str(), origin.account.as_str()) == (channel, account);
+            match (is_same_account && is_known_principal, found) {
                 (true, SessionOwner::Peer | SessionOwner::Unowned) => found = SessionOwner::Peer,
                 (true, SessionOwner::Other) | (false, _) => return SessionOwner::Other,
             }
@@ -234,36 +233,36 @@ mod tests {
     }
 
     /// Determines the owner for the peer `Ann` of the account `shop`.
-    fn holds(last: &Value, runs: &[RunRow]) -> SessionOwner {
+    fn session_owner_of(extra: &Value, runs: &[RunRow]) -> SessionOwner {
         let at = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);
-        let asker = SessionPeer { identity: at.sender("Ann"), issuer: at.issuer(), is_direct: true, thread: None };
+        let peer = SessionPeer { identity: at.sender("Ann"), issuer: at.issuer(), is_direct: true, thread: None };
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
-        record.extra = last.as_object().cloned().unwrap();
-        asker.owner_of(&record, runs)
+        record.extra = extra.as_object().cloned().unwrap();
+        peer.owner_of(&record, runs)
     }
 
     #[test]
-    fn h5_a_session_is_a_peers_if_no_other_peer_is_known_to_have_written_there() {
+    fn h5_a_session_belongs_to_a_peer_unless_another_peer_wrote_there() {
         let last = |account: &str, to: &str| json!({"lastChannel": "webhook", "lastAccountId": account, "lastTo": to});
         let (ann, old_ann) = (row("channel:webhook/shop:Ann", Some("shop")), row("channel:webhook:Ann", Some("shop")));
         let (folded, bank) = (row("channel:webhook:ann", Some("shop")), row("channel:webhook:Ann", Some("bank")));
         let operator = row("owner", None);
-        let here = || last("shop", "Ann");
-        assert_eq!(holds(&here(), &[]), SessionOwner::Peer);
-        assert_eq!(holds(&here(), &[ann.clone(), old_ann, operator.clone()]), SessionOwner::Peer);
-        assert_eq!(holds(&json!({}), std::slice::from_ref(&ann)), SessionOwner::Peer);
-        assert_eq!(holds(&json!({}), &[operator]), SessionOwner::Unowned);
-        assert_eq!(holds(&json!({"lastChannel": "webchat"}), &[]), SessionOwner::Unowned);
+        let same_peer = || last("shop", "Ann");
+        assert_eq!(session_owner_of(&same_peer(), &[]), SessionOwner::Peer);
+        assert_eq!(session_owner_of(&same_peer(), &[ann.clone(), old_ann, operator.clone()]), SessionOwner::Peer);
+        assert_eq!(session_owner_of(&json!({}), std::slice::from_ref(&ann)), SessionOwner::Peer);
+        assert_eq!(session_owner_of(&json!({}), &[operator]), SessionOwner::Unowned);
+        assert_eq!(session_owner_of(&json!({"lastChannel": "webchat"}), &[]), SessionOwner::Unowned);
         for (route, runs) in [
             (last("shop", "ann"), vec![]),
             (last("shop", "webhook:Ann"), vec![]),
             (last("bank", "Ann"), vec![]),
             (last("shop", "ann"), vec![ann.clone()]),
-            (here(), vec![ann.clone(), folded.clone()]),
-            (here(), vec![bank]),
+            (same_peer(), vec![ann.clone(), folded.clone()]),
+            (same_peer(), vec![bank]),
             (json!({}), vec![folded, ann]),
         ] {
-            assert_eq!(holds(&route, &runs), SessionOwner::Other, "{route} {runs:?}");
+            assert_eq!(session_owner_of(&route, &runs), SessionOwner::Other, "{route} {runs:?}");
         }
     }
 }

@@ -98,41 +98,42 @@ impl InboundPipeline {
         let (policy, incoming) = (self.policy(), &first.incoming);
         let is_direct = incoming.peer.kind == PeerKind::Direct;
         let mode = policy.typing.mode(is_direct || first.was_mentioned);
-        let place = self.reply_place(incoming);
+        let destination = self.reply_destination(incoming);
         let (channel, stop) = (self.channel.clone(), self.stop.clone());
-        typing::show(channel.clone(), place.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
-        let about = queue_status::StatusTarget { place: place.clone(), message: incoming.message.clone() };
-        queue_status::show(channel.clone(), about, policy.queue_status, tape.clone(), stop.clone());
-        let manner = channel.capabilities();
-        if !manner.has_edits || self.hub.screens_messages() {
+        typing::show(channel.clone(), destination.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
+        let target = queue_status::StatusTarget { place: destination.clone(), message: incoming.message.clone() };
+        queue_status::show(channel.clone(), target, policy.queue_status, tape.clone(), stop.clone());
+        let capabilities = channel.capabilities();
+        if !capabilities.has_edits || self.hub.screens_messages() {
             return;
         }
         let streams_reasoning = self.hub.streams_reasoning(tape.key()).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the reasoning level of a session could not be read");
             false
         });
-        let what = match policy.streaming {
+        let content = match policy.streaming {
             _ if streams_reasoning => DraftContent::Reasoning,
-            Some(by) => DraftContent::Answer(by),
+            Some(streaming_mode) => DraftContent::Answer(streaming_mode),
             None => return,
         };
-        let replies = self.hub.channel_traits(&self.account_key.0).map(|manner| manner.replies).unwrap_or_default();
-        let spot = DraftLocation {
+        let replies =
+            self.hub.channel_traits(&self.account_key.0).map(|capabilities| capabilities.replies).unwrap_or_default();
+        let location = DraftLocation {
             channel: self.account_key.0.clone(),
             account: self.account_key.1.clone(),
-            to: place.to,
-            thread: place.thread,
+            to: destination.to,
+            thread: destination.thread,
             reply_to: Some(incoming.message.clone()).filter(|_| replies != ThreadMode::Off),
             at: self.now(),
         };
-        self.drafts.register(tape.run(), spot);
-        let every = if is_direct { DIRECT_DRAFT_INTERVAL } else { GROUP_DRAFT_INTERVAL };
-        let growing = DraftSettings { content: what, interval: every, max_chars: manner.text_limit };
-        draft::stream_draft(self.drafts.clone(), channel, growing, tape.clone(), stop);
+        self.drafts.register(tape.run(), location);
+        let interval = if is_direct { DIRECT_DRAFT_INTERVAL } else { GROUP_DRAFT_INTERVAL };
+        let settings = DraftSettings { content, interval, max_chars: capabilities.text_limit };
+        draft::stream_draft(self.drafts.clone(), channel, settings, tape.clone(), stop);
     }
 
     /// Returns the destination of the reply.
-    fn reply_place(&self, incoming: &Incoming) -> Destination {
+    fn reply_destination(&self, incoming: &Incoming) -> Destination {
         Destination { to: incoming.peer.id.clone(), thread: incoming.thread.clone() }
     }
 
@@ -143,20 +144,21 @@ impl InboundPipeline {
         let is_direct = incoming.peer.kind == PeerKind::Direct;
         let RoutingResult { agent, key, .. } =
             self.route_message(policy, incoming, first.is_owner && is_direct).await?;
-        let said: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
+        let messages: Vec<&Incoming> = group.iter().map(|admitted| &admitted.incoming).collect();
         // In a group the model also reads the text of others, so the owner's rights apply to commands only.
         let is_owner = first.is_owner && (is_direct || first.is_control);
         let sender = policy.sender(incoming);
-        let asker = RunOrigin { principal: principal(&sender, is_owner && is_direct), ..RunOrigin::default() };
-        let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace((&asker, &key)));
+        let origin = RunOrigin { principal: principal(&sender, is_owner && is_direct), ..RunOrigin::default() };
+        let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace((&origin, &key)));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let peer = policy.account.sender(&incoming.peer.id);
         let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_open);
-        let LoadedMedia { pictures, notes } = media::load(&self.channel, &said, policy.max_media_bytes, folder).await;
-        let words: Vec<&str> =
-            said.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
+        let LoadedMedia { pictures, notes } =
+            media::load(&self.channel, &messages, policy.max_media_bytes, folder).await;
+        let texts: Vec<&str> =
+            messages.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
         let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);
-        let arrived = ChannelMessage {
+        let message = ChannelMessage {
             origin: Came {
                 channel: self.account_key.0.clone(),
                 account: self.account_key.1.clone(),
@@ -169,23 +171,27 @@ impl InboundPipeline {
                 username: incoming.sender.username.clone(),
             },
             key,
-            text: words.join("\n"),
+            text: texts.join("\n"),
             pictures,
             route: incoming.route(&self.account_key.0),
             message: incoming.message.clone(),
             at: incoming.timestamp_ms.min(self.now()),
         };
-        let told = |text: &str| {
+        let model_text = |text: &str| {
             // Text that invokes a skill is passed on unchanged.
             if is_owner && text.starts_with('/') && notes.is_empty() {
                 return text.to_owned();
             }
             self.model_text(policy, incoming, (text, &notes), previous)
         };
-        let inbound = intake::channel_message(&self.hub, arrived, told).map_err(|error| error.to_string())?;
+        let inbound = intake::channel_message(&self.hub, message, model_text).map_err(|error| error.to_string())?;
         // A command that starts a run is obeyed in a group, too, but its run has no owner rights: everyone reads the
         // reply.
-        Ok(if !is_direct && inbound.asks_model() { Inbound { principal: asker.principal, ..inbound } } else { inbound })
+        Ok(if !is_direct && inbound.asks_model() {
+            Inbound { principal: origin.principal, ..inbound }
+        } else {
+            inbound
+        })
     }
 
     /// Returns the text that the model receives for a message.
@@ -197,10 +203,11 @@ impl InboundPipeline {
         previous: Option<u64>,
     ) -> String {
         let quoted = incoming.reply_to.as_ref().filter(|quoted| !quoted.text.trim().is_empty()).map(|quoted| {
-            let who = if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("somebody") };
-            let who: String = who.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(80).collect();
-            let words: String = quoted.text.trim().chars().take(MAX_QUOTED_CHARS).collect();
-            format!("[Replying to {who}]\n{words}\n[/Replying]")
+            let quoted_sender = if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("somebody") };
+            let quoted_sender: String =
+                quoted_sender.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(80).collect();
+            let quoted_text: String = quoted.text.trim().chars().take(MAX_QUOTED_CHARS).collect();
+            format!("[Replying to {quoted_sender}]\n{quoted_text}\n[/Replying]")
         });
         let parts = notes.iter().map(String::as_str).chain([text]).chain(quoted.as_deref());
         let body = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");

@@ -22,11 +22,11 @@ pub(super) enum Claim {
 
 /// Opens a state directory.
 pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T>) -> Result<T> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut killed = None;
     loop {
         let error = match open() {
-            Err(error) if claim == Claim::Takeover && is_locked(&error) && begun.elapsed() < EXIT_TIMEOUT => error,
+            Err(error) if claim == Claim::Takeover && is_locked(&error) && started_at.elapsed() < EXIT_TIMEOUT => error,
             opened => return opened,
         };
         match lock::holder(state) {
@@ -70,7 +70,7 @@ fn kill(holder: &LockHolder) -> Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn kill(holder: &Holder) -> Result<()> {
+fn kill(holder: &LockHolder) -> Result<()> {
     let text = format!("--takeover works on Linux only\nstop {holder} yourself, then start again");
-    Err(crate::cli_error::Failure::usage(text).into())
+    Err(crate::cli_error::CliError::usage(text).into())
 }

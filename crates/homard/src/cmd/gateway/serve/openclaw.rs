@@ -58,10 +58,10 @@ impl OpenClawLock {
     /// Returns the lock of a state directory, by the environment.
     pub(super) fn find(state: &Path) -> Self {
         let home = paths::home();
-        let place = |name: &str| paths::env(name).map(|path| paths::expand(Path::new(&path), home.as_deref()));
+        let env_path = |name: &str| paths::env(name).map(|path| paths::expand(Path::new(&path), home.as_deref()));
         // A config at another path applies to OpenClaw's own directory.
-        let own = place("OPENCLAW_STATE_DIR").or_else(|| Some(home.as_ref()?.join(".openclaw")));
-        let config = place("OPENCLAW_CONFIG_PATH").filter(|_| own.as_deref() == Some(state));
+        let state_dir = env_path("OPENCLAW_STATE_DIR").or_else(|| Some(home.as_ref()?.join(".openclaw")));
+        let config = env_path("OPENCLAW_CONFIG_PATH").filter(|_| state_dir.as_deref() == Some(state));
         let tmp = ["TMPDIR", "TMP", "TEMP"].into_iter().find_map(paths::env).unwrap_or_else(|| "/tmp".into());
         let folder = Path::new(&tmp).join(format!("openclaw-{}", rustix::process::getuid().as_raw()));
         Self::new(state, config, &folder)
@@ -69,8 +69,8 @@ impl OpenClawLock {
 
     fn new(state: &Path, config: Option<PathBuf>, folder: &Path) -> Self {
         let config = config.unwrap_or_else(|| {
-            let mut there = CONFIGS.iter().map(|name| state.join(name)).filter(|path| path.exists());
-            there.next().unwrap_or_else(|| state.join(CONFIGS[0]))
+            let mut existing = CONFIGS.iter().map(|name| state.join(name)).filter(|path| path.exists());
+            existing.next().unwrap_or_else(|| state.join(CONFIGS[0]))
         });
         let digest = Sha1::digest(config.as_os_str().as_encoded_bytes());
         let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -142,7 +142,7 @@ impl OpenClawLock {
         Ok(match serde_json::from_slice::<LockContent>(&bytes) {
             Ok(owner) => is_alive(&owner).then_some(Some(owner.pid)),
             Err(_) => {
-                let age = found.modified().ok().and_then(|written| written.elapsed().ok());
+                let age = found.modified().ok().and_then(|modified| modified.elapsed().ok());
                 age.is_some_and(|age| age < EMPTY_LOCK_GRACE).then_some(None)
             }
         })
@@ -166,12 +166,12 @@ fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     };
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() || !is_ours(&found) {
-        let what = if found.is_file() {
+        let problem = if found.is_file() {
             format!("the file belongs to user {}", found.uid())
         } else {
             "not a regular file".to_owned()
         };
-        return Err(format!("{what}; remove it: rm {}", path.display()));
+        return Err(format!("{problem}; remove it: rm {}", path.display()));
     }
     let mut bytes = Vec::new();
     file.take(MAX_LOCK_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
@@ -183,12 +183,12 @@ fn trusted_folder(folder: &Path) -> Result<(), String> {
     let found = fs::symlink_metadata(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let name = folder.display();
     if !found.is_dir() || !is_ours(&found) {
-        let what = match found.is_dir() {
+        let problem = match found.is_dir() {
             true => format!("belongs to user {}", found.uid()),
             false => "is not a directory".to_owned(),
         };
         return Err(format!(
-            "{name} {what}, so another user may have created it; remove it as root (rm -r {name}), or set TMPDIR to a directory of your own"
+            "{name} {problem}, so another user may have created it; remove it as root (rm -r {name}), or set TMPDIR to a directory of your own"
         ));
     }
     if found.mode() & 0o022 != 0 {
@@ -199,8 +199,8 @@ fn trusted_folder(folder: &Path) -> Result<(), String> {
 }
 
 fn is_ours(found: &Metadata) -> bool {
-    let (real, effective) = (rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw());
-    found.uid() == real || found.uid() == effective
+    let (uid, euid) = (rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw());
+    found.uid() == uid || found.uid() == euid
 }
 
 impl Drop for HeldLock {
@@ -224,7 +224,7 @@ fn remove(path: &Path) -> io::Result<()> {
 
 fn is_alive(owner: &LockContent) -> bool {
     match (owner.start_time, lock::process_start_time(owner.pid)) {
-        (Some(then), Some(now)) => then == now,
+        (Some(start_time), Some(now)) => start_time == now,
         (None, Some(_)) => true,
         // Only Linux reports when a process started.
         (_, None) => {
@@ -250,7 +250,7 @@ mod tests {
         }
 
         /// Creates a lock of another process.
-        fn left(&self, pid: u32, start_time: Option<u64>) -> OpenClawLock {
+        fn with_lock_of(&self, pid: u32, start_time: Option<u64>) -> OpenClawLock {
             let lock = self.lock();
             let owner = LockContent { pid, created_at: String::new(), config_path: lock.config.clone(), start_time };
             fs::create_dir_all(lock.path.parent().unwrap()).unwrap();
@@ -274,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_filled_in_and_goes_with_its_owner() {
+    fn a_lock_is_written_and_removed_with_its_owner() {
         let home = Home::new();
         let lock = home.lock();
-        let held = lock.take().unwrap();
+        let guard = lock.take().unwrap();
         let pid = std::process::id();
         let created_at = content(&lock).created_at;
         let expected = LockContent {
@@ -289,46 +289,46 @@ mod tests {
         assert_eq!(content(&lock), expected);
         assert!(expected.created_at.ends_with('Z') && expected.created_at.len() == "2026-11-15T02:32:40.355Z".len());
         assert_eq!(fs::read_dir(lock.path.parent().unwrap()).unwrap().count(), 1);
-        drop(held);
+        drop(guard);
         assert!(!lock.path.exists());
     }
 
     #[test]
-    fn a_live_gateway_keeps_its_directory() {
+    fn a_live_gateway_keeps_its_lock() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::process_start_time(pid));
-        let refused = lock.take().unwrap_err();
+        let lock = home.with_lock_of(pid, lock::process_start_time(pid));
+        let error = lock.take().unwrap_err();
         let expected = format!("is in use by an OpenClaw gateway, process {pid} (its lock is {})", lock.path.display());
-        assert!(matches!(&refused, StoreError::Locked(text) if text.contains(&expected)), "{refused:?}");
+        assert!(matches!(&error, StoreError::Locked(text) if text.contains(&expected)), "{error:?}");
         fs::write(&lock.path, "").unwrap();
         assert!(lock.take().is_err(), "it may be about to be filled in");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_lock_that_nobody_has_any_more_is_replaced() {
+    fn a_stale_lock_is_replaced() {
         let pid = std::process::id();
-        for (gone, start_time) in [(pid, Some(1)), (u32::MAX - 1, Some(1)), (u32::MAX - 1, None)] {
+        for (dead_pid, start_time) in [(pid, Some(1)), (u32::MAX - 1, Some(1)), (u32::MAX - 1, None)] {
             let home = Home::new();
-            let lock = home.left(gone, start_time);
-            let held = lock.take().unwrap();
-            assert!(held.is_some());
+            let lock = home.with_lock_of(dead_pid, start_time);
+            let guard = lock.take().unwrap();
+            assert!(guard.is_some());
             assert_eq!(content(&lock).start_time, lock::process_start_time(pid));
         }
     }
 
     #[test]
-    fn a_lock_that_somebody_else_took_meanwhile_stays() {
+    fn a_lock_taken_by_another_process_is_not_removed() {
         let home = Home::new();
-        let held = home.lock().take().unwrap();
-        let lock = home.left(1, None);
-        drop(held);
+        let guard = home.lock().take().unwrap();
+        let lock = home.with_lock_of(1, None);
+        drop(guard);
         assert!(lock.path.exists());
     }
 
     #[test]
-    fn where_there_can_be_no_lock_the_gateway_starts_all_the_same() {
+    fn the_gateway_starts_if_no_lock_can_be_created() {
         let home = Home::new();
         fs::write(home.0.path().join("openclaw-7"), "a file").unwrap();
         assert!(home.lock().take().unwrap().is_none());
@@ -340,35 +340,38 @@ mod tests {
         let lock = home.lock();
         let folder = lock.path.parent().unwrap();
         fs::create_dir(folder).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(&lock.path).status().unwrap();
-        assert!(made.success());
+        let status = std::process::Command::new("mkfifo").arg(&lock.path).status().unwrap();
+        assert!(status.success());
         assert!(lock.owner().unwrap_err().contains("not a regular file; remove it: rm "), "{:?}", lock.owner());
-        let held = lock.take().unwrap();
-        assert!(held.is_some() && content(&lock).pid == std::process::id());
-        drop(held);
+        let guard = lock.take().unwrap();
+        assert!(guard.is_some() && content(&lock).pid == std::process::id());
+        drop(guard);
         // A live process, through a file elsewhere.
         let pid = std::process::id();
-        let other = home.left(pid, lock::process_start_time(pid));
-        let elsewhere = home.0.path().join("elsewhere");
-        fs::rename(&other.path, &elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &lock.path).unwrap();
+        let other = home.with_lock_of(pid, lock::process_start_time(pid));
+        let target = home.0.path().join("elsewhere");
+        fs::rename(&other.path, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &lock.path).unwrap();
         assert!(lock.take().unwrap().is_some());
-        assert!(elsewhere.exists());
+        assert!(target.exists());
     }
 
     #[test]
-    fn l4_a_folder_that_others_could_have_made_is_not_believed_and_not_written_to() {
+    fn l4_an_untrusted_lock_folder_is_neither_read_nor_written() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::process_start_time(pid));
+        let lock = home.with_lock_of(pid, lock::process_start_time(pid));
         let folder = lock.path.parent().unwrap();
         // A symlink to our own directory stands for a directory of another user, which a test without root cannot
         // create.
         let moved = folder.with_file_name("moved");
         fs::rename(folder, &moved).unwrap();
         std::os::unix::fs::symlink(&moved, folder).unwrap();
-        let why = lock.owner().unwrap_err();
-        assert!(why.contains("is not a directory, so another user may have created it; remove it as root"), "{why}");
+        let error = lock.owner().unwrap_err();
+        assert!(
+            error.contains("is not a directory, so another user may have created it; remove it as root"),
+            "{error}"
+        );
         assert!(lock.check().is_ok() && lock.take().unwrap().is_none());
         assert_eq!(fs::read_dir(&moved).unwrap().count(), 1);
         if rustix::process::geteuid().is_root() {
@@ -390,10 +393,10 @@ mod tests {
     }
 
     #[test]
-    fn l4_a_folder_of_ours_is_closed_to_others() {
+    fn l4_our_lock_folder_is_private() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::process_start_time(pid));
+        let lock = home.with_lock_of(pid, lock::process_start_time(pid));
         let folder = lock.path.parent().unwrap();
         fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
         assert!(lock.take().is_err(), "a live gateway keeps its directory");

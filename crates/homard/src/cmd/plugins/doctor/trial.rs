@@ -29,18 +29,18 @@ pub(super) struct StartTrial {
 }
 
 /// Starts and stops a plugin; an error says why it cannot be started.
-pub(super) async fn start(shown: &PluginList, id: &str) -> Result<StartTrial, String> {
-    let cannot = |error: std::io::Error| format!("cannot prepare a temporary directory: {error}");
-    let scratch = tempfile::tempdir().map_err(cannot)?;
+pub(super) async fn start(list: &PluginList, id: &str) -> Result<StartTrial, String> {
+    let prepare_error = |error: std::io::Error| format!("cannot prepare a temporary directory: {error}");
+    let scratch = tempfile::tempdir().map_err(prepare_error)?;
     // Installed plugins are found there through a symlink.
-    symlink(shown.setup.state.join("extensions"), scratch.path().join("extensions")).map_err(cannot)?;
-    let settings = Settings { allow: vec![id.to_owned()], ..shown.setup.settings.clone() };
-    let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..shown.setup.clone() };
+    symlink(list.setup.state.join("extensions"), scratch.path().join("extensions")).map_err(prepare_error)?;
+    let settings = Settings { allow: vec![id.to_owned()], ..list.setup.settings.clone() };
+    let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..list.setup.clone() };
     let host = host(&setup);
     let plugins = Plugins::open(setup, &host);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let is_late = timeout(START_TIMEOUT, plugins.start_all()).await.is_err();
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     let status = plugins.status().into_iter().find(|status| status.id == id);
     plugins.close().await;
     let status = status.ok_or("the plugin was removed during the check")?;
@@ -62,7 +62,7 @@ pub(in crate::cmd) async fn node(setup: &PluginSetup) -> Result<String, String> 
     let node: PathBuf = which_node(setup.settings.node.as_deref(), path).await?;
     let mut command = Command::new(&node);
     command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).env_clear().kill_on_drop(true);
-    let said = timeout(NODE_TIMEOUT, command.output()).await.ok().and_then(Result::ok);
-    let version = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned()).unwrap_or_default();
+    let output = timeout(NODE_TIMEOUT, command.output()).await.ok().and_then(Result::ok);
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     Ok(format!("{version} at {}", node.display()))
 }

@@ -31,7 +31,7 @@ const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progre
 /// A server that speaks Chat Completions.
 pub(super) struct SoakModel {
     address: SocketAddr,
-    asked: Counts,
+    counts_by_run: Counts,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,8 +42,8 @@ type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 impl SoakModel {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (asked, is_over) = (Counts::default(), Arc::<AtomicBool>::default());
-        let (address, counts, ended) = (listener.local_addr().unwrap(), asked.clone(), is_over.clone());
+        let (counts_by_run, is_over) = (Counts::default(), Arc::<AtomicBool>::default());
+        let (address, counts, ended) = (listener.local_addr().unwrap(), counts_by_run.clone(), is_over.clone());
         let thread = thread::spawn(move || {
             for stream in listener.incoming() {
                 if ended.load(Ordering::SeqCst) {
@@ -54,7 +54,7 @@ impl SoakModel {
                 thread::spawn(move || answer(&stream, &counts));
             }
         });
-        Self { address, asked, is_over, thread: Some(thread) }
+        Self { address, counts_by_run, is_over, thread: Some(thread) }
     }
 
     /// Returns a config whose agent uses this model, with another one as fallback.
@@ -74,8 +74,8 @@ impl SoakModel {
     }
 
     /// Returns the number of requests with this message as the last one.
-    pub(super) fn asked(&self, run: &str) -> usize {
-        self.asked.lock().unwrap().get(run).copied().unwrap_or_default()
+    pub(super) fn request_count(&self, run: &str) -> usize {
+        self.counts_by_run.lock().unwrap().get(run).copied().unwrap_or_default()
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for SoakModel {
 }
 
 /// Returns the text of a message.
-fn words(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     let content = &message["content"];
     let blocks = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     content.as_str().into_iter().chain(blocks).collect()
@@ -120,14 +120,15 @@ fn answer(stream: &TcpStream, counts: &Counts) -> Option<()> {
     if body["tools"].as_array().is_none_or(Vec::is_empty) {
         return tell(stream, &[SUMMARY], None);
     }
-    let meant = |message: &Value| {
-        let words = words(message);
-        let mut rest = words.rsplit_once("soak ")?.1.split_whitespace();
+    let run_and_kind = |message: &Value| {
+        let text = message_text(message);
+        let mut rest = text.rsplit_once("soak ")?.1.split_whitespace();
         Some((rest.next()?.to_owned(), rest.next()?.to_owned()))
     };
-    let said = messages.iter().enumerate().rev().filter(|(_, message)| message["role"] == "user");
-    let (place, (run, kind)) = said.into_iter().find_map(|(place, message)| Some((place, meant(message)?)))?;
-    let answers = messages[place..].iter().filter(|message| message["role"] == "assistant").count();
+    let user_messages = messages.iter().enumerate().rev().filter(|(_, message)| message["role"] == "user");
+    let (position, (run, kind)) =
+        user_messages.into_iter().find_map(|(position, message)| Some((position, run_and_kind(message)?)))?;
+    let answers = messages[position..].iter().filter(|message| message["role"] == "assistant").count();
     let times = {
         let mut counts = counts.lock().unwrap();
         let times = counts.entry(run.clone()).or_default();
@@ -181,8 +182,8 @@ fn tell(stream: &TcpStream, pieces: &[&str], call: Option<&Value>) -> Option<()>
     write(stream, &format!("data: {}\n\ndata: [DONE]\n\n", json!({"choices": [], "usage": usage})))
 }
 
-fn refuse(stream: &TcpStream, status: u16, headers: &str, why: &str) -> Option<()> {
-    let body = json!({"error": {"message": why, "type": "error"}}).to_string();
+fn refuse(stream: &TcpStream, status: u16, headers: &str, reason: &str) -> Option<()> {
+    let body = json!({"error": {"message": reason, "type": "error"}}).to_string();
     let head = "content-type: application/json\r\nconnection: close\r\n";
     write(stream, &format!("HTTP/1.1 {status} No\r\n{head}{headers}content-length: {}\r\n\r\n{body}", body.len()))
 }

@@ -206,13 +206,13 @@ pub struct Receipt {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The channel is not configured.
-    #[error("the channel {0} is not set up")]
+    #[error("channel {0} is not configured")]
     NoChannel(String),
     /// No channel is configured and none was named.
-    #[error("no channel is set up; add one with: homard channels add")]
+    #[error("no channel is configured; add one with: homard channels add")]
     NoChannels,
     /// Several channels are configured and none was named.
-    #[error("several channels are set up; name one with channel: {0}")]
+    #[error("several channels are configured; select one with channel: {0}")]
     Ambiguous(String),
     /// The platform does not support the action.
     #[error("{channel} does not support {action}")]

@@ -71,7 +71,7 @@ impl Webhook {
         let account = &settings.account;
         if settings.secret.expose().len() < 16 {
             let reason = format!(
-                "webhook {account}: the secret must have 16 characters or more; make one with: openssl rand -hex 32"
+                "webhook {account}: the secret must have 16 characters or more; generate one with: openssl rand -hex 32"
             );
             return Err(ChannelError::Refused(reason));
         }

@@ -34,7 +34,7 @@ pub enum EditError {
         kind: &'static str,
     },
     /// The path names a member of a list.
-    #[error("{} is a list; name one of its items, as in {path}[0]", named(path))]
+    #[error("{} is a list; select an item, as in {path}[0]", named(path))]
     List {
         /// Path of the list.
         path: Path,
@@ -287,13 +287,13 @@ mod tests {
             "gateway.port is a number and cannot contain other keys; unset it first"
         );
         assert_eq!(edit_error("{a: null}", "a.b"), "a is null and cannot contain other keys; unset it first");
-        assert_eq!(edit_error(FILE, "list.x"), "list is a list; name one of its items, as in list[0]");
+        assert_eq!(edit_error(FILE, "list.x"), "list is a list; select an item, as in list[0]");
         assert_eq!(edit_error(FILE, "list[3]"), "list has 2 items; to append one, use list[2]");
         assert_eq!(
             edit_error(FILE, "gateway[3]"),
             "gateway is an object, not a list, and has no item [3]; to use the index as a key, write gateway.3"
         );
-        assert_eq!(edit_error("[]", "a"), "the config is a list; name one of its items, as in [0]");
+        assert_eq!(edit_error("[]", "a"), "the config is a list; select an item, as in [0]");
         assert_eq!(edit_error("{}", "a[1]"), "a has 0 items; to append one, use a[0]");
         assert_eq!(unset(FILE, &Path::root()), Err(EditError::Root));
     }

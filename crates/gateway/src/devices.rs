@@ -127,7 +127,7 @@ pub(crate) struct PairedDevices(BTreeMap<String, Device>);
 /// The list of paired devices cannot be read. It is never treated as empty, because the next change would overwrite it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the list of paired devices {} cannot be read ({why}); restore it from a backup, or move it away and pair every \
+    "the list of paired devices {} cannot be read ({why}); restore it from a backup, or rename it and pair every \
      device again", .file.display()
 )]
 pub struct DeviceListError {

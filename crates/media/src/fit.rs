@@ -47,22 +47,22 @@ impl Default for ImageLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
     /// An image format that models do not accept.
-    #[error("{kind} pictures cannot be sent to a model; convert the file to PNG or JPEG")]
+    #[error("{kind} images cannot be sent to a model; convert the file to PNG or JPEG")]
     UnsupportedFormat {
         /// Common name of the format, such as `HEIC`.
         kind: &'static str,
     },
     /// Not an image, whatever its name says.
-    #[error("not a PNG, JPEG, GIF or WebP picture")]
+    #[error("not a PNG, JPEG, GIF or WebP image")]
     Unknown,
     /// More pixels than are decoded.
-    #[error("the picture has too many pixels to be decoded; scale it down first")]
+    #[error("the image has too many pixels to be decoded; scale it down first")]
     Huge,
     /// It is truncated or damaged.
-    #[error("the picture is damaged; save it again")]
+    #[error("the image is damaged; save it again")]
     Damaged(#[source] ImageError),
     /// No scaling made it small enough.
-    #[error("the picture cannot be scaled down to {side} pixels and {bytes} bytes")]
+    #[error("the image cannot be scaled down to {side} pixels and {bytes} bytes")]
     Unfit {
         /// Limit of the side length.
         side: u32,

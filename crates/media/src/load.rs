@@ -38,7 +38,7 @@ pub struct ImageRoot {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The run may not read there.
-    #[error("picture {path} is outside of {root}, the only folder this run may read; copy it there")]
+    #[error("image {path} is outside of {root}, the only directory that this run may read; copy it there")]
     Outside {
         /// The path as written.
         path: String,
@@ -46,31 +46,31 @@ pub enum LoadError {
         root: PathBuf,
     },
     /// The file does not exist.
-    #[error("picture {path} does not exist")]
+    #[error("image {path} not found")]
     Missing {
         /// The path as written.
         path: String,
     },
     /// It starts with `~`, and no home folder is known.
-    #[error("picture {path} is in a home folder, and the home folder is unknown; use an absolute path")]
+    #[error("cannot resolve the home directory in {path}; use an absolute path")]
     NoHome {
         /// The path as written.
         path: String,
     },
     /// A folder, a pipe, a socket or a device.
-    #[error("picture {path} is not a regular file")]
+    #[error("image {path} is not a regular file")]
     Special {
         /// The path as written.
         path: String,
     },
     /// The file is too large.
-    #[error("picture {path} is larger than {} MiB; make it smaller", MAX_FILE_BYTES / 1024 / 1024)]
+    #[error("image {path} is larger than {} MiB; make it smaller", MAX_FILE_BYTES / 1024 / 1024)]
     TooLarge {
         /// The path as written.
         path: String,
     },
     /// The operating system refused.
-    #[error("cannot read picture {path}")]
+    #[error("cannot read image {path}")]
     Io {
         /// The path as written.
         path: String,
@@ -79,7 +79,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The file was read, but cannot be sent to a model.
-    #[error("cannot show picture {path}")]
+    #[error("cannot send image {path} to the model")]
     Unfit {
         /// The path as written.
         path: String,

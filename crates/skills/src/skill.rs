@@ -117,7 +117,7 @@ pub(crate) struct SkillOrigin {
 pub(crate) enum Error {
     #[error("has no front matter: begin it with `---`, `name:` and `description:` lines, and `---` again")]
     NoFrontMatter,
-    #[error("has no description, so the model cannot tell when to use it: add a `description:` to its front matter")]
+    #[error("has no description, so the model does not know when to use it: add a `description:` to its front matter")]
     NoDescription,
     #[error("has no description, and its front matter is not YAML: {0}")]
     Broken(String),

@@ -62,7 +62,7 @@ impl<'a> RootWalk<'a> {
                 walk.real_root.clone_from(&real);
                 walk.enter(root.to_owned(), real, 0);
             }
-            Ok(_) => walk.problems.push(warning(root, "is not a folder, so no skills are read from it")),
+            Ok(_) => walk.problems.push(warning(root, "is not a directory, so no skills are read from it")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => walk.problems.push(warning(root, unreadable(error))),
         }
@@ -75,7 +75,8 @@ impl<'a> RootWalk<'a> {
             walk.problems.push(warning(root, message));
         }
         if walk.seen.len() > limits.folders {
-            let message = format!("holds more than {} folders; the rest is not searched for skills", limits.folders);
+            let message =
+                format!("contains more than {} directories; the others are not searched for skills", limits.folders);
             walk.problems.push(warning(root, message));
         }
         walk.found.sort_by(|a, b| a.file.cmp(&b.file));

@@ -72,7 +72,7 @@ pub enum Error {
         port: u16,
     },
     /// There is an exception for this host, but with other ports.
-    #[error("port {port} of {host} is not allowed: the owner allows only other ports of this host")]
+    #[error("port {port} of {host} is not allowed: the owner has allowed only other ports of this host")]
     OtherPort {
         /// The host.
         host: String,
@@ -81,7 +81,7 @@ pub enum Error {
     },
     /// Not on the public internet.
     #[error(
-        "{host} is not on the public internet ({what}): only public servers can be reached, unless the owner allows it"
+        "{host} is not a public internet address ({what}): only public servers can be reached, unless the owner allows the address"
     )]
     NotPublic {
         /// The host.
@@ -107,7 +107,7 @@ pub enum Error {
         why: String,
     },
     /// Timeout.
-    #[error("{host} did not answer completely within {limit:?}")]
+    #[error("{host} did not send a complete response within {limit:?}")]
     Timeout {
         /// The host.
         host: String,

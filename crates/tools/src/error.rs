@@ -11,17 +11,17 @@ use crate::file_access::ProposedChange;
 pub(crate) enum Error {
     #[error("invalid arguments: {0}")]
     Arguments(#[source] serde_json::Error),
-    #[error("path is missing: name the file")]
+    #[error("path is missing: pass the path of the file")]
     NoPath,
     #[error("{path} leads outside the workspace: only paths inside {} can be used", root.display())]
     Outside { path: String, root: PathBuf },
     #[error(
-        "{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state; the owner can open a path \
+        "{path} is hidden from tools: it may contain credentials, or belongs to Homard's state directory; the owner can allow a path \
          of the home directory with tools.exec.sandbox.extraRead"
     )]
     Hidden { path: String },
     #[error(
-        "{path} makes shells or other programs of the user run code, so tools do not change it: show the user what to \
+        "{path} can make shells or other programs of the user run code, so tools do not change it: show the user what to \
          change instead"
     )]
     StartFile { path: String },
@@ -40,9 +40,9 @@ pub(crate) enum Error {
     Missing { path: String },
     #[error("{path} does not exist: did you mean {near}?")]
     MissingWithSuggestion { path: String, near: String },
-    #[error("{path} is a directory: use ls to see what is in it")]
+    #[error("{path} is a directory: use ls to list it")]
     Directory { path: String },
-    #[error("{path} is not a directory, or leads through a file")]
+    #[error("{path} is not a directory, or a parent of it is a file")]
     NotDirectory { path: String },
     #[error("{path} is a device, a pipe or a socket: only regular files can be used")]
     Special { path: String },
@@ -50,9 +50,9 @@ pub(crate) enum Error {
     Link { path: String },
     #[error("{path} is read-only: change its mode first")]
     ReadOnly { path: String },
-    #[error("{path} is a binary file: only text and pictures can be read")]
+    #[error("{path} is a binary file: only text and images can be read")]
     Binary { path: String },
-    #[error("{path} cannot be shown: {source}")]
+    #[error("image {path} cannot be sent to the model: {source}")]
     Picture { path: String, source: FitError },
     #[error("{path} is larger than {most} MiB: use exec to work on a part of it")]
     TooLarge { path: String, most: u64 },
@@ -62,9 +62,9 @@ pub(crate) enum Error {
     PastCursor { path: String, cursor: u64, bytes: u64 },
     #[error("{path} is not UTF-8 text: only UTF-8 text files can be edited")]
     NotText { path: String },
-    #[error("there is nothing to replace: give oldText and newText, or edits")]
+    #[error("nothing to replace: provide oldText and newText, or edits")]
     NoChange,
-    #[error("{which} is empty: give the text to replace, or use write to create a file")]
+    #[error("{which} is empty: provide the text to replace, or use write to create a file")]
     EmptyText { which: String },
     #[error("{which} was not found in {path}: it must match the file exactly, including white space{hint}")]
     NotFound { path: String, which: String, hint: String },
@@ -84,7 +84,7 @@ pub(crate) enum Error {
     Malformed { line: usize, what: String },
     #[error("the patch changes nothing: it needs at least one file")]
     EmptyPatch,
-    #[error("{path} exists already: use *** Update File, or another path")]
+    #[error("{path} already exists: use *** Update File, or another path")]
     Exists { path: String },
     #[error("{path} is the same file as another path in the patch: use one path for each file")]
     DuplicateFile { path: String },
@@ -98,7 +98,7 @@ pub(crate) enum Error {
     Io { path: String, source: io::Error },
     #[error(
         "the variable {0} is not passed on: it may change what programs load or run. Set it in the command itself \
-         ({0}=value program), or let the owner add it to tools.exec.allowEnv"
+         ({0}=value program), or ask the owner to add it to tools.exec.allowEnv"
     )]
     ForbiddenVariable(String),
     #[error("invalid environment variable {0:?}: names consist of letters, digits and _, and values are strings")]
@@ -113,7 +113,7 @@ pub(crate) enum Error {
     Start { shell: &'static str, source: io::Error },
     #[error(
         "the command was not run, because no sandbox is available: {why}. Install bubblewrap (apt-get install \
-         bubblewrap), or let the owner choose the sandbox mode full"
+         bubblewrap), or ask the owner to set tools.exec.sandbox.mode to full"
     )]
     NoSandbox { why: String },
     #[error("the command was not run, because its sandbox could not be created: {source}")]
@@ -122,7 +122,7 @@ pub(crate) enum Error {
     TooMany(usize),
     #[error("sessionId is missing: use the action list to see the sessions")]
     NoSession,
-    #[error("session {id} does not exist: use the action list to see the sessions")]
+    #[error("session {id} not found: use the action list to see the sessions")]
     UnknownSession { id: String },
     #[error("session {id} is still running: use kill or remove")]
     StillRunning { id: String },
@@ -132,9 +132,9 @@ pub(crate) enum Error {
     InputFailed { id: String, why: String },
     #[error("{text} is not a byte in hexadecimal")]
     BadHex { text: String },
-    #[error("there is nothing to send: give keys, hex or literal")]
+    #[error("nothing to send: provide keys, hex or literal")]
     NoKeys,
-    #[error("there is nothing to paste: give text")]
+    #[error("nothing to paste: provide text")]
     NoText,
     #[error(
         "{path} is not a memory file: those are MEMORY.md, memory.md and the .md files below memory/; use read for \

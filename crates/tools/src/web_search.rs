@@ -75,7 +75,7 @@ enum Error {
     Arguments(String),
     #[error("{}", UNCONFIGURED)]
     Unconfigured,
-    #[error("the run was stopped before the search was done")]
+    #[error("the run was stopped before the search finished")]
     Stopped,
     #[error(transparent)]
     Egress(#[from] egress::Error),

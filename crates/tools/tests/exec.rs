@@ -286,7 +286,7 @@ async fn a_session_does_not_see_the_commands_of_another() {
     for action in ["poll", "log", "write", "submit", "kill", "clear", "remove"] {
         let arguments = json!({"action": action, "sessionId": "amber-reef"});
         let result = fixture.call_from(other.clone(), "process", arguments).await;
-        let expected = "session amber-reef does not exist: use the action list to see the sessions";
+        let expected = "session amber-reef not found: use the action list to see the sessions";
         assert_eq!(only_text(&result), (expected, true), "{action}");
     }
 }

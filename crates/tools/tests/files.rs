@@ -88,7 +88,7 @@ async fn read_says_when_a_text_is_not_utf8() {
         "un caf\u{fffd} cr\u{fffd}me, s'il vous pla\u{fffd}t\n\n[Bytes that are not UTF-8 are shown as \u{fffd}.]";
     assert_eq!(only_text(&fixture.call("read", json!({"path": "latin.txt"})).await), (text, false));
     fs::write(fixture.workdir().join("noise.txt"), [0xff, 0xfe, 0xfd, b'a']).unwrap();
-    let refused = "noise.txt is a binary file: only text and pictures can be read";
+    let refused = "noise.txt is a binary file: only text and images can be read";
     assert_eq!(only_text(&fixture.call("read", json!({"path": "noise.txt"})).await), (refused, true));
 }
 

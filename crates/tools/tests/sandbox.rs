@@ -424,7 +424,7 @@ async fn without_any_sandbox_a_command_is_refused() {
     let fixture = home(SandboxKind::Namespace, |settings| settings.tier = Some(tier));
     let expected = format!(
         "the command was not run, because no sandbox is available: {reason}. Install bubblewrap (apt-get install \
-         bubblewrap), or let the owner choose the sandbox mode full"
+         bubblewrap), or ask the owner to set tools.exec.sandbox.mode to full"
     );
     assert_eq!(run(&fixture, "touch ran").await, (expected, true));
     assert!(!fixture.workdir().join("ran").exists());

@@ -156,7 +156,7 @@ fn require_regular(metadata: &Metadata) -> Result<(), String> {
     let kind = metadata.file_type();
     let kind_name = match kind {
         _ if kind.is_file() => return Ok(()),
-        _ if kind.is_dir() => "a folder",
+        _ if kind.is_dir() => "a directory",
         _ if kind.is_fifo() => "a pipe",
         _ if kind.is_socket() => "a socket",
         _ => "a device",

@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// Something else exists in its place, or in the place of a parent folder.
     #[error(
-        "workspace {path} cannot be created: {} is a file or a broken link, not a directory; move it away, or set \
+        "workspace {path} cannot be created: {} is a file or a broken link, not a directory; rename it, or set \
          another workspace in the config",
         obstacle.display(), path = path.display()
     )]
@@ -73,7 +73,7 @@ pub enum Error {
     },
     /// The operating system refused.
     #[error(
-        "workspace {path} cannot be created in {}: {source}; create the folder yourself, or set another workspace in \
+        "workspace {path} cannot be created in {}: {source}; create the directory yourself, or set another workspace in \
          the config",
         parent.display(), path = path.display()
     )]

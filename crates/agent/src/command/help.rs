@@ -122,7 +122,7 @@ pub fn all_commands(triggers: &Triggers) -> Vec<CommandInfo> {
         row(names.iter().map(|&name| name.to_owned()).collect(), arguments, meaning)
     };
     let commands = [
-        row(triggers.names().to_vec(), "[message]", "start a new session, with this message"),
+        row(triggers.names().to_vec(), "[message]", "start a new transcript; the message becomes its first message"),
         plain(&["/stop"], "", "stop the run and clear the queue; during a run, the word stop alone does the same"),
         plain(&["/queue"], "[mode] [option:value]", "what happens to messages that arrive during a run"),
         level(LevelSetting::Thinking, "how much the model reasons before it answers"),
@@ -160,7 +160,7 @@ mod tests {
     fn help_names_every_command() {
         let expected = "\
 Commands:
-/new, /reset [message]: start a new session, with this message
+/new, /reset [message]: start a new transcript; the message becomes its first message
 /stop: stop the run and clear the queue; during a run, the word stop alone does the same
 /queue [mode] [option:value]: what happens to messages that arrive during a run
 /think, /thinking, /t [level]: how much the model reasons before it answers
@@ -180,7 +180,7 @@ A setting without a value shows the current value and the choices; default reset
     #[test]
     fn help_lists_the_configured_triggers() {
         let second = |words: &[&str]| help(&Triggers::new(words)).lines().nth(1).unwrap().to_owned();
-        assert_eq!(second(&["Anew"]), "anew [message]: start a new session, with this message");
+        assert_eq!(second(&["Anew"]), "anew [message]: start a new transcript; the message becomes its first message");
         let stop = "/stop: stop the run and clear the queue; during a run, the word stop alone does the same";
         assert_eq!(second(&[]), stop);
     }

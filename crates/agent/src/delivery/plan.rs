@@ -62,7 +62,7 @@ pub(crate) fn plan(
     let Some(traits) = traits(channel) else {
         let destination = destination(requested.to.as_deref());
         return DeliveryPlan::Unavailable(format!(
-            "the reply cannot be delivered to {destination}: the channel {channel} is not set up; \
+            "the reply cannot be delivered to {destination}: channel {channel} is not configured; \
              set it up, or send the request without deliver"
         ));
     };
@@ -222,7 +222,7 @@ mod tests {
             panic!("it goes somewhere")
         };
         assert!(
-            reason.starts_with("the reply cannot be delivered to signal:+1: the channel signal is not set up"),
+            reason.starts_with("the reply cannot be delivered to signal:+1: channel signal is not configured"),
             "{reason}"
         );
     }

@@ -222,12 +222,12 @@ mod tests {
             ),
             (
                 json!({"mimeType": "image/png", "content": STANDARD.encode("hello")}),
-                "attachment 1: not a PNG, JPEG, GIF or WebP picture",
+                "attachment 1: not a PNG, JPEG, GIF or WebP image",
             ),
-            (json!({"content": &DOT[..16]}), "attachment 1: the picture is damaged; save it again"),
+            (json!({"content": &DOT[..16]}), "attachment 1: the image is damaged; save it again"),
             (
                 json!({"content": STANDARD.encode(b"\0\0\0\x18ftypheic\0\0\0\0")}),
-                "attachment 1: HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG",
+                "attachment 1: HEIC images cannot be sent to a model; convert the file to PNG or JPEG",
             ),
         ] {
             assert_eq!(opened_pictures(json!([attachment])).await, Err(error.to_owned()));

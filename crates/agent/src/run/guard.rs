@@ -75,7 +75,7 @@ impl RunGuard {
             return None;
         };
         Some(format!(
-            "the run was ended because {reason}; say \"go on\" to continue, or set agents.defaults.runLimits.{key}"
+            "the run was ended because {reason}; send \"continue\" to resume, or raise agents.defaults.runLimits.{key}"
         ))
     }
 }

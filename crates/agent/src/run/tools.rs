@@ -39,7 +39,7 @@ use crate::{
 const GRACE: Duration = Duration::from_millis(250);
 
 /// Result of a call that was skipped because of a new message.
-const SKIPPED_RESULT: &str = "Skipped because of a queued user message. Read it before you go on.";
+const SKIPPED_RESULT: &str = "Skipped because of a queued user message. Read it before you continue.";
 
 /// Result of a call that cannot be made after a restart, because its arguments contained a secret.
 const MASKED_RESULT: &str = "This call was not run: the program was restarted, and the arguments contained a secret, which is \

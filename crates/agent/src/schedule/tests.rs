@@ -442,7 +442,7 @@ async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
     let expected = (vec![json!(["skipped", "target-none", null, null]), duplicate], Vec::new());
     assert_eq!(sent("none", None).await, expected);
     let (heartbeats, delivered) = sent("slack", Some("C1")).await;
-    assert!(heartbeats[0][1].as_str().unwrap().contains("the channel slack is not set up"), "{heartbeats:?}");
+    assert!(heartbeats[0][1].as_str().unwrap().contains("channel slack is not configured"), "{heartbeats:?}");
     assert_eq!((heartbeats[0][0].as_str(), delivered), (Some("skipped"), Vec::new()));
 }
 

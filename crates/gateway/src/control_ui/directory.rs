@@ -30,7 +30,7 @@ pub enum ControlUiError {
     },
     /// There is no `index.html`.
     #[error(
-        "{0} contains no Control UI: specify a folder with an index.html, such as \
+        "{0} contains no Control UI: specify a directory with an index.html, such as \
          node_modules/openclaw/dist/control-ui"
     )]
     NoPage(PathBuf),
@@ -109,7 +109,7 @@ fn relative(path: &str) -> Option<PathBuf> {
 fn read(root: &Path, name: &Path) -> io::Result<Vec<u8>> {
     let path = root.join(name).canonicalize()?;
     if !path.starts_with(root) {
-        return Err(io::Error::other("the file is a link that leads out of the folder"));
+        return Err(io::Error::other("the file is a link to a path outside of the directory"));
     }
     let size = path.metadata()?.len();
     if size > MAX_FILE_BYTES {

@@ -41,7 +41,7 @@ pub(crate) async fn stability(call: RpcCall) -> Result<RpcResult, ErrorShape> {
     empty(call, json!({"capacity": 0, "count": 0, "dropped": 0, "events": [], "summary": {"byType": {}}}))
 }
 
-/// `plugins.catalog.browse`: there is no plugin marketplace. Installed plugins are in `plugins.list`.
+/// `plugins.catalog.browse`: plugin marketplace. Installed plugins are in `plugins.list`.
 pub(crate) async fn plugin_catalog(call: RpcCall) -> Result<RpcResult, ErrorShape> {
     empty(call, json!({"items": []}))
 }

@@ -87,7 +87,7 @@ pub trait Transformer: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
     /// The token is missing.
-    #[error("hooks.token is missing; webhooks require a token of their own")]
+    #[error("hooks.token is missing; webhooks require a separate token")]
     NoToken,
     /// The path would hide the gateway's other routes.
     #[error("hooks.path must be a dedicated path, such as /hooks, not {0:?}")]

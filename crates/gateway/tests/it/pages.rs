@@ -115,7 +115,7 @@ fn a_directory_without_a_page_is_rejected_with_a_hint() {
     let message = ControlUi::open(&empty).unwrap_err().to_string();
     assert!(
         message.ends_with(
-            "contains no Control UI: specify a folder with an index.html, such as node_modules/openclaw/dist/control-ui"
+            "contains no Control UI: specify a directory with an index.html, such as node_modules/openclaw/dist/control-ui"
         ),
         "{message}"
     );

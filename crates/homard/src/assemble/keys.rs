@@ -107,7 +107,7 @@ impl Models {
         let variable = environment::names(provider).iter().find(|name| name.ends_with("_KEY"));
         let variable = variable.map_or(String::new(), |name| format!("set {name}, or "));
         let why = format!(
-            "there is no key for {provider}{}; {variable}run: homard models auth add {provider}",
+            "no API key for {provider}{}; {variable}run: homard models auth add {provider}",
             unusable.collect::<String>()
         );
         missing_key(provider, why)

@@ -42,7 +42,7 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Verify that no entry was changed, removed, moved or truncated
+    /// Verify that no row was changed, removed, moved or added, and that the log was not truncated
     Verify {
         /// Also check that the log contains every checkpoint in this file, such as audit.checkpoints.file or a syslog
         #[arg(long, value_name = "FILE")]
@@ -54,13 +54,13 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// List the newest entries in chronological order
+    /// List the newest rows, oldest first
     List {
-        /// Maximum number of entries
+        /// Maximum number of rows
         #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
-        /// Only entries of this kind, such as auth.failed, or of a group of kinds, such as exec
+        /// Only rows of this kind, such as auth.failed, or of a group of kinds, such as exec
         #[arg(long, value_name = "NAME")]
         what: Option<String>,
     },
@@ -166,7 +166,7 @@ async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
     let setup = CommandContext::load()?;
     let open_problems = check(&setup.paths, &evidence(&setup).await?)?.problems;
     let summary = if open_problems.is_empty() {
-        "the audit log is unmodified: there is nothing to acknowledge".to_owned()
+        "the audit log is unmodified; nothing to acknowledge".to_owned()
     } else {
         if setup.administer("homard.audit.acknowledge", json!({"reason": reason})).await?.is_none() {
             acknowledge_here(&setup, reason).await?;
@@ -208,7 +208,7 @@ fn list(paths: &Paths, (limit, kind): (u32, Option<&str>), wants_json: bool) -> 
         return Ok(render::print_json(&json!({"count": rows.len(), "rows": rows}))?);
     }
     if shown.is_empty() {
-        return Ok(render::print("no entries")?);
+        return Ok(render::print("no rows")?);
     }
     Ok(render::print_table(&Table::list(shown.iter().map(|row| cells(&row.content)).collect()))?)
 }

@@ -181,7 +181,7 @@ fn without_nulls(value: Value) -> Value {
 pub(super) async fn run(args: &Args) -> Result<()> {
     let now = Ambient::system().now_ms();
     let setup = CommandContext::load()?;
-    let no_job = |id: &str| CliError::not_found(format!("no job {id}; list jobs with: homard cron"));
+    let no_job = |id: &str| CliError::not_found(format!("job {id} not found; list jobs with: homard cron"));
     let id = match &args.command {
         Command::List { .. } | Command::Add(_) => String::new(),
         Command::Remove { id } | Command::Run { id } => find_job(&setup, id).await?.ok_or_else(|| no_job(id))?,

@@ -82,7 +82,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let source = OpenclawState::find(flags.dir.as_deref())?;
     if is_same(&source, &paths) {
-        let text = format!("{} is Homard's own state directory: there is nothing to import", source.root.display());
+        let text = format!("{} is Homard's own state directory; nothing to import", source.root.display());
         return Err(CliError::usage(text).into());
     }
     let options = ImportOptions { replace_existing: flags.force, write_defaults: flags.write_defaults };

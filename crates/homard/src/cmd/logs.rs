@@ -102,7 +102,7 @@ async fn from_file(args: &Args, path: &Path) -> Result<()> {
         found.extend(text.lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)));
     }
     if found.is_empty() && !args.follow {
-        render::remark(&format!("there are no lines in {}, and no gateway answers", path.display()));
+        render::remark(&format!("no log lines in {}, and no gateway is running", path.display()));
     }
     show(args, &found[found.len().saturating_sub(usize::from(args.limit))..])?;
     if !args.follow {

@@ -113,7 +113,9 @@ struct ModelsContext {
 impl ModelsContext {
     /// Returns an agent by its id; without one, the default agent.
     fn agent(&self, id: Option<&str>) -> Result<ConfiguredAgent<'_>, CliError> {
-        let no_such = || CliError::usage(format!("there is no agent \"{}\" in agents.list", id.unwrap_or_default()));
+        let no_such = || {
+            CliError::usage(format!("unknown agent \"{}\"; list agents with: homard agents", id.unwrap_or_default()))
+        };
         self.config.agents.member(id).ok_or_else(no_such)
     }
 

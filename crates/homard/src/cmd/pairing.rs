@@ -50,7 +50,7 @@ enum Command {
         /// Notify the sender
         #[arg(long)]
         notify: bool,
-        /// Approve as a non-owner, who may talk to the agent but not control it
+        /// Approve as a non-owner, who may send messages but not use commands or most tools
         #[arg(long)]
         guest: bool,
     },

@@ -59,7 +59,7 @@ enum Command {
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Show one plugin: capabilities, location, and why it is enabled or disabled
+    /// Show one plugin: its rights, its location, and why it is enabled or disabled
     Info {
         /// Plugin id or a unique prefix of it
         id: String,
@@ -157,7 +157,7 @@ impl PluginList {
             || "list plugins with: homard plugins list".to_owned(),
             |similar| format!("did you mean {similar:?}? List plugins with: homard plugins list"),
         );
-        CliError::usage(render::strip_controls(&format!("there is no plugin {id:?}; {help}")))
+        CliError::usage(render::strip_controls(&format!("plugin {id:?} not found; {help}")))
     }
 
     fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {

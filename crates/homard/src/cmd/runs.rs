@@ -179,5 +179,5 @@ async fn decide_offline(setup: &CommandContext, run: &RunId, decision: Decision)
         journal.commit(&journal.fence(), records).await?;
         Ok(answer)
     });
-    decided.await?.ok_or_else(|| CliError::not_found("there is no state directory, so no run is held").into())
+    decided.await?.ok_or_else(|| CliError::not_found("the state directory does not exist, so no run is held").into())
 }

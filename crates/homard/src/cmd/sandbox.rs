@@ -42,7 +42,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
     let config = &chosen.loaded.config;
-    let no_such = || CliError::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
+    let no_such = || {
+        CliError::usage(format!(
+            "unknown agent \"{}\"; list agents with: homard agents",
+            agent.as_deref().unwrap_or_default()
+        ))
+    };
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
     let (workspace, policy, tier) = (workspace(config, &paths, &member), tools::policy(config, &paths), tools::tier());
     let explanation = if workspace.exists() {

@@ -78,7 +78,9 @@ struct SkillList {
 
 impl SkillList {
     fn find(loaded: &LoadedConfig<Config>, paths: &Paths, agent: Option<&str>) -> Result<Self> {
-        let no_such = || CliError::usage(format!("there is no agent \"{}\" in the config", agent.unwrap_or_default()));
+        let no_such = || {
+            CliError::usage(format!("unknown agent \"{}\"; list agents with: homard agents", agent.unwrap_or_default()))
+        };
         let agent = loaded.config.agents.member(agent).ok_or_else(no_such)?;
         let workspace = workspace(&loaded.config, paths, &agent);
         let library = SkillLibrary::of(loaded, paths, &agent, &workspace);
@@ -117,7 +119,7 @@ impl SkillList {
         let resolved = ids::resolve("skill", name, &all)?;
         let is_match = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == resolved;
         let Some((judged, state)) = self.each().find(|(judged, _)| is_match(judged)) else {
-            let text = format!("there is no skill \"{name}\"; list skills with: homard skills list");
+            let text = format!("skill \"{name}\" not found; list skills with: homard skills list");
             return Err(CliError::usage(text).into());
         };
         if wants_json {

@@ -67,7 +67,7 @@ impl fmt::Display for ConfigChangeError {
             Self::Stale => f.write_str("config base hash required; re-run config.get and retry"),
             Self::Unreadable(why) => write!(f, "the config cannot be changed: {why}"),
             Self::Edit(error) => write!(f, "{error}"),
-            Self::Missing => f.write_str("there is no such value in the config file"),
+            Self::Missing => f.write_str("the value was not found in the config file"),
             Self::Hidden(paths) => {
                 let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
                 let sentinel = redact::REDACTED;

@@ -120,7 +120,7 @@ impl ModelNames {
                 Some(similar) => format!("did you mean {similar:?}?"),
                 None => "see: homard docs models".to_owned(),
             };
-            bail!("there is no provider \"{provider}\" in models.providers or the catalogue; {help}");
+            bail!("unknown provider \"{provider}\": it is neither in models.providers nor in the catalogue; {help}");
         };
         if let Some(problem) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(api_error) {
             bail!("the api of models.providers.{provider} {problem}");

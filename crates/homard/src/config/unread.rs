@@ -89,6 +89,7 @@ fn every_field_is_named_outside_its_definition() {
     let definitions = |name: &str| code.matches(&format!("pub(crate) {name}: ")).count();
     let unread = sections().into_iter().flat_map(|(file, text)| {
         let fields = text.lines().filter_map(|line| line.strip_prefix("    pub(crate) ")?.split_once(": "));
+        let fields = fields.filter(|(name, _)| !name.contains(separators));
         let names: Vec<String> = fields.map(|(name, _)| name.to_owned()).collect();
         names.into_iter().map(move |name| (file.clone(), name))
     });

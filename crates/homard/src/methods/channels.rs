@@ -164,7 +164,7 @@ async fn logs(mut request: MethodRequest, context: ChannelMethods) -> Result<Val
     };
     let accounts: Vec<_> = context.channels.all().into_iter().filter(|(key, _)| is_selected(key)).collect();
     if accounts.is_empty() {
-        return Err(ErrorShape::invalid(format!("the channel {} is not set up", channel.trim())));
+        return Err(ErrorShape::invalid(format!("channel {} is not configured", channel.trim())));
     }
     let mut lines: Vec<(u64, Value)> = Vec::new();
     for ((_, name), account) in accounts {

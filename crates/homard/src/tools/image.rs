@@ -75,7 +75,7 @@ impl Image {
                 Err(why) => failed.push(format!("{candidate}: {why}")),
             }
         }
-        Err(format!("no model could describe the picture: {}", failed.join("; ")))
+        Err(format!("no model could describe the image: {}", failed.join("; ")))
     }
 
     /// Returns the candidates in order.
@@ -110,14 +110,14 @@ impl Image {
         let (files, root) = (self.files.clone(), cx.workdir.clone());
         let loading = tokio::task::spawn_blocking(move || {
             let bytes = read_attachment(&files, &root, &name)?;
-            fit(bytes, &ImageLimits::default()).map_err(|error| format!("cannot process picture {name}: {error}"))
+            fit(bytes, &ImageLimits::default()).map_err(|error| format!("cannot process image {name}: {error}"))
         });
         let picture = loading.await.map_err(|error| format!("the operation failed: {error}"))??;
         let max_mb = arguments.max_bytes_mb.filter(|max_mb| *max_mb > 0.0);
         #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
         let size = picture.data.len() as f64 / 1024.0 / 1024.0;
         match max_mb {
-            Some(max_mb) if size > max_mb => Err(format!("the picture has {size:.1} MiB, more than maxBytesMb")),
+            Some(max_mb) if size > max_mb => Err(format!("the image has {size:.1} MiB, more than maxBytesMb")),
             Some(_) | None => Ok(picture.into_block()),
         }
     }
@@ -176,7 +176,7 @@ impl Tool for Image {
         match cx.cancel.run_until_cancelled(self.describe(&cx, arguments)).await {
             Some(Ok(result)) => result,
             Some(Err(why)) => failure(NAME, &why),
-            None => failure(NAME, &"the run was stopped before the picture was described"),
+            None => failure(NAME, &"the run was stopped before the image was described"),
         }
     }
 }

@@ -119,8 +119,7 @@ fn a_model_that_cannot_be_used_is_named() {
     home.configure("{agents: {defaults: {model: 'nobody/claude'}}}");
     let output = home.run(&["agent", "-m", "hi"]);
     let expected = format!(
-        "agent main: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
-         models.providers or the catalogue; see: homard docs models",
+        "agent main: config file {}: agents.defaults.model is \"nobody/claude\": unknown provider \"nobody\": it is neither in models.providers nor in the catalogue; see: homard docs models",
         home.state().join("homard.json").display()
     );
     assert_eq!((output.code, output.stderr), (Some(1), format!("error: {expected}\n")));
@@ -228,7 +227,7 @@ fn c3_a_risky_directory_is_refused_without_a_terminal() {
         command.current_dir(&directory);
         let refused = run_command(command);
         let expected = format!(
-            "error: {} is {description}, and there is no terminal to ask whether the agent may work in it\n\
+            "error: {} is {description}, and without a terminal you cannot confirm that the agent may work in it\n\
              start the command in another directory, or allow this one with --work-here\n",
             directory.canonicalize().unwrap().display()
         );

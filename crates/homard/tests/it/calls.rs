@@ -100,7 +100,7 @@ fn a_rejection_shows_the_gateways_message() {
 fn a_missing_session_is_named() {
     let home = Home::new();
     let gateway = home.gateway();
-    let expected = "error: no session agent:main:nosuch; list sessions with: homard sessions\n";
+    let expected = "error: session agent:main:nosuch not found; list sessions with: homard sessions\n";
     for args in [&["compact", "nosuch"][..], &["compactions", "nosuch"], &["compactions", "nosuch", "undo"]] {
         let output = gateway.run(&[&["sessions"], args].concat());
         assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (Some(1), "", expected), "{args:?}");

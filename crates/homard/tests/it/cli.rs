@@ -41,7 +41,7 @@ fn invalid_usage_is_exit_code_two_with_and_without_a_gateway() {
         (&["message", "send", "--to", "", "-m", "x"], "--to is empty"),
         (&["message", "poll", "--to", "1", "--question", "x", "--option", "y"], "at least two --option"),
         (&["sessions", "compact", " "], "error: session key: "),
-        (&["channels", "logs", "bogus"], "the channel bogus is not set up"),
+        (&["channels", "logs", "bogus"], "channel bogus is not configured"),
         (&["pairing", "approve", "telegram", ""], "CODE is empty"),
         (&["gateway", "call", "health", "--token", "x", "--url", "http://x"], "http://x is not a gateway URL"),
     ];

@@ -158,7 +158,7 @@ fn all_problems_are_reported_with_their_lines() {
     let none = home.run(&["config", "validate"]);
     assert_eq!(
         output_parts(&none),
-        (Some(0), format!("there is no config file at {path}; the defaults apply\n").as_str(), "")
+        (Some(0), format!("config file {path} does not exist; the defaults apply\n").as_str(), "")
     );
     home.configure(WRITTEN);
     let valid = home.run(&["config", "validate"]);

@@ -28,12 +28,13 @@ fn verbose_default_is_the_level_of_new_sessions() {
 }
 
 #[test]
-fn keep_runs_limits_the_runs_that_can_be_traced() {
+fn keep_runs_has_a_minimum() {
     let home = Home::new();
-    home.configure(&json!({"trace": {"keepRuns": 1}}).to_string());
-    let run = || home.run(&["agent", "-m", "help", "--json"]).json()["runId"].as_str().unwrap().to_owned();
-    let (first, second, third) = (run(), run(), run());
-    assert_eq!(home.run(&["trace", &third]).code, Some(0));
-    let kept = [&first, &second].map(|id| home.run(&["trace", id]).code);
-    assert!(kept.iter().any(|code| *code != Some(0)), "{kept:?}");
+    let refused = home.run(&["config", "set", "trace.keepRuns", "1"]);
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("trace.keepRuns must be a whole number from 100"),
+        "{refused:?}"
+    );
+    assert_eq!(home.run(&["config", "set", "trace.keepRuns", "100"]).code, Some(0));
+    assert_eq!(home.run(&["agent", "-m", "help"]).code, Some(0));
 }

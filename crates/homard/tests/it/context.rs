@@ -27,8 +27,7 @@ fn a_workspace_path_that_is_a_file_is_reported_and_fails_runs() {
     let gateway = home.gateway();
     let health = gateway.run(&["health", "--json"]).json();
     let expected = format!(
-        "agent main: workspace {path} cannot be created: {path} is a file or a broken link, not a directory; move it \
-         away, or set another workspace in the config",
+        "agent main: workspace {path} cannot be created: {path} is a file or a broken link, not a directory; rename it, or set another workspace in the config",
         path = file.display()
     );
     assert_eq!(health["notice"], json!(expected));

@@ -34,7 +34,7 @@ fn a_job_is_created_run_listed_and_removed() {
     let removed = gateway.run(&["cron", "rm", id]);
     assert_eq!(
         (removed.code, removed.stderr.trim()),
-        (Some(1), format!("error: no job {id}; list jobs with: homard cron").as_str())
+        (Some(1), format!("error: job {id} not found; list jobs with: homard cron").as_str())
     );
 }
 

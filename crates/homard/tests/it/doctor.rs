@@ -118,7 +118,7 @@ fn an_invalid_config_is_reported_with_its_position() {
     let [warning] = &findings_of(&output, "config", "note")[..] else { panic!("{output:?}") };
     assert!(warning.contains("session.mainKey"), "{warning}");
     let text = home.run(&["doctor"]);
-    assert!(text.stdout.contains("to do    correct it in the file"), "{text:?}");
+    assert!(text.stdout.contains("to do    correct the file"), "{text:?}");
     assert_eq!(text.stderr, "error: 1 problem found\n");
 }
 
@@ -237,7 +237,7 @@ fn a_model_without_a_key_and_a_missing_plugin_are_reported() {
     assert_eq!(output.code, Some(1), "{output:?}");
     let models = errors(&output, "models");
     assert!(models.len() == 1 && models[0].contains("OPENAI_API_KEY"), "{models:?}");
-    assert_eq!(errors(&output, "plugins"), ["tidy is enabled in the config, but there is no such plugin"]);
+    assert_eq!(errors(&output, "plugins"), ["tidy is enabled in the config, but the plugin was not found"]);
 }
 
 #[test]

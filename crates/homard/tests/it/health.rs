@@ -38,7 +38,7 @@ fn a_model_without_a_key_is_down() {
     let home = Home::new();
     configure(&home, &json!({"agents": {"defaults": {"model": "anthropic/claude-opus-5-5"}}}));
     let gateway = home.gateway();
-    let expected = "there is no key for anthropic; set ANTHROPIC_API_KEY";
+    let expected = "no API key for anthropic; set ANTHROPIC_API_KEY";
     let health = gateway.run(&["health"]);
     assert!(health.code == Some(1) && health.stdout.contains("unhealthy"), "{health:?}");
     assert!(
@@ -61,7 +61,7 @@ fn a_model_that_does_not_exist_is_down() {
     configure(&home, &json!({"agents": {"defaults": {"model": "nobody/x"}}}));
     let gateway = home.gateway();
     let health = gateway.run(&["health"]);
-    assert!(health.code == Some(1) && health.stdout.contains("there is no provider \"nobody\""), "{health:?}");
+    assert!(health.code == Some(1) && health.stdout.contains("unknown provider \"nobody\""), "{health:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ async fn a_channel_is_down_until_its_platform_answers() {
 fn a_channel_that_cannot_be_set_up_is_down_and_doctor_reports_it_without_a_gateway() {
     let home = Home::new();
     configure(&home, &json!({"channels": {"telegram": {"enabled": true}, "webhook": {"enabled": false}}}));
-    let expected = "there is no bot token";
+    let expected = "the bot token is missing";
     let doctor = home.run(&["doctor"]);
     assert!(doctor.code == Some(1) && doctor.stdout.contains(expected), "{doctor:?}");
     let gateway = home.gateway();

@@ -69,7 +69,7 @@ fn hooks_are_listed_with_missing_requirements_and_advice() {
     assert!(info.ends_with(&format!("to do          {advice}\n")), "{info}");
     assert_eq!(home.run(&["hooks", "info", "tides", "--json"]).json(), listed["hooks"][5]);
     let unknown = home.run(&["hooks", "info", "flying"]);
-    let expected = "error: there is no hook \"flying\"; list hooks with: homard hooks list\n";
+    let expected = "error: hook \"flying\" not found; list hooks with: homard hooks list\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
     let set = home.run(&["config", "set", "hooks.internal.entries.tides.env.TIDE_KEY", "high-and-secret"]);
     assert_eq!(set.code, Some(0), "{set:?}");

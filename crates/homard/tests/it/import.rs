@@ -406,8 +406,7 @@ fn the_own_directory_is_not_imported_into_itself() {
     home.configure("{}");
     fs::create_dir(home.state().join("agents")).unwrap();
     let output = home.run(&["import", "openclaw", home.state().to_str().unwrap()]);
-    let expected =
-        format!("error: {} is Homard's own state directory: there is nothing to import\n", home.state().display());
+    let expected = format!("error: {} is Homard's own state directory; nothing to import\n", home.state().display());
     assert_eq!((output.code, output.stderr), (Some(2), expected));
 }
 

@@ -258,7 +258,7 @@ fn when_all_candidates_fail_one_message_has_advice() {
 fn a_missing_key_is_reported_with_advice() {
     let home = Home::new();
     home.configure("{agents: {defaults: {model: 'anthropic/claude-opus-5-5'}}}");
-    let advice = "there is no key for anthropic; set ANTHROPIC_API_KEY, or run: homard models auth add anthropic";
+    let advice = "no API key for anthropic; set ANTHROPIC_API_KEY, or run: homard models auth add anthropic";
     let output = home.run(&["agent", "-m", "hi"]);
     assert_eq!(output.code, Some(1));
     assert!(output.stderr.contains(advice), "{}", output.stderr);
@@ -361,7 +361,7 @@ fn keys_are_added_replaced_and_removed_and_never_shown() {
     assert_eq!((&output.json()["did"], &output.json()["profile"]), (&json!("removed"), &json!("anthropic:work")));
     let output = home.run(&["models", "auth", "remove", "anthropic:work"]);
     let expected = format!(
-        "error: there is no profile anthropic:work in {}; existing profiles: anthropic:default\n",
+        "error: profile anthropic:work not found in {}; existing profiles: anthropic:default\n",
         file.display()
     );
     assert_eq!((output.code, output.stderr), (Some(1), expected));

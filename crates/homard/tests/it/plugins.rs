@@ -141,8 +141,7 @@ fn enabling_and_disabling_a_plugin_keeps_the_files_comments() {
         (&json!(false), &json!(["plugins.entries.tides.enabled"]))
     );
     let unknown = home.run(&["plugins", "enable", "tids"]);
-    let expected =
-        "error: there is no plugin \"tids\"; did you mean \"tides\"? List plugins with: homard plugins list\n";
+    let expected = "error: plugin \"tids\" not found; did you mean \"tides\"? List plugins with: homard plugins list\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
 }
 
@@ -330,7 +329,7 @@ fn doctor_reports_plugin_problems_with_advice() {
         "/my-tides --force\n",
         "note   the plugin reads the variable TIDE_KEY, which is not set\n",
         "or: homard config set plugins.entries.tides.env.TIDE_KEY VALUE\n",
-        "wrong  ghost is enabled in the config, but there is no such plugin\n",
+        "wrong  ghost is enabled in the config, but the plugin was not found\n",
         "or disable it: homard plugins disable ghost\n",
         "extensions/broken/homard.plugin.json is not JSON: ",
     ] {

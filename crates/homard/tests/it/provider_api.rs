@@ -293,7 +293,7 @@ fn unusable_providers_and_models_are_rejected_before_they_are_written() {
             "bedrock-converse-stream",
             "is \"bedrock-converse-stream\", which is not supported; supported: ",
         ),
-        ("agents.defaults.model", "nobody/x", "is \"nobody/x\": there is no provider \"nobody\""),
+        ("agents.defaults.model", "nobody/x", "is \"nobody/x\": unknown provider \"nobody\""),
         ("agents.defaults.model", "opnai/gpt-6.1-sol", "did you mean \"openai\"?"),
         ("agents.defaults.model", "gpt-6.1-sol", "a model name has the form provider/model"),
         (
@@ -336,7 +336,7 @@ fn a_gateway_with_an_unusable_model_starts_and_reports_it() {
         "{agents: {defaults: {model: 'nobody/x'}, list: [{id: 'main'}, {id: 'well', model: {primary: 'homard/demo', fallbacks: []}}]}}",
     );
     let validate = home.run(&["config", "validate"]);
-    let expected = "agents.defaults.model is \"nobody/x\": there is no provider \"nobody\"";
+    let expected = "agents.defaults.model is \"nobody/x\": unknown provider \"nobody\"";
     assert!(validate.code == Some(1) && validate.stdout.contains(expected), "{validate:?}");
     let gateway = home.gateway();
     let failed = gateway.run(&["agent", "-m", "hi"]);

@@ -369,7 +369,7 @@ fn an_unreadable_device_list_prevents_the_start_and_is_not_changed() {
     fs::write(&file, "{\"d1\":").unwrap();
     let (code, stderr) = home.refused_start();
     assert_eq!(code, Some(1), "{stderr}");
-    assert!(stderr.contains("paired.json cannot be read") && stderr.contains("move it away"), "{stderr}");
+    assert!(stderr.contains("paired.json cannot be read") && stderr.contains("rename it"), "{stderr}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "{\"d1\":");
 }
 
@@ -445,7 +445,7 @@ fn logs_are_shown_with_and_without_a_gateway() {
     assert!(output.stdout.contains("stopping"), "{output:?}");
     assert_eq!(home.run(&["logs", "--level", "loud"]).code, Some(2));
     let nothing = Home::new().run(&["logs"]);
-    assert!(nothing.stderr.starts_with("there are no lines in "), "{nothing:?}");
+    assert!(nothing.stderr.starts_with("no log lines in "), "{nothing:?}");
 }
 
 /// Returns the lines of a command as they are printed.

@@ -67,12 +67,12 @@ fn an_image_that_fits_is_unchanged() {
 #[test]
 fn unsupported_formats_are_rejected_by_name() {
     for (bytes, expected) in [
-        (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP pictures cannot be sent to a model; convert the file to PNG or JPEG"),
-        (b"II*\0\x08\0\0\0", "TIFF pictures cannot be sent to a model; convert the file to PNG or JPEG"),
-        (b"\0\0\0\x18ftypheic", "HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG"),
-        (b"%PDF-1.7", "not a PNG, JPEG, GIF or WebP picture"),
-        (b"", "not a PNG, JPEG, GIF or WebP picture"),
-        (b"\x89PNG\r\n\x1a\n", "the picture is damaged; save it again"),
+        (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP images cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"II*\0\x08\0\0\0", "TIFF images cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"\0\0\0\x18ftypheic", "HEIC images cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"%PDF-1.7", "not a PNG, JPEG, GIF or WebP image"),
+        (b"", "not a PNG, JPEG, GIF or WebP image"),
+        (b"\x89PNG\r\n\x1a\n", "the image is damaged; save it again"),
     ] {
         assert_eq!(fit(bytes.to_vec(), &ImageLimits::default()).unwrap_err().to_string(), expected);
     }
@@ -127,8 +127,7 @@ fn too_many_bytes_lower_the_quality_and_then_the_size() {
 #[test]
 fn impossible_limits_are_an_error() {
     for limits in [ImageLimits { side: 40, bytes: 20 }, ImageLimits { side: 0, bytes: 5000 }] {
-        let expected =
-            format!("the picture cannot be scaled down to {} pixels and {} bytes", limits.side, limits.bytes);
+        let expected = format!("the image cannot be scaled down to {} pixels and {} bytes", limits.side, limits.bytes);
         assert_eq!(fit(file(gradient(4, 4), ImageFormat::Png), &limits).unwrap_err().to_string(), expected);
     }
 }

@@ -91,10 +91,10 @@ fn special_files_are_rejected_without_blocking() {
     symlink("/dev/zero", disk.at("root/device.png")).unwrap();
     let _listener = UnixListener::bind(disk.at("root/socket.png")).unwrap();
     for name in ["pipe.png", "folder.png", "device.png", "socket.png"] {
-        assert_eq!(disk.failure(name, false), format!("picture {name} is not a regular file"));
+        assert_eq!(disk.failure(name, false), format!("image {name} is not a regular file"));
     }
     for name in ["pipe.png", "folder.png", "socket.png"] {
-        assert_eq!(disk.failure(name, true), format!("picture {name} is not a regular file"));
+        assert_eq!(disk.failure(name, true), format!("image {name} is not a regular file"));
     }
 }
 
@@ -103,9 +103,9 @@ fn a_file_of_six_mebibytes_is_read_and_a_larger_one_is_not() {
     let disk = Disk::new();
     let file = File::create(disk.at("root/big.png")).unwrap();
     file.set_len(MAX_FILE_BYTES).unwrap();
-    assert_eq!(disk.failure("big.png", true), "cannot show picture big.png");
+    assert_eq!(disk.failure("big.png", true), "cannot send image big.png to the model");
     file.set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert_eq!(disk.failure("big.png", true), "picture big.png is larger than 6 MiB; make it smaller");
+    assert_eq!(disk.failure("big.png", true), "image big.png is larger than 6 MiB; make it smaller");
 }
 
 #[test]
@@ -113,13 +113,13 @@ fn errors_name_the_image_and_a_remedy() {
     let disk = Disk::new();
     fs::write(disk.at("root/notes.png"), "not a picture").unwrap();
     for (reference, expected) in [
-        ("gone.png", "picture gone.png does not exist"),
-        ("notes.png/x.png", "picture notes.png/x.png does not exist"),
-        ("notes.png", "cannot show picture notes.png"),
-        ("nul\0.png", "cannot read picture nul\0.png"),
+        ("gone.png", "image gone.png not found"),
+        ("notes.png/x.png", "image notes.png/x.png not found"),
+        ("notes.png", "cannot send image notes.png to the model"),
+        ("nul\0.png", "cannot read image nul\0.png"),
         (
             "../secret/a b.png",
-            "picture ../secret/a b.png is outside of /root, the only folder this run may read; copy it there",
+            "image ../secret/a b.png is outside of /root, the only directory that this run may read; copy it there",
         ),
     ] {
         assert_eq!(disk.failure(reference, true), expected);
@@ -127,6 +127,6 @@ fn errors_name_the_image_and_a_remedy() {
     let image_root = ImageRoot { home: None, ..disk.image_root(false) };
     assert_eq!(
         load("~/a b.png", &image_root).unwrap_err().to_string(),
-        "picture ~/a b.png is in a home folder, and the home folder is unknown; use an absolute path"
+        "cannot resolve the home directory in ~/a b.png; use an absolute path"
     );
 }

@@ -78,7 +78,7 @@ fn the_number_of_searched_folders_is_bounded() {
     let roots = SkillRoots { workspace: fixture.path("w/skills"), ..SkillRoots::default() };
     let discovered = |folders| discover(&roots, &DiscoveryLimits { folders, ..DiscoveryLimits::default() });
     assert_eq!(discovered(11), DiscoveredSkills::default());
-    let message = "holds more than 10 folders; the rest is not searched for skills".to_owned();
+    let message = "contains more than 10 directories; the others are not searched for skills".to_owned();
     let problems = vec![SkillProblem { path: roots.workspace.clone(), message, level: ProblemLevel::Warning }];
     assert_eq!(discovered(10), DiscoveredSkills { skills: Vec::new(), problems });
 }

@@ -125,7 +125,7 @@ mod tests {
                 "ab",
                 "image/gif",
                 "[picture image/png is not shown: invalid Base64]",
-                "[picture image/png is not shown: not a PNG, JPEG, GIF or WebP picture]",
+                "[picture image/png is not shown: not a PNG, JPEG, GIF or WebP image]",
                 "[audio audio/wav is not shown: audio is not supported]",
                 "[resource file:///a]\ninside",
                 "[resource file:///b is not shown: not text but bytes]",

@@ -102,7 +102,7 @@ fn a_file_that_blocks_the_workspace_is_named() {
     for (dir, obstacle) in [("notes", "notes"), ("notes/a/b", "notes"), ("broken", "broken"), ("broken/a", "broken")] {
         let (dir, obstacle) = (home.path().join(dir), home.path().join(obstacle));
         let message = format!(
-            "workspace {} cannot be created: {} is a file or a broken link, not a directory; move it away, or set \
+            "workspace {} cannot be created: {} is a file or a broken link, not a directory; rename it, or set \
              another workspace in the config",
             dir.display(),
             obstacle.display()
@@ -130,8 +130,7 @@ fn a_read_only_folder_is_named() {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let dir = home.path().join("a/b");
     let message = format!(
-        "workspace {} cannot be created in {}: Permission denied (os error 13); create the folder yourself, or set \
-         another workspace in the config",
+        "workspace {} cannot be created in {}: Permission denied (os error 13); create the directory yourself, or set another workspace in the config",
         dir.display(),
         home.path().display()
     );

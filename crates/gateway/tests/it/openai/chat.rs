@@ -477,7 +477,7 @@ async fn invalid_requests_are_rejected_with_a_message() {
             json!({"messages": [{"role": "user", "content": [
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
             ]}]}),
-            "attachment 1: not a PNG, JPEG, GIF or WebP picture",
+            "attachment 1: not a PNG, JPEG, GIF or WebP image",
         ),
         (
             json!({"messages": [{"role": "user", "content": {}}]}),

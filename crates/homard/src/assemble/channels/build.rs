@@ -104,12 +104,13 @@ fn token(name: &str, account: &Account) -> Result<String, String> {
     }
     let variable = paths::env("TELEGRAM_BOT_TOKEN").and_then(|token| token.into_string().ok());
     variable.filter(|_| name == DEFAULT_ACCOUNT).map(|token| token.trim().to_owned()).ok_or_else(|| {
-        "there is no bot token; get one from @BotFather and run: homard channels add telegram --token TOKEN".to_owned()
+        "the bot token is missing; get one from @BotFather and run: homard channels add telegram --token TOKEN"
+            .to_owned()
     })
 }
 
 fn webhook(clients: &HttpClients, name: &str, account: &Account) -> Result<Webhook, String> {
-    let secret = account.secret.as_ref().ok_or("there is no secret; make one with: openssl rand -hex 32")?;
+    let secret = account.secret.as_ref().ok_or("the secret is missing; generate one with: openssl rand -hex 32")?;
     let url = account.url.as_ref().map(|url| url.as_str().to_owned());
     let defaults = webhook::Settings::new(name, Secret::from(secret.as_str()), url);
     let settings =
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn texts_and_previews_are_those_of_the_config() {
         let text = "{channels: {telegram: {botToken: '1:a', textChunkLimit: 50, linkPreview: false},
-            webhook: {secret: 's', textChunkLimit: 60}}}";
+            webhook: {secret: '0123456789abcdef', textChunkLimit: 60}}}";
         let config = Config::parse(text).unwrap();
         let account = |channel: &str| config.channels[channel].resolved_accounts().remove(DEFAULT_ACCOUNT).unwrap();
         let clients = HttpClients::default();

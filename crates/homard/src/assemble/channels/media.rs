@@ -96,7 +96,7 @@ fn store(bytes: &[u8], media: &Attachment, stem: &str, folder: &InboundFolder) -
     match fit(bytes.to_vec(), &ImageLimits::default()) {
         Ok(picture) => return Ok(StoredMedia::Picture(picture.into_block())),
         Err(FitError::Unknown) => {}
-        Err(error) => tracing::debug!(%error, "cannot process a picture; storing it as a file"),
+        Err(error) => tracing::debug!(%error, "cannot process an image; storing it as a file"),
     }
     let (name, mime) = (media.name.as_deref(), media.mime.as_deref());
     let file = InboundFile { bytes, name, mime, is_voice: media.is_voice, stem };

@@ -106,7 +106,9 @@ fn an_unusable_model_is_an_error_with_its_reason() {
         config(&text).error()
     };
     let unknown_model = |name: &str| {
-        format!("there is no provider \"{name}\" in models.providers or the catalogue; see: homard docs models")
+        format!(
+            "unknown provider \"{name}\": it is neither in models.providers nor in the catalogue; see: homard docs models"
+        )
     };
     assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", unknown_model("x")));
     assert_eq!(
@@ -243,7 +245,7 @@ fn a_missing_key_is_reported_with_a_remedy() {
         setup.with_models(|models, keyring, _| models.keys(keyring, "google")[0].1[0].unusable_reason().to_owned());
     assert_eq!(
         reason,
-        "there is no key for google (google:me: expired; sign in again, or add a key); set GEMINI_API_KEY, or run: \
+        "no API key for google (google:me: expired; sign in again, or add a key); set GEMINI_API_KEY, or run: \
          homard models auth add google"
     );
 }

@@ -26,7 +26,7 @@ pub(super) fn check(directory: &Path, config: &Config, paths: &Paths, is_allowed
         Some(true) => Ok(()),
         Some(false) => Err(CliError::new("usage", format!("the turn was not started in {path}")).into()),
         None => Err(CliError::usage(format!(
-            "{path} is {label}, and there is no terminal to ask whether the agent may work in it\n\
+            "{path} is {label}, and without a terminal you cannot confirm that the agent may work in it\n\
              start the command in another directory, or allow this one with --work-here"
         ))
         .into()),

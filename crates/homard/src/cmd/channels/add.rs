@@ -101,7 +101,7 @@ impl Add {
                 }
                 let secret = secret.filter(|secret| secret.starts_with("${") || secret.len() >= 16);
                 let secret = secret.ok_or_else(|| {
-                    CliError::usage("--secret must have 16 characters or more; make one with: openssl rand -hex 32")
+                    CliError::usage("--secret must have 16 characters or more; generate one with: openssl rand -hex 32")
                 })?;
                 Ok([("secret", json!(secret))].into_iter().chain(url.map(|url| ("url", json!(url)))).collect())
             }

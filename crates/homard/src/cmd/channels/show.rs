@@ -30,7 +30,7 @@ pub(super) fn list(wants_json: bool) -> Result<()> {
         return Ok(render::print_json(&json!({"channels": rows}))?);
     }
     if rows.is_empty() {
-        return Ok(render::print("no channels; set one up with: homard channels add telegram --token TOKEN")?);
+        return Ok(render::print("no channels configured; add one with: homard channels add telegram --token TOKEN")?);
     }
     let titles = ["CHANNEL", "ACCOUNT", "STATE"].map(str::to_owned).to_vec();
     let lines = rows
@@ -56,10 +56,10 @@ pub(in crate::cmd) fn missing_credential(channel: &str, account: &Account) -> Op
         "telegram" => {
             let has_token = account.bot_token.is_some() || account.token_file.is_some();
             let has_any = has_token || paths::env("TELEGRAM_BOT_TOKEN").is_some();
-            (!has_any).then_some(("there is no bot token", "homard channels add telegram --token TOKEN"))
+            (!has_any).then_some(("the bot token is missing", "homard channels add telegram --token TOKEN"))
         }
         _ => {
-            let missing_secret = ("there is no secret", "homard channels add webhook --secret TEXT");
+            let missing_secret = ("the secret is missing", "homard channels add webhook --secret TEXT");
             account.secret.is_none().then_some(missing_secret)
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn status(answer: &Value) -> String {
         }
     }
     if table.len() == 1 {
-        return "no channels; set one up with: homard channels add telegram --token TOKEN".to_owned();
+        return "no channels configured; add one with: homard channels add telegram --token TOKEN".to_owned();
     }
     let mut unique_lines = Vec::with_capacity(lines.len());
     for line in lines {

@@ -31,7 +31,7 @@ pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     let count = match problems.len() {
         0 if json => return Ok(()),
         0 if !paths.config.exists() => {
-            return Ok(render::print(&format!("there is no config file at {file}; the defaults apply"))?);
+            return Ok(render::print(&format!("config file {file} does not exist; the defaults apply"))?);
         }
         0 => return Ok(render::print(&format!("config file {file} is valid"))?),
         count => render::count(count, "problem"),

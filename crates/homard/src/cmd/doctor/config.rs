@@ -11,7 +11,7 @@ pub(super) fn check(context: &CheckContext) -> CheckReport {
     let file = &context.paths.config;
     let loaded = Config::read_file(file);
     let problem = |problem: &homard_config::ConfigProblem| {
-        let remedy = "correct it in the file, or with: homard config set KEY VALUE";
+        let remedy = "correct the file; if it can be parsed, you can also use: homard config set KEY VALUE";
         DoctorFinding::problem(problem.to_string(), remedy).at(file)
     };
     let warning = |warning: &homard_config::ConfigProblem| {

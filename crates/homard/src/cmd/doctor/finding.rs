@@ -24,7 +24,7 @@ impl CheckReport {
 
     /// Returns the report of a check that needs a config when there is no valid one.
     pub(super) fn without_config() -> Self {
-        let summary = "not checked: there is no valid config".to_owned();
+        let summary = "not checked: the config is not valid".to_owned();
         Self { summary, findings: Vec::new(), is_skipped: true }
     }
 

@@ -431,7 +431,7 @@ fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
                     );
                     format!("in a limited sandbox ({why}): commands can {gaps}")
                 }
-                Tier::C { why } => format!("disabled, because there is no sandbox ({why})"),
+                Tier::C { why } => format!("disabled, because no sandbox is available ({why})"),
             };
             format!("{text}; to see what commands may do: homard sandbox explain")
         }

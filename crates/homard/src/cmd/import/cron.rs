@@ -123,7 +123,7 @@ fn unsupported_reason(job: &CronJob, config: &Config) -> Option<String> {
     let members = config.agents.members();
     let agent = job.agent_id.as_deref().map(AgentId::normalize);
     if let Some(agent) = agent.filter(|agent| !members.iter().any(|member| member.id == *agent)) {
-        return Some(format!("there is no agent {agent} in the config"));
+        return Some(format!("unknown agent {agent}"));
     }
     let channel = job.delivery.as_ref().and_then(|delivery| delivery["channel"].as_str());
     let is_known = |channel: &str| channel == "last" || CHANNEL_KINDS.iter().any(|(kind, _)| *kind == channel);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(import_job(json!({"delivery": {"mode": "announce", "channel": "telegram"}})), (true, Vec::new()));
         for (extra, expected) in [
             (json!({"schedule": {"kind": "on-exit"}}), "schedule.kind"),
-            (json!({"agentId": "ops"}), "there is no agent ops"),
+            (json!({"agentId": "ops"}), "unknown agent ops"),
             (json!({"delivery": {"mode": "announce", "channel": "whatsapp"}}), "the channel whatsapp"),
         ] {
             let (is_enabled, warnings) = import_job(extra);

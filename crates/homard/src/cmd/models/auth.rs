@@ -129,7 +129,7 @@ pub(super) fn remove(setup: &ModelsContext, input: &str, agent: Option<&str>, wa
         } else {
             format!("existing profiles: {ids}")
         };
-        CliError::not_found(format!("there is no profile {input} in {}; {known_ids}", path.display()))
+        CliError::not_found(format!("profile {input} not found in {}; {known_ids}", path.display()))
     };
     let Some(fields) = file::read(&path)? else { return Err(unknown(&Fields::default()).into()) };
     let profiles = fields.object("profiles", &path)?;

@@ -59,7 +59,7 @@ pub(super) fn describe((candidate, status): &(DiscoveredPlugin, PluginStatus), c
     rows.extend(status.description.iter().map(|text| ("for", text.clone())));
     rows.extend(status.version.iter().map(|text| ("version", text.clone())));
     rows.extend(manifest.kind.iter().map(|text| ("kind", text.clone())));
-    rows.extend([("from", origin(status.origin).to_owned()), ("folder", status.root.display().to_string())]);
+    rows.extend([("from", origin(status.origin).to_owned()), ("directory", status.root.display().to_string())]);
     rows.extend(rights(candidate));
     if status.verdict.is_enabled {
         rows.push(match &status.registered {

@@ -174,7 +174,7 @@ fn named(setup: &CommandContext, text: &str) -> Result<SessionKey, CliError> {
 }
 
 fn unknown(key: &SessionKey) -> CliError {
-    CliError::not_found(format!("no session {key}; list sessions with: homard sessions"))
+    CliError::not_found(format!("session {key} not found; list sessions with: homard sessions"))
 }
 
 /// Replaces the gateway's error by the message that is used without a gateway.
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("s1.jsonl")).unwrap(), lines, "looking changes nothing");
         assert_eq!(
             read_transcript(&setup, "nowhere").await.unwrap_err().to_string(),
-            "no session agent:main:nowhere; list sessions with: homard sessions"
+            "session agent:main:nowhere not found; list sessions with: homard sessions"
         );
     }
 

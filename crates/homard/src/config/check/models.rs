@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn every_model_reference_is_checked() {
-        let no_such = |name: &str| format!("there is no provider \"{name}\" in models.providers or the catalogue");
+        let no_such =
+            |name: &str| format!("unknown provider \"{name}\": it is neither in models.providers nor in the catalogue");
         let (problems, warnings) = messages(
             "{agents: {
                 defaults: {model: {primary: 'x/a', fallbacks: ['homard/demo', 'y/b']}, imageModel: 'gogle/c',
@@ -188,7 +189,7 @@ mod tests {
         );
         let [codex] = &warnings[..] else { panic!("{warnings:?}") };
         assert!(
-            codex.starts_with("agents.defaults.models[\"codex/gpt\"] cannot be chosen: there is no provider"),
+            codex.starts_with("agents.defaults.models[\"codex/gpt\"] cannot be chosen: unknown provider"),
             "{codex}"
         );
     }

@@ -45,7 +45,7 @@ async fn a_failed_delivery_is_reported() {
     let gateway = fixture.gateway();
     hello(&fixture).await;
     let output = agent(&gateway, &["--reply-channel", "signal", "--reply-to", "+1"]);
-    assert!(output.code == Some(2) && output.stderr.contains("the channel signal is not set up"), "{output:?}");
+    assert!(output.code == Some(2) && output.stderr.contains("channel signal is not configured"), "{output:?}");
     let seen = fixture.telegram.visible_messages().len();
     fixture.telegram.add_fault("sendMessage", TelegramFault::Denied(403, "Forbidden: bot was blocked by the user"));
     let output = agent(&gateway, &[]);
@@ -89,6 +89,6 @@ async fn a_jobs_result_is_announced_to_its_target_or_the_agents_last_chat() {
     let runs = |id: &str| gateway.run(&["cron", "runs", id, "--json"]).stdout;
     until("both are over", || [&quiet, &undeliverable].iter().all(|id| runs(id).contains("\"ran\"")));
     assert!(runs(&quiet).contains("\"ok\""), "{}", runs(&quiet));
-    assert!(runs(&undeliverable).contains("the channel signal is not set up"), "{}", runs(&undeliverable));
+    assert!(runs(&undeliverable).contains("channel signal is not configured"), "{}", runs(&undeliverable));
     assert_eq!(fixture.telegram.visible_messages().len(), 3);
 }

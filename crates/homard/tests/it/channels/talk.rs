@@ -279,7 +279,7 @@ async fn parameters_of_methods_reach_the_platform() {
         ("chat.send", chat.clone(), json!({}), r#""chat_id":7"#),
         ("chat.send", chat, json!({"originatingThreadId": "5"}), r#""message_thread_id":5"#),
         ("channels.status", json!({}), json!({"probe": true}), "probe"),
-        ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "not set up"),
+        ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "not configured"),
     ]
     .into_iter()
     .enumerate()

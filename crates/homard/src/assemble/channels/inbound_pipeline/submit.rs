@@ -203,7 +203,8 @@ impl InboundPipeline {
         previous: Option<u64>,
     ) -> String {
         let quoted = incoming.reply_to.as_ref().filter(|quoted| !quoted.text.trim().is_empty()).map(|quoted| {
-            let quoted_sender = if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("somebody") };
+            let quoted_sender =
+                if quoted.is_ours { "you" } else { quoted.sender.as_deref().unwrap_or("unknown sender") };
             let quoted_sender: String =
                 quoted_sender.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(80).collect();
             let quoted_text: String = quoted.text.trim().chars().take(MAX_QUOTED_CHARS).collect();

@@ -188,7 +188,7 @@ fn trusted_folder(folder: &Path) -> Result<(), String> {
             false => "is not a directory".to_owned(),
         };
         return Err(format!(
-            "{name} {problem}, so another user may have created it; remove it as root (rm -r {name}), or set TMPDIR to a directory of your own"
+            "{name} {problem}, so another user may have created it; remove it as root (rm -r {name}), or set TMPDIR to a directory that you own"
         ));
     }
     if found.mode() & 0o022 != 0 {

@@ -131,7 +131,7 @@ pub(super) fn missing(list: &PluginList) -> Vec<PluginFinding> {
         enabled.chain(&settings.allow).filter(|id| !exists(id) && !is_disabled(id)).collect();
     let finding = |id: &String| {
         let remedy = format!("install it: homard plugins install PATH; or disable it: {}", disable_command(list, id));
-        PluginFinding::severe(format!("{id} is enabled in the config, but there is no such plugin"), remedy)
+        PluginFinding::severe(format!("{id} is enabled in the config, but the plugin was not found"), remedy)
     };
     missing.into_iter().map(finding).collect()
 }

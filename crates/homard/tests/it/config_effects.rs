@@ -28,13 +28,11 @@ fn verbose_default_is_the_level_of_new_sessions() {
 }
 
 #[test]
-fn keep_runs_has_a_minimum() {
+fn keep_runs_never_drops_runs_of_the_last_day() {
     let home = Home::new();
-    let refused = home.run(&["config", "set", "trace.keepRuns", "1"]);
-    assert!(
-        refused.code == Some(1) && refused.stderr.contains("trace.keepRuns must be a whole number from 100"),
-        "{refused:?}"
-    );
-    assert_eq!(home.run(&["config", "set", "trace.keepRuns", "100"]).code, Some(0));
-    assert_eq!(home.run(&["agent", "-m", "help"]).code, Some(0));
+    home.configure(&json!({"trace": {"keepRuns": 1}}).to_string());
+    let run = || home.run(&["agent", "-m", "help", "--json"]).json()["runId"].as_str().unwrap().to_owned();
+    for id in [run(), run(), run()] {
+        assert_eq!(home.run(&["trace", &id]).code, Some(0), "{id}");
+    }
 }

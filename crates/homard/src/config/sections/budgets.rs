@@ -53,6 +53,5 @@ impl Budgets {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Trace {
     /// Number of newest runs that are kept; those of the last day are always kept. Default: 100000.
-    #[schemars(range(min = 100, max = 10_000_000))]
     pub(crate) keep_runs: Option<u32>,
 }

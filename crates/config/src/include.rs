@@ -314,14 +314,14 @@ mod tests {
 
     use super::*;
 
-    struct Resolved {
+    struct ResolvedTree {
         value: Value,
         problems: Vec<String>,
         watched: Vec<PathBuf>,
     }
 
     /// Reads `config/main.json` of these files.
-    fn include(files: &[(&str, &str)], roots: &[&str]) -> Resolved {
+    fn include(files: &[(&str, &str)], roots: &[&str]) -> ResolvedTree {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -344,7 +344,7 @@ mod tests {
         }
         .read(fs::read_to_string(&main).unwrap());
         let message = |problem: &ConfigProblem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
-        Resolved {
+        ResolvedTree {
             value: node.value(),
             problems: problems.iter().map(message).collect(),
             watched: watched.iter().map(|path| path.strip_prefix(folder.path()).unwrap().to_owned()).collect(),

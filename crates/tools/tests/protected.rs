@@ -102,7 +102,7 @@ async fn c3_file_tools_change_no_shell_start_file() {
         let result = fixture.call(tool, arguments.clone()).await;
         let (text, is_error) = only_text(&result);
         assert!(
-            is_error && text.contains("makes shells or other programs of the user run code"),
+            is_error && text.contains("can make shells or other programs of the user run code"),
             "{tool} {arguments}: {text}"
         );
     }

@@ -206,7 +206,7 @@ fn a_path_that_is_not_a_text_file_is_reported() {
     let _socket = UnixListener::bind(dir.path().join("USER.md")).unwrap();
     let page = |name: &str| page_of(dir.path(), name);
     assert_eq!(page("AGENTS.md"), unusable("not text; save it as UTF-8 text"));
-    assert_eq!(page("SOUL.md"), unusable("a folder, not a file; replace it with a text file"));
+    assert_eq!(page("SOUL.md"), unusable("a directory, not a file; replace it with a text file"));
     assert_eq!(page("TOOLS.md"), unusable("a pipe, not a file; replace it with a text file"));
     assert_eq!(page("USER.md"), unusable("a socket, not a file; replace it with a text file"));
 }
@@ -227,7 +227,7 @@ fn a_symlink_may_not_lead_outside_the_workspace() {
     symlink(".", dir.path().join("MEMORY.md")).unwrap();
     let outside =
         |path: &str| unusable(&format!("symbolic link to {path}, outside the workspace; replace it with a copy"));
-    let folder = "a folder, not a file; replace it with a text file";
+    let folder = "a directory, not a file; replace it with a text file";
     let page = |name: &str| page_of(dir.path(), name);
     assert_eq!(page("AGENTS.md"), Some((whole("inside"), 6)));
     assert_eq!(page("SOUL.md"), Some((whole("inside"), 6)));

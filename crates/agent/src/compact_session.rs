@@ -244,11 +244,11 @@ pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction)
         entry: compaction.id,
         before: compaction.tokens_before.unwrap_or(0),
         after: compaction.tokens_after.unwrap_or(0),
-        way: strategies
+        strategy: strategies
             .into_iter()
             .find(|strategy| compaction.strategy.as_deref() == Some(strategy))
             .unwrap_or(RESULTS),
-        goes_on: next != AfterCompaction::Nothing,
+        continues: next != AfterCompaction::Nothing,
         input: compaction.truncated.filter(|_| next == AfterCompaction::FirstAnswer),
     }
 }

@@ -106,7 +106,7 @@ pub enum RunEvent {
         /// Id of its transcript entry.
         entry: EntryId,
         /// The message.
-        said: Arc<Assistant>,
+        message: Arc<Assistant>,
     },
     /// A tool call started.
     ToolStarted {
@@ -151,9 +151,9 @@ pub enum RunEvent {
         /// Estimated tokens after.
         after: u64,
         /// Name of the compaction strategy.
-        way: &'static str,
+        strategy: &'static str,
         /// True if a model request follows.
-        goes_on: bool,
+        continues: bool,
         /// Truncation of the run's message, if the model has not answered it yet and it did not fit.
         input: Option<TruncatedInput>,
     },

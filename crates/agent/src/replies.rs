@@ -63,7 +63,7 @@ impl Replies {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
         for TapeEvent { kind, .. } in events {
             match kind {
-                RunEvent::Assistant { entry, said: answer } => replies.add_answer(entry, answer),
+                RunEvent::Assistant { entry, message: answer } => replies.add_answer(entry, answer),
                 RunEvent::ToolEnded { call, result, .. } => replies.add_result(call, result),
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
                 RunEvent::Input(_) => replies.sent.next_input(),
@@ -100,7 +100,7 @@ impl Replies {
             return;
         }
         let parsed = read(answer);
-        self.ending = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
+        self.ending = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Text };
         self.is_heartbeat_ok = parsed.found.is_heartbeat;
         let payload = Payload::from(parsed);
         if !payload.is_empty() {

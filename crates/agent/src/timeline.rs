@@ -125,7 +125,7 @@ impl TimelineBuilder {
                     add_usage(span, usage);
                 }
             }
-            RunEvent::Assistant { said: answer, .. } => {
+            RunEvent::Assistant { message: answer, .. } => {
                 let is_replayed = self.is_replayed(answer.timestamp);
                 let at = self.time_of(at, answer.timestamp);
                 if let TimelinePhase::Model(span, _) = &mut self.phase {
@@ -178,8 +178,8 @@ impl TimelineBuilder {
             // Only the end of a compaction before a restart is known.
             RunEvent::Compacting if self.is_replayed(at) => {}
             RunEvent::Compacting => self.start_phase(at, TimelinePhase::Compacting),
-            RunEvent::Compacted { before, after, way, input, .. } => {
-                let (tokens, how) = (Some((*before, *after)), (*way).to_owned());
+            RunEvent::Compacted { before, after, strategy, input, .. } => {
+                let (tokens, how) = (Some((*before, *after)), (*strategy).to_owned());
                 self.compacted(at, SpanKind::Compaction { tokens, how, input: *input });
             }
             RunEvent::NotCompacted { why } => {

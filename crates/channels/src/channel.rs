@@ -197,7 +197,7 @@ pub enum ChannelAction {
     /// Sets a reaction on a message, replacing our last one; `None` removes it.
     React {
         /// Where the message is.
-        place: Destination,
+        destination: Destination,
         /// Message id.
         message: String,
         /// The reaction.
@@ -206,7 +206,7 @@ pub enum ChannelAction {
     /// Replaces the text of a message. It must fit into one message.
     Edit {
         /// Where the message is.
-        place: Destination,
+        destination: Destination,
         /// Message id.
         message: String,
         /// New text as Markdown.
@@ -217,7 +217,7 @@ pub enum ChannelAction {
     /// Deletes a message.
     Delete {
         /// Where the message is.
-        place: Destination,
+        destination: Destination,
         /// Message id.
         message: String,
     },

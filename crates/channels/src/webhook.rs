@@ -206,15 +206,15 @@ impl Channel for Webhook {
     async fn perform(&self, action: ChannelAction) -> Result<Receipt, ChannelError> {
         let body = match &action {
             ChannelAction::Type(destination) => base("typing", destination),
-            ChannelAction::React { place: destination, message, emoji } => {
+            ChannelAction::React { destination, message, emoji } => {
                 let body = extended(base("reaction", destination), [("messageId", json!(message))]);
                 // An empty one removes the reaction.
                 extended(body, [("emoji", json!(emoji.as_deref().unwrap_or_default()))])
             }
-            ChannelAction::Edit { place: destination, message, text, hides_previews: _ } => {
+            ChannelAction::Edit { destination, message, text, hides_previews: _ } => {
                 extended(base("edit", destination), [("messageId", json!(message)), ("text", json!(text))])
             }
-            ChannelAction::Delete { place: destination, message } => {
+            ChannelAction::Delete { destination, message } => {
                 extended(base("delete", destination), [("messageId", json!(message))])
             }
         };

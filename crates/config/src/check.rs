@@ -46,7 +46,7 @@ pub(crate) fn check<T: DeserializeOwned + Default>(
         } else if !is_consequence(&error_text, &path, &omitted) {
             let predicate = without_value(plain_message(&error_text), at(tree, &path));
             let message = if path.is_empty() { format!("the whole file {predicate}") } else { predicate };
-            problems.push(ConfigProblem { path: dotted(&path), place: location(&path), message, help: None });
+            problems.push(ConfigProblem { path: dotted(&path), location: location(&path), message, help: None });
         }
         if !remove(&mut remaining, &invalid) {
             break;

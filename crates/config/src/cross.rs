@@ -81,6 +81,6 @@ pub(crate) fn with_locations(
     // A missing value has no location of its own.
     let nearest = |steps: &[Step]| (0..=steps.len()).rev().find_map(|length| location(&steps[..length]));
     certain
-        .map(|(steps, message)| ConfigProblem { path: dotted(&steps), place: nearest(&steps), message, help: None })
+        .map(|(steps, message)| ConfigProblem { path: dotted(&steps), location: nearest(&steps), message, help: None })
         .collect()
 }

@@ -18,10 +18,10 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The file cannot be parsed, so it is not touched.
-    #[error("{place}: {what}; correct the config file first")]
+    #[error("{location}: {what}; correct the config file first")]
     Syntax {
         /// Location of the error.
-        place: SourceLocation,
+        location: SourceLocation,
         /// Description of the error.
         what: String,
     },
@@ -120,7 +120,7 @@ pub fn value(text: &str) -> Result<Value, EditError> {
     let parsed = tree::parse(text, 0).map_err(|error| {
         let mut files = Files::new(std::path::Path::new(""));
         files.add(std::path::Path::new(""), text.to_owned());
-        EditError::Syntax { place: files.location(error.at), what: error.message }
+        EditError::Syntax { location: files.location(error.at), what: error.message }
     })?;
     Ok(parsed.node.value())
 }

@@ -51,7 +51,7 @@ pub(crate) struct IncludedFile {
     path: PathBuf,
     /// Key, as in `agents.$include`.
     key: String,
-    place: Option<SourceLocation>,
+    location: Option<SourceLocation>,
 }
 
 impl IncludedFile {
@@ -60,7 +60,7 @@ impl IncludedFile {
         let directory = directory_of(&self.path, directories)?;
         Some(ConfigProblem {
             path: self.key.clone(),
-            place: self.place.clone(),
+            location: self.location.clone(),
             message: format!(
                 "names {}, which is in {}, where an agent can change it",
                 self.path.display(),
@@ -98,7 +98,7 @@ impl IncludeResolver<'_> {
                 {
                     self.warnings.push(ConfigProblem {
                         path: dotted(&[self.path.clone(), steps].concat()),
-                        place: Some(self.files.location(at)),
+                        location: Some(self.files.location(at)),
                         message: "is defined twice; the last definition applies".to_owned(),
                         help: Some("remove one of them".to_owned()),
                     });
@@ -108,7 +108,7 @@ impl IncludeResolver<'_> {
             Err(error) => {
                 self.problems.push(ConfigProblem {
                     path: String::new(),
-                    place: Some(self.files.location(error.at)),
+                    location: Some(self.files.location(error.at)),
                     message: error.message,
                     help: None,
                 });
@@ -202,7 +202,7 @@ impl IncludeResolver<'_> {
         }
         let key = dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat());
         let location = node.at.map(|at| self.files.location(at));
-        self.included.push(IncludedFile { path: path.clone(), key, place: location });
+        self.included.push(IncludedFile { path: path.clone(), key, location });
         let text = match file::read(&path) {
             Ok(Some(bytes)) => file::text(bytes),
             Ok(None) => Err("does not exist".to_owned()),
@@ -278,7 +278,7 @@ impl IncludeResolver<'_> {
         }
         self.problems.push(ConfigProblem {
             path: dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat()),
-            place: node.at.map(|at| self.files.location(at)),
+            location: node.at.map(|at| self.files.location(at)),
             message: message.to_owned(),
             help: help.map(str::to_owned),
         });

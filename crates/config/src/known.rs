@@ -194,7 +194,7 @@ impl KeyScan<'_> {
 
     fn problem(&self, member: &TreeMember, message: &str, help: Option<String>) -> ConfigProblem {
         let location = member.at.map(|at| self.files.location(at));
-        ConfigProblem { path: dotted(&self.steps), place: location, message: message.to_owned(), help }
+        ConfigProblem { path: dotted(&self.steps), location, message: message.to_owned(), help }
     }
 }
 

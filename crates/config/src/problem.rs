@@ -31,7 +31,7 @@ pub struct ConfigProblem {
     /// Key, as in `agents.list[0].id`; empty for the file as a whole.
     pub path: String,
     /// Location, if known.
-    pub place: Option<SourceLocation>,
+    pub location: Option<SourceLocation>,
     /// Predicate: `must be a list`. A complete sentence if the path is empty.
     pub message: String,
     /// Advice, if there is any.
@@ -64,13 +64,13 @@ impl fmt::Display for ConfigFault {
 impl ConfigProblem {
     /// Sorts by location; problems without one come first.
     pub(crate) fn sort(problems: &mut [Self]) {
-        problems.sort_by(|one, other| one.place.cmp(&other.place));
+        problems.sort_by(|one, other| one.location.cmp(&other.location));
     }
 }
 
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.location {
             write!(f, "{place}: ")?;
         }
         if !self.path.is_empty() {
@@ -92,19 +92,19 @@ mod tests {
     fn a_problem_shows_its_location_key_and_help() {
         let mut problem = ConfigProblem {
             path: "gateway.prot".to_owned(),
-            place: Some(SourceLocation { file: None, line: 2, column: 19 }),
+            location: Some(SourceLocation { file: None, line: 2, column: 19 }),
             message: "is not a known key".to_owned(),
             help: Some("did you mean \"port\"?".to_owned()),
         };
         assert_eq!(problem.to_string(), "line 2, column 19: gateway.prot is not a known key; did you mean \"port\"?");
-        problem.place = Some(SourceLocation { file: Some("more/a.json".into()), line: 1, column: 1 });
+        problem.location = Some(SourceLocation { file: Some("more/a.json".into()), line: 1, column: 1 });
         problem.help = None;
         assert_eq!(problem.to_string(), "more/a.json, line 1, column 1: gateway.prot is not a known key");
     }
 
     #[test]
     fn problems_are_sorted_by_location() {
-        let at = |location| ConfigProblem { path: String::new(), place: location, message: String::new(), help: None };
+        let at = |location| ConfigProblem { path: String::new(), location, message: String::new(), help: None };
         let location =
             |file: Option<&str>, line| Some(SourceLocation { file: file.map(PathBuf::from), line, column: 1 });
         let mut problems = [location(Some("a"), 1), location(None, 2), None, location(None, 1)].map(at);

@@ -151,10 +151,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &ReadEnvironment<'_
     .read(text);
     if !matches!(node.kind, Kind::Object(_)) {
         let location = node.at.map(|at| files.location(at));
-        problems.push(ConfigProblem {
-            place: location,
-            ..whole_file_problem("the whole file must be an object".to_owned())
-        });
+        problems.push(ConfigProblem { location, ..whole_file_problem("the whole file must be an object".to_owned()) });
         node = TreeNode::without_locations(Value::Object(Map::new()));
     }
     let read = sections::<T>(node, env, &files);
@@ -226,7 +223,7 @@ fn has_no_value(text: &str) -> bool {
 }
 
 fn whole_file_problem(message: String) -> ConfigProblem {
-    ConfigProblem { path: String::new(), place: None, message, help: None }
+    ConfigProblem { path: String::new(), location: None, message, help: None }
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl Substitution {
 
 fn problem(steps: &[Step], node: &TreeNode, message: String, files: &Files) -> ConfigProblem {
     let location = node.at.map(|at| files.location(at));
-    ConfigProblem { path: path(steps).to_string(), place: location, message, help: None }
+    ConfigProblem { path: path(steps).to_string(), location, message, help: None }
 }
 
 /// True if an environment can contain a variable of this name.

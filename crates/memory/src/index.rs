@@ -120,7 +120,7 @@ impl MemoryIndex {
 
     /// Returns the matching passages, best first.
     pub(crate) fn search(&self, query: &MemoryQuery) -> Result<Vec<MemoryHit>, Error> {
-        let words = words(&query.words);
+        let words = words(&query.text);
         let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
         let mut total = 0.0;
         let mut matches: HashMap<i64, PassageMatch> = HashMap::new();

@@ -30,7 +30,7 @@ pub struct MemorySource {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryQuery {
     /// Words, in any order.
-    pub words: String,
+    pub text: String,
     /// Maximum number of results.
     pub max_results: usize,
     /// Minimum score, from 0 to 1.

@@ -24,7 +24,7 @@ fn query(memory: &mut Memory, texts: Texts<'_>, terms: &str) -> (Vec<MemoryHit>,
         read_paths.borrow_mut().push(path.to_owned());
         texts.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
     };
-    let query = MemoryQuery { words: terms.to_owned(), max_results: 6, min_score: 0.0 };
+    let query = MemoryQuery { text: terms.to_owned(), max_results: 6, min_score: 0.0 };
     (memory.search(&sources, read, &query).unwrap(), read_paths.into_inner())
 }
 
@@ -161,7 +161,7 @@ fn an_index_that_cannot_be_stored_is_kept_in_memory() {
 fn an_unreadable_text_is_retried() {
     let mut memory = Memory::in_ram();
     let sources = [MemorySource { path: "a.md".to_owned(), version: "1".to_owned() }];
-    let query = MemoryQuery { words: "cat".to_owned(), max_results: 6, min_score: 0.0 };
+    let query = MemoryQuery { text: "cat".to_owned(), max_results: 6, min_score: 0.0 };
     assert_eq!(memory.search(&sources, |_| None, &query).unwrap(), []);
     assert_eq!(memory.search(&sources, |_| Some("a cat".to_owned()), &query).unwrap().len(), 1);
 }

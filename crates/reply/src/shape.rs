@@ -52,7 +52,7 @@ pub struct ToolFailure {
 pub enum ModelEnding {
     /// It wrote a text, which may be empty.
     #[default]
-    Words,
+    Text,
     /// It asked not to reply.
     Silence,
     /// It made calls that the caller executes and answers later.
@@ -136,10 +136,10 @@ fn fall_back(
     let serious = failure.filter(|failure| !failure.is_recoverable());
     let message = match (ending, expectation) {
         (ModelEnding::Calls, _) | (ModelEnding::Silence, Expectation::Free) => return (None, ReplyStatus::Silent),
-        (ModelEnding::Words, Expectation::Free) if serious.is_none() => return (None, ReplyStatus::Silent),
+        (ModelEnding::Text, Expectation::Free) if serious.is_none() => return (None, ReplyStatus::Silent),
         (ModelEnding::Silence, Expectation::Answer) => None,
-        (ModelEnding::Words, Expectation::Answer | Expectation::Free) => serious.map(ToolFailure::text),
-        (ModelEnding::Words | ModelEnding::Silence, Expectation::LastAnswer) => Some(failure.map_or_else(
+        (ModelEnding::Text, Expectation::Answer | Expectation::Free) => serious.map(ToolFailure::text),
+        (ModelEnding::Text | ModelEnding::Silence, Expectation::LastAnswer) => Some(failure.map_or_else(
             || "The model ended without an answer. Ask again, or choose another one with /model.".to_owned(),
             ToolFailure::text,
         )),

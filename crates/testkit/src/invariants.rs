@@ -147,7 +147,7 @@ fn published_is_stored(result: &TraceResult, recorded_run: &RecordedRun) -> Vec<
     let is_lost =
         result.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
     let is_stored = |event: &RunEvent| match event {
-        RunEvent::Assistant { entry: entry_id, said: answer } => entries.iter().any(|entry| {
+        RunEvent::Assistant { entry: entry_id, message: answer } => entries.iter().any(|entry| {
             entry.id == *entry_id
                 && message(entry).is_some_and(|message| *message == Message::Assistant((**answer).clone()))
         }),
@@ -205,7 +205,7 @@ fn streamed_text(result: &TraceResult, recorded_run: &RecordedRun, payloads: &[&
             pieces.entry(*message).or_default().push_str(delta);
         } else if let RunEvent::MessageReset { message } = &event.kind {
             pieces.remove(message);
-        } else if let RunEvent::Assistant { said: message, .. } = &event.kind {
+        } else if let RunEvent::Assistant { message, .. } = &event.kind {
             texts.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }

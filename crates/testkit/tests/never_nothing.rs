@@ -287,7 +287,7 @@ fn chose_silence(result: &TraceResult, events: &[TapeEvent]) -> bool {
     let last_messages = result.requests().iter().filter_map(|recorded| recorded.request.messages.last());
     let is_nudge = |message: &Message| matches!(message, Message::User(user) if user.content.text() == REPLY_NUDGE);
     let last_text = events.iter().rev().find_map(|event| {
-        let RunEvent::Assistant { said: answer, .. } = &event.kind else { return None };
+        let RunEvent::Assistant { message: answer, .. } = &event.kind else { return None };
         Some(answer.text())
     });
     last_messages.into_iter().any(|message| is_nudge(message))

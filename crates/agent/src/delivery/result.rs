@@ -19,12 +19,12 @@ pub enum DeliveryResult {
     /// It is unknown whether some were delivered.
     Unknown {
         /// Recipient.
-        place: String,
+        recipient: String,
     },
     /// Some will never be delivered.
     Refused {
         /// Recipient.
-        place: String,
+        recipient: String,
         /// Reason.
         why: String,
         /// True if the delivery was best effort.
@@ -44,15 +44,15 @@ impl DeliveryResult {
 
     fn of_one(row: &DeliveryRow) -> Self {
         let DeliveryTarget { channel, to, .. } = &row.delivery.target;
-        let place = format!("{channel}:{to}");
+        let recipient = format!("{channel}:{to}");
         match &row.state {
             DeliveryState::Sent { .. } => Self::Delivered,
             DeliveryState::Queued | DeliveryState::Sending => Self::Waiting(None),
             DeliveryState::Failed { reason, .. } => Self::Waiting(Some(reason.clone())),
-            DeliveryState::Unknown => Self::Unknown { place },
+            DeliveryState::Unknown => Self::Unknown { recipient },
             DeliveryState::Dead { reason } if is_withdrawal(reason) => Self::Delivered,
             DeliveryState::Dead { reason } => Self::Refused {
-                place,
+                recipient,
                 why: reason.clone(),
                 is_best_effort: OutboxPayload::of(&row.delivery).is_best_effort,
             },
@@ -114,7 +114,7 @@ mod tests {
         let dead = |reason: &str| row(DeliveryState::Dead { reason: reason.to_owned() });
         let busy = row(DeliveryState::Failed { retry_at: 0, reason: "busy".to_owned() });
         let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::Unknown));
-        let place = || "telegram:7".to_owned();
+        let recipient = || "telegram:7".to_owned();
         assert_eq!(DeliveryResult::of(&[]), DeliveryResult::Delivered);
         assert_eq!(
             DeliveryResult::of(&[dead("aborted"), row(DeliveryState::Sent { provider_id: None })]),
@@ -122,8 +122,12 @@ mod tests {
         );
         assert_eq!(DeliveryResult::of(&[queued]), DeliveryResult::Waiting(None));
         assert_eq!(DeliveryResult::of(std::slice::from_ref(&busy)), DeliveryResult::Waiting(Some("busy".to_owned())));
-        assert_eq!(DeliveryResult::of(&[busy.clone(), unknown.clone()]), DeliveryResult::Unknown { place: place() });
-        let refused = DeliveryResult::Refused { place: place(), why: "blocked".to_owned(), is_best_effort: true };
+        assert_eq!(
+            DeliveryResult::of(&[busy.clone(), unknown.clone()]),
+            DeliveryResult::Unknown { recipient: recipient() }
+        );
+        let refused =
+            DeliveryResult::Refused { recipient: recipient(), why: "blocked".to_owned(), is_best_effort: true };
         assert_eq!(DeliveryResult::of(&[busy, unknown, dead("blocked")]), refused);
     }
 }

@@ -51,11 +51,11 @@ impl Hub {
         let state = Subscriber::new(tape.clone()).end().await;
         let mut result = CompactionResult { entry: None, tokens: None, strategy: None, text: String::new() };
         for event in tape.read(&mut Cursor::default()) {
-            if let RunEvent::Compacted { entry, before, after, way, .. } = event.kind {
+            if let RunEvent::Compacted { entry, before, after, strategy, .. } = event.kind {
                 result = CompactionResult {
                     entry: Some(entry),
                     tokens: Some((before, after)),
-                    strategy: Some(way),
+                    strategy: Some(strategy),
                     ..result
                 };
             }

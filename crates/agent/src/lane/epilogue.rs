@@ -264,7 +264,7 @@ impl Lane {
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(assistant),
             };
             let entry = push_entry(Message::Assistant((*assistant).clone()), final_records);
-            tape.stage(at, RunEvent::Assistant { entry, said: assistant });
+            tape.stage(at, RunEvent::Assistant { entry, message: assistant });
             final_records.staged_events += 1;
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
@@ -543,7 +543,7 @@ impl RunSummary {
                     summary.session = Some(session.clone());
                     summary.started_at = Some(*at);
                 }
-                RunEvent::Assistant { said: answer, .. } => {
+                RunEvent::Assistant { message: answer, .. } => {
                     summary.add_answer(answer);
                 }
                 RunEvent::ToolEnded { call, result, .. } => {

@@ -240,7 +240,7 @@ fn run_messages(ticket: &Ticket) -> Vec<Arc<Message>> {
     let events = ticket.tape.events();
     let messages = events.iter().filter_map(|event| match &event.kind {
         RunEvent::Input(message) => Some(message.clone()),
-        RunEvent::Assistant { said: answer, .. } => Some(Arc::new(Message::Assistant((**answer).clone()))),
+        RunEvent::Assistant { message: answer, .. } => Some(Arc::new(Message::Assistant((**answer).clone()))),
         RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
         RunEvent::Started { .. }
         | RunEvent::SlotWaited(_)

@@ -368,7 +368,7 @@ pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
     let mut at = at;
     let kind = match &stored.message {
         Message::Assistant(assistant) => {
-            RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(assistant.clone()) }
+            RunEvent::Assistant { entry: entry.id.clone(), message: Arc::new(assistant.clone()) }
         }
         Message::ToolResult(result) => {
             let call = CallId::parse(&result.tool_call_id).ok()?;

@@ -170,14 +170,14 @@ impl RunScope {
         let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
         let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
         let record = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
-        let ((before, after), way) = (outcome.tokens, outcome.strategy());
+        let ((before, after), strategy) = (outcome.tokens, outcome.strategy());
         if ladder.is_recovery() {
             self.overflow_compactions.push(id.clone());
         }
         self.after_compaction(previous_len, after);
-        let goes_on = next != AfterCompaction::Nothing;
+        let continues = next != AfterCompaction::Nothing;
         let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
-        self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on, input }, vec![record]);
+        self.record(RunEvent::Compacted { entry: id, before, after, strategy, continues, input }, vec![record]);
         Ok(Ok(outcome))
     }
 

@@ -473,7 +473,7 @@ async fn answer_without_model(scope: &mut RunScope, text: &str) -> FinalRecords 
     if text != SILENCE {
         scope.tape.text(at, scope.assistant_count, text);
     }
-    scope.tape.stage(at, RunEvent::Assistant { entry, said: answer });
+    scope.tape.stage(at, RunEvent::Assistant { entry, message: answer });
     FinalRecords { records: vec![record], staged_events: 1, ..FinalRecords::default() }
 }
 

@@ -56,7 +56,10 @@ impl RunScope {
         let mut events = self.tape.events();
         // It has no entry yet, and the id is not read.
         if let Ok(entry) = EntryId::parse("unsaid") {
-            events.push(TapeEvent { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said: answer } });
+            events.push(TapeEvent {
+                at: self.hub.ambient.now_ms(),
+                kind: RunEvent::Assistant { entry, message: answer },
+            });
         }
         let verdict = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;
         if verdict == ReplyStatus::Missing {

@@ -73,7 +73,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
     });
     let (entry, record) = scope.entry(Message::Assistant((*answer).clone()));
     scope.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
-    scope.record(RunEvent::Assistant { entry, said: answer.clone() }, vec![record]);
+    scope.record(RunEvent::Assistant { entry, message: answer.clone() }, vec![record]);
     scope.assistant_count += 1;
     run_calls(scope, &answer, Resumed::Never).await?;
     let text = match scope.history.last().map(|message| &**message) {

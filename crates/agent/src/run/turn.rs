@@ -428,7 +428,7 @@ async fn compose(
     scope.history.push(entry.clone(), Arc::new(message));
     scope.assistant_count += 1;
     scope.compaction_exhausted = false;
-    (RunEvent::Assistant { entry, said: answer.clone() }, record, answer)
+    (RunEvent::Assistant { entry, message: answer.clone() }, record, answer)
 }
 
 /// Returns the original arguments of calls in which secrets are masked in the stored message.

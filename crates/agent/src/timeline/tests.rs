@@ -29,7 +29,7 @@ fn assistant(entry_at: u64, error: Option<&str>) -> RunEvent {
     let error_message = error.map(str::to_owned);
     let message =
         Assistant { timestamp: ACCEPTED_AT + entry_at, model: "m".to_owned(), error_message, ..Assistant::default() };
-    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(message) }
+    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(message) }
 }
 
 fn tool_started(call: &str) -> RunEvent {

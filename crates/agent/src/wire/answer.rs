@@ -247,7 +247,7 @@ pub(crate) fn is_in_transcript(ended: &EndRecord) -> bool {
 /// Returns the complete reply of a run that sent blocks. `events` are those of its tape.
 pub(crate) fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Payload> {
     let payload = |event: &TapeEvent, id: &EntryId| {
-        let RunEvent::Assistant { entry, said: answer } = &event.kind else { return None };
+        let RunEvent::Assistant { entry, message: answer } = &event.kind else { return None };
         (entry == id).then(|| replies::payload_of(answer))
     };
     derived(ended, |id| events.iter().find_map(|event| payload(event, id)))
@@ -361,10 +361,10 @@ pub fn add_delivery(answer: &mut Value, delivery: &DeliveryResult) {
     let (status, error) = match delivery {
         DeliveryResult::Delivered => return,
         DeliveryResult::Waiting(why) => ("pending", why.clone()),
-        DeliveryResult::Unknown { place: target } => {
+        DeliveryResult::Unknown { recipient: target } => {
             ("unknown", Some(format!("it is not known whether the reply was delivered to {target}; check there")))
         }
-        DeliveryResult::Refused { place: target, why, is_best_effort } => {
+        DeliveryResult::Refused { recipient: target, why, is_best_effort } => {
             let why = format!("the reply was not delivered to {target}: {why}");
             if answer["status"] == "ok" && !is_best_effort {
                 answer["status"] = "error".into();

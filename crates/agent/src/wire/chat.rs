@@ -188,7 +188,7 @@ impl ChatProjection {
             }
             RunEvent::MessageReset { message } => self.discard(*message),
             // Text that was not streamed here is from before a restart.
-            RunEvent::Assistant { said: answer, .. } => {
+            RunEvent::Assistant { message: answer, .. } => {
                 if self.message.take().is_none() && answer.stop_reason != StopReason::Error {
                     self.has_text = false;
                     self.push_text(&replies::payload_of(answer).text);

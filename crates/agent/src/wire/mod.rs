@@ -208,10 +208,10 @@ impl Projection {
                 Some((Stream::Lifecycle, data))
             }
             RunEvent::Compacting => Some((Stream::Compaction, json!({"phase": "start"}))),
-            RunEvent::Compacted { before, after, way, goes_on, input, .. } => {
+            RunEvent::Compacted { before, after, strategy, continues, input, .. } => {
                 let mut data = json!({
-                    "phase": "end", "willRetry": goes_on, "completed": true, "tokensBefore": before,
-                    "tokensAfter": after, "way": way,
+                    "phase": "end", "willRetry": continues, "completed": true, "tokensBefore": before,
+                    "tokensAfter": after, "way": strategy,
                 });
                 if let Some(input) = input {
                     data[TRUNCATED_FIELD] = json!(input);

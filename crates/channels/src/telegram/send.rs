@@ -286,7 +286,7 @@ pub(super) async fn act(telegram: &Telegram, action: ChannelAction) -> Result<Re
             request_params.extend(params([("action", json!("typing"))]));
             (call("sendChatAction", request_params).await, None)
         }
-        ChannelAction::React { place: destination, message, emoji } => {
+        ChannelAction::React { destination, message, emoji } => {
             let mut request_params = params([
                 ("chat_id", TelegramTarget::parse(&destination)?.chat),
                 ("message_id", json!(message_id(&message)?)),
@@ -295,7 +295,7 @@ pub(super) async fn act(telegram: &Telegram, action: ChannelAction) -> Result<Re
             request_params.extend(params([("reaction", json!(reactions))]));
             (call("setMessageReaction", request_params).await, Some(message))
         }
-        ChannelAction::Edit { place: destination, message, text, hides_previews } => {
+        ChannelAction::Edit { destination, message, text, hides_previews } => {
             let [part] = <[MessagePart; 1]>::try_from(markup::parts(&text, markup::MAX_MESSAGE)).map_err(|parts| {
                 let reason =
                     if parts.is_empty() { "the message is empty" } else { "the text does not fit into one message" };
@@ -317,7 +317,7 @@ pub(super) async fn act(telegram: &Telegram, action: ChannelAction) -> Result<Re
             };
             (result, Some(message))
         }
-        ChannelAction::Delete { place: destination, message } => {
+        ChannelAction::Delete { destination, message } => {
             let request_params = params([
                 ("chat_id", TelegramTarget::parse(&destination)?.chat),
                 ("message_id", json!(message_id(&message)?)),

@@ -154,7 +154,7 @@ async fn m5_previews_are_hidden_in_messages_and_edits_on_request() {
         let message =
             bot.send(Outgoing { hides_previews, ..text_message("1", "7", text) }).await.unwrap().message.unwrap();
         let destination = Destination { to: "7".to_owned(), thread: None };
-        bot.perform(ChannelAction::Edit { place: destination, message, text: format!("{text}2"), hides_previews })
+        bot.perform(ChannelAction::Edit { destination, message, text: format!("{text}2"), hides_previews })
             .await
             .unwrap();
         for method in ["sendMessage", "editMessageText"] {
@@ -189,7 +189,7 @@ async fn messages_can_be_edited_deleted_and_reacted_to() {
     let message = bot.send(text_message("1", "7", "draft")).await.unwrap().message.unwrap();
     let edit = |text: &str| {
         let (destination, message, text) = (destination(), message.clone(), text.to_owned());
-        ChannelAction::Edit { place: destination, message, text, hides_previews: false }
+        ChannelAction::Edit { destination, message, text, hides_previews: false }
     };
     bot.perform(edit("**better**")).await.unwrap();
     bot.perform(edit("better")).await.unwrap();
@@ -203,7 +203,7 @@ async fn messages_can_be_edited_deleted_and_reacted_to() {
         json!({"chat_id": 7, "message_thread_id": 1, "action": "typing"})
     );
     let react = |emoji: Option<&str>| ChannelAction::React {
-        place: destination(),
+        destination: destination(),
         message: message.clone(),
         emoji: emoji.map(str::to_owned),
     };
@@ -212,7 +212,7 @@ async fn messages_can_be_edited_deleted_and_reacted_to() {
     let reactions: Vec<_> =
         fake.calls_of("setMessageReaction").into_iter().map(|call| call.params["reaction"].clone()).collect();
     assert_eq!(reactions, [json!([{"type": "emoji", "emoji": "👍"}]), json!([])]);
-    let delete = || ChannelAction::Delete { place: destination(), message: message.clone() };
+    let delete = || ChannelAction::Delete { destination: destination(), message: message.clone() };
     bot.perform(delete()).await.unwrap();
     bot.perform(delete()).await.unwrap();
     assert_eq!(fake.visible_messages(), []);

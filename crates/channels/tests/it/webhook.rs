@@ -80,19 +80,21 @@ async fn actions_are_sent_with_their_type() {
     let destination = || Destination { to: "ann".to_owned(), thread: None };
     let message = || "m1".to_owned();
     peer.perform(ChannelAction::Type(destination())).await.unwrap();
-    peer.perform(ChannelAction::React { place: destination(), message: message(), emoji: Some("👍".to_owned()) })
-        .await
-        .unwrap();
-    peer.perform(ChannelAction::React { place: destination(), message: message(), emoji: None }).await.unwrap();
+    peer.perform(ChannelAction::React {
+        destination: destination(), message: message(), emoji: Some("👍".to_owned())
+    })
+    .await
+    .unwrap();
+    peer.perform(ChannelAction::React { destination: destination(), message: message(), emoji: None }).await.unwrap();
     peer.perform(ChannelAction::Edit {
-        place: destination(),
+        destination: destination(),
         message: message(),
         text: "new".to_owned(),
         hides_previews: false,
     })
     .await
     .unwrap();
-    peer.perform(ChannelAction::Delete { place: destination(), message: message() }).await.unwrap();
+    peer.perform(ChannelAction::Delete { destination: destination(), message: message() }).await.unwrap();
     assert_eq!(
         fake.visible_messages(),
         [

@@ -85,7 +85,7 @@ impl RunMetrics {
                     self.first_token.at(&[provider]).add_ms(at.saturating_sub(*requested_at));
                 }
             }
-            RunEvent::Assistant { said: message, .. } => {
+            RunEvent::Assistant { message, .. } => {
                 // Without a model request, the text was written by the gateway itself.
                 let Some((provider, requested_at)) = progress.request.take() else { return };
                 let outcome = if message.error_message.is_none() { "ok" } else { "error" };

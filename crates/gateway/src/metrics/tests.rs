@@ -53,7 +53,7 @@ fn tool(call: &CallId, name: &str, is_error: bool) -> RunEvent {
 fn answer() -> RunEvent {
     let usage = Usage { input: 7, output: 5, cost: Cost { total: 0.25, ..Cost::default() }, ..Usage::default() };
     let answer = Assistant { usage, ..Assistant::default() };
-    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(answer) }
+    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(answer) }
 }
 
 #[test]

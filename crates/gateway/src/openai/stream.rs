@@ -137,7 +137,7 @@ impl RunResponse {
 
     fn process_event(&mut self, event: &RunEvent) -> String {
         let mut delta = self.text.push_event(event);
-        if let RunEvent::Assistant { said: message, .. } = event {
+        if let RunEvent::Assistant { message, .. } = event {
             self.stop_reason = message.stop_reason;
         }
         if let RunEvent::Ended(end) = event {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn complete() -> RunEvent {
-        RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: Arc::new(Assistant::default()) }
+        RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(Assistant::default()) }
     }
 
     const REWOUND: RunEvent = RunEvent::MessageReset { message: 0 };

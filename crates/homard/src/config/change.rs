@@ -187,7 +187,7 @@ fn with_secrets(new: String, old: &str) -> Result<String, ConfigChangeError> {
 pub(crate) fn issue(problem: &ConfigProblem) -> Value {
     let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
     let mut issue = json!({"path": problem.path, "message": format!("{}{help}", problem.message)});
-    if let Some(position) = &problem.place {
+    if let Some(position) = &problem.location {
         issue["line"] = position.line.into();
         issue["column"] = position.column.into();
         if let Some(file) = &position.file {

@@ -143,8 +143,8 @@ pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
     match edit::value(&raw.0) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(invalid_params("must be an object")),
-        Err(EditError::Syntax { place, what: problem }) => {
-            Err(invalid_params(&format!("cannot be read: {place}: {problem}")))
+        Err(EditError::Syntax { location, what: problem }) => {
+            Err(invalid_params(&format!("cannot be read: {location}: {problem}")))
         }
         Err(error) => Err(invalid_params(&format!("cannot be read: {error}"))),
     }

@@ -84,13 +84,13 @@ fn directives_of_a_message_are_applied() {
     for (message, ending, expected) in [
         ("NO_REPLY", ModelEnding::Silence, None),
         ("no_reply", ModelEnding::Silence, None),
-        ("NO_REPLYING now", ModelEnding::Words, Some(Payload::answer("NO_REPLYING now"))),
-        ("Done. NO_REPLY", ModelEnding::Words, Some(Payload::answer("Done."))),
-        ("Here is the plan. NO_REPLY", ModelEnding::Words, Some(Payload::answer("Here is the plan."))),
-        ("HEARTBEAT_OK all good", ModelEnding::Words, Some(Payload::answer("all good"))),
+        ("NO_REPLYING now", ModelEnding::Text, Some(Payload::answer("NO_REPLYING now"))),
+        ("Done. NO_REPLY", ModelEnding::Text, Some(Payload::answer("Done."))),
+        ("Here is the plan. NO_REPLY", ModelEnding::Text, Some(Payload::answer("Here is the plan."))),
+        ("HEARTBEAT_OK all good", ModelEnding::Text, Some(Payload::answer("all good"))),
         (
             "[[reply_to:m7]] Look [[audio_as_voice]]\nMEDIA:\"./a b.mp3\"",
-            ModelEnding::Words,
+            ModelEnding::Text,
             Some(Payload {
                 media: vec!["./a b.mp3".to_owned()],
                 reply_to: Some(ReplyTo::Id("m7".to_owned())),
@@ -100,7 +100,7 @@ fn directives_of_a_message_are_applied() {
         ),
     ] {
         let parsed = parse_message(message, ParseRules::default());
-        let ended = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
+        let ended = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Text };
         let run =
             Run { messages: vec![parsed.into()], ending: ended, expectation: Expectation::Free, ..Run::default() };
         let verdict = if expected.is_some() { ReplyStatus::Answered } else { ReplyStatus::Silent };
@@ -123,7 +123,7 @@ fn an_allowed_silence_is_silent() {
 
 #[test]
 fn silence_where_an_answer_is_required_is_missing() {
-    for ending in [ModelEnding::Silence, ModelEnding::Words] {
+    for ending in [ModelEnding::Silence, ModelEnding::Text] {
         let run = Run { ending, ..Run::default() };
         assert_eq!(run.clone().shape(), nothing(ReplyStatus::Missing), "{ending:?}");
         let again = Run { expectation: Expectation::LastAnswer, ..run };
@@ -146,7 +146,7 @@ fn reasoning_alone_is_no_answer() {
     let reasoning = of(Kind::Reasoning, "Reasoning:\n_Hm_");
     assert_eq!(run.clone().shape(), ShapedReplies { payloads: vec![reasoning], verdict: ReplyStatus::Missing });
     // If no answer is expected, nothing is sent.
-    for ending in [ModelEnding::Words, ModelEnding::Silence] {
+    for ending in [ModelEnding::Text, ModelEnding::Silence] {
         assert_eq!(Run { ending, expectation: Expectation::Free, ..run.clone() }.shape(), nothing(ReplyStatus::Silent));
     }
 }
@@ -259,7 +259,7 @@ fn any_run() -> impl Strategy<Value = Run> {
     let text = prop::sample::select(vec!["", " ", "One.", "Two. Three.", "Dinner is at eight.", RAW]);
     let texts = prop::collection::vec(text.clone(), 0..4);
     let maybe = prop::option::of(text);
-    let ending = prop::sample::select(vec![ModelEnding::Words, ModelEnding::Silence, ModelEnding::Calls]);
+    let ending = prop::sample::select(vec![ModelEnding::Text, ModelEnding::Silence, ModelEnding::Calls]);
     let failure = prop::option::of(prop::sample::select(vec!["missing path", "broken", ""]));
     (texts.clone(), texts, maybe, any::<bool>(), ending, failure).prop_map(
         |(answers, delivered, error, is_answered, ending, failure)| Run {

@@ -157,7 +157,7 @@ fn is_ambiguous(recorded_run: &RecordedRun) -> bool {
     let started = recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
     let is_at = |at: u64| {
         let mut events = recorded_run.events.iter();
-        events.any(|event| matches!(&event.kind, RunEvent::Assistant { said: answer, .. } if answer.timestamp == at))
+        events.any(|event| matches!(&event.kind, RunEvent::Assistant { message: answer, .. } if answer.timestamp == at))
     };
     started.is_some_and(|started| is_at(started.at))
 }
@@ -221,7 +221,7 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
                 open = Some((format!("{}/{}", request.provider, request.model), None));
             }
             // Of a request before a restart, only the answer is known.
-            RunEvent::Assistant { said: answer, .. } => {
+            RunEvent::Assistant { message: answer, .. } => {
                 let is_before_restart = started_at.is_none_or(|started_at| answer.timestamp < started_at);
                 let model = open.take().map(|(model, _)| model);
                 let model =
@@ -236,8 +236,8 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
             RunEvent::CandidateFailed { from, reason, why } => switches.push(format!("{from} {reason} {why}")),
             // What follows does not answer the request before it.
             RunEvent::Compacting => models.extend(open.take().map(|(model, error)| format_request(&model, error))),
-            RunEvent::Compacted { before, after, way, input, .. } => {
-                compactions.push(format!("{before} {after} {way} {input:?}"));
+            RunEvent::Compacted { before, after, strategy, input, .. } => {
+                compactions.push(format!("{before} {after} {strategy} {input:?}"));
             }
             RunEvent::NotCompacted { why } => compactions.push(why.clone()),
             RunEvent::HookDecision(note) => {

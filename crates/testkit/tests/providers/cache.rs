@@ -63,7 +63,7 @@ fn assert_common_prefix(requests: &[ReceivedRequest], dialect: WireFormat) {
 
 fn usages(events: &[TapeEvent]) -> Vec<Usage> {
     let usage_of = |event: &TapeEvent| {
-        if let RunEvent::Assistant { said: answer, .. } = &event.kind { Some(answer.usage.clone()) } else { None }
+        if let RunEvent::Assistant { message: answer, .. } = &event.kind { Some(answer.usage.clone()) } else { None }
     };
     events.iter().filter_map(usage_of).filter(|usage| usage.total_tokens > 0).collect()
 }

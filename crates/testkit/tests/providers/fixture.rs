@@ -130,7 +130,7 @@ pub(crate) fn client_texts(events: &[TapeEvent]) -> Vec<String> {
         if let RunEvent::MessageReset { .. } = &event.kind {
             now.clear();
         }
-        if let RunEvent::Assistant { said: answer, .. } = &event.kind {
+        if let RunEvent::Assistant { message: answer, .. } = &event.kind {
             assert_eq!(answer.text().trim_end(), now, "what was told is not what is kept");
             texts.push(std::mem::take(&mut now));
         }

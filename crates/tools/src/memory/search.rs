@@ -110,7 +110,7 @@ fn search(
     let guard = settings.files.open(settings.workspace(cx))?;
     let files = MemoryFiles::of(&guard, &cx.cancel)?;
     let query = MemoryQuery {
-        words: arguments.query.clone(),
+        text: arguments.query.clone(),
         // `as` saturates, so out-of-range values become the nearest limit.
         max_results: arguments.max_results.map_or(settings.max_results, |max| max as usize).clamp(1, MAX_RESULTS),
         min_score: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),

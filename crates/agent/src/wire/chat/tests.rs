@@ -31,7 +31,7 @@ fn text(message: u32, delta: &str) -> TapeEvent {
 
 fn assistant(text: &str) -> TapeEvent {
     let answer = Arc::new(Assistant { content: vec![Block::text(text)], ..Assistant::default() });
-    event(RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said: answer })
+    event(RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: answer })
 }
 
 fn ended(outcome: Outcome, replies: &[&str]) -> TapeEvent {

@@ -187,7 +187,7 @@ impl Drafts {
         };
         match timeout(
             EDIT_TIMEOUT,
-            channel.perform(ChannelAction::Edit { place: destination, message, text, hides_previews: true }),
+            channel.perform(ChannelAction::Edit { destination, message, text, hides_previews: true }),
         )
         .await
         {
@@ -223,8 +223,12 @@ impl Drafts {
         let is_same_chat = answer.destination == destination && answer.reply_to == draft.location.reply_to;
         if is_plain && is_same_chat && !state.has_unknown_edit {
             let (text, hides_previews) = (answer.text.clone(), answer.hides_previews);
-            let edit =
-                ChannelAction::Edit { place: destination.clone(), message: message.clone(), text, hides_previews };
+            let edit = ChannelAction::Edit {
+                destination: destination.clone(),
+                message: message.clone(),
+                text,
+                hides_previews,
+            };
             let edited = timeout(REPLACE_TIMEOUT, channel.perform(edit)).await;
             let edited =
                 edited.unwrap_or_else(|_| Err(ChannelError::Unknown("the platform did not answer in time".to_owned())));
@@ -243,7 +247,7 @@ impl Drafts {
                 Err(ChannelError::Unknown(why)) => return Some(Err(ChannelError::Unavailable(why))),
             }
         }
-        match channel.perform(ChannelAction::Delete { place: destination, message }).await {
+        match channel.perform(ChannelAction::Delete { destination, message }).await {
             Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) => Some(Err(failure)),
             // A draft that cannot be deleted stays; its ellipsis shows that it is not the reply.
             Ok(_) | Err(ChannelError::Refused(_) | ChannelError::Unsupported { .. } | ChannelError::Unknown(_)) => {
@@ -269,7 +273,8 @@ impl Drafts {
         let mut state = draft.state.lock().await;
         state.is_closed = true;
         if let Some(message) = state.message.clone() {
-            let deleted = channel.perform(ChannelAction::Delete { place: draft.location.destination(), message }).await;
+            let deleted =
+                channel.perform(ChannelAction::Delete { destination: draft.location.destination(), message }).await;
             if let Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) = deleted {
                 // It is on disk, and retried at the next start.
                 return tracing::warn!(

@@ -12,7 +12,7 @@ use crate::config::messages::QueueStatus;
 /// The message whose sender is informed.
 #[derive(Debug, Clone)]
 pub(super) struct StatusTarget {
-    pub(super) place: Destination,
+    pub(super) destination: Destination,
     pub(super) message: String,
 }
 
@@ -48,19 +48,15 @@ pub(super) fn show(
                 sent += 1;
                 let result = match update {
                     StatusUpdate::React(emoji) => {
-                        let (destination, message) = (target.place.clone(), target.message.clone());
+                        let (destination, message) = (target.destination.clone(), target.message.clone());
                         channel
-                            .perform(ChannelAction::React {
-                                place: destination,
-                                message,
-                                emoji: emoji.map(str::to_owned),
-                            })
+                            .perform(ChannelAction::React { destination, message, emoji: emoji.map(str::to_owned) })
                             .await
                     }
                     StatusUpdate::Send(text) => {
                         let line = Outgoing {
                             id: format!("{run}-status-{sent}"),
-                            destination: target.place.clone(),
+                            destination: target.destination.clone(),
                             reply_to: Some(target.message.clone()),
                             text,
                             is_silent: true,

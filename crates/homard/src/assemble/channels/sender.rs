@@ -150,15 +150,12 @@ async fn perform_action(account: &AccountRuntime, outgoing: OutgoingAction) -> R
     let destination = Destination { to: outgoing.to, thread: outgoing.thread };
     let message = outgoing.reply_to.unwrap_or_default();
     let channel_action = match outgoing.action {
-        MessageActionKind::React => ChannelAction::React { place: destination, message, emoji: outgoing.emoji },
-        MessageActionKind::Unreact => ChannelAction::React { place: destination, message, emoji: None },
-        MessageActionKind::Edit => ChannelAction::Edit {
-            place: destination,
-            message,
-            text: outgoing.text,
-            hides_previews: outgoing.hides_previews,
-        },
-        MessageActionKind::Delete => ChannelAction::Delete { place: destination, message },
+        MessageActionKind::React => ChannelAction::React { destination, message, emoji: outgoing.emoji },
+        MessageActionKind::Unreact => ChannelAction::React { destination, message, emoji: None },
+        MessageActionKind::Edit => {
+            ChannelAction::Edit { destination, message, text: outgoing.text, hides_previews: outgoing.hides_previews }
+        }
+        MessageActionKind::Delete => ChannelAction::Delete { destination, message },
         MessageActionKind::Send
         | MessageActionKind::Reply
         | MessageActionKind::ThreadReply

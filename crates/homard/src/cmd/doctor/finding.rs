@@ -77,7 +77,7 @@ pub(super) struct DoctorFinding {
     /// Description; a complete sentence that names the subject.
     pub(super) message: String,
     /// The file or directory, if it is one.
-    pub(super) place: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
     /// What the user should do.
     pub(super) remedy: String,
     /// The action of `--fix`, if it is safe.
@@ -89,15 +89,15 @@ pub(super) struct DoctorFinding {
 impl DoctorFinding {
     pub(super) fn problem(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), remedy.into());
-        Self { level: FindingSeverity::Problem, message, place: None, remedy, fix: None, fixed: None }
+        Self { level: FindingSeverity::Problem, message, file: None, remedy, fix: None, fixed: None }
     }
 
     pub(super) fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: FindingSeverity::Note, ..Self::problem(message, remedy) }
     }
 
-    pub(super) fn at(self, place: impl Into<PathBuf>) -> Self {
-        Self { place: Some(place.into()), ..self }
+    pub(super) fn at(self, file: impl Into<PathBuf>) -> Self {
+        Self { file: Some(file.into()), ..self }
     }
 
     pub(super) fn fixed_by(self, fix: Fix) -> Self {
@@ -118,7 +118,7 @@ impl DoctorFinding {
             "level": level, "message": render::strip_controls(&self.message), "toDo": render::strip_controls(&self.remedy),
             "fixable": self.fix.is_some(),
         });
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.file {
             document["place"] = json!(place);
         }
         match &self.fixed {

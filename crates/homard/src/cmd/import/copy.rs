@@ -17,7 +17,7 @@ pub(super) struct PlannedCopy {
     pub(super) to: PathBuf,
     pub(super) what: CopyContent,
     /// Path of the backup of the existing file, if one is kept.
-    pub(super) aside: Option<PathBuf>,
+    pub(super) backup: Option<PathBuf>,
 }
 
 /// The content of a file.
@@ -34,7 +34,7 @@ impl PlannedCopy {
     pub(super) fn write(&self) -> io::Result<()> {
         let folder = self.to.parent().unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        if let Some(backup) = &self.aside {
+        if let Some(backup) = &self.backup {
             write_atomic(folder, backup, &mut File::open(&self.to)?)?;
         }
         match &self.what {

@@ -68,7 +68,7 @@ pub(super) fn plan_jobs(
         file.insert("jobs".to_owned(), jobs.into());
         let text = format!("{:#}", Value::Object(file));
         let backup = exists.then(|| to.with_added_extension("bak"));
-        plan.copies.push(PlannedCopy { to, what: CopyContent::Text(text), aside: backup });
+        plan.copies.push(PlannedCopy { to, what: CopyContent::Text(text), backup });
     }
 }
 

@@ -64,7 +64,7 @@ impl ImportPlan {
 
     /// Adds a file to be copied unchanged.
     pub(super) fn copy(&mut self, from: &Path, to: &Path) {
-        self.copies.push(PlannedCopy { to: to.to_owned(), what: CopyContent::Of(from.to_owned()), aside: None });
+        self.copies.push(PlannedCopy { to: to.to_owned(), what: CopyContent::Of(from.to_owned()), backup: None });
     }
 }
 

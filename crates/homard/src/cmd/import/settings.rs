@@ -68,7 +68,7 @@ fn chosen_config(
         }
         ImportAction::New | ImportAction::Updated => {
             let backup = (action == ImportAction::Updated).then(|| backup_path(to));
-            plan.copies.push(PlannedCopy { to: to.clone(), what: CopyContent::Text(text.clone()), aside: backup });
+            plan.copies.push(PlannedCopy { to: to.clone(), what: CopyContent::Text(text.clone()), backup });
         }
         ImportAction::Same => {}
     }
@@ -128,7 +128,7 @@ pub(super) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &P
     if exists && !options.replace_existing {
         return plan.warn(&to.display(), "already exists and is kept; replace it with --force");
     }
-    plan.copies.push(PlannedCopy { aside: exists.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
+    plan.copies.push(PlannedCopy { backup: exists.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
     plan.warn(&name, "copied; the stricter of this file and tools.exec in the config applies");
 }
 

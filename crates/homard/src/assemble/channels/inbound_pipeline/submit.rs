@@ -101,7 +101,7 @@ impl InboundPipeline {
         let destination = self.reply_destination(incoming);
         let (channel, stop) = (self.channel.clone(), self.stop.clone());
         typing::show(channel.clone(), destination.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
-        let target = queue_status::StatusTarget { place: destination.clone(), message: incoming.message.clone() };
+        let target = queue_status::StatusTarget { destination: destination.clone(), message: incoming.message.clone() };
         queue_status::show(channel.clone(), target, policy.queue_status, tape.clone(), stop.clone());
         let capabilities = channel.capabilities();
         if !capabilities.has_edits || self.hub.screens_messages() {

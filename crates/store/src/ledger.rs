@@ -327,7 +327,7 @@ mod tests {
             usage: Usage::default(),
             steps: crate::RunTimeline::default(),
             ended_at: 2,
-            words: None,
+            command_reply: None,
             payloads: None,
         };
         Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }

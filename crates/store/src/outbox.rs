@@ -44,13 +44,14 @@ pub struct ReplyDelivery {
     /// True if a failed delivery is not an error.
     pub is_best_effort: bool,
     /// True if a verbose session reports its tool calls there.
-    pub tells_tools: bool,
+    #[serde(rename = "tellsTools")]
+    pub reports_tools: bool,
     /// The channel's id of the message being answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
     /// Why the reply cannot be delivered, if that was known before the run began.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+    pub undeliverable_reason: Option<String>,
 }
 
 /// A message to be sent on a channel.

@@ -168,8 +168,8 @@ pub struct Options {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub queue: String,
     /// How the reply is delivered to the route; `None` if only the run's subscribers receive it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub post: Option<ReplyDelivery>,
+    #[serde(rename = "post", skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<ReplyDelivery>,
     /// Sender, as the channel knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
@@ -332,9 +332,9 @@ pub struct EndRecord {
     /// this record was complete. A record cannot contain the time of its own commit.
     pub ended_at: u64,
     /// Reply to a command, which is in no transcript.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub words: Option<String>,
-    /// Replies as the user received them, if they differ from the entries and `words`: a hook changed them, or
+    #[serde(rename = "words", default, skip_serializing_if = "Option::is_none")]
+    pub command_reply: Option<String>,
+    /// Replies as the user received them, if they differ from the entries and `command_reply`: a hook changed them, or
     /// something was added. The format is defined by the writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payloads: Option<serde_json::Value>,
@@ -526,6 +526,17 @@ mod tests {
     }
 
     #[test]
+    fn the_delivery_of_a_reply_is_stored_under_its_first_names() {
+        let stored = json!({
+            "lane": "main", "timeout": null, "extraPrompt": null, "onRestart": "resume",
+            "post": {"isOrigin": true, "isBestEffort": false, "tellsTools": true, "trouble": "no such chat"},
+        });
+        let options: Options = serde_json::from_value(stored.clone()).unwrap();
+        assert!(options.delivery.as_ref().unwrap().reports_tools);
+        assert_eq!(serde_json::to_value(&options).unwrap(), stored);
+    }
+
+    #[test]
     fn an_end_that_an_earlier_version_stored_is_read() {
         let usage = serde_json::to_value(Usage::default()).unwrap();
         let stored = json!({
@@ -533,7 +544,7 @@ mod tests {
             "steps": [{"from": 1, "to": 7, "step": "finished"}], "words": "hi",
         });
         let ended: EndRecord = serde_json::from_value(stored.clone()).unwrap();
-        assert_eq!((ended.payloads.as_ref(), ended.ended_at, ended.words.as_deref()), (None, 7, Some("hi")));
+        assert_eq!((ended.payloads.as_ref(), ended.ended_at, ended.command_reply.as_deref()), (None, 7, Some("hi")));
         assert_eq!(serde_json::to_value(&ended).unwrap(), stored);
     }
 }

@@ -170,7 +170,8 @@ impl RememberedRecord {
                     Message::User(user) => user.content.text(),
                     Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
                 };
-                let is_delivered = accept.options.post.as_ref().is_some_and(|post| post.trouble.is_none());
+                let is_delivered =
+                    accept.options.delivery.as_ref().is_some_and(|post| post.undeliverable_reason.is_none());
                 Self::Accepted(accept.run.clone(), accept.key.clone(), text, is_delivered)
             }
             Rec::Input(input) => Self::Absorbed(input.absorbs.clone(), input.run.clone()),

@@ -214,7 +214,7 @@ fn streamed_text(result: &TraceResult, recorded_run: &RecordedRun, payloads: &[&
     let row = result.rows.get(recorded_run.tape.run()).filter(|row| row.host.is_none());
     if texts.is_empty()
         && let Some(RunState::Ended(ended)) = row.map(|row| &row.state)
-        && let Some(answer) = &ended.words
+        && let Some(answer) = &ended.command_reply
     {
         texts.push((answer.clone(), false));
     }

@@ -141,7 +141,7 @@ impl ExecPolicy {
             .consume(id, facts.fingerprint)
             .await
             .map_err(|error| format!("The command could not be run: {error}."))?;
-        Ok(approval.bound.map(|fingerprint| fingerprint.argv).unwrap_or_default())
+        Ok(approval.fingerprint.map(|fingerprint| fingerprint.argv).unwrap_or_default())
     }
 
     /// Returns the current rules and the effective levels, or why nothing may run at all.

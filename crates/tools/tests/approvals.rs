@@ -396,7 +396,9 @@ async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
                 let decision = policy.decide(&machine.request(command)).await;
                 let entry = policy.approvals.get(&id(decision)).unwrap();
                 assert_eq!(entry.offers(), [ApprovalDecision::AllowOnce, ApprovalDecision::Deny], "{command}");
-                assert!(entry.told["warningText"].as_str().unwrap().contains("may cause git to run a program"));
+                assert!(
+                    entry.client_fields["warningText"].as_str().unwrap().contains("may cause git to run a program")
+                );
                 policy.approvals.decide(&entry.id, ApprovalDecision::Deny, "test").await.unwrap();
             }
         }

@@ -131,8 +131,9 @@ impl ExecApprovals {
     /// Returns requests for commands of agents that are pending, or allowed and not executed: a restart resumes them.
     pub fn unfinished(&self) -> Vec<Approval> {
         let table = self.0.table.borrow();
-        let is_unfinished =
-            |entry: &&Approval| entry.bound.is_some() && (entry.state == ApprovalState::Pending || entry.is_open());
+        let is_unfinished = |entry: &&Approval| {
+            entry.fingerprint.is_some() && (entry.state == ApprovalState::Pending || entry.is_open())
+        };
         table.0.values().filter(is_unfinished).cloned().collect()
     }
 
@@ -288,7 +289,7 @@ impl ExecApprovals {
         let entry = self.get(id);
         let mut record = AuditRecord::new(kind).with("approval", id);
         if let Some(entry) = &entry {
-            let session = entry.bound.as_ref().map(|fingerprint| fingerprint.session.as_str());
+            let session = entry.fingerprint.as_ref().map(|fingerprint| fingerprint.session.as_str());
             record = record.with("agent", &entry.agent).with("session", session.unwrap_or_default());
             record = record.digest("command", &entry.command);
         }

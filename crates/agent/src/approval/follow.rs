@@ -79,7 +79,7 @@ impl fmt::Debug for ApprovedRunner {
 /// next start.
 pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &ApprovedRunner) {
     let Some(entry) = approvals.wait(id).await else { return };
-    let Some(session) = entry.bound.as_ref().map(|fingerprint| fingerprint.session.clone()) else { return };
+    let Some(session) = entry.fingerprint.as_ref().map(|fingerprint| fingerprint.session.clone()) else { return };
     let Ok(key) = SessionKey::parse(&session, &AgentId::main()) else {
         tracing::warn!(%session, "approval has an invalid session key");
         return;

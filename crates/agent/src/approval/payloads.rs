@@ -38,7 +38,7 @@ impl Approval {
 
     /// Result of `exec.approval.get`.
     pub fn view(&self) -> Value {
-        let field = |name: &str| self.told.get(name).cloned().unwrap_or_default();
+        let field = |name: &str| self.client_fields.get(name).cloned().unwrap_or_default();
         json!({
             "id": self.id, "commandText": self.shown(), "commandPreview": null, "allowedDecisions": self.allowed(),
             "host": field("host"), "nodeId": field("nodeId"), "agentId": self.agent, "cwd": field("cwd"),
@@ -48,7 +48,7 @@ impl Approval {
     }
 
     fn request(&self) -> Value {
-        let mut request = self.told.clone();
+        let mut request = self.client_fields.clone();
         request.insert("command".to_owned(), self.shown().into());
         request.entry("agentId").or_insert_with(|| self.agent.as_str().into());
         for name in ["cwd", "host", "security", "ask", "resolvedPath", "sessionKey"] {

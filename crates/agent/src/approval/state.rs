@@ -52,11 +52,11 @@ pub struct Approval {
     /// The command, as written.
     pub command: String,
     /// Further fields for clients.
-    #[serde(default)]
-    pub told: Map<String, Value>,
+    #[serde(rename = "told", default)]
+    pub client_fields: Map<String, Value>,
     /// Fingerprint that the decision is bound to; `None` if a client runs the command.
-    #[serde(default)]
-    pub bound: Option<CommandFingerprint>,
+    #[serde(rename = "bound", default)]
+    pub fingerprint: Option<CommandFingerprint>,
     /// Rules to store with `allow-always`.
     #[serde(default)]
     rules: Vec<Value>,
@@ -201,7 +201,7 @@ impl Approval {
 
     /// Returns the possible decisions. If a client runs the command, the client stores its own rules.
     pub fn offers(&self) -> &'static [ApprovalDecision] {
-        if self.bound.is_none() || !self.rules.is_empty() {
+        if self.fingerprint.is_none() || !self.rules.is_empty() {
             &[ApprovalDecision::AllowOnce, ApprovalDecision::AllowAlways, ApprovalDecision::Deny]
         } else {
             &[ApprovalDecision::AllowOnce, ApprovalDecision::Deny]
@@ -296,8 +296,8 @@ impl ApprovalTable {
             id: id.clone(),
             agent: params.agent.as_str().to_owned(),
             command: params.command,
-            told: params.fields,
-            bound: params.fingerprint,
+            client_fields: params.fields,
+            fingerprint: params.fingerprint,
             rules: params.rules.iter().map(ApprovalRule::to_value).collect(),
             call: params.call,
             created_at_ms: now,
@@ -316,7 +316,7 @@ impl ApprovalTable {
     fn make_room(&mut self, requester: &Requester, now: u64) -> Result<(), Error> {
         let mut counts: BTreeMap<Requester, usize> = BTreeMap::new();
         for entry in self.pending() {
-            *counts.entry(Requester::of(entry.bound.as_ref())).or_default() += 1;
+            *counts.entry(Requester::of(entry.fingerprint.as_ref())).or_default() += 1;
         }
         let own = counts.get(requester).copied().unwrap_or_default();
         if own >= MAX_PENDING_PER_REQUESTER {
@@ -329,7 +329,7 @@ impl ApprovalTable {
         // Otherwise two requesters would displace each other forever.
         let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else { return Err(Error::Full) };
         let of_largest = |entry: &&mut Approval| {
-            entry.state == ApprovalState::Pending && Requester::of(entry.bound.as_ref()) == largest
+            entry.state == ApprovalState::Pending && Requester::of(entry.fingerprint.as_ref()) == largest
         };
         let newest = self.0.values_mut().filter(of_largest).max_by_key(|entry| (entry.created_at_ms, entry.id.clone()));
         if let Some(newest) = newest {
@@ -375,7 +375,7 @@ impl ApprovalTable {
         if now >= entry.expires_at_ms {
             return Err(invalidated("it has expired".to_owned()));
         }
-        let Some(approved) = &entry.bound else {
+        let Some(approved) = &entry.fingerprint else {
             return Err(invalidated("the client that requested it runs the command itself".to_owned()));
         };
         let difference = approved.difference(current);

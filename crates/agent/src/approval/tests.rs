@@ -192,6 +192,17 @@ async fn a_restart_restores_pending_and_used_approvals() {
     assert!(after.consume(&pending.id, test_fingerprint()).await.is_ok());
 }
 
+#[test]
+fn an_approval_is_stored_under_its_first_names() {
+    let stored = json!({
+        "id": "a", "agent": "main", "command": "ls", "told": {"cwd": "/w"}, "bound": null, "rules": [], "call": null,
+        "createdAtMs": 1, "expiresAtMs": 2, "state": "pending", "decidedBy": null, "decidedAtMs": null, "usedAtMs": null,
+    });
+    let approval: Approval = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(approval.client_fields["cwd"], "/w");
+    assert_eq!(serde_json::to_value(&approval).unwrap(), stored);
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_expire_while_the_process_is_down() {
     let store = Arc::default();

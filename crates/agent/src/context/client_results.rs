@@ -25,7 +25,8 @@ pub struct ClientResult {
     /// Text of the result.
     pub text: String,
     /// The result as prose, for a history that does not contain the call.
-    pub told: String,
+    #[serde(rename = "told")]
+    pub prose: String,
 }
 
 /// Results of a message, and its own text.
@@ -109,7 +110,7 @@ fn replace_placeholder(placed: &mut [Arc<Message>], result: &ClientResult) -> bo
 
 /// Returns the message without the results that were placed.
 fn without_results(user: &User, remaining: AttachedResults) -> Option<User> {
-    let texts = remaining.results.into_iter().map(|result| result.told).chain([remaining.text]);
+    let texts = remaining.results.into_iter().map(|result| result.prose).chain([remaining.text]);
     let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
     let mut rest = user.clone();
     let images = user.content.images().cloned().map(Block::Image);
@@ -144,7 +145,7 @@ mod tests {
         let result = |id: &&str| ClientResult {
             tool_call_id: (*id).to_owned(),
             text: "18".to_owned(),
-            told: format!("[Result of {id}]\n18"),
+            prose: format!("[Result of {id}]\n18"),
         };
         let mut user = User::text("as written", 2);
         attach(&mut user, ids.iter().map(result).collect(), text.to_owned());

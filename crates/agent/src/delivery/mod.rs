@@ -228,7 +228,7 @@ impl Shared {
 
     /// Publishes that a run's answer has no destination, if that was known before the run started.
     pub(crate) fn report_undeliverable(&self, run: &RunId, delivery: &ReplyDelivery) {
-        let Some(reason) = &delivery.trouble else { return };
+        let Some(reason) = &delivery.undeliverable_reason else { return };
         self.report([DeliveryReport {
             run: Some(run.clone()),
             id: format!("{run}/0.0"),
@@ -315,7 +315,7 @@ impl Hub {
         plan::origin(from, plan::INTERNAL, |channel| self.channel_traits(channel))?;
         Some(ReplyDelivery {
             is_origin: true,
-            tells_tools: plan::announces_tools(key.kind()),
+            reports_tools: plan::announces_tools(key.kind()),
             ..ReplyDelivery::default()
         })
     }
@@ -339,7 +339,7 @@ impl Hub {
         };
         let request = DeliveryRequest { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
         let (route, delivery) = self.plan_delivery(key, &request, false).await?.ok_or("no-target")?;
-        Ok((route, ReplyDelivery { tells_tools: false, ..delivery }))
+        Ok((route, ReplyDelivery { reports_tools: false, ..delivery }))
     }
 
     /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
@@ -357,14 +357,14 @@ impl Hub {
         let default_channel = self.rules().delivery.default_channel.clone();
         let delivery = ReplyDelivery {
             is_best_effort,
-            tells_tools: plan::announces_tools(key.kind()),
+            reports_tools: plan::announces_tools(key.kind()),
             ..ReplyDelivery::default()
         };
         match plan::plan(request, &last, &default_channel, |channel| self.channel_traits(channel)) {
             DeliveryPlan::SubscribersOnly => Ok(None),
             DeliveryPlan::To(route) => Ok(Some((route, delivery))),
             DeliveryPlan::Unavailable(reason) if is_best_effort => {
-                Ok(Some((Route::default(), ReplyDelivery { trouble: Some(reason), ..delivery })))
+                Ok(Some((Route::default(), ReplyDelivery { undeliverable_reason: Some(reason), ..delivery })))
             }
             DeliveryPlan::Unavailable(reason) => Err(reason),
         }

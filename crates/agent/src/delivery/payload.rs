@@ -39,8 +39,8 @@ pub(crate) struct OutboxPayload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) block: Option<u32>,
     /// Text of the block before prefix and splitting; only the first part of a block has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) said: Option<String>,
+    #[serde(rename = "said", skip_serializing_if = "Option::is_none")]
+    pub(crate) original_text: Option<String>,
     /// True if the block announces a tool call or is a notice, so that it is not text of the answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_of_tool: bool,
@@ -146,6 +146,8 @@ mod tests {
         let plain = OutboxPayload { text: "Hi.".to_owned(), ..OutboxPayload::default() };
         assert_eq!(serde_json::to_value(&plain).unwrap(), json!({"text": "Hi."}));
         assert_eq!(OutboxPayload::of(&delivery(Value::Null)), OutboxPayload::default());
+        let block = OutboxPayload { original_text: Some("Hi.".to_owned()), ..plain };
+        assert_eq!(serde_json::to_value(&block).unwrap(), json!({"text": "Hi.", "said": "Hi."}));
     }
 
     #[test]

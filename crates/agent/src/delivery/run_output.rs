@@ -135,7 +135,7 @@ impl RunOutput {
 
     /// True if tool calls are announced.
     pub(crate) fn announces_tools(&self) -> bool {
-        self.style.is_verbose && self.options.tells_tools
+        self.style.is_verbose && self.options.reports_tools
     }
 
     /// Restores the run's deliveries from before a restart. Returns the reliable blocks.
@@ -146,7 +146,7 @@ impl RunOutput {
             let message = OutboxPayload::of(&row.delivery);
             inner.parts = inner.parts.max(row.delivery.part + 1);
             inner.blocks = inner.blocks.max(message.block.map_or(0, |block| block + 1));
-            let Some(text) = message.said.filter(|_| !matches!(row.state, DeliveryState::Dead { .. })) else {
+            let Some(text) = message.original_text.filter(|_| !matches!(row.state, DeliveryState::Dead { .. })) else {
                 continue;
             };
             let kind = if message.is_of_tool { Kind::Tool } else { Kind::Answer };
@@ -175,7 +175,7 @@ impl RunOutput {
         inner.blocks += 1;
         messages.iter_mut().for_each(|message| message.block = Some(block));
         if let Some(first) = messages.first_mut() {
-            first.said = Some(payload.text.clone());
+            first.original_text = Some(payload.text.clone());
             first.is_of_tool = matches!(payload.kind, Kind::Tool | Kind::Notice);
             if payload.kind == Kind::Answer {
                 let delay = self.style.delay.after(inner.answer_blocks, random);
@@ -436,7 +436,7 @@ mod tests {
         let prefix = ReplyPrefix::new("[Pincer]", PrefixValues::default());
         let output = run_output(ChannelTraits::default(), None, OutputStyle { prefix, ..OutputStyle::default() });
         let sent = payloads_of(&output.block(&Payload::answer("One."), (0, 0)));
-        assert_eq!((sent[0].text.as_str(), sent[0].said.as_deref()), ("[Pincer] One.", Some("One.")));
+        assert_eq!((sent[0].text.as_str(), sent[0].original_text.as_deref()), ("[Pincer] One.", Some("One.")));
     }
 
     // Case 135.

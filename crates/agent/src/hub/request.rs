@@ -441,7 +441,7 @@ impl From<Accept> for Inbound {
                 .then(|| InlineQueue::parse(&accept.options.queue)),
             is_literal: accept.options.is_literal,
             route: accept.options.route,
-            delivery: accept.options.post,
+            delivery: accept.options.delivery,
             blocks: None,
             client_tools: Vec::new(),
             origin: accept.origin,

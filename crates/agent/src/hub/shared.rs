@@ -52,7 +52,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> EndRecord {
             TimelineRange { accepted_at, earlier_starts: &[accepted_at], held: None, stored_at: None, until: at },
         ),
         ended_at: at,
-        words: None,
+        command_reply: None,
         payloads: None,
     }
 }

@@ -173,7 +173,7 @@ impl Lane {
                 },
             ),
             ended_at: at,
-            words: end.replies.first().map(|reply| reply.text.clone()),
+            command_reply: end.replies.first().map(|reply| reply.text.clone()),
             payloads: None,
         };
         let profile = self.hub.config.agents().of(self.key.agent());

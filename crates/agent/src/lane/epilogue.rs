@@ -134,8 +134,10 @@ impl Lane {
             started_at: ticket.earlier_starts.first().copied().or(summary.started_at),
             ended_at: at,
         };
-        let mut stored =
-            EndRecord { words: final_records.reply.take().or_else(|| text_without_entry(&end)), ..ended(&end, steps) };
+        let mut stored = EndRecord {
+            command_reply: final_records.reply.take().or_else(|| text_without_entry(&end)),
+            ..ended(&end, steps)
+        };
         end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &events));
         wire::store_payloads(&mut stored, end.payloads(), &events);
         let outgoing = self.finals(ticket, &end, (!summary.compactions.is_empty(), has_blocks));
@@ -400,7 +402,7 @@ pub(crate) fn end_records(
         usage: summary.usage,
         steps,
         ended_at: at,
-        words: None,
+        command_reply: None,
         payloads: None,
     };
     records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
@@ -461,7 +463,7 @@ fn ended(end: &RunEnd, steps: RunTimeline) -> EndRecord {
         usage: end.usage.clone(),
         steps,
         ended_at: end.ended_at,
-        words: None,
+        command_reply: None,
         payloads: None,
     }
 }

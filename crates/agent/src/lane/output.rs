@@ -131,7 +131,7 @@ pub(super) fn recovered_deliveries(
 impl Shared {
     /// Returns the channel output of a message's run, if its reply goes to a channel.
     pub(crate) fn run_output(&self, inbound: &crate::Inbound, style: OutputStyle) -> Option<Arc<RunOutput>> {
-        let delivery = inbound.delivery.clone().filter(|delivery| delivery.trouble.is_none())?;
+        let delivery = inbound.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
         // A channel that is no longer configured fails when it is written to.
         let traits = inbound.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
         RunOutput::open((&inbound.run, &inbound.route), delivery, traits.unwrap_or_default(), style)

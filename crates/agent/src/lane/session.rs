@@ -279,7 +279,7 @@ fn options(inbound: &Inbound) -> Options {
         route: inbound.route.clone(),
         is_literal: inbound.is_literal,
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
-        post: inbound.delivery.clone(),
+        delivery: inbound.delivery.clone(),
         sender: inbound.sender.clone(),
         cwd: inbound.cwd.clone(),
         authority: inbound.authority,

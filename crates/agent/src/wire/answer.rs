@@ -81,7 +81,7 @@ impl RunReport {
             truncated_input: ended.steps.truncated_input(),
             is_summarized: ended.steps.is_summarized(&row.run),
             // A command has no start of its own: it is answered at once.
-            started_at: row.started_at.or_else(|| ended.words.as_ref().map(|_| ended.ended_at)),
+            started_at: row.started_at.or_else(|| ended.command_reply.as_ref().map(|_| ended.ended_at)),
             ended_at: ended.ended_at,
         }
     }
@@ -230,7 +230,7 @@ fn derived(ended: &EndRecord, reply: impl Fn(&EntryId) -> Option<Payload>) -> Ve
         Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
         Outcome::Done | Outcome::Aborted(_) => None,
     };
-    let fixed_reply = ended.words.clone().map(Payload::answer);
+    let fixed_reply = ended.command_reply.clone().map(Payload::answer);
     error.into_iter().chain(ended.replies.iter().filter_map(reply)).chain(fixed_reply).collect()
 }
 

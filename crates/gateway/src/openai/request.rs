@@ -200,7 +200,7 @@ impl ParsedRequest {
                 RequestMessage::Tool(id, content) => {
                     let labelled = format!("[Result of {} ({id})]\n{}", self.tool_name(&id), content.text);
                     texts.push(labelled.clone());
-                    input.results.push(ClientResult { tool_call_id: id, text: content.text, told: labelled });
+                    input.results.push(ClientResult { tool_call_id: id, text: content.text, prose: labelled });
                     input.content.images.extend(content.images);
                     continue;
                 }

@@ -36,7 +36,7 @@ fn terminal(run: &str) -> Rec {
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        words: None,
+        command_reply: None,
         payloads: None,
         steps: homard_store::RunTimeline::default(),
         ended_at: 2,

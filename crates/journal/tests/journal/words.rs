@@ -178,7 +178,7 @@ pub(crate) fn ended(outcome: Outcome) -> EndRecord {
         replies: Vec::new(),
         model: ("fake".to_owned(), "fake-1".to_owned()),
         usage: Usage::default(),
-        words: None,
+        command_reply: None,
         payloads: None,
         steps: RunTimeline::default(),
         ended_at: NOW,

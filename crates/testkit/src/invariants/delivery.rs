@@ -136,7 +136,7 @@ fn stored_reply(result: &TraceResult, run: &RunId, ended: &EndRecord) -> String 
         Some(Message::Assistant(answer)) => payload_of(answer).text,
         Some(Message::User(_) | Message::ToolResult(_) | Message::Other(_)) | None => String::new(),
     };
-    ended.replies.iter().map(text_of).chain(ended.words.clone()).collect()
+    ended.replies.iter().map(text_of).chain(ended.command_reply.clone()).collect()
 }
 
 fn without_whitespace(text: &str) -> String {

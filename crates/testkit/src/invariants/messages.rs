@@ -165,7 +165,7 @@ fn check_own_run(result: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) ->
         ([], false) if is_command => None,
         ([], true) => Some("is in no transcript, and its run began".to_owned()),
         ([], false) => match &row.state {
-            RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.words.is_none() => {
+            RunState::Ended(ended) if ended.outcome == Outcome::Done && ended.command_reply.is_none() => {
                 Some("is in no transcript, and its run is done".to_owned())
             }
             RunState::Ended(_) | RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Held => {

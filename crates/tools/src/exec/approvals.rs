@@ -154,7 +154,9 @@ impl Exec {
     ) -> Result<Followup, String> {
         let unreadable = || "The command could not be run: its stored request cannot be read.".to_owned();
         let not_run = |error: &dyn std::fmt::Display| format!("The command could not be run: {error}.");
-        let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(unreadable()) };
+        let (Some(bound), Some(approvals)) = (&entry.fingerprint, &self.settings.approvals) else {
+            return Err(unreadable());
+        };
         let pending: PendingExec = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| unreadable())?;
         let context = CallContext {
             session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| unreadable())?,

@@ -144,7 +144,7 @@ impl FileAccess {
 
     async fn try_apply_approved(&self, exec_approvals: &ExecApprovals, entry: &Approval) -> Result<ToolResult, String> {
         let stored: PendingChange = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
-        let Some(approved) = &entry.bound else { return Err("the approval has no fingerprint".to_owned()) };
+        let Some(approved) = &entry.fingerprint else { return Err("the approval has no fingerprint".to_owned()) };
         let current =
             fingerprint((&stored.file_tool, &entry.command), &stored.workspace, (&approved.session, &approved.run));
         let current = current.map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@ import { bridge } from "./bridge.mjs";
 import { commandRunner, methodCaller } from "./calls.mjs";
 import { guard } from "./guard.mjs";
 import { hookInvoker } from "./hooks.mjs";
-import { GatewayInfo } from "./house.mjs";
+import { GatewayInfo } from "./gateway-info.mjs";
 import { httpDoor } from "./http.mjs";
 import { internalHooks } from "./internal.mjs";
 import { pluginLoader } from "./loader.mjs";

@@ -1,7 +1,7 @@
 // Loads plugins: import, register, report. A plugin that fails is reported; the others are loaded.
 
 import { pathToFileURL } from "node:url";
-import { RegistrationCollector } from "./book.mjs";
+import { RegistrationCollector } from "./registrations.mjs";
 import { makeApi } from "./api.mjs";
 import { actAs, settle } from "./owner.mjs";
 import { describe } from "./rpc.mjs";

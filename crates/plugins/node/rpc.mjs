@@ -1,7 +1,7 @@
 // JSON-RPC 2.0 between this process and the gateway: one JSON object per line, requests in both directions.
 
 import { lineReader } from "./lines.mjs";
-import { RequestLimiter } from "./turnstile.mjs";
+import { RequestLimiter } from "./request-limiter.mjs";
 
 export const PARSE_ERROR = -32700;
 export const INVALID_REQUEST = -32600;

@@ -6,7 +6,6 @@
 //! `bubblewrap` and `enter` apply it. Nothing is ever added to the workspace; files that a command must not create
 //! there are found by `watch`, while the command runs and after it has ended, and moved to the quarantine.
 
-mod aside;
 mod bubblewrap;
 mod enter;
 mod explain;
@@ -15,6 +14,7 @@ mod layers;
 mod limits;
 mod originals;
 mod policy;
+mod quarantine;
 mod record;
 mod relative_sockets;
 pub(crate) mod repository;

@@ -7,14 +7,13 @@ macro_rules! files {
 /// The files by name. A test checks that none is missing.
 pub(super) const FILES: &[(&str, &str)] = files![
     "api.mjs",
-    "book.mjs",
     "bridge.mjs",
     "calls.mjs",
     "command.mjs",
+    "gateway-info.mjs",
     "guard.mjs",
     "hooks.mjs",
     "host.mjs",
-    "house.mjs",
     "http.mjs",
     "internal.mjs",
     "lines.mjs",
@@ -25,7 +24,9 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "modules.mjs",
     "owner.mjs",
     "refs.mjs",
+    "registrations.mjs",
     "registry.mjs",
+    "request-limiter.mjs",
     "rpc.mjs",
     "runtime.mjs",
     "schema.mjs",
@@ -42,7 +43,6 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "sdk/typebox.mjs",
     "services.mjs",
     "tools.mjs",
-    "turnstile.mjs",
     "typescript.mjs",
     "unsupported.mjs",
 ];

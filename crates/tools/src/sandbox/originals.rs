@@ -16,7 +16,7 @@ use homard_workspace::LoadRule;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    aside::{EntryHandle, FILE_MODE, QuarantineBatch},
+    quarantine::{EntryHandle, FILE_MODE, QuarantineBatch},
     record::ToolWrites,
 };
 

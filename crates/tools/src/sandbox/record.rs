@@ -15,9 +15,9 @@ use homard_workspace::LoadRule;
 use crate::{home_view::is_private, protected::is_protected_below};
 
 use super::{
-    aside::{EntryHandle, FILE_MODE, QuarantineBatch},
     layers::{Layer, Layers},
     originals::Originals,
+    quarantine::{EntryHandle, FILE_MODE, QuarantineBatch},
     repository,
     sweep::SweepState,
 };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::protected::{HEAD, is_protected_below, is_skipped};
 
-use super::aside::{self, EntryHandle};
+use super::quarantine::{self, EntryHandle};
 
 /// Files and directories from which git reads hooks and settings, besides `hooks` and `config`.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
@@ -106,7 +106,7 @@ fn search(workspace: &Path, max: usize) -> Option<NestedProtection> {
     while let Some((folder, is_loaded)) = pending.pop() {
         let is_top = folder.as_os_str().is_empty();
         // A directory that no longer exists contains nothing.
-        let Ok(entries) = aside::list(&workspace.join(&folder)) else { continue };
+        let Ok(entries) = quarantine::list(&workspace.join(&folder)) else { continue };
         let (mut below, mut names) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
             count += 1;
@@ -158,7 +158,7 @@ fn search(workspace: &Path, max: usize) -> Option<NestedProtection> {
 /// Returns the configs of the worktrees of a git directory. Git reads them if `extensions.worktreeConfig` is set.
 fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
     let worktrees = git.join("worktrees");
-    let entries = aside::list(&workspace.join(&worktrees)).into_iter().flatten().flatten();
+    let entries = quarantine::list(&workspace.join(&worktrees)).into_iter().flatten().flatten();
     let configs = entries.map(|entry| worktrees.join(entry.file_name()).join("config.worktree"));
     configs.filter(|config| workspace.join(config).symlink_metadata().is_ok()).collect()
 }
@@ -194,7 +194,7 @@ pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut pending = vec![git.join("config"), git.join("config.worktree")];
     while let Some(config) = pending.pop() {
-        let Ok(text) = aside::read_file(&config, LONGEST) else { continue };
+        let Ok(text) = quarantine::read_file(&config, LONGEST) else { continue };
         let mut section = String::new();
         for line in text.lines().map(str::trim) {
             let header = line.strip_prefix('[').and_then(|line| line.split_once(']'));

@@ -11,7 +11,7 @@ use std::{
 use crate::protected::GIT_CONTROL;
 
 use super::{
-    aside::QuarantineBatch,
+    quarantine::QuarantineBatch,
     record::{GIT, Record, put_back_note},
     repository::{self, NestedProtection},
 };

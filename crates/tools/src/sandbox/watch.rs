@@ -14,10 +14,10 @@ use std::{
 use homard_workspace::{LoadGate, LoadRule, LoadRules};
 
 use super::{
-    aside::private,
     layers::Layers,
     originals::Originals,
     policy::{AccessMode, SandboxPolicy, steers},
+    quarantine::private,
     record::{Names, Record, ToolWrites},
     repository,
 };

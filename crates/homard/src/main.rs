@@ -13,7 +13,6 @@ mod config;
 mod file_watch;
 mod logging;
 mod methods;
-#[cfg(feature = "otel")]
 mod otel;
 mod paths;
 mod permissions;

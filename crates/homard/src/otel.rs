@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Cursor, Event, RunEvent, Tape, task};
+use homard_agent::{Cursor, RunEvent, Tape, TapeEvent, task};
 use homard_gateway::RunEndCallback;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -64,7 +64,7 @@ struct SpanBuilder<'a> {
     spans: Vec<Value>,
 }
 
-impl Trace<'_> {
+impl SpanBuilder<'_> {
     fn id(&self, name: &str, bytes: usize) -> String {
         let digest = Sha256::digest(format!("{} {name}", self.run));
         digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
@@ -88,8 +88,8 @@ impl Trace<'_> {
 }
 
 /// Returns the spans of a run, the run itself first.
-fn spans(run: &str, session: &str, accepted_at: u64, events: &[Event]) -> Vec<Value> {
-    let mut trace = Trace { run, spans: Vec::new() };
+fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Vec<Value> {
+    let mut trace = SpanBuilder { run, spans: Vec::new() };
     let ended_at = events.last().map_or(accepted_at, |event| event.at);
     let error = events.iter().find_map(|event| {
         let RunEvent::Ended(end) = &event.kind else { return None };
@@ -98,21 +98,21 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[Event]) -> Vec<Va
     let span_attributes = [("homard.run", run.into()), ("homard.session", session.into())];
     trace.add("run", (accepted_at, ended_at), &span_attributes, error);
     let (mut pending, mut tools) = (None, Vec::new());
-    for Event { at, kind } in events {
+    for TapeEvent { at, kind } in events {
         if let RunEvent::Started { .. } = kind {
             trace.add("queue", (accepted_at, *at), &[], None);
         } else if let RunEvent::ModelRequested(request) = kind {
             pending = Some((request.clone(), *at));
-        } else if let RunEvent::Assistant { said, .. } = kind
+        } else if let RunEvent::Assistant { message, .. } = kind
             && let Some((request, started_at)) = pending.take()
         {
             let span_attributes = [
                 ("gen_ai.provider.name", request.provider.as_str().into()),
                 ("gen_ai.request.model", request.model.as_str().into()),
-                ("gen_ai.usage.input_tokens", said.usage.input.into()),
-                ("gen_ai.usage.output_tokens", said.usage.output.into()),
+                ("gen_ai.usage.input_tokens", message.usage.input.into()),
+                ("gen_ai.usage.output_tokens", message.usage.output.into()),
             ];
-            let error = said.error_message.as_deref();
+            let error = message.error_message.as_deref();
             trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, error);
         } else if let RunEvent::Retrying { why, .. } | RunEvent::CandidateFailed { why, .. } = kind
             && let Some((request, started_at)) = pending.take()
@@ -171,7 +171,7 @@ mod tests {
                 },
             ),
         ];
-        let events = events.map(|(at, kind)| Event { at, kind });
+        let events = events.map(|(at, kind)| TapeEvent { at, kind });
         let spans = spans("r", "agent:main:main", 10, &events);
         let text = |span: &Value, name: &str| span[name].as_str().unwrap_or_default().to_owned();
         let actual: Vec<_> = spans.iter().map(|span| (text(span, "name"), text(span, "endTimeUnixNano"))).collect();

@@ -281,7 +281,6 @@ async fn serve(
         .with_methods(extra_methods)
         .with_metrics(assemble::metrics::of(&app.journal))
         .with_endpoints(endpoints(config));
-    #[cfg(feature = "otel")]
     let gateway = match crate::otel::start()? {
         Some(callback) => gateway.on_run_end(callback),
         None => gateway,

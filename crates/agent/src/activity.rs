@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use homard_proto::CallId;
 
-use crate::event::{RunEvent, TapeEvent};
+use crate::event::{CompactionEvent, RequestEvent, RunEvent, StoredEvent, TapeEvent, ToolEvent};
 
 /// Why a session is busy while a message is queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,45 +56,43 @@ pub(crate) fn of(events: &[TapeEvent]) -> (Activity, u64) {
     let (mut activity, mut since) = (Activity::Preparing, events.first().map_or(0, |event| event.at));
     for TapeEvent { at, kind } in events {
         let next = match kind {
-            RunEvent::ModelRequested(span) => Activity::Model(format!("{}/{}", span.provider, span.model)),
-            RunEvent::Retrying { model, .. } => Activity::Retrying(model.clone()),
-            RunEvent::Compacting => Activity::Compacting,
-            RunEvent::ToolStarted { call, name, .. } => {
+            RunEvent::Model(RequestEvent::Requested(span)) => {
+                Activity::Model(format!("{}/{}", span.provider, span.model))
+            }
+            RunEvent::Model(RequestEvent::Retrying { model, .. }) => Activity::Retrying(model.clone()),
+            RunEvent::Compaction(CompactionEvent::Started) => Activity::Compacting,
+            RunEvent::Tool(ToolEvent::Started { call, name, .. }) => {
                 tools.push((call, name));
                 if tools.len() > 1 {
                     continue;
                 }
                 Activity::Tools(Vec::new())
             }
-            RunEvent::ToolEnded { call, .. } => {
+            RunEvent::Stored(StoredEvent::ToolEnded { call, .. }) => {
                 tools.retain(|(open, _)| open != &call);
                 if !tools.is_empty() {
                     continue;
                 }
                 Activity::Preparing
             }
-            RunEvent::Started { .. }
-            | RunEvent::Assistant { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. } => Activity::Preparing,
-            RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
+            RunEvent::Stored(
+                StoredEvent::Started { .. } | StoredEvent::Assistant { .. } | StoredEvent::Compacted { .. },
+            )
+            | RunEvent::Model(RequestEvent::CandidateFailed { .. })
+            | RunEvent::Compaction(CompactionEvent::Failed { .. }) => Activity::Preparing,
+            RunEvent::Queue(_)
+            | RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
+            | RunEvent::Model(
+                RequestEvent::FirstToken
+                | RequestEvent::AnswerDropped { .. }
+                | RequestEvent::Changed { .. }
+                | RequestEvent::MessageReset { .. },
+            )
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::ToolProgress { .. }
+            | RunEvent::Tool(ToolEvent::Progress { .. })
             | RunEvent::HookDecision(_)
-            | RunEvent::Block(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Ended(_) => continue,
+            | RunEvent::Reply(_) => continue,
         };
         (activity, since) = (next, *at);
     }
@@ -119,7 +117,7 @@ mod tests {
     }
 
     fn started(id: &str, name: &str) -> RunEvent {
-        RunEvent::ToolStarted { call: call(id), name: name.to_owned(), arguments: Value::Null }
+        RunEvent::Tool(ToolEvent::Started { call: call(id), name: name.to_owned(), arguments: Value::Null })
     }
 
     fn ended(id: &str) -> RunEvent {
@@ -132,7 +130,7 @@ mod tests {
             timestamp: 0,
             extra: Default::default(),
         };
-        RunEvent::ToolEnded { call: call(id), result: Arc::new(result), shown: None }
+        RunEvent::Stored(StoredEvent::ToolEnded { call: call(id), result: Arc::new(result), shown: None })
     }
 
     fn describe(kinds: &[RunEvent]) -> (String, u64) {
@@ -143,12 +141,12 @@ mod tests {
 
     #[test]
     fn the_activity_is_the_newest_one_that_has_not_ended() {
-        let start = RunEvent::Started { session: SessionId::parse("s").unwrap() };
+        let start = RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() });
         let span = ModelRequestSpan { provider: "p".to_owned(), model: "m".to_owned(), ..ModelRequestSpan::default() };
-        let model_requested = RunEvent::ModelRequested(Arc::new(span));
+        let model_requested = RunEvent::Model(RequestEvent::Requested(Arc::new(span)));
         assert_eq!(describe(std::slice::from_ref(&start)), ("preparing the next request".to_owned(), 1));
         assert_eq!(
-            describe(&[start.clone(), model_requested.clone(), RunEvent::FirstToken]),
+            describe(&[start.clone(), model_requested.clone(), RunEvent::Model(RequestEvent::FirstToken)]),
             ("waiting for p/m".to_owned(), 2)
         );
         let two_tools = [start, model_requested, started("a", "exec"), started("b", "read")];
@@ -158,7 +156,8 @@ mod tests {
             describe(&[&two_tools[..], &[ended("b"), ended("a")]].concat()),
             ("preparing the next request".to_owned(), 6)
         );
-        let compacting = [&two_tools[..], &[ended("b"), ended("a"), RunEvent::Compacting]].concat();
+        let compacting =
+            [&two_tools[..], &[ended("b"), ended("a"), RunEvent::Compaction(CompactionEvent::Started)]].concat();
         assert_eq!(describe(&compacting), ("compacting the conversation".to_owned(), 7));
     }
 }

@@ -21,40 +21,15 @@ pub struct TapeEvent {
     pub kind: RunEvent,
 }
 
-/// An event of a run. Events marked *stored* become visible once their records are on disk.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
-    /// The run started (stored).
-    Started {
-        /// Id of its transcript.
-        session: SessionId,
-    },
-    /// The run waited this long for a slot.
-    SlotWaited(Duration),
-    /// The queue disposition of the message changed since it was last reported to its sender.
-    DispositionChanged(Disposition),
-    /// The message has been queued for half a minute, because its session is busy with this.
-    Busy(Arc<Busy>),
-    /// The model gets a summary of these messages instead of their text, because the queue was full.
-    Summarized(Arc<[RunId]>),
-    /// A message was added to the transcript (stored).
-    Input(Arc<Message>),
-    /// The run's message was absorbed by another run and ends with it.
-    Absorbed {
-        /// Id of the host run.
-        by: RunId,
-    },
-    /// A model request was sent. For the timeline; does not wake readers.
-    ModelRequested(Arc<homard_store::timeline::ModelRequestSpan>),
-    /// The first part of the model's answer arrived. Does not wake readers.
-    FirstToken,
-    /// The model's answer was discarded, and it or another candidate is asked again. Does not wake readers.
-    AnswerDropped {
-        /// Reason.
-        why: String,
-        /// Token usage of the discarded answer.
-        usage: Usage,
-    },
+    /// An event with a record; visible once the record is on disk.
+    Stored(StoredEvent),
+    /// The run's message in the session's queue.
+    Queue(QueueEvent),
+    /// A model request.
+    Model(RequestEvent),
     /// Text delta.
     Text {
         /// Ordinal of the assistant message in this run, from 0.
@@ -69,8 +44,95 @@ pub enum RunEvent {
         /// New text.
         delta: String,
     },
+    /// A running tool call.
+    Tool(ToolEvent),
+    /// A running compaction.
+    Compaction(CompactionEvent),
+    /// A part of the reply.
+    Reply(ReplyEvent),
+    /// A hook made a decision.
+    HookDecision(Arc<homard_hooks::HookNote>),
+}
+
+/// An event with a record. It becomes visible through the commit of its record, never before.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StoredEvent {
+    /// The run started.
+    Started {
+        /// Id of its transcript.
+        session: SessionId,
+    },
+    /// A message was added to the transcript.
+    Input(Arc<Message>),
+    /// An assistant message is complete.
+    Assistant {
+        /// Id of its transcript entry.
+        entry: EntryId,
+        /// The message.
+        message: Arc<Assistant>,
+    },
+    /// A tool call has a result, from the tool or in its place.
+    ToolEnded {
+        /// Id of the call.
+        call: CallId,
+        /// The result as stored.
+        result: Arc<Answered>,
+        /// The result as shown, if a hook had another one stored.
+        shown: Option<Arc<Answered>>,
+    },
+    /// A compaction is complete.
+    Compacted {
+        /// Id of its transcript entry.
+        entry: EntryId,
+        /// Estimated tokens before.
+        before: u64,
+        /// Estimated tokens after.
+        after: u64,
+        /// Name of the compaction strategy.
+        strategy: &'static str,
+        /// True if a model request follows.
+        continues: bool,
+        /// Truncation of the run's message, if the model has not answered it yet and it did not fit.
+        input: Option<TruncatedInput>,
+    },
+    /// The run ended. Always the last event, exactly once.
+    Ended(Arc<RunEnd>),
+}
+
+/// What happens to a message in its session's queue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum QueueEvent {
+    /// The run waited this long for a slot.
+    SlotWaited(Duration),
+    /// The queue disposition of the message changed since it was last reported to its sender.
+    DispositionChanged(Disposition),
+    /// The message has been queued for half a minute, because its session is busy with this.
+    Busy(Arc<Busy>),
+    /// The model gets a summary of these messages instead of their text, because the queue was full.
+    Summarized(Arc<[RunId]>),
+    /// The run's message was absorbed by another run and ends with it.
+    Absorbed {
+        /// Id of the host run.
+        by: RunId,
+    },
+}
+
+/// Progress and failure of a model request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RequestEvent {
+    /// A request was sent. For the timeline; does not wake readers.
+    Requested(Arc<homard_store::timeline::ModelRequestSpan>),
+    /// The first part of the answer arrived. Does not wake readers.
+    FirstToken,
+    /// The answer was discarded, and the model or another candidate is asked again. Does not wake readers.
+    AnswerDropped {
+        /// Reason.
+        why: String,
+        /// Token usage of the discarded answer.
+        usage: Usage,
+    },
     /// Another model than the agent's primary one is asked from now on.
-    ModelChanged {
+    Changed {
         /// Provider.
         provider: String,
         /// Model.
@@ -101,15 +163,13 @@ pub enum RunEvent {
         /// Error message.
         why: String,
     },
-    /// An assistant message is complete (stored).
-    Assistant {
-        /// Id of its transcript entry.
-        entry: EntryId,
-        /// The message.
-        message: Arc<Assistant>,
-    },
+}
+
+/// Start and progress of a tool call. Its result is a [`StoredEvent`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolEvent {
     /// A tool call started.
-    ToolStarted {
+    Started {
         /// Id of the call.
         call: CallId,
         /// Name of the tool.
@@ -118,7 +178,7 @@ pub enum RunEvent {
         arguments: Value,
     },
     /// Progress of a tool call.
-    ToolProgress {
+    Progress {
         /// Id of the call.
         call: CallId,
         /// Name of the tool.
@@ -126,47 +186,72 @@ pub enum RunEvent {
         /// Partial result.
         partial: ToolResult,
     },
-    /// A tool call has a result, from the tool or in its place (stored).
-    ToolEnded {
-        /// Id of the call.
-        call: CallId,
-        /// The result as stored.
-        result: Arc<Answered>,
-        /// The result as shown, if a hook had another one stored.
-        shown: Option<Arc<Answered>>,
-    },
-    /// A hook made a decision.
-    HookDecision(Arc<homard_hooks::HookNote>),
-    /// A text of the model is not sent, because a tool of the run has already sent it to the same chat. Does not wake
-    /// readers.
-    Withheld(Arc<WithheldText>),
+}
+
+/// Start and failure of a compaction. Its result is a [`StoredEvent`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum CompactionEvent {
     /// A compaction started.
-    Compacting,
-    /// A compaction is complete (stored).
-    Compacted {
-        /// Id of its transcript entry.
-        entry: EntryId,
-        /// Estimated tokens before.
-        before: u64,
-        /// Estimated tokens after.
-        after: u64,
-        /// Name of the compaction strategy.
-        strategy: &'static str,
-        /// True if a model request follows.
-        continues: bool,
-        /// Truncation of the run's message, if the model has not answered it yet and it did not fit.
-        input: Option<TruncatedInput>,
-    },
+    Started,
     /// A compaction failed; the history is unchanged.
-    NotCompacted {
+    Failed {
         /// Reason.
         why: String,
     },
+}
+
+/// A part of the reply.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReplyEvent {
     /// A block of the reply was sent before the reply is complete.
     Block(Arc<Payload>),
-    /// The run ended (stored). Always the last event, exactly once.
-    Ended(Arc<RunEnd>),
+    /// A text of the model is not sent, because a tool of the run has already sent it to the same chat. Does not wake
+    /// readers.
+    Withheld(Arc<WithheldText>),
 }
+
+/// An event that may be published without a record. [`StoredEvent`] is none:
+///
+/// ```compile_fail,E0277
+/// fn publish_at_once(event: impl homard_agent::event::LiveEvent) {}
+/// publish_at_once(homard_agent::event::StoredEvent::Started { session: homard_proto::SessionId::parse("s").unwrap() });
+/// ```
+///
+/// The same call with an event of a model request compiles:
+///
+/// ```
+/// fn publish_at_once(event: impl homard_agent::event::LiveEvent) {}
+/// publish_at_once(homard_agent::event::RequestEvent::FirstToken);
+/// ```
+pub trait LiveEvent: Into<RunEvent> {}
+
+/// Implements the conversion into [`RunEvent`] for the groups of events.
+macro_rules! event_group {
+    ($($group:ident($event:ty)),* $(,)?) => {
+        $(impl From<$event> for RunEvent {
+            fn from(event: $event) -> Self {
+                Self::$group(event)
+            }
+        })*
+    };
+}
+
+event_group!(
+    Stored(StoredEvent),
+    Queue(QueueEvent),
+    Model(RequestEvent),
+    Tool(ToolEvent),
+    Compaction(CompactionEvent),
+    Reply(ReplyEvent),
+    HookDecision(Arc<homard_hooks::HookNote>),
+);
+
+impl LiveEvent for QueueEvent {}
+impl LiveEvent for RequestEvent {}
+impl LiveEvent for ToolEvent {}
+impl LiveEvent for CompactionEvent {}
+impl LiveEvent for ReplyEvent {}
+impl LiveEvent for Arc<homard_hooks::HookNote> {}
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq)]

@@ -53,7 +53,10 @@ pub use context::{
     prompt_config::{self, PromptConfig},
     shortening,
 };
-pub use event::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent};
+pub use event::{
+    AbortReason, CompactionEvent, Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
+    TapeEvent, ToolEvent,
+};
 pub use homard_compact::prune::Settings as Pruning;
 pub use hub::{Hub, HubEvent, HubRules, Inbound};
 pub use lane::{

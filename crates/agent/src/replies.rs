@@ -17,7 +17,7 @@ use homard_reply::{
 use serde_json::Value;
 
 use crate::{
-    event::{RunEvent, TapeEvent},
+    event::{ReplyEvent, RunEvent, StoredEvent, TapeEvent},
     lane::slots::RunClass,
     schedule::SCHEDULE,
 };
@@ -63,33 +63,23 @@ impl Replies {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
         for TapeEvent { kind, .. } in events {
             match kind {
-                RunEvent::Assistant { entry, message: answer } => replies.add_answer(entry, answer),
-                RunEvent::ToolEnded { call, result, .. } => replies.add_result(call, result),
-                RunEvent::Block(block) => replies.delivered.push((**block).clone()),
-                RunEvent::Input(_) => replies.sent.next_input(),
-                RunEvent::Started { .. }
-                | RunEvent::SlotWaited(_)
-                | RunEvent::DispositionChanged(_)
-                | RunEvent::Busy(_)
-                | RunEvent::Summarized(_)
-                | RunEvent::Absorbed { .. }
+                RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }) => {
+                    replies.add_answer(entry, answer)
+                }
+                RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => replies.add_result(call, result),
+                RunEvent::Reply(ReplyEvent::Block(block)) => replies.delivered.push((**block).clone()),
+                RunEvent::Stored(StoredEvent::Input(_)) => replies.sent.next_input(),
+                RunEvent::Stored(
+                    StoredEvent::Started { .. } | StoredEvent::Compacted { .. } | StoredEvent::Ended(_),
+                )
+                | RunEvent::Queue(_)
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
-                | RunEvent::ModelChanged { .. }
-                | RunEvent::MessageReset { .. }
-                | RunEvent::Retrying { .. }
-                | RunEvent::CandidateFailed { .. }
-                | RunEvent::ModelRequested(_)
-                | RunEvent::FirstToken
-                | RunEvent::AnswerDropped { .. }
+                | RunEvent::Model(_)
                 | RunEvent::HookDecision(_)
-                | RunEvent::Withheld(_)
-                | RunEvent::ToolStarted { .. }
-                | RunEvent::ToolProgress { .. }
-                | RunEvent::Compacting
-                | RunEvent::Compacted { .. }
-                | RunEvent::NotCompacted { .. }
-                | RunEvent::Ended(_) => {}
+                | RunEvent::Reply(ReplyEvent::Withheld(_))
+                | RunEvent::Tool(_)
+                | RunEvent::Compaction(_) => {}
             }
         }
         replies

@@ -13,7 +13,7 @@ use homard_proto::{CallId, RunId, SessionId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    event::{RunEnd, RunEvent, TapeEvent},
+    event::{QueueEvent, ReplyEvent, RunEnd, RunEvent, StoredEvent, TapeEvent, ToolEvent},
     hub::HubEvent,
     lane::inbox::Disposition,
 };
@@ -128,13 +128,13 @@ impl Tape {
     pub(crate) fn update_disposition(self: &Arc<Self>, at: u64, disposition: Disposition) {
         let previous = self.disposition.lock().unwrap_or_else(PoisonError::into_inner).replace(disposition);
         if previous.is_some_and(|previous| discriminant(&previous) != discriminant(&disposition)) {
-            self.emit(at, RunEvent::DispositionChanged(disposition));
+            self.emit(at, RunEvent::Queue(QueueEvent::DispositionChanged(disposition)));
         }
     }
 
     /// True if its run started in this transcript.
     pub(crate) fn started_in(&self, transcript: &SessionId) -> bool {
-        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Event(RunEvent::Started { session }) if session == transcript);
+        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Event(RunEvent::Stored(StoredEvent::Started { session })) if session == transcript);
         self.lock().slots.iter().any(is_start)
     }
 
@@ -189,10 +189,10 @@ impl Tape {
         }
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
             None
-            | Some(SlotKind::Event(RunEvent::SlotWaited(_) | RunEvent::DispositionChanged(_) | RunEvent::Busy(_))) => {
-                TapeState::Queued
-            }
-            Some(SlotKind::Event(RunEvent::Ended(end))) => TapeState::Ended(end.clone()),
+            | Some(SlotKind::Event(RunEvent::Queue(
+                QueueEvent::SlotWaited(_) | QueueEvent::DispositionChanged(_) | QueueEvent::Busy(_),
+            ))) => TapeState::Queued,
+            Some(SlotKind::Event(RunEvent::Stored(StoredEvent::Ended(end)))) => TapeState::Ended(end.clone()),
             Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded) => {
                 TapeState::Running
             }
@@ -203,7 +203,7 @@ impl Tape {
     /// not on disk.
     pub(crate) fn events(&self) -> Vec<TapeEvent> {
         let event_of_slot = |slot: &TapeSlot| match &slot.kind {
-            SlotKind::Event(RunEvent::ToolProgress { .. }) => None,
+            SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) => None,
             SlotKind::Event(event) => Some(TapeEvent { at: slot.at, kind: event.clone() }),
             SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Superseded => None,
         };
@@ -220,7 +220,7 @@ impl Tape {
         let complete = inner
             .slots
             .iter()
-            .rposition(|slot| matches!(&slot.kind, SlotKind::Event(event) if !matches!(event, RunEvent::Block(_))));
+            .rposition(|slot| matches!(&slot.kind, SlotKind::Event(event) if !matches!(event, RunEvent::Reply(ReplyEvent::Block(_)))));
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),
@@ -258,7 +258,7 @@ impl Tape {
     /// Emits an event without a record. Only the newest progress of each tool call is kept.
     pub(crate) fn emit(self: &Arc<Self>, at: u64, event: RunEvent) {
         let mut inner = self.lock();
-        if let RunEvent::ToolProgress { call, .. } = &event {
+        if let RunEvent::Tool(ToolEvent::Progress { call, .. }) = &event {
             inner.drop_progress(call);
         }
         inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
@@ -325,11 +325,11 @@ impl TapeInner {
     fn drop_progress(&mut self, running: &CallId) {
         for slot in self.slots.iter_mut().rev() {
             match &slot.kind {
-                SlotKind::Event(RunEvent::ToolProgress { call, .. }) if call == running => {
+                SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { call, .. })) if call == running => {
                     slot.kind = SlotKind::Superseded;
                     return;
                 }
-                SlotKind::Event(RunEvent::ToolProgress { .. }) | SlotKind::Superseded => {}
+                SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) | SlotKind::Superseded => {}
                 SlotKind::Event(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
             }
         }
@@ -407,7 +407,7 @@ mod tests {
 
     fn input(n: usize) -> RunEvent {
         let user = homard_proto::message::User::text(n.to_string(), 0);
-        RunEvent::Input(Arc::new(Message::User(user)))
+        RunEvent::Stored(StoredEvent::Input(Arc::new(Message::User(user))))
     }
 
     /// Joins adjacent text, so that readers that read at different times can be compared.

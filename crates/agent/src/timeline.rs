@@ -17,7 +17,9 @@ use homard_store::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::event::{RunEvent, TapeEvent};
+use crate::event::{
+    CompactionEvent, QueueEvent, ReplyEvent, RequestEvent, RunEvent, StoredEvent, TapeEvent, ToolEvent,
+};
 
 /// Maximum characters of a reason, which is shown in a table row.
 const MAX_REASON_CHARS: usize = 300;
@@ -60,10 +62,15 @@ pub(crate) fn build_timeline(events: &[TapeEvent], range: TimelineRange<'_>) -> 
 
 /// Returns when a run with these events was resumed.
 fn resumed_at(events: &[TapeEvent]) -> Option<u64> {
-    let started = events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
+    let started = events.iter().find(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. })));
     // If `Started` was lost to a storage failure, the first event counts; only compactions are replayed with an earlier
     // time.
-    let is_new = |event: &&TapeEvent| !matches!(event.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    let is_new = |event: &&TapeEvent| {
+        !matches!(
+            event.kind,
+            RunEvent::Compaction(CompactionEvent::Started) | RunEvent::Stored(StoredEvent::Compacted { .. })
+        )
+    };
     started.or_else(|| events.iter().find(is_new)).map(|event| event.at)
 }
 
@@ -108,24 +115,26 @@ struct TimelineBuilder {
 impl TimelineBuilder {
     fn process(&mut self, at: u64, kind: &RunEvent) {
         match kind {
-            RunEvent::Started { .. } if self.resumed_at.is_some() => {}
-            RunEvent::Started { .. } => self.start_phase(at, TimelinePhase::Between),
-            RunEvent::SlotWaited(time) => self.slot_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-            RunEvent::ModelRequested(span) => {
+            RunEvent::Stored(StoredEvent::Started { .. }) if self.resumed_at.is_some() => {}
+            RunEvent::Stored(StoredEvent::Started { .. }) => self.start_phase(at, TimelinePhase::Between),
+            RunEvent::Queue(QueueEvent::SlotWaited(time)) => {
+                self.slot_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+            }
+            RunEvent::Model(RequestEvent::Requested(span)) => {
                 self.start_phase(at, TimelinePhase::Model(Box::new((**span).clone()), at))
             }
-            RunEvent::FirstToken => {
+            RunEvent::Model(RequestEvent::FirstToken) => {
                 if let TimelinePhase::Model(span, since) = &mut self.phase {
                     span.first_ms = Some(at.saturating_sub(*since));
                 }
             }
-            RunEvent::AnswerDropped { why, usage } => {
+            RunEvent::Model(RequestEvent::AnswerDropped { why, usage }) => {
                 self.fail(why);
                 if let TimelinePhase::Model(span, _) = &mut self.phase {
                     add_usage(span, usage);
                 }
             }
-            RunEvent::Assistant { message: answer, .. } => {
+            RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
                 let is_replayed = self.is_replayed(answer.timestamp);
                 let at = self.time_of(at, answer.timestamp);
                 if let TimelinePhase::Model(span, _) = &mut self.phase {
@@ -142,23 +151,23 @@ impl TimelineBuilder {
                 }
                 self.change_phase((at, is_replayed), TimelinePhase::Committing);
             }
-            RunEvent::Retrying { why, .. } => {
+            RunEvent::Model(RequestEvent::Retrying { why, .. }) => {
                 self.fail(why);
                 self.start_phase(at, TimelinePhase::Retry(short(why)));
             }
-            RunEvent::CandidateFailed { from, reason, why } => {
+            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
                 self.fail(why);
                 self.start_phase(at, TimelinePhase::Between);
                 let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
                 self.add_parallel(at, at, SpanKind::Switched { from_model, reason, why });
             }
-            RunEvent::ToolStarted { call, name, arguments } => {
+            RunEvent::Tool(ToolEvent::Started { call, name, arguments }) => {
                 if !matches!(self.phase, TimelinePhase::Tools) {
                     self.start_phase(at, TimelinePhase::Tools);
                 }
                 self.tools.insert(call.clone(), (at, name.clone(), digest(arguments)));
             }
-            RunEvent::ToolEnded { call, result, .. } => {
+            RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
                 let is_replayed = self.is_replayed(result.timestamp);
                 let at = self.time_of(at, result.timestamp);
                 let (from, name, digest) =
@@ -176,13 +185,13 @@ impl TimelineBuilder {
                 }
             }
             // Only the end of a compaction before a restart is known.
-            RunEvent::Compacting if self.is_replayed(at) => {}
-            RunEvent::Compacting => self.start_phase(at, TimelinePhase::Compacting),
-            RunEvent::Compacted { before, after, strategy, input, .. } => {
+            RunEvent::Compaction(CompactionEvent::Started) if self.is_replayed(at) => {}
+            RunEvent::Compaction(CompactionEvent::Started) => self.start_phase(at, TimelinePhase::Compacting),
+            RunEvent::Stored(StoredEvent::Compacted { before, after, strategy, input, .. }) => {
                 let (tokens, how) = (Some((*before, *after)), (*strategy).to_owned());
                 self.compacted(at, SpanKind::Compaction { tokens, how, input: *input });
             }
-            RunEvent::NotCompacted { why } => {
+            RunEvent::Compaction(CompactionEvent::Failed { why }) => {
                 self.compacted(at, SpanKind::Compaction { tokens: None, how: short(why), input: None });
             }
             RunEvent::HookDecision(note) => {
@@ -194,33 +203,33 @@ impl TimelineBuilder {
                     SpanKind::Hook { point, hook, decision: short(&note.decision.to_string()) },
                 );
             }
-            RunEvent::Input(_) if self.has_model_request() => {
+            RunEvent::Stored(StoredEvent::Input(_)) if self.has_model_request() => {
                 self.add_parallel(at, at, SpanKind::Joined);
             }
-            RunEvent::Block(_) => self.add_parallel(at, at, SpanKind::Block),
-            RunEvent::Withheld(withheld) => {
+            RunEvent::Reply(ReplyEvent::Block(_)) => self.add_parallel(at, at, SpanKind::Block),
+            RunEvent::Reply(ReplyEvent::Withheld(withheld)) => {
                 let (call, repetition) = (withheld.call.to_string(), withheld.repetition.name().to_owned());
                 let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
                 self.add_parallel(at, at, SpanKind::Withheld { call, repetition, chars, text });
             }
-            RunEvent::DispositionChanged(changed) => {
+            RunEvent::Queue(QueueEvent::DispositionChanged(changed)) => {
                 let (disposition, position) = changed.wire_name();
                 let position = position.map(|position| position as u64);
                 self.add_parallel(at, at, SpanKind::Placed { disposition: disposition.to_owned(), position });
             }
-            RunEvent::Busy(busy) => {
+            RunEvent::Queue(QueueEvent::Busy(busy)) => {
                 let ms = u64::try_from(busy.lasts.as_millis()).unwrap_or(u64::MAX);
                 self.add_parallel(at, at, SpanKind::Busy { activity: busy.activity.to_string(), busy_ms: ms });
             }
-            RunEvent::Summarized(runs) => self.add_parallel(at, at, SpanKind::Summarized { runs: runs.to_vec() }),
-            RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
+            RunEvent::Queue(QueueEvent::Summarized(runs)) => {
+                self.add_parallel(at, at, SpanKind::Summarized { runs: runs.to_vec() })
+            }
+            RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
+            | RunEvent::Queue(QueueEvent::Absorbed { .. })
+            | RunEvent::Model(RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. })
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::Ended(_) => {}
+            | RunEvent::Tool(ToolEvent::Progress { .. }) => {}
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, RunEvent, hub::HistoryEntries, task};
+use homard_agent::{Hub, RunEvent, StoredEvent, hub::HistoryEntries, task};
 use homard_proto::{
     EntryId, ErrorShape, Generation, SessionId, SessionKey,
     message::{Message, ToolResult},
@@ -89,33 +89,18 @@ impl StoredMessage {
     /// Returns the message that an event reports as stored, if it does.
     pub(crate) fn of(event: &RunEvent) -> Option<Self> {
         match event {
-            RunEvent::Input(message) => Some(Self::Message(message.clone())),
-            RunEvent::Assistant { entry, .. } => Some(Self::Entry(entry.clone())),
-            RunEvent::ToolEnded { result, .. } => Some(Self::Result(result.clone())),
-            RunEvent::Started { .. }
-            | RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
+            RunEvent::Stored(StoredEvent::Input(message)) => Some(Self::Message(message.clone())),
+            RunEvent::Stored(StoredEvent::Assistant { entry, .. }) => Some(Self::Entry(entry.clone())),
+            RunEvent::Stored(StoredEvent::ToolEnded { result, .. }) => Some(Self::Result(result.clone())),
+            RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Compacted { .. } | StoredEvent::Ended(_))
+            | RunEvent::Queue(_)
+            | RunEvent::Model(_)
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
+            | RunEvent::Tool(_)
             | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Compacting
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. }
-            | RunEvent::Block(_)
-            | RunEvent::Ended(_) => None,
+            | RunEvent::Reply(_)
+            | RunEvent::Compaction(_) => None,
         }
     }
 

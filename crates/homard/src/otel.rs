@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Cursor, RunEvent, Tape, TapeEvent, task};
+use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent, task};
 use homard_gateway::RunEndCallback;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -92,18 +92,18 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Ve
     let mut trace = SpanBuilder { run, spans: Vec::new() };
     let ended_at = events.last().map_or(accepted_at, |event| event.at);
     let error = events.iter().find_map(|event| {
-        let RunEvent::Ended(end) = &event.kind else { return None };
+        let RunEvent::Stored(StoredEvent::Ended(end)) = &event.kind else { return None };
         end.outcome.error()
     });
     let span_attributes = [("homard.run", run.into()), ("homard.session", session.into())];
     trace.add("run", (accepted_at, ended_at), &span_attributes, error);
     let (mut pending, mut tools) = (None, Vec::new());
     for TapeEvent { at, kind } in events {
-        if let RunEvent::Started { .. } = kind {
+        if let RunEvent::Stored(StoredEvent::Started { .. }) = kind {
             trace.add("queue", (accepted_at, *at), &[], None);
-        } else if let RunEvent::ModelRequested(request) = kind {
+        } else if let RunEvent::Model(RequestEvent::Requested(request)) = kind {
             pending = Some((request.clone(), *at));
-        } else if let RunEvent::Assistant { message, .. } = kind
+        } else if let RunEvent::Stored(StoredEvent::Assistant { message, .. }) = kind
             && let Some((request, started_at)) = pending.take()
         {
             let span_attributes = [
@@ -114,14 +114,15 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Ve
             ];
             let error = message.error_message.as_deref();
             trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, error);
-        } else if let RunEvent::Retrying { why, .. } | RunEvent::CandidateFailed { why, .. } = kind
+        } else if let RunEvent::Model(RequestEvent::Retrying { why, .. } | RequestEvent::CandidateFailed { why, .. }) =
+            kind
             && let Some((request, started_at)) = pending.take()
         {
             let span_attributes = [("gen_ai.provider.name", request.provider.as_str().into())];
             trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, Some(why));
-        } else if let RunEvent::ToolStarted { call, .. } = kind {
+        } else if let RunEvent::Tool(ToolEvent::Started { call, .. }) = kind {
             tools.push((call.clone(), *at));
-        } else if let RunEvent::ToolEnded { call, result, .. } = kind
+        } else if let RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) = kind
             && let Some(index) = tools.iter().position(|(started, _)| started == call)
         {
             let (_, started_at) = tools.swap_remove(index);
@@ -159,16 +160,16 @@ mod tests {
     fn a_run_is_a_span_with_child_spans() {
         let request = Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap());
         let events = [
-            (20, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
-            (30, RunEvent::ModelRequested(request)),
+            (20, RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() })),
+            (30, RunEvent::Model(RequestEvent::Requested(request))),
             (
                 50,
-                RunEvent::Retrying {
+                RunEvent::Model(RequestEvent::Retrying {
                     model: String::new(),
                     attempt: (2, 5),
                     after: Duration::ZERO,
                     why: "busy".to_owned(),
-                },
+                }),
             ),
         ];
         let events = events.map(|(at, kind)| TapeEvent { at, kind });

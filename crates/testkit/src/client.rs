@@ -6,7 +6,7 @@ use std::{
 };
 
 use homard_agent::{
-    Cursor, Disposition, Hub, Inbound, RunEvent, Slots, Subscriber, Tape,
+    Cursor, Disposition, Hub, Inbound, QueueEvent, RunEvent, Slots, Subscriber, Tape,
     delivery::DeliveryResult,
     event::AbortReason,
     hub::{HeldError, SubmitError, SubmitOutcome, WaitResult},
@@ -376,33 +376,21 @@ fn format_disposition(disposition: Disposition) -> String {
 fn host(tape: &Tape) -> Option<RunId> {
     let events = tape.read(&mut Cursor::default());
     events.into_iter().find_map(|event| match event.kind {
-        RunEvent::Absorbed { by } => Some(by),
-        RunEvent::Started { .. }
-        | RunEvent::SlotWaited(_)
-        | RunEvent::DispositionChanged(_)
-        | RunEvent::Busy(_)
-        | RunEvent::Summarized(_)
-        | RunEvent::Input(_)
+        RunEvent::Queue(QueueEvent::Absorbed { by }) => Some(by),
+        RunEvent::Stored(_)
+        | RunEvent::Queue(
+            QueueEvent::SlotWaited(_)
+            | QueueEvent::DispositionChanged(_)
+            | QueueEvent::Busy(_)
+            | QueueEvent::Summarized(_),
+        )
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
-        | RunEvent::ModelChanged { .. }
-        | RunEvent::MessageReset { .. }
-        | RunEvent::Retrying { .. }
-        | RunEvent::CandidateFailed { .. }
-        | RunEvent::Assistant { .. }
-        | RunEvent::ToolStarted { .. }
-        | RunEvent::ToolProgress { .. }
-        | RunEvent::ToolEnded { .. }
-        | RunEvent::Compacting
-        | RunEvent::Compacted { .. }
-        | RunEvent::NotCompacted { .. }
-        | RunEvent::Block(_)
-        | RunEvent::ModelRequested(_)
-        | RunEvent::FirstToken
-        | RunEvent::AnswerDropped { .. }
-        | RunEvent::HookDecision(_)
-        | RunEvent::Withheld(_)
-        | RunEvent::Ended(_) => None,
+        | RunEvent::Model(_)
+        | RunEvent::Tool(_)
+        | RunEvent::Compaction(_)
+        | RunEvent::Reply(_)
+        | RunEvent::HookDecision(_) => None,
     })
 }
 

@@ -9,7 +9,9 @@ mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use homard_agent::{Outcome, RunEvent, payload_of, tape::TapeState};
+use homard_agent::{
+    CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEvent, StoredEvent, payload_of, tape::TapeState,
+};
 use homard_proto::{
     AgentId,
     event::Stream,
@@ -72,8 +74,10 @@ pub(crate) fn is_interrupted(result: &TraceResult, recorded_run: &RecordedRun) -
 fn ends_once(result: &TraceResult, index: usize) -> Vec<String> {
     let recorded_run = &result.log.runs[index];
     let mut problems = Vec::new();
-    let ends: Vec<_> =
-        (0..).zip(&recorded_run.events).filter(|(_, event)| matches!(event.kind, RunEvent::Ended(_))).collect();
+    let ends: Vec<_> = (0..)
+        .zip(&recorded_run.events)
+        .filter(|(_, event)| matches!(event.kind, RunEvent::Stored(StoredEvent::Ended(_))))
+        .collect();
     let state = recorded_run.tape.state();
     match (&ends[..], &state) {
         ([(last, _)], TapeState::Ended(_)) if last + 1 == recorded_run.events.len() => {}
@@ -147,13 +151,13 @@ fn published_is_stored(result: &TraceResult, recorded_run: &RecordedRun) -> Vec<
     let is_lost =
         result.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
     let is_stored = |event: &RunEvent| match event {
-        RunEvent::Assistant { entry: entry_id, message: answer } => entries.iter().any(|entry| {
+        RunEvent::Stored(StoredEvent::Assistant { entry: entry_id, message: answer }) => entries.iter().any(|entry| {
             entry.id == *entry_id
                 && message(entry).is_some_and(|message| *message == Message::Assistant((**answer).clone()))
         }),
         // A result that waited for its entry across a restart has the timestamp of the entry.
-        RunEvent::ToolEnded { .. } if is_lost => true,
-        RunEvent::ToolEnded { result: tool_result, .. } => {
+        RunEvent::Stored(StoredEvent::ToolEnded { .. }) if is_lost => true,
+        RunEvent::Stored(StoredEvent::ToolEnded { result: tool_result, .. }) => {
             entries.iter().filter_map(|entry| message(entry)).any(|message| match message {
                 Message::ToolResult(stored_result) => {
                     ToolResult { timestamp: stored_result.timestamp, ..(**tool_result).clone() } == *stored_result
@@ -161,31 +165,18 @@ fn published_is_stored(result: &TraceResult, recorded_run: &RecordedRun) -> Vec<
                 Message::User(_) | Message::Assistant(_) | Message::Other(_) => false,
             })
         }
-        RunEvent::Input(input) => entries.iter().filter_map(|entry| message(entry)).any(|message| *message == **input),
-        RunEvent::Started { .. }
-        | RunEvent::SlotWaited(_)
-        | RunEvent::DispositionChanged(_)
-        | RunEvent::Busy(_)
-        | RunEvent::Summarized(_)
-        | RunEvent::Absorbed { .. }
+        RunEvent::Stored(StoredEvent::Input(input)) => {
+            entries.iter().filter_map(|entry| message(entry)).any(|message| *message == **input)
+        }
+        RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Compacted { .. } | StoredEvent::Ended(_))
+        | RunEvent::Queue(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
-        | RunEvent::ModelChanged { .. }
-        | RunEvent::MessageReset { .. }
-        | RunEvent::Retrying { .. }
-        | RunEvent::CandidateFailed { .. }
-        | RunEvent::ToolStarted { .. }
-        | RunEvent::ToolProgress { .. }
-        | RunEvent::Compacting
-        | RunEvent::Compacted { .. }
-        | RunEvent::NotCompacted { .. }
-        | RunEvent::Block(_)
-        | RunEvent::ModelRequested(_)
-        | RunEvent::FirstToken
-        | RunEvent::AnswerDropped { .. }
-        | RunEvent::HookDecision(_)
-        | RunEvent::Withheld(_)
-        | RunEvent::Ended(_) => true,
+        | RunEvent::Model(_)
+        | RunEvent::Tool(_)
+        | RunEvent::Compaction(_)
+        | RunEvent::Reply(_)
+        | RunEvent::HookDecision(_) => true,
     };
     let lost = recorded_run.events.iter().filter(|event| !is_stored(&event.kind));
     lost.map(|event| format!("shown as kept, but not in the transcript: {:?}", event.kind)).collect()
@@ -203,9 +194,9 @@ fn streamed_text(result: &TraceResult, recorded_run: &RecordedRun, payloads: &[&
     for event in &recorded_run.events {
         if let RunEvent::Text { message, delta } = &event.kind {
             pieces.entry(*message).or_default().push_str(delta);
-        } else if let RunEvent::MessageReset { message } = &event.kind {
+        } else if let RunEvent::Model(RequestEvent::MessageReset { message }) = &event.kind {
             pieces.remove(message);
-        } else if let RunEvent::Assistant { message, .. } = &event.kind {
+        } else if let RunEvent::Stored(StoredEvent::Assistant { message, .. }) = &event.kind {
             texts.push((payload_of(message).text, message.stop_reason == StopReason::Error));
         }
     }
@@ -259,19 +250,27 @@ fn messages_before_restart(recorded_run: &RecordedRun) -> usize {
     let after_start = kinds.skip_while(|kind| {
         matches!(
             kind,
-            RunEvent::Started { .. }
-                | RunEvent::SlotWaited(_)
-                | RunEvent::DispositionChanged(_)
-                | RunEvent::Busy(_)
-                | RunEvent::Summarized(_)
+            RunEvent::Stored(StoredEvent::Started { .. })
+                | RunEvent::Queue(
+                    QueueEvent::SlotWaited(_)
+                        | QueueEvent::DispositionChanged(_)
+                        | QueueEvent::Busy(_)
+                        | QueueEvent::Summarized(_)
+                )
         )
     });
     // New messages come after a model request.
-    let is_entry =
-        |kind: &&RunEvent| matches!(kind, RunEvent::Assistant { .. } | RunEvent::ToolEnded { .. } | RunEvent::Input(_));
-    let is_compaction = |kind: &&RunEvent| matches!(kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    let is_entry = |kind: &&RunEvent| {
+        matches!(
+            kind,
+            RunEvent::Stored(StoredEvent::Assistant { .. } | StoredEvent::ToolEnded { .. } | StoredEvent::Input(_))
+        )
+    };
+    let is_compaction = |kind: &&RunEvent| {
+        matches!(kind, RunEvent::Compaction(CompactionEvent::Started) | RunEvent::Stored(StoredEvent::Compacted { .. }))
+    };
     let before = after_start.take_while(|kind| is_entry(kind) || is_compaction(kind));
-    before.filter(|kind| matches!(kind, RunEvent::Assistant { .. })).count()
+    before.filter(|kind| matches!(kind, RunEvent::Stored(StoredEvent::Assistant { .. }))).count()
 }
 
 /// Runs of one session do not overlap.

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Cursor, HubEvent, RunEvent, Tape, TapeEvent, delivery::DeliveryReport, wire::Projection};
+use homard_agent::{
+    Cursor, HubEvent, QueueEvent, ReplyEvent, RequestEvent, RunEvent, Tape, TapeEvent, delivery::DeliveryReport,
+    wire::Projection,
+};
 use homard_proto::{RunId, event::AgentEvent};
 use tokio::{
     sync::{mpsc, watch},
@@ -107,33 +110,27 @@ impl RunLog {
 /// Formats events that clients do not receive, but that are useful in a snapshot.
 fn format_tape_only(event: &RunEvent) -> Option<String> {
     match event {
-        RunEvent::SlotWaited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
-        RunEvent::Summarized(runs) => Some(format!("summarizes {}", names(runs))),
-        RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
-        RunEvent::MessageReset { message } => Some(format!("message {message} is void")),
-        RunEvent::Block(block) => Some(format!("block {:?}", block.text)),
-        RunEvent::Started { .. }
-        | RunEvent::DispositionChanged(_)
-        | RunEvent::Busy(_)
-        | RunEvent::ModelChanged { .. }
-        | RunEvent::Retrying { .. }
-        | RunEvent::CandidateFailed { .. }
-        | RunEvent::Input(_)
+        RunEvent::Queue(QueueEvent::SlotWaited(time)) => Some(format!("waited {}ms for a slot", time.as_millis())),
+        RunEvent::Queue(QueueEvent::Summarized(runs)) => Some(format!("summarizes {}", names(runs))),
+        RunEvent::Queue(QueueEvent::Absorbed { by }) => Some(format!("absorbed by {by}")),
+        RunEvent::Model(RequestEvent::MessageReset { message }) => Some(format!("message {message} is void")),
+        RunEvent::Reply(ReplyEvent::Block(block)) => Some(format!("block {:?}", block.text)),
+        RunEvent::Stored(_)
+        | RunEvent::Queue(QueueEvent::DispositionChanged(_) | QueueEvent::Busy(_))
+        | RunEvent::Model(
+            RequestEvent::Changed { .. }
+            | RequestEvent::Retrying { .. }
+            | RequestEvent::CandidateFailed { .. }
+            | RequestEvent::Requested(_)
+            | RequestEvent::FirstToken
+            | RequestEvent::AnswerDropped { .. },
+        )
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
-        | RunEvent::Assistant { .. }
-        | RunEvent::ToolStarted { .. }
-        | RunEvent::ToolProgress { .. }
-        | RunEvent::Compacting
-        | RunEvent::Compacted { .. }
-        | RunEvent::NotCompacted { .. }
-        | RunEvent::ToolEnded { .. }
-        | RunEvent::ModelRequested(_)
-        | RunEvent::FirstToken
-        | RunEvent::AnswerDropped { .. }
+        | RunEvent::Tool(_)
+        | RunEvent::Compaction(_)
         | RunEvent::HookDecision(_)
-        | RunEvent::Withheld(_)
-        | RunEvent::Ended(_) => None,
+        | RunEvent::Reply(ReplyEvent::Withheld(_)) => None,
     }
 }
 

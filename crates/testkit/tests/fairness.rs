@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use homard_agent::{RunEvent, TapeEvent, tape::TapeState};
+use homard_agent::{RunEvent, StoredEvent, TapeEvent, tape::TapeState};
 use homard_proto::RunId;
 use homard_store::{AbortReason, Outcome};
 use homard_testkit::{Trace, TraceResult, invariants, play, runner::EPOCH_MS};
@@ -127,7 +127,7 @@ fn r29_a_flood_in_one_session_is_answered_up_to_the_limit_and_the_rest_refused_a
     let starts: Vec<_> = result.run_starts().map(|(run, _)| run.to_string()).collect();
     assert_eq!(starts, (0..answered).map(|message| format!("flood-{message}")).collect::<Vec<_>>());
     let refused = result.runs().filter(|(_, events)| {
-        matches!(events, [TapeEvent { at, kind: RunEvent::Ended(end), .. }]
+        matches!(events, [TapeEvent { at, kind: RunEvent::Stored(StoredEvent::Ended(end)), .. }]
             if *at == EPOCH_MS && end.outcome == Outcome::Aborted(AbortReason::Dropped))
     });
     assert_eq!(refused.count(), sent - answered);

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use homard_agent::{
-    Outcome, REPLY_NUDGE, RunEnd, RunEvent, Tape, TapeEvent,
+    Outcome, QueueEvent, REPLY_NUDGE, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, Tape, TapeEvent,
     wire::{ClientEvent, RunProjection},
 };
 use homard_proto::{
@@ -243,7 +243,7 @@ impl ClientView {
 
 /// True if it was absorbed, so that its reply is that of another run.
 fn is_absorbed(events: &[TapeEvent]) -> bool {
-    events.iter().any(|event| matches!(event.kind, RunEvent::Absorbed { .. }))
+    events.iter().any(|event| matches!(event.kind, RunEvent::Queue(QueueEvent::Absorbed { .. })))
 }
 
 /// Removes white space.
@@ -259,7 +259,7 @@ fn is_answer(reply: &Payload) -> bool {
 /// Returns the replies sent in blocks, followed by those at the end.
 fn delivered(events: &[TapeEvent], end: &RunEnd) -> Vec<Payload> {
     let blocks = events.iter().filter_map(|event| {
-        let RunEvent::Block(block) = &event.kind else { return None };
+        let RunEvent::Reply(ReplyEvent::Block(block)) = &event.kind else { return None };
         Some((**block).clone())
     });
     blocks.chain(end.replies.iter().cloned()).collect()
@@ -287,7 +287,7 @@ fn chose_silence(result: &TraceResult, events: &[TapeEvent]) -> bool {
     let last_messages = result.requests().iter().filter_map(|recorded| recorded.request.messages.last());
     let is_nudge = |message: &Message| matches!(message, Message::User(user) if user.content.text() == REPLY_NUDGE);
     let last_text = events.iter().rev().find_map(|event| {
-        let RunEvent::Assistant { message: answer, .. } = &event.kind else { return None };
+        let RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) = &event.kind else { return None };
         Some(answer.text())
     });
     last_messages.into_iter().any(|message| is_nudge(message))
@@ -313,7 +313,7 @@ fn conversations() -> impl Strategy<Value = String> {
 
 /// Classifies the end of a conversation, from the sender's point of view.
 fn ending(result: &TraceResult, tape: &Tape, events: &[TapeEvent]) -> &'static str {
-    let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { return "none" };
+    let Some(TapeEvent { kind: RunEvent::Stored(StoredEvent::Ended(end)), .. }) = events.last() else { return "none" };
     let replies = delivered(events, end);
     let has = |kind: Kind| replies.iter().any(|reply| reply.kind == kind);
     match &end.outcome {
@@ -350,7 +350,7 @@ proptest! {
         let result = play(&Trace::read("here", &text).unwrap()).unwrap();
         prop_assert_eq!(violations(&result), Vec::<String>::new(), "{}", text);
         for (tape, events) in result.runs() {
-            let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { continue };
+            let Some(TapeEvent { kind: RunEvent::Stored(StoredEvent::Ended(end)), .. }) = events.last() else { continue };
             let view = view(tape, events);
             let is_absorbed_run = is_absorbed(events);
             let replies = delivered(events, end);
@@ -373,7 +373,7 @@ proptest! {
             // Between blocks there is white space in the text. If discarded text is followed by none, only the last
             // event says so, and blocks that were already sent stay although they were discarded.
             let has_blocks = replies.len() > end.replies.len();
-            let has_reset = events.iter().any(|event| matches!(event.kind, RunEvent::MessageReset { .. }));
+            let has_reset = events.iter().any(|event| matches!(event.kind, RunEvent::Model(RequestEvent::MessageReset { .. })));
             let is_same = if has_blocks {
                 without_whitespace(&answer_text) == without_whitespace(&view.chat_text)
             } else {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::{AbortReason, Outcome, RunEvent};
+use homard_agent::{AbortReason, Outcome, RunEvent, StoredEvent};
 use homard_store::{RunRow, RunState, RunTimeline, SpanKind};
 use homard_testkit::{
     TraceResult, invariants,
@@ -68,7 +68,8 @@ impl Tally {
         self.count("deaths", result.restarts());
         result.rows().for_each(|row| self.run(row));
         let starts = result.runs().fold(BTreeMap::<_, usize>::new(), |mut starts, (tape, events)| {
-            let has_started = events.iter().any(|event| matches!(event.kind, RunEvent::Started { .. }));
+            let has_started =
+                events.iter().any(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. })));
             *starts.entry(tape.run()).or_default() += usize::from(has_started);
             starts
         });

@@ -8,7 +8,7 @@
 use std::{fs, io::Write, path::Path};
 
 use homard_agent::{
-    RunEvent,
+    RunEvent, StoredEvent,
     command::{self, Command, InlineQueue, QueueCommand, Triggers, queue::QueueOverrides},
 };
 use homard_model::{ErrorKind, classify::classify};
@@ -447,8 +447,10 @@ fn roles(result: &TraceResult) -> Vec<String> {
 fn runs(group: &Value) {
     let play_text = |text: &str| play(&Trace::read("here", text).unwrap()).unwrap();
     let ended = |result: &TraceResult| {
-        let ends =
-            result.runs().flat_map(|(_, events)| events).filter(|event| matches!(event.kind, RunEvent::Ended(_)));
+        let ends = result
+            .runs()
+            .flat_map(|(_, events)| events)
+            .filter(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Ended(_))));
         ends.count()
     };
 

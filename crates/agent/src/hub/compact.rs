@@ -7,7 +7,7 @@ use super::{Hub, Inbound, SubmitError, SubmitOutcome};
 use crate::{
     Cursor, Subscriber,
     command::{Command, OWNER},
-    event::{Outcome, RunEvent},
+    event::{Outcome, RunEvent, StoredEvent},
     lane::mutations::{ChangeError, Mutation},
     tape::TapeState,
 };
@@ -51,7 +51,7 @@ impl Hub {
         let state = Subscriber::new(tape.clone()).end().await;
         let mut result = CompactionResult { entry: None, tokens: None, strategy: None, text: String::new() };
         for event in tape.read(&mut Cursor::default()) {
-            if let RunEvent::Compacted { entry, before, after, strategy, .. } = event.kind {
+            if let RunEvent::Stored(StoredEvent::Compacted { entry, before, after, strategy, .. }) = event.kind {
                 result = CompactionResult {
                     entry: Some(entry),
                     tokens: Some((before, after)),

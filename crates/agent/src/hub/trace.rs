@@ -77,8 +77,10 @@ impl Hub {
         let tape = self.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
         let Some(tape) = tape else { return (RunTimeline::default(), until) };
         let events = tape.events();
-        let started_at =
-            events.iter().find(|event| matches!(event.kind, crate::RunEvent::Started { .. })).map(|event| event.at);
+        let started_at = events
+            .iter()
+            .find(|event| matches!(event.kind, crate::RunEvent::Stored(crate::StoredEvent::Started { .. })))
+            .map(|event| event.at);
         // Starts of the run in earlier processes.
         let earlier_starts = row.started_at.into_iter().chain(row.resumed_at.iter().copied());
         let earlier_starts: Vec<_> =

@@ -29,7 +29,7 @@ use crate::{
         report::{ContextReport, format_report},
     },
     delivery::queue_records,
-    event::{RunEnd, RunEvent},
+    event::{RunEnd, RunEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,
     timeline,
@@ -184,7 +184,7 @@ impl Lane {
         if let Some(reply) = end.replies.first() {
             ticket.tape.text(at, 0, &reply.text);
         }
-        ticket.tape.stage(at, RunEvent::Ended(Arc::new(end)));
+        ticket.tape.stage(at, RunEvent::Stored(StoredEvent::Ended(Arc::new(end))));
         let after_commit =
             if is_new { AfterCommit::admit(ticket.admit.clone(), &ticket.tape) } else { AfterCommit::default() };
         self.hub.send_deliveries((records, after_commit.and_publish(&ticket.tape, 1)), outgoing, None);

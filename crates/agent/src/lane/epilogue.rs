@@ -32,7 +32,10 @@ use crate::{
     ambient::{Ambient, iso},
     command::Command,
     delivery::{queue_records, run_output::RunOutput},
-    event::{Failure, FailureKind, HeartbeatKind, Outcome, RunEnd, RunEvent, TapeEvent, TruncatedInput},
+    event::{
+        Failure, FailureKind, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
+        TapeEvent, ToolEvent, TruncatedInput,
+    },
     hooks,
     profile::Profile,
     replies::Replies,
@@ -159,7 +162,7 @@ impl Lane {
         ));
         final_records.records.extend(queue_records(&outgoing));
         final_records.records.push(Rec::Terminal { run: ticket.inbound.run.clone(), ended: Box::new(stored) });
-        tape.stage(at, RunEvent::Ended(end.clone()));
+        tape.stage(at, RunEvent::Stored(StoredEvent::Ended(end.clone())));
         final_records.staged_events += 1;
         // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
         let (withdrawn, reports) = match &ticket.output {
@@ -266,7 +269,7 @@ impl Lane {
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(assistant),
             };
             let entry = push_entry(Message::Assistant((*assistant).clone()), final_records);
-            tape.stage(at, RunEvent::Assistant { entry, message: assistant });
+            tape.stage(at, RunEvent::Stored(StoredEvent::Assistant { entry, message: assistant }));
             final_records.staged_events += 1;
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
@@ -284,7 +287,10 @@ impl Lane {
             };
             push_entry(Message::ToolResult((*result).clone()), final_records);
             if call_state.answer.is_none() {
-                tape.stage(at, RunEvent::ToolEnded { call: call_state.call.clone(), result, shown: None });
+                tape.stage(
+                    at,
+                    RunEvent::Stored(StoredEvent::ToolEnded { call: call_state.call.clone(), result, shown: None }),
+                );
                 final_records.staged_events += 1;
             }
         }
@@ -370,7 +376,9 @@ pub(crate) fn end_records(
     let run_entries = own_entries(&unfinished.row.run, &unfinished.entries);
     let mut events: Vec<_> = run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
     let blocks = output.map(|output| output.resume(&unfinished.deliveries)).unwrap_or_default();
-    events.extend(blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Block(Arc::new(block)) }));
+    events.extend(
+        blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Reply(ReplyEvent::Block(Arc::new(block))) }),
+    );
     let summary = RunSummary::of(&events);
     let row = &unfinished.row;
     let first_start = row.started_at.unwrap_or(row.accepted_at);
@@ -541,48 +549,45 @@ impl RunSummary {
         let mut summary = Self::default();
         for TapeEvent { kind, at } in events {
             match kind {
-                RunEvent::Started { session } => {
+                RunEvent::Stored(StoredEvent::Started { session }) => {
                     summary.session = Some(session.clone());
                     summary.started_at = Some(*at);
                 }
-                RunEvent::Assistant { message: answer, .. } => {
+                RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
                     summary.add_answer(answer);
                 }
-                RunEvent::ToolEnded { call, result, .. } => {
+                RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
                     let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
                     matching.for_each(|call_state| call_state.answer = Some(result.clone()));
                 }
-                RunEvent::ToolStarted { call, .. } => {
+                RunEvent::Tool(ToolEvent::Started { call, .. }) => {
                     let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
                     matching.for_each(|call_state| call_state.is_started = true);
                 }
-                RunEvent::Compacted { entry, after, input, .. } => {
+                RunEvent::Stored(StoredEvent::Compacted { entry, after, input, .. }) => {
                     summary.truncated_input = input.or(summary.truncated_input);
                     summary.compactions.push((entry.clone(), *after));
                     summary.is_counted = false;
                 }
-                RunEvent::AnswerDropped { usage, .. } => summary.usage += usage,
-                RunEvent::ModelChanged { provider, model } => summary.model = Some((provider.clone(), model.clone())),
-                RunEvent::Input(_)
-                | RunEvent::Absorbed { .. }
-                | RunEvent::SlotWaited(_)
-                | RunEvent::DispositionChanged(_)
-                | RunEvent::Busy(_)
-                | RunEvent::Summarized(_)
-                | RunEvent::MessageReset { .. }
-                | RunEvent::Retrying { .. }
-                | RunEvent::CandidateFailed { .. }
+                RunEvent::Model(RequestEvent::AnswerDropped { usage, .. }) => summary.usage += usage,
+                RunEvent::Model(RequestEvent::Changed { provider, model }) => {
+                    summary.model = Some((provider.clone(), model.clone()))
+                }
+                RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
+                | RunEvent::Queue(_)
+                | RunEvent::Model(
+                    RequestEvent::MessageReset { .. }
+                    | RequestEvent::Retrying { .. }
+                    | RequestEvent::CandidateFailed { .. }
+                    | RequestEvent::Requested(_)
+                    | RequestEvent::FirstToken,
+                )
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
-                | RunEvent::ToolProgress { .. }
-                | RunEvent::Compacting
-                | RunEvent::NotCompacted { .. }
-                | RunEvent::Block(_)
-                | RunEvent::ModelRequested(_)
-                | RunEvent::FirstToken
-                | RunEvent::HookDecision(_)
-                | RunEvent::Withheld(_)
-                | RunEvent::Ended(_) => {}
+                | RunEvent::Tool(ToolEvent::Progress { .. })
+                | RunEvent::Compaction(_)
+                | RunEvent::Reply(_)
+                | RunEvent::HookDecision(_) => {}
             }
         }
         summary

@@ -7,7 +7,7 @@ use homard_store::Rec;
 use super::{Lane, Ticket, slots::RunClass};
 use crate::{
     ambient::iso,
-    event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, TapeEvent},
+    event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, StoredEvent, TapeEvent},
     profile::Profile,
     schedule::heartbeat::finding::{self, AnswerContext},
 };
@@ -53,36 +53,25 @@ impl Lane {
         events: &[TapeEvent],
     ) -> Option<Rec> {
         let is_lasting = events.iter().any(|event| match &event.kind {
-            RunEvent::ToolEnded { result, .. } => {
+            RunEvent::Stored(StoredEvent::ToolEnded { result, .. }) => {
                 LASTING_TOOLS.contains(&result.tool_name.as_str()) && !result.is_error
             }
             // A compaction refers to the entries it keeps, which may be among these.
-            RunEvent::Compacted { .. } => true,
-            RunEvent::Started { .. }
-            | RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
+            RunEvent::Stored(StoredEvent::Compacted { .. }) => true,
+            RunEvent::Stored(
+                StoredEvent::Started { .. }
+                | StoredEvent::Input(_)
+                | StoredEvent::Assistant { .. }
+                | StoredEvent::Ended(_),
+            )
+            | RunEvent::Queue(_)
+            | RunEvent::Model(_)
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::Assistant { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
+            | RunEvent::Tool(_)
             | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Compacting
-            | RunEvent::NotCompacted { .. }
-            | RunEvent::Block(_)
-            | RunEvent::Ended(_) => false,
+            | RunEvent::Reply(_)
+            | RunEvent::Compaction(_) => false,
         });
         match answer.kind {
             HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => {}

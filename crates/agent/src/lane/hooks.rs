@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Lane, Ticket};
 use crate::{
-    event::{Outcome, RunEnd, RunEvent},
+    event::{Outcome, RunEnd, RunEvent, StoredEvent},
     hooks::{hook_context, message_context},
     hub::Inbound,
     profile::Profile,
@@ -239,33 +239,22 @@ fn recipient(ticket: &Ticket) -> String {
 fn run_messages(ticket: &Ticket) -> Vec<Arc<Message>> {
     let events = ticket.tape.events();
     let messages = events.iter().filter_map(|event| match &event.kind {
-        RunEvent::Input(message) => Some(message.clone()),
-        RunEvent::Assistant { message: answer, .. } => Some(Arc::new(Message::Assistant((**answer).clone()))),
-        RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
-        RunEvent::Started { .. }
-        | RunEvent::SlotWaited(_)
-        | RunEvent::DispositionChanged(_)
-        | RunEvent::Busy(_)
-        | RunEvent::Summarized(_)
-        | RunEvent::Absorbed { .. }
+        RunEvent::Stored(StoredEvent::Input(message)) => Some(message.clone()),
+        RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
+            Some(Arc::new(Message::Assistant((**answer).clone())))
+        }
+        RunEvent::Stored(StoredEvent::ToolEnded { result, .. }) => {
+            Some(Arc::new(Message::ToolResult((**result).clone())))
+        }
+        RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Compacted { .. } | StoredEvent::Ended(_))
+        | RunEvent::Queue(_)
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
-        | RunEvent::ModelChanged { .. }
-        | RunEvent::MessageReset { .. }
-        | RunEvent::Retrying { .. }
-        | RunEvent::CandidateFailed { .. }
-        | RunEvent::ToolStarted { .. }
-        | RunEvent::ToolProgress { .. }
-        | RunEvent::ModelRequested(_)
-        | RunEvent::FirstToken
-        | RunEvent::AnswerDropped { .. }
+        | RunEvent::Model(_)
+        | RunEvent::Tool(_)
         | RunEvent::HookDecision(_)
-        | RunEvent::Withheld(_)
-        | RunEvent::Compacting
-        | RunEvent::Compacted { .. }
-        | RunEvent::NotCompacted { .. }
-        | RunEvent::Block(_)
-        | RunEvent::Ended(_) => None,
+        | RunEvent::Reply(_)
+        | RunEvent::Compaction(_) => None,
     });
     messages.collect()
 }

@@ -43,7 +43,7 @@ use crate::{
     command::{Command, queue::QueueSettings},
     context::gather,
     delivery::run_output::RunOutput,
-    event::{AbortReason, RunEvent},
+    event::{AbortReason, QueueEvent, RunEvent},
     hub::{Admission, Inbound, Shared},
     profile::Profile,
     run::{self, RunError, RunResult, SharedFlag, Steered},
@@ -474,7 +474,7 @@ impl Lane {
         if let Some(waited) = slot.long_wait() {
             tracing::warn!(key = %self.key, ?waited, "run waited a long time for a slot; consider raising agents.defaults.maxConcurrent");
             if let Readiness::Now(message) = self.inbox.ready(self.now()) {
-                message.tape.emit(self.hub.ambient.now_ms(), RunEvent::SlotWaited(waited));
+                message.tape.emit(self.hub.ambient.now_ms(), RunEvent::Queue(QueueEvent::SlotWaited(waited)));
             }
         }
         slot.into()

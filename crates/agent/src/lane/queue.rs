@@ -18,7 +18,7 @@ use super::{
 use crate::{
     activity::{self, Activity, Busy},
     command::queue::{QueueMode, QueueOverrides, QueueSettings},
-    event::RunEvent,
+    event::{QueueEvent, RunEvent},
     hub::Admission,
     policy::SenderRole,
     run::Steered,
@@ -168,7 +168,7 @@ impl Lane {
                 continue;
             }
             let (activity, lasts) = busy(waiting, waited);
-            waiting.tape.emit(now, RunEvent::Busy(Arc::new(Busy { activity, lasts, waited })));
+            waiting.tape.emit(now, RunEvent::Queue(QueueEvent::Busy(Arc::new(Busy { activity, lasts, waited }))));
         }
     }
 

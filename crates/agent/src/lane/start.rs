@@ -33,7 +33,7 @@ use crate::{
         notes,
         prompt_config::SkillKit,
     },
-    event::{RunEvent, TapeEvent},
+    event::{CompactionEvent, QueueEvent, RunEvent, StoredEvent, TapeEvent},
     history::SessionHistory,
     hooks,
     profile::Profile,
@@ -127,10 +127,10 @@ impl Lane {
         let run = ticket.inbound.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         ticket.session = Some(id.clone());
-        tape.stage(at, RunEvent::Started { session: id.clone() });
+        tape.stage(at, RunEvent::Stored(StoredEvent::Started { session: id.clone() }));
         let summarized = ticket.summarized();
         if !summarized.is_empty() {
-            tape.emit_silent(at, RunEvent::Summarized(summarized));
+            tape.emit_silent(at, RunEvent::Queue(QueueEvent::Summarized(summarized)));
         }
         let mut records = std::mem::take(&mut ticket.accept_records);
         let after_commit =
@@ -240,7 +240,7 @@ impl Lane {
             entries.push(user_entry);
             let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()).collect();
             records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
-            tape.stage(at, RunEvent::Input(message));
+            tape.stage(at, RunEvent::Stored(StoredEvent::Input(message)));
             event_count += 1;
         }
         scope.history = session.history.clone();
@@ -351,12 +351,12 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
         if let Some(index) = compactions.iter().position(|compaction| compaction.id == entry.id) {
             // An assistant message contains its own timestamp; a compaction does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
-            tape.emit(at, RunEvent::Compacting);
+            tape.emit(at, RunEvent::Compaction(CompactionEvent::Started));
             let next = if assistant_count == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
             tape.emit(at, compact_session::compacted_event(compactions.remove(index), next));
         }
         let Some(event) = event_of_entry(entry, at) else { continue };
-        assistant_count += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
+        assistant_count += u32::from(matches!(event.kind, RunEvent::Stored(StoredEvent::Assistant { .. })));
         tape.emit(event.at, event.kind);
     }
     assistant_count
@@ -368,16 +368,16 @@ pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
     let mut at = at;
     let kind = match &stored.message {
         Message::Assistant(assistant) => {
-            RunEvent::Assistant { entry: entry.id.clone(), message: Arc::new(assistant.clone()) }
+            RunEvent::Stored(StoredEvent::Assistant { entry: entry.id.clone(), message: Arc::new(assistant.clone()) })
         }
         Message::ToolResult(result) => {
             let call = CallId::parse(&result.tool_call_id).ok()?;
-            RunEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }
+            RunEvent::Stored(StoredEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None })
         }
         // A message that the run took in: what was sent before it does not answer it.
         Message::User(_) => {
             at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
-            RunEvent::Input(Arc::new(stored.message.clone()))
+            RunEvent::Stored(StoredEvent::Input(Arc::new(stored.message.clone())))
         }
         Message::Other(_) => return None,
     };

@@ -12,7 +12,7 @@ use crate::{
     ambient::iso,
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::{budget, strict},
-    event::RunEvent,
+    event::{CompactionEvent, RunEvent, StoredEvent},
     writer::AfterCommit,
 };
 
@@ -129,7 +129,7 @@ impl RunScope {
     ) -> Result<Result<CompactionOutcome, CompactionError>, RunError> {
         self.barrier().await?;
         self.before_compaction(self.tokens(spec, overhead)).await?;
-        self.emit(RunEvent::Compacting);
+        self.emit(RunEvent::Compaction(CompactionEvent::Started));
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
         let task = CompactionTask {
@@ -159,7 +159,7 @@ impl RunScope {
         let outcome = match result {
             Ok(outcome) => outcome,
             Err(why) => {
-                self.emit(RunEvent::NotCompacted { why: why.to_string() });
+                self.emit(RunEvent::Compaction(CompactionEvent::Failed { why: why.to_string() }));
                 return Ok(Err(why));
             }
         };
@@ -177,7 +177,10 @@ impl RunScope {
         self.after_compaction(previous_len, after);
         let continues = next != AfterCompaction::Nothing;
         let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
-        self.record(RunEvent::Compacted { entry: id, before, after, strategy, continues, input }, vec![record]);
+        self.record(
+            RunEvent::Stored(StoredEvent::Compacted { entry: id, before, after, strategy, continues, input }),
+            vec![record],
+        );
         Ok(Ok(outcome))
     }
 
@@ -237,7 +240,7 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
     let result = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
         Some(compaction) => {
             let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
-            scope.emit(RunEvent::Compacting);
+            scope.emit(RunEvent::Compaction(CompactionEvent::Started));
             scope.emit(compact_session::compacted_event(compaction, AfterCompaction::Nothing));
             Ok(tokens)
         }

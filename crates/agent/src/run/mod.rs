@@ -53,7 +53,7 @@ use crate::{
     command::homard_message,
     context::{gather::PromptInput, prompt::SystemPrompt},
     delivery::run_output::RunOutput,
-    event::RunEvent,
+    event::{RunEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,
     lane::slots::{Lender, RunClass},
@@ -473,7 +473,7 @@ async fn answer_without_model(scope: &mut RunScope, text: &str) -> FinalRecords 
     if text != SILENCE {
         scope.tape.text(at, scope.assistant_count, text);
     }
-    scope.tape.stage(at, RunEvent::Assistant { entry, message: answer });
+    scope.tape.stage(at, RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }));
     FinalRecords { records: vec![record], staged_events: 1, ..FinalRecords::default() }
 }
 

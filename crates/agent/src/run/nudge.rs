@@ -15,7 +15,7 @@ use homard_reply::shape::{Expectation, ReplyStatus};
 
 use super::RunScope;
 use crate::{
-    event::{RunEvent, TapeEvent},
+    event::{RunEvent, StoredEvent, TapeEvent},
     replies::{self, Replies},
 };
 
@@ -58,7 +58,7 @@ impl RunScope {
         if let Ok(entry) = EntryId::parse("unsaid") {
             events.push(TapeEvent {
                 at: self.hub.ambient.now_ms(),
-                kind: RunEvent::Assistant { entry, message: answer },
+                kind: RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }),
             });
         }
         let verdict = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::RunScope;
 use crate::{
     delivery::queue_records,
-    event::RunEvent,
+    event::{ReplyEvent, RunEvent},
     replies::{self, Replies},
     secrets::{MaskedStream, Secrets},
     writer::AfterCommit,
@@ -202,10 +202,12 @@ impl RunScope {
     /// Sends a block to the run's subscribers and to its channel. A block that fails on the channel is sent again with
     /// the rest of the answer.
     fn send_block(&mut self, block: Payload) {
-        let Some(output) = self.output.clone() else { return self.emit(RunEvent::Block(Arc::new(block))) };
+        let Some(output) = self.output.clone() else {
+            return self.emit(RunEvent::Reply(ReplyEvent::Block(Arc::new(block))));
+        };
         let outgoing = output.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
         if !outgoing.is_empty() {
-            self.tape.stage(self.hub.ambient.now_ms(), RunEvent::Block(Arc::new(block)));
+            self.tape.stage(self.hub.ambient.now_ms(), RunEvent::Reply(ReplyEvent::Block(Arc::new(block))));
             let records = queue_records(&outgoing).collect();
             self.hub.send_deliveries((records, AfterCommit::publish(&self.tape, 1)), outgoing, Some(&output));
         }

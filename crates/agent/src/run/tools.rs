@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Hub,
     command::homard_message,
-    event::RunEvent,
+    event::{RunEvent, StoredEvent, ToolEvent},
     hooks,
     profile::ToolMode,
     secrets::Secrets,
@@ -73,7 +73,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
     });
     let (entry, record) = scope.entry(Message::Assistant((*answer).clone()));
     scope.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
-    scope.record(RunEvent::Assistant { entry, message: answer.clone() }, vec![record]);
+    scope.record(RunEvent::Stored(StoredEvent::Assistant { entry, message: answer.clone() }), vec![record]);
     scope.assistant_count += 1;
     run_calls(scope, &answer, Resumed::Never).await?;
     let text = match scope.history.last().map(|message| &**message) {
@@ -134,7 +134,7 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
             Some((index, partial)) = progress.recv() => {
                 if table.results[index].is_none() {
                     let (call, name) = names[index].clone();
-                    scope.emit(RunEvent::ToolProgress { call, name, partial });
+                    scope.emit(RunEvent::Tool(ToolEvent::Progress { call, name, partial }));
                 }
             }
             Some((index, result)) = running.next() => table.finish(scope, index, &names[index], result).await,
@@ -191,7 +191,7 @@ fn real_arguments<'a>(
 /// Emits the start of a call, with masked secrets in its arguments.
 fn emit_start(scope: &mut RunScope, call: &PreparedCall) {
     let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
-    scope.emit(RunEvent::ToolStarted { call: call.call.clone(), name: call.name.clone(), arguments });
+    scope.emit(RunEvent::Tool(ToolEvent::Started { call: call.call.clone(), name: call.name.clone(), arguments }));
 }
 
 /// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
@@ -394,7 +394,10 @@ impl ResultTable {
             scope.history.push(id, Arc::new(message));
             self.recorded += 1;
         }
-        scope.record(RunEvent::ToolEnded { call: call.clone(), result: stored_result, shown }, records);
+        scope.record(
+            RunEvent::Stored(StoredEvent::ToolEnded { call: call.clone(), result: stored_result, shown }),
+            records,
+        );
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
         self,
         budget::{self, WindowFit},
     },
-    event::RunEvent,
+    event::{RequestEvent, RunEvent, StoredEvent},
     secrets::Secrets,
 };
 
@@ -73,7 +73,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
                     return Ok(record_answer(scope, content, stop, usage).await);
                 }
                 scope.guard.answered(usage.cost.total);
-                scope.emit(RunEvent::MessageReset { message: scope.assistant_count });
+                scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
                 discard(scope, "the answer contains no text for the user", usage);
                 continue;
             }
@@ -105,7 +105,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             FailoverStep::Compact => {
                 if !answer.is_empty() {
                     scope.rewind_blocks();
-                    scope.emit(RunEvent::MessageReset { message: scope.assistant_count });
+                    scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
                 }
                 discard(scope, error.cause(), Usage::default());
                 match scope.recover(error).await? {
@@ -121,13 +121,13 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
         };
         if !answer.is_empty() {
             scope.rewind_blocks();
-            scope.emit(RunEvent::MessageReset { message: scope.assistant_count });
+            scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
         }
         discard(scope, error.cause(), Usage::default());
         if let Some(RetryDelay { after, attempt, max_attempts }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
             scope.report_wait(&why, after);
-            scope.emit(RunEvent::Retrying { model, attempt: (attempt, max_attempts), after, why });
+            scope.emit(RunEvent::Model(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why }));
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
             tokio::select! {
@@ -142,7 +142,10 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
 
 /// Emits that an answer was discarded. After the retraction of its text, so that it is not shown again.
 fn discard(scope: &RunScope, why: &str, usage: Usage) {
-    scope.tape.emit_silent(scope.hub.ambient.now_ms(), RunEvent::AnswerDropped { why: why.to_owned(), usage });
+    scope.tape.emit_silent(
+        scope.hub.ambient.now_ms(),
+        RunEvent::Model(RequestEvent::AnswerDropped { why: why.to_owned(), usage }),
+    );
 }
 
 /// Records a complete answer.
@@ -209,7 +212,7 @@ async fn request_answer(scope: &mut RunScope) -> Result<StreamResult, RunError> 
     scope.fire_llm_input(spec, &request);
     let span = scope.describe_request(spec, &request, prompt);
     let now = scope.hub.ambient.now_ms();
-    scope.tape.emit_silent(now, RunEvent::ModelRequested(Arc::new(span)));
+    scope.tape.emit_silent(now, RunEvent::Model(RequestEvent::Requested(Arc::new(span))));
     scope.failover.requested(now);
     let result = read_stream(scope, spec, model.stream(request)).await?;
     match &result {
@@ -253,7 +256,7 @@ async fn read_stream(
             }
             event = stream.next() => {
                 if !std::mem::replace(&mut has_event, true) {
-                    tape.emit_silent(hub.ambient.now_ms(), RunEvent::FirstToken);
+                    tape.emit_silent(hub.ambient.now_ms(), RunEvent::Model(RequestEvent::FirstToken));
                 }
                 if event.as_ref().is_some_and(is_answer_part) {
                     scope.failover.responded();
@@ -340,7 +343,7 @@ impl RunScope {
         let notes = self.failover.notes()[self.reported_failures..].to_vec();
         self.reported_failures += notes.len();
         for CandidateNote { candidate, reason, why, .. } in notes {
-            self.emit(RunEvent::CandidateFailed { from: candidate.to_string(), reason, why });
+            self.emit(RunEvent::Model(RequestEvent::CandidateFailed { from: candidate.to_string(), reason, why }));
         }
     }
 
@@ -351,7 +354,7 @@ impl RunScope {
         if self.reported_model != current_model {
             let (provider, model) = current_model.clone();
             self.reported_model = current_model;
-            self.emit(RunEvent::ModelChanged { provider, model });
+            self.emit(RunEvent::Model(RequestEvent::Changed { provider, model }));
         }
     }
 
@@ -428,7 +431,7 @@ async fn compose(
     scope.history.push(entry.clone(), Arc::new(message));
     scope.assistant_count += 1;
     scope.compaction_exhausted = false;
-    (RunEvent::Assistant { entry, message: answer.clone() }, record, answer)
+    (RunEvent::Stored(StoredEvent::Assistant { entry, message: answer.clone() }), record, answer)
 }
 
 /// Returns the original arguments of calls in which secrets are masked in the stored message.

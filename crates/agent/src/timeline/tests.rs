@@ -18,23 +18,26 @@ fn at(at: u64, kind: RunEvent) -> TapeEvent {
 }
 
 fn started() -> RunEvent {
-    RunEvent::Started { session: SessionId::parse("s").unwrap() }
+    RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() })
 }
 
 fn model_requested(model: &str) -> RunEvent {
-    RunEvent::ModelRequested(Arc::new(ModelRequestSpan { model: model.to_owned(), ..ModelRequestSpan::default() }))
+    RunEvent::Model(RequestEvent::Requested(Arc::new(ModelRequestSpan {
+        model: model.to_owned(),
+        ..ModelRequestSpan::default()
+    })))
 }
 
 fn assistant(entry_at: u64, error: Option<&str>) -> RunEvent {
     let error_message = error.map(str::to_owned);
     let message =
         Assistant { timestamp: ACCEPTED_AT + entry_at, model: "m".to_owned(), error_message, ..Assistant::default() };
-    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(message) }
+    RunEvent::Stored(StoredEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(message) })
 }
 
 fn tool_started(call: &str) -> RunEvent {
     let (call, name) = (CallId::parse(call).unwrap(), "read".to_owned());
-    RunEvent::ToolStarted { call, name, arguments: json!({"path": "a"}) }
+    RunEvent::Tool(ToolEvent::Started { call, name, arguments: json!({"path": "a"}) })
 }
 
 fn tool_ended(call: &str, entry_at: u64) -> RunEvent {
@@ -47,7 +50,11 @@ fn tool_ended(call: &str, entry_at: u64) -> RunEvent {
         timestamp: ACCEPTED_AT + entry_at,
         extra: serde_json::Map::new(),
     };
-    RunEvent::ToolEnded { call: CallId::parse(call).unwrap(), result: Arc::new(result), shown: None }
+    RunEvent::Stored(StoredEvent::ToolEnded {
+        call: CallId::parse(call).unwrap(),
+        result: Arc::new(result),
+        shown: None,
+    })
 }
 
 /// Returns the spans in short form: from, to, label; parallel ones in brackets.
@@ -81,7 +88,7 @@ fn a_run_with_tools_is_covered_from_start_to_end() {
     let events = [
         at(10, started()),
         at(12, model_requested("m")),
-        at(20, RunEvent::FirstToken),
+        at(20, RunEvent::Model(RequestEvent::FirstToken)),
         at(30, assistant(30, None)),
         at(33, tool_started("a")),
         at(34, tool_started("b")),
@@ -113,17 +120,24 @@ fn failures_retries_and_fallbacks_have_their_own_spans() {
         at(2, model_requested("m")),
         at(
             5,
-            RunEvent::Retrying {
+            RunEvent::Model(RequestEvent::Retrying {
                 model: String::new(),
                 attempt: (2, 5),
                 after: std::time::Duration::from_millis(20),
                 why: why(),
-            },
+            }),
         ),
         at(25, model_requested("m")),
-        at(30, RunEvent::CandidateFailed { from: "p/m".to_owned(), reason: "rate_limit".to_owned(), why: why() }),
-        at(31, RunEvent::Compacting),
-        at(40, RunEvent::NotCompacted { why: why() }),
+        at(
+            30,
+            RunEvent::Model(RequestEvent::CandidateFailed {
+                from: "p/m".to_owned(),
+                reason: "rate_limit".to_owned(),
+                why: why(),
+            }),
+        ),
+        at(31, RunEvent::Compaction(CompactionEvent::Started)),
+        at(40, RunEvent::Compaction(CompactionEvent::Failed { why: why() })),
         at(40, model_requested("n")),
     ];
     let expected = [
@@ -176,11 +190,11 @@ fn every_restart_has_its_own_span() {
         at(500, started()),
         at(500, assistant(30, None)),
         at(500, tool_ended("a", 40)),
-        at(220, RunEvent::Compacting),
-        at(220, RunEvent::NotCompacted { why: "no".to_owned() }),
+        at(220, RunEvent::Compaction(CompactionEvent::Started)),
+        at(220, RunEvent::Compaction(CompactionEvent::Failed { why: "no".to_owned() })),
         at(500, assistant(250, None)),
         at(510, model_requested("m")),
-        at(512, RunEvent::AnswerDropped { why: "empty".to_owned(), usage: Usage::default() }),
+        at(512, RunEvent::Model(RequestEvent::AnswerDropped { why: "empty".to_owned(), usage: Usage::default() })),
         at(512, model_requested("m")),
         at(530, assistant(530, None)),
     ];
@@ -233,14 +247,14 @@ proptest! {
             let kind = match kind {
                 0 => started(),
                 1 | 2 => model_requested("m"),
-                3 => RunEvent::FirstToken,
+                3 => RunEvent::Model(RequestEvent::FirstToken),
                 4 => assistant(now, None),
                 5 => tool_started("a"),
                 6 => tool_ended("a", now),
-                7 => RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: std::time::Duration::ZERO, why: String::new() },
-                8 => RunEvent::CandidateFailed { from: String::new(), reason: String::new(), why: String::new() },
-                9 => RunEvent::Compacting,
-                10 => RunEvent::NotCompacted { why: String::new() },
+                7 => RunEvent::Model(RequestEvent::Retrying { model: String::new(), attempt: (2, 5), after: std::time::Duration::ZERO, why: String::new() }),
+                8 => RunEvent::Model(RequestEvent::CandidateFailed { from: String::new(), reason: String::new(), why: String::new() }),
+                9 => RunEvent::Compaction(CompactionEvent::Started),
+                10 => RunEvent::Compaction(CompactionEvent::Failed { why: String::new() }),
                 _ => assistant(now / 2, Some("broken")),
             };
             at(now, kind)

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     delivery::DeliveryResult,
-    event::{AbortReason, Failure, FailureKind, Outcome, RunEnd, RunEvent, TapeEvent, TruncatedInput},
+    event::{AbortReason, Failure, FailureKind, Outcome, RunEnd, RunEvent, StoredEvent, TapeEvent, TruncatedInput},
     hub::{AcceptedRun, SubmitOutcome, WaitResult},
     lane::inbox::{Disposition, SUMMARIZED},
     replies,
@@ -247,7 +247,7 @@ pub(crate) fn is_in_transcript(ended: &EndRecord) -> bool {
 /// Returns the complete reply of a run that sent blocks. `events` are those of its tape.
 pub(crate) fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Payload> {
     let payload = |event: &TapeEvent, id: &EntryId| {
-        let RunEvent::Assistant { entry, message: answer } = &event.kind else { return None };
+        let RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }) = &event.kind else { return None };
         (entry == id).then(|| replies::payload_of(answer))
     };
     derived(ended, |id| events.iter().find_map(|event| payload(event, id)))

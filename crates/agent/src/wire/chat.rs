@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{Projection, stop_reason};
 use crate::{
     command::OWN_API,
-    event::{Outcome, RunEnd, RunEvent, TapeEvent},
+    event::{Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent},
     lane::inbox::SUMMARIZED,
     replies,
     tape::Tape,
@@ -52,12 +52,13 @@ impl RunProjection {
     /// until [`delta`](Self::delta). Everything buffered is emitted before the final event.
     pub fn push(&mut self, event: TapeEvent) -> Vec<ClientEvent> {
         let mut events = Vec::new();
-        if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
+        if matches!(event.kind, RunEvent::Stored(StoredEvent::Ended(_)) | RunEvent::Queue(QueueEvent::Absorbed { .. }))
+        {
             events = self.flush_all(event.at);
         } else if !self.steps.continues_message(&event) {
             events.extend(self.flush());
         }
-        if matches!(event.kind, RunEvent::Assistant { .. }) {
+        if matches!(event.kind, RunEvent::Stored(StoredEvent::Assistant { .. })) {
             events.extend(self.emit_reset(event.at));
         }
         let last = self.chat.process(&event, self.steps.seq + 1);
@@ -179,52 +180,54 @@ impl ChatProjection {
     /// Processes an event. Returns the final chat event. `seq` is the sequence number of the event's step.
     fn process(&mut self, event: &TapeEvent, seq: u64) -> Option<ChatEvent> {
         match &event.kind {
-            RunEvent::Started { .. } => self.is_started = true,
+            RunEvent::Stored(StoredEvent::Started { .. }) => self.is_started = true,
             RunEvent::Text { message, delta } => {
                 if self.message.replace(*message) != Some(*message) {
                     self.has_text = false;
                 }
                 self.push_text(delta);
             }
-            RunEvent::MessageReset { message } => self.discard(*message),
+            RunEvent::Model(RequestEvent::MessageReset { message }) => self.discard(*message),
             // Text that was not streamed here is from before a restart.
-            RunEvent::Assistant { message: answer, .. } => {
+            RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
                 if self.message.take().is_none() && answer.stop_reason != StopReason::Error {
                     self.has_text = false;
                     self.push_text(&replies::payload_of(answer).text);
                     self.mark_shown(seq - 1, event.at);
                 }
             }
-            RunEvent::Absorbed { .. } => {
+            RunEvent::Queue(QueueEvent::Absorbed { .. }) => {
                 let last = self.event(seq, ChatState::Final);
                 return self.end(last);
             }
-            RunEvent::Ended(end) => {
+            RunEvent::Stored(StoredEvent::Ended(end)) => {
                 let last = self.last(end, seq);
                 return self.end(last);
             }
-            RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
+            RunEvent::Queue(
+                QueueEvent::SlotWaited(_)
+                | QueueEvent::DispositionChanged(_)
+                | QueueEvent::Busy(_)
+                | QueueEvent::Summarized(_),
+            )
+            | RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::ToolEnded { .. } | StoredEvent::Compacted { .. })
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. }
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
+            | RunEvent::Model(
+                RequestEvent::Changed { .. }
+                | RequestEvent::Retrying { .. }
+                | RequestEvent::CandidateFailed { .. }
+                | RequestEvent::Requested(_)
+                | RequestEvent::FirstToken
+                | RequestEvent::AnswerDropped { .. },
+            )
+            | RunEvent::Tool(_)
             | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Compacting
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. } => {}
+            | RunEvent::Reply(ReplyEvent::Withheld(_))
+            | RunEvent::Compaction(_) => {}
             // Tool activity is shown in another way here.
-            RunEvent::Block(block) => self.blocks.extend((block.kind == Kind::Answer).then(|| reply_text(block))),
+            RunEvent::Reply(ReplyEvent::Block(block)) => {
+                self.blocks.extend((block.kind == Kind::Answer).then(|| reply_text(block)))
+            }
         }
         None
     }

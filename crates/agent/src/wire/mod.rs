@@ -16,7 +16,10 @@ use homard_proto::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    event::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent},
+    event::{
+        AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent,
+        ToolEvent,
+    },
     lane::inbox::SUMMARIZED,
     tape::Tape,
 };
@@ -99,7 +102,7 @@ impl Projection {
             self.at = event.at;
             return events;
         }
-        if let RunEvent::MessageReset { message } = event.kind {
+        if let RunEvent::Model(RequestEvent::MessageReset { message }) = event.kind {
             if self.message == Some(message) {
                 self.is_discarded |= self.emitted > 0;
                 self.text.clear();
@@ -110,10 +113,10 @@ impl Projection {
         }
         let mut events: Vec<_> = self.flush().into_iter().chain(self.emit_reasoning()).collect();
         let at = event.at;
-        if matches!(event.kind, RunEvent::Assistant { .. }) {
+        if matches!(event.kind, RunEvent::Stored(StoredEvent::Assistant { .. })) {
             self.clear_reasoning();
         }
-        if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) {
+        if matches!(event.kind, RunEvent::Stored(StoredEvent::Assistant { .. } | StoredEvent::Ended(_))) {
             events.extend(self.settle(at));
         }
         events.extend(self.step(event.kind, at).map(|(stream, data)| self.agent_event(stream, data, at)));
@@ -123,7 +126,7 @@ impl Projection {
     /// True if an event continues or resets the current message.
     fn continues_message(&self, event: &TapeEvent) -> bool {
         let is_same = matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message));
-        is_same || matches!(event.kind, RunEvent::MessageReset { .. })
+        is_same || matches!(event.kind, RunEvent::Model(RequestEvent::MessageReset { .. }))
     }
 
     /// True if there is buffered text.
@@ -167,22 +170,22 @@ impl Projection {
 
     fn step(&mut self, kind: RunEvent, at: u64) -> Option<(Stream, Value)> {
         match kind {
-            RunEvent::Started { session } => {
+            RunEvent::Stored(StoredEvent::Started { session }) => {
                 self.session = Some(session.to_string());
                 self.started_at = Some(at);
                 Some((Stream::Lifecycle, json!({"phase": "start", "startedAt": at})))
             }
-            RunEvent::ToolStarted { call, name, arguments } => {
+            RunEvent::Tool(ToolEvent::Started { call, name, arguments }) => {
                 Some((Stream::Tool, json!({"phase": "start", "name": name, "toolCallId": call, "args": arguments})))
             }
-            RunEvent::ToolProgress { call, name, partial } => {
+            RunEvent::Tool(ToolEvent::Progress { call, name, partial }) => {
                 let partial = tool_result(&partial.content, partial.details.as_ref());
                 Some((
                     Stream::Tool,
                     json!({"phase": "update", "name": name, "toolCallId": call, "partialResult": partial}),
                 ))
             }
-            RunEvent::ToolEnded { call, result, shown } => {
+            RunEvent::Stored(StoredEvent::ToolEnded { call, result, shown }) => {
                 let result = shown.unwrap_or(result);
                 Some((
                     Stream::Tool,
@@ -192,23 +195,23 @@ impl Projection {
                     }),
                 ))
             }
-            RunEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
-            RunEvent::ModelChanged { provider, model } => {
+            RunEvent::Stored(StoredEvent::Ended(end)) => Some((Stream::Lifecycle, lifecycle_end(&end))),
+            RunEvent::Model(RequestEvent::Changed { provider, model }) => {
                 Some((Stream::Lifecycle, json!({"phase": "model", "provider": provider, "model": model})))
             }
-            RunEvent::CandidateFailed { from, reason, why } => {
+            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
                 let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Retrying { model, attempt: (attempt, max_attempts), after, why } => {
+            RunEvent::Model(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why }) => {
                 let data = json!({
                     "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": max_attempts,
                     "afterMs": millis(after), "error": why,
                 });
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Compacting => Some((Stream::Compaction, json!({"phase": "start"}))),
-            RunEvent::Compacted { before, after, strategy, continues, input, .. } => {
+            RunEvent::Compaction(CompactionEvent::Started) => Some((Stream::Compaction, json!({"phase": "start"}))),
+            RunEvent::Stored(StoredEvent::Compacted { before, after, strategy, continues, input, .. }) => {
                 let mut data = json!({
                     "phase": "end", "willRetry": continues, "completed": true, "tokensBefore": before,
                     "tokensAfter": after, "way": strategy,
@@ -218,36 +221,34 @@ impl Projection {
                 }
                 Some((Stream::Compaction, data))
             }
-            RunEvent::NotCompacted { why } => {
+            RunEvent::Compaction(CompactionEvent::Failed { why }) => {
                 let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
                 Some((Stream::Compaction, data))
             }
-            RunEvent::DispositionChanged(disposition) => {
+            RunEvent::Queue(QueueEvent::DispositionChanged(disposition)) => {
                 let mut data = json!({"phase": "queue"});
                 add_disposition(&mut data, disposition);
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Busy(busy) => {
+            RunEvent::Queue(QueueEvent::Busy(busy)) => {
                 let data = json!({
                     "phase": "waiting", "waitedMs": millis(busy.waited), "busyWith": busy.activity.to_string(),
                     "busyMs": millis(busy.lasts),
                 });
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::SlotWaited(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
+            RunEvent::Queue(QueueEvent::SlotWaited(_) | QueueEvent::Summarized(_) | QueueEvent::Absorbed { .. })
+            | RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Assistant { .. })
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::Block(_)
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
-            | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Assistant { .. } => None,
+            | RunEvent::Model(
+                RequestEvent::MessageReset { .. }
+                | RequestEvent::Requested(_)
+                | RequestEvent::FirstToken
+                | RequestEvent::AnswerDropped { .. },
+            )
+            | RunEvent::Reply(_)
+            | RunEvent::HookDecision(_) => None,
         }
     }
 

@@ -20,7 +20,7 @@ fn text(delta: &str) -> TapeEvent {
 }
 
 fn reset() -> TapeEvent {
-    TapeEvent { at: 7, kind: RunEvent::MessageReset { message: 0 } }
+    TapeEvent { at: 7, kind: RunEvent::Model(RequestEvent::MessageReset { message: 0 }) }
 }
 
 /// Processes an event and flushes. Returns the emitted data.
@@ -59,7 +59,11 @@ fn long_results_are_truncated_and_images_replaced_by_their_size() {
         timestamp: 7,
         extra: Map::new(),
     };
-    let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result), shown: None };
+    let kind = RunEvent::Stored(StoredEvent::ToolEnded {
+        call: CallId::parse("c").unwrap(),
+        result: Arc::new(result),
+        shown: None,
+    });
     let cut = |repeated: &str| format!("{}\n\u{2026}(truncated)\u{2026}", repeated.repeat(MAX_TOOL_TEXT));
     let expected = json!({
         "phase": "result", "name": "read", "toolCallId": "c", "isError": false,

@@ -21,7 +21,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use homard_agent::{HubEvent, RunEvent, Tape, TapeEvent};
+use homard_agent::{HubEvent, RunEvent, Tape, TapeEvent, ToolEvent};
 use homard_proto::{Generation, method::connect::Auth};
 use tokio::time::Instant;
 
@@ -71,7 +71,10 @@ impl Metrics {
     /// Counts an event of a run.
     pub(crate) fn observe(&self, progress: &mut RunProgress, event: &TapeEvent) {
         // Very frequent events that are not counted.
-        if matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::ToolProgress { .. }) {
+        if matches!(
+            event.kind,
+            RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::Tool(ToolEvent::Progress { .. })
+        ) {
             return;
         }
         let is_tool = |name: &str| self.0.is_tool.as_ref().is_none_or(|is_tool| is_tool(name));

@@ -1,6 +1,8 @@
 //! Run metrics, counted from the events on run tapes.
 
-use homard_agent::{AbortReason, Outcome, RunEvent, Tape, TapeEvent};
+use homard_agent::{
+    AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent,
+};
 use homard_proto::CallId;
 
 use super::text::{DurationHistogram, LabelledTable, MetricsPage};
@@ -74,18 +76,20 @@ impl RunMetrics {
         is_tool: impl Fn(&str) -> bool,
     ) {
         match kind {
-            RunEvent::Started { .. } => {
+            RunEvent::Stored(StoredEvent::Started { .. }) => {
                 self.queue_wait.at(&[]).add_ms(at.saturating_sub(progress.accepted_at));
                 progress.started_at = Some(*at);
             }
-            RunEvent::Absorbed { .. } => progress.is_absorbed = true,
-            RunEvent::ModelRequested(request) => progress.request = Some((request.provider.clone(), *at)),
-            RunEvent::FirstToken => {
+            RunEvent::Queue(QueueEvent::Absorbed { .. }) => progress.is_absorbed = true,
+            RunEvent::Model(RequestEvent::Requested(request)) => {
+                progress.request = Some((request.provider.clone(), *at))
+            }
+            RunEvent::Model(RequestEvent::FirstToken) => {
                 if let Some((provider, requested_at)) = &progress.request {
                     self.first_token.at(&[provider]).add_ms(at.saturating_sub(*requested_at));
                 }
             }
-            RunEvent::Assistant { message, .. } => {
+            RunEvent::Stored(StoredEvent::Assistant { message, .. }) => {
                 // Without a model request, the text was written by the gateway itself.
                 let Some((provider, requested_at)) = progress.request.take() else { return };
                 let outcome = if message.error_message.is_none() { "ok" } else { "error" };
@@ -103,20 +107,20 @@ impl RunMetrics {
                 }
                 *self.cost.at(&[&provider]) += usage.cost.total;
             }
-            RunEvent::Retrying { .. } => {
+            RunEvent::Model(RequestEvent::Retrying { .. }) => {
                 let provider = progress.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
                 *self.calls.at(&[&provider, "error"]) += 1.0;
                 *self.retries.at(&[&provider]) += 1.0;
             }
-            RunEvent::CandidateFailed { from, reason, .. } => {
+            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, .. }) => {
                 let provider = from.split('/').next().unwrap_or_default();
                 if progress.request.take().is_some() {
                     *self.calls.at(&[provider, "error"]) += 1.0;
                 }
                 *self.failovers.at(&[provider, reason]) += 1.0;
             }
-            RunEvent::ToolStarted { call, .. } => progress.tools.push((call.clone(), *at)),
-            RunEvent::ToolEnded { call, result, .. } => {
+            RunEvent::Tool(ToolEvent::Started { call, .. }) => progress.tools.push((call.clone(), *at)),
+            RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
                 // A model may call a tool that does not exist.
                 let name = if is_tool(&result.tool_name) { result.tool_name.as_str() } else { "unknown" };
                 let outcome = if result.is_error { "error" } else { "ok" };
@@ -127,29 +131,30 @@ impl RunMetrics {
                 }
             }
             RunEvent::HookDecision(hook) => *self.hooks.at(&[hook.decision.label()]) += 1.0,
-            RunEvent::Compacted { .. } => *self.compactions.at(&["ok"]) += 1.0,
-            RunEvent::NotCompacted { .. } => *self.compactions.at(&["failed"]) += 1.0,
-            RunEvent::Ended(_) if progress.is_absorbed => *self.ended.at(&["absorbed"]) += 1.0,
-            RunEvent::Ended(end) => {
+            RunEvent::Stored(StoredEvent::Compacted { .. }) => *self.compactions.at(&["ok"]) += 1.0,
+            RunEvent::Compaction(CompactionEvent::Failed { .. }) => *self.compactions.at(&["failed"]) += 1.0,
+            RunEvent::Stored(StoredEvent::Ended(_)) if progress.is_absorbed => *self.ended.at(&["absorbed"]) += 1.0,
+            RunEvent::Stored(StoredEvent::Ended(end)) => {
                 *self.ended.at(&[outcome(&end.outcome)]) += 1.0;
                 if let Some(started_at) = progress.started_at {
                     self.duration.at(&[]).add_ms(at.saturating_sub(started_at));
                 }
             }
-            RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
+            RunEvent::Queue(
+                QueueEvent::SlotWaited(_)
+                | QueueEvent::DispositionChanged(_)
+                | QueueEvent::Busy(_)
+                | QueueEvent::Summarized(_),
+            )
+            | RunEvent::Stored(StoredEvent::Input(_))
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::AnswerDropped { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::Compacting
-            | RunEvent::Withheld(_)
-            | RunEvent::Block(_) => {}
+            | RunEvent::Model(
+                RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } | RequestEvent::AnswerDropped { .. },
+            )
+            | RunEvent::Tool(ToolEvent::Progress { .. })
+            | RunEvent::Compaction(CompactionEvent::Started)
+            | RunEvent::Reply(_) => {}
         }
     }
 

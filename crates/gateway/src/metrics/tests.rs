@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent};
+use homard_agent::{
+    AbortReason, Outcome, QueueEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent, ToolEvent,
+};
 use homard_proto::{
     CallId, EntryId, SessionId,
     message::{Assistant, Cost, ToolResult, Usage},
@@ -19,7 +21,7 @@ fn rows(metrics: &Metrics) -> Vec<String> {
 }
 
 fn ended(outcome: Outcome) -> RunEvent {
-    RunEvent::Ended(Arc::new(RunEnd {
+    RunEvent::Stored(StoredEvent::Ended(Arc::new(RunEnd {
         outcome,
         replies: Vec::new(),
         complete_reply: None,
@@ -34,7 +36,7 @@ fn ended(outcome: Outcome) -> RunEvent {
         session: None,
         started_at: None,
         ended_at: 0,
-    }))
+    })))
 }
 
 fn tool(call: &CallId, name: &str, is_error: bool) -> RunEvent {
@@ -47,13 +49,13 @@ fn tool(call: &CallId, name: &str, is_error: bool) -> RunEvent {
         timestamp: 0,
         extra: serde_json::Map::new(),
     };
-    RunEvent::ToolEnded { call: call.clone(), result: Arc::new(result), shown: None }
+    RunEvent::Stored(StoredEvent::ToolEnded { call: call.clone(), result: Arc::new(result), shown: None })
 }
 
 fn answer() -> RunEvent {
     let usage = Usage { input: 7, output: 5, cost: Cost { total: 0.25, ..Cost::default() }, ..Usage::default() };
     let answer = Assistant { usage, ..Assistant::default() };
-    RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(answer) }
+    RunEvent::Stored(StoredEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(answer) })
 }
 
 #[test]
@@ -61,17 +63,28 @@ fn a_run_is_counted_from_its_tape_without_invented_tool_names() {
     let metrics = Metrics::new(|name| name == "exec", None);
     let mut progress = RunProgress::default();
     let requested = || {
-        RunEvent::ModelRequested(Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap()))
+        RunEvent::Model(RequestEvent::Requested(Arc::new(
+            serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap(),
+        )))
     };
     let (first_call, second_call) = (CallId::parse("1").unwrap(), CallId::parse("2").unwrap());
-    let started =
-        |call: &CallId| RunEvent::ToolStarted { call: call.clone(), name: String::new(), arguments: json!({}) };
+    let started = |call: &CallId| {
+        RunEvent::Tool(ToolEvent::Started { call: call.clone(), name: String::new(), arguments: json!({}) })
+    };
     let events = [
-        (250, RunEvent::Started { session: SessionId::parse("s").unwrap() }),
+        (250, RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() })),
         (250, requested()),
-        (300, RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: Duration::ZERO, why: String::new() }),
+        (
+            300,
+            RunEvent::Model(RequestEvent::Retrying {
+                model: String::new(),
+                attempt: (2, 5),
+                after: Duration::ZERO,
+                why: String::new(),
+            }),
+        ),
         (400, requested()),
-        (500, RunEvent::FirstToken),
+        (500, RunEvent::Model(RequestEvent::FirstToken)),
         (900, answer()),
         (900, started(&first_call)),
         (900, started(&second_call)),
@@ -80,11 +93,11 @@ fn a_run_is_counted_from_its_tape_without_invented_tool_names() {
         (1000, requested()),
         (
             1100,
-            RunEvent::CandidateFailed {
+            RunEvent::Model(RequestEvent::CandidateFailed {
                 from: "acme/m".to_owned(),
                 reason: "rate_limit".to_owned(),
                 why: String::new(),
-            },
+            }),
         ),
         (1250, ended(Outcome::Aborted(AbortReason::Timeout))),
     ];
@@ -127,7 +140,7 @@ fn an_absorbed_message_has_no_run_duration() {
     let metrics = Metrics::default();
     let mut progress = RunProgress::default();
     let by = homard_proto::RunId::parse("host").unwrap();
-    for kind in [RunEvent::Absorbed { by }, ended(Outcome::Done)] {
+    for kind in [RunEvent::Queue(QueueEvent::Absorbed { by }), ended(Outcome::Done)] {
         metrics.observe(&mut progress, &TapeEvent { at: 5, kind });
     }
     metrics.run_broken();

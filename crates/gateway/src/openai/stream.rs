@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use homard_agent::{
-    AbortReason, Inbound, Outcome, RunEnd, RunEvent, Subscriber, event::FailureKind, hub::SubmitOutcome,
+    AbortReason, Inbound, Outcome, RunEnd, RunEvent, StoredEvent, Subscriber, event::FailureKind, hub::SubmitOutcome,
     tape::TapeState, task,
 };
 use homard_proto::{
@@ -137,10 +137,10 @@ impl RunResponse {
 
     fn process_event(&mut self, event: &RunEvent) -> String {
         let mut delta = self.text.push_event(event);
-        if let RunEvent::Assistant { message, .. } = event {
+        if let RunEvent::Stored(StoredEvent::Assistant { message, .. }) = event {
             self.stop_reason = message.stop_reason;
         }
-        if let RunEvent::Ended(end) = event {
+        if let RunEvent::Stored(StoredEvent::Ended(end)) = event {
             self.abort_on_drop.release();
             let result = convert_end(end, self.text.whole(), self.stop_reason);
             // Text that was not streamed is sent at once.

@@ -1,6 +1,6 @@
 //! The text of a run as an append-only stream: what was sent cannot be retracted.
 
-use homard_agent::RunEvent;
+use homard_agent::{RequestEvent, RunEvent, StoredEvent};
 
 /// Separator between two messages of a run.
 const SEPARATOR: &str = "\n\n";
@@ -28,40 +28,29 @@ impl TextStream {
                 self.valid.add(delta);
                 self.send(delta);
             }
-            RunEvent::MessageReset { message } if self.message == Some(*message) => {
+            RunEvent::Model(RequestEvent::MessageReset { message }) if self.message == Some(*message) => {
                 self.valid.discard_message();
                 self.sent.pending_whitespace.clear();
                 self.retry_prefix = self.sent.begin.map(|_| 0);
             }
-            RunEvent::Assistant { .. } => {
+            RunEvent::Stored(StoredEvent::Assistant { .. }) => {
                 self.message = None;
                 self.start();
             }
-            RunEvent::MessageReset { .. }
-            | RunEvent::Started { .. }
-            | RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
+            RunEvent::Model(_)
+            | RunEvent::Stored(
+                StoredEvent::Started { .. }
+                | StoredEvent::Input(_)
+                | StoredEvent::ToolEnded { .. }
+                | StoredEvent::Compacted { .. }
+                | StoredEvent::Ended(_),
+            )
+            | RunEvent::Queue(_)
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. }
-            | RunEvent::Compacting
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. }
-            | RunEvent::Block(_)
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
-            | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Ended(_) => {}
+            | RunEvent::Tool(_)
+            | RunEvent::Compaction(_)
+            | RunEvent::Reply(_)
+            | RunEvent::HookDecision(_) => {}
         }
         self.sent.all[from..].to_owned()
     }
@@ -161,10 +150,13 @@ mod tests {
     }
 
     fn complete() -> RunEvent {
-        RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: Arc::new(Assistant::default()) }
+        RunEvent::Stored(StoredEvent::Assistant {
+            entry: EntryId::parse("e").unwrap(),
+            message: Arc::new(Assistant::default()),
+        })
     }
 
-    const REWOUND: RunEvent = RunEvent::MessageReset { message: 0 };
+    const REWOUND: RunEvent = RunEvent::Model(RequestEvent::MessageReset { message: 0 });
 
     /// Returns what is sent after each event, and the final text.
     fn stream_events(events: &[RunEvent]) -> (Vec<String>, String) {

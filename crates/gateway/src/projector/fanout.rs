@@ -13,7 +13,7 @@ use std::{
 };
 
 use homard_agent::{
-    HubEvent, RunEvent, Tape, TapeEvent,
+    HubEvent, RunEvent, StoredEvent, Tape, TapeEvent,
     tape::TapeState,
     wire::{ClientEvent, RunProjection, whole},
 };
@@ -269,12 +269,12 @@ impl Fanout {
             {
                 is_first = true;
             }
-            has_ended |= matches!(event.kind, RunEvent::Ended(_));
-            has_started |= matches!(event.kind, RunEvent::Started { .. });
-            if let RunEvent::Started { session } = &event.kind {
+            has_ended |= matches!(event.kind, RunEvent::Stored(StoredEvent::Ended(_)));
+            has_started |= matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. }));
+            if let RunEvent::Stored(StoredEvent::Started { session }) = &event.kind {
                 stream.session = Some(session.clone());
             }
-            if let RunEvent::Ended(end) = &event.kind {
+            if let RunEvent::Stored(StoredEvent::Ended(end)) = &event.kind {
                 stream.session = end.session.clone();
             }
             metrics.observe(&mut stream.metrics, &event);

@@ -1,6 +1,8 @@
 //! Invariants of timelines: spans are contiguous, and they agree with the events that subscribers saw.
 
-use homard_agent::{RunEvent, event::RunEnd, tape::TapeState};
+use homard_agent::{
+    CompactionEvent, QueueEvent, ReplyEvent, RequestEvent, RunEvent, StoredEvent, event::RunEnd, tape::TapeState,
+};
 use homard_store::{EndRecord, RunRow, RunState, RunTimeline, SpanKind, TimelineSpan};
 
 use super::phase;
@@ -154,10 +156,11 @@ fn agrees_with_events(result: &TraceResult, row: &RunRow, (recorded_run, end): (
 /// True if an answer has the same millisecond as the restart that resumed the run: then their order is ambiguous. This
 /// requires a process that starts in zero time.
 fn is_ambiguous(recorded_run: &RecordedRun) -> bool {
-    let started = recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. }));
+    let started =
+        recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. })));
     let is_at = |at: u64| {
         let mut events = recorded_run.events.iter();
-        events.any(|event| matches!(&event.kind, RunEvent::Assistant { message: answer, .. } if answer.timestamp == at))
+        events.any(|event| matches!(&event.kind, RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) if answer.timestamp == at))
     };
     started.is_some_and(|started| is_at(started.at))
 }
@@ -208,61 +211,70 @@ const KINDS: [&str; 10] = [
 fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
     let mut kinds: [Vec<String>; 10] = Default::default();
     let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, changes] = &mut kinds;
-    let started_at =
-        recorded_run.events.iter().find(|event| matches!(event.kind, RunEvent::Started { .. })).map(|event| event.at);
+    let started_at = recorded_run
+        .events
+        .iter()
+        .find(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. })))
+        .map(|event| event.at);
     // The unfinished model request, and why it failed.
     let mut open: Option<(String, Option<&str>)> = None;
     for event in &recorded_run.events {
         match &event.kind {
-            RunEvent::ModelRequested(request) => {
+            RunEvent::Model(RequestEvent::Requested(request)) => {
                 models.extend(
                     open.map(|(model, error)| format_request(&model, error.or(Some("nobody said what became of it")))),
                 );
                 open = Some((format!("{}/{}", request.provider, request.model), None));
             }
             // Of a request before a restart, only the answer is known.
-            RunEvent::Assistant { message: answer, .. } => {
+            RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
                 let is_before_restart = started_at.is_none_or(|started_at| answer.timestamp < started_at);
                 let model = open.take().map(|(model, _)| model);
                 let model =
                     model.or_else(|| is_before_restart.then(|| format!("{}/{}", answer.provider, answer.model)));
                 models.extend(model.map(|model| format_request(&model, answer.error_message.as_deref())));
             }
-            RunEvent::AnswerDropped { why, .. } => open = open.map(|(model, _)| (model, Some(why.as_str()))),
-            RunEvent::Retrying { why, .. } => retries.push(why.clone()),
-            RunEvent::ToolEnded { call, result, .. } => {
+            RunEvent::Model(RequestEvent::AnswerDropped { why, .. }) => {
+                open = open.map(|(model, _)| (model, Some(why.as_str())))
+            }
+            RunEvent::Model(RequestEvent::Retrying { why, .. }) => retries.push(why.clone()),
+            RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
                 tools.push(format!("{} {call} {}", result.tool_name, result.is_error));
             }
-            RunEvent::CandidateFailed { from, reason, why } => switches.push(format!("{from} {reason} {why}")),
+            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
+                switches.push(format!("{from} {reason} {why}"))
+            }
             // What follows does not answer the request before it.
-            RunEvent::Compacting => models.extend(open.take().map(|(model, error)| format_request(&model, error))),
-            RunEvent::Compacted { before, after, strategy, input, .. } => {
+            RunEvent::Compaction(CompactionEvent::Started) => {
+                models.extend(open.take().map(|(model, error)| format_request(&model, error)))
+            }
+            RunEvent::Stored(StoredEvent::Compacted { before, after, strategy, input, .. }) => {
                 compactions.push(format!("{before} {after} {strategy} {input:?}"));
             }
-            RunEvent::NotCompacted { why } => compactions.push(why.clone()),
+            RunEvent::Compaction(CompactionEvent::Failed { why }) => compactions.push(why.clone()),
             RunEvent::HookDecision(note) => {
                 hooks.push(format!("{} {} {}", note.point.name(), note.hook, note.decision))
             }
-            RunEvent::Input(_) if !models.is_empty() || open.is_some() => joined.push(String::new()),
-            RunEvent::Block(_) => blocks.push(String::new()),
-            RunEvent::Withheld(withheld) => {
+            RunEvent::Stored(StoredEvent::Input(_)) if !models.is_empty() || open.is_some() => {
+                joined.push(String::new())
+            }
+            RunEvent::Reply(ReplyEvent::Block(_)) => blocks.push(String::new()),
+            RunEvent::Reply(ReplyEvent::Withheld(withheld)) => {
                 withholdings.push(format!("{} {}", withheld.call, withheld.repetition.name()))
             }
-            RunEvent::DispositionChanged(disposition) => changes.push(disposition.wire_name().0.to_owned()),
-            RunEvent::Busy(busy) => changes.push(busy.activity.to_string()),
-            RunEvent::Summarized(runs) => changes.push(format!("{runs:?}")),
-            RunEvent::Started { .. }
-            | RunEvent::SlotWaited(_)
-            | RunEvent::Input(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::FirstToken
+            RunEvent::Queue(QueueEvent::DispositionChanged(disposition)) => {
+                changes.push(disposition.wire_name().0.to_owned())
+            }
+            RunEvent::Queue(QueueEvent::Busy(busy)) => changes.push(busy.activity.to_string()),
+            RunEvent::Queue(QueueEvent::Summarized(runs)) => changes.push(format!("{runs:?}")),
+            RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Input(_) | StoredEvent::Ended(_))
+            | RunEvent::Queue(QueueEvent::SlotWaited(_) | QueueEvent::Absorbed { .. })
+            | RunEvent::Model(
+                RequestEvent::FirstToken | RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. },
+            )
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::Ended(_) => {}
+            | RunEvent::Tool(_) => {}
         }
     }
     models.extend(open.map(|(model, error)| format_request(&model, error)));

@@ -1,6 +1,6 @@
 //! The prompt-cache contract: each request begins with the bytes of the previous one, and the reported usage shows it.
 
-use homard_agent::{RunEvent, TapeEvent};
+use homard_agent::{RequestEvent, RunEvent, StoredEvent, TapeEvent};
 use homard_proto::message::Usage;
 use homard_testkit::{
     FakeProvider,
@@ -63,7 +63,11 @@ fn assert_common_prefix(requests: &[ReceivedRequest], dialect: WireFormat) {
 
 fn usages(events: &[TapeEvent]) -> Vec<Usage> {
     let usage_of = |event: &TapeEvent| {
-        if let RunEvent::Assistant { message: answer, .. } = &event.kind { Some(answer.usage.clone()) } else { None }
+        if let RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) = &event.kind {
+            Some(answer.usage.clone())
+        } else {
+            None
+        }
     };
     events.iter().filter_map(usage_of).filter(|usage| usage.total_tokens > 0).collect()
 }
@@ -96,7 +100,10 @@ async fn a_fallback_changes_no_byte_and_is_reported() {
             run_conversation(seed, &WireFormat::ALL, &[ProviderFault::Refused(401), ProviderFault::Cut(9)]).await;
         WireFormat::ALL.into_iter().for_each(|dialect| assert_common_prefix(&requests, dialect));
         let switches = requests.windows(2).filter(|pair| pair[0].dialect != pair[1].dialect).count();
-        let failures = events.iter().filter(|event| matches!(event.kind, RunEvent::CandidateFailed { .. })).count();
+        let failures = events
+            .iter()
+            .filter(|event| matches!(event.kind, RunEvent::Model(RequestEvent::CandidateFailed { .. })))
+            .count();
         assert!(
             switches <= failures,
             "{switches} times another model was asked, and {failures} times somebody was told"

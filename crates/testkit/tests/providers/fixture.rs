@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Hub, Outcome, Profile, RunEvent, Slots, Subscriber, TapeEvent,
+    Agents, Ambient, Hub, Outcome, Profile, RequestEvent, RunEvent, Slots, StoredEvent, Subscriber, TapeEvent,
     hub::{AcceptedRun, SubmitOutcome},
     intake,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
@@ -113,9 +113,11 @@ impl ProviderFixture {
 
 /// Returns the outcome of a run; asserts that it ended exactly once and last.
 pub(crate) fn outcome(events: &[TapeEvent]) -> Outcome {
-    let ends = |event: &&TapeEvent| matches!(event.kind, RunEvent::Ended(_));
+    let ends = |event: &&TapeEvent| matches!(event.kind, RunEvent::Stored(StoredEvent::Ended(_)));
     assert_eq!(events.iter().filter(ends).count(), 1, "{events:#?}");
-    let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { panic!("it goes on after its end") };
+    let Some(TapeEvent { kind: RunEvent::Stored(StoredEvent::Ended(end)), .. }) = events.last() else {
+        panic!("it goes on after its end")
+    };
     end.outcome.clone()
 }
 
@@ -127,10 +129,10 @@ pub(crate) fn client_texts(events: &[TapeEvent]) -> Vec<String> {
         if let RunEvent::Text { delta, .. } = &event.kind {
             now.push_str(delta);
         }
-        if let RunEvent::MessageReset { .. } = &event.kind {
+        if let RunEvent::Model(RequestEvent::MessageReset { .. }) = &event.kind {
             now.clear();
         }
-        if let RunEvent::Assistant { message: answer, .. } = &event.kind {
+        if let RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) = &event.kind {
             assert_eq!(answer.text().trim_end(), now, "what was told is not what is kept");
             texts.push(std::mem::take(&mut now));
         }

@@ -1,7 +1,7 @@
 //! R84: each fault on each wire format, as the sender of a message sees it: an answer or one error, and no word twice.
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Outcome, RunEvent, TapeEvent};
+use homard_agent::{Outcome, RequestEvent, RunEvent, TapeEvent};
 use homard_testkit::{
     FakeProvider,
     fake_provider::{
@@ -120,13 +120,13 @@ async fn check_permanent_fault(dialect: WireFormat, fault: ProviderFault) {
 
 /// Returns how often streamed text was discarded.
 fn reset_count(events: &[TapeEvent]) -> usize {
-    events.iter().filter(|event| matches!(event.kind, RunEvent::MessageReset { .. })).count()
+    events.iter().filter(|event| matches!(event.kind, RunEvent::Model(RequestEvent::MessageReset { .. }))).count()
 }
 
 /// Returns the number of retried attempts that had already streamed text or reasoning.
 fn retries_after_output(events: &[TapeEvent]) -> usize {
     let is_output = |event: &TapeEvent| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
-    let attempts = events.split(|event| matches!(event.kind, RunEvent::Retrying { .. }));
+    let attempts = events.split(|event| matches!(event.kind, RunEvent::Model(RequestEvent::Retrying { .. })));
     let attempts: Vec<_> = attempts.map(|events| events.iter().any(is_output)).collect();
     attempts[..attempts.len() - 1].iter().filter(|had_output| **had_output).count()
 }

@@ -22,7 +22,7 @@ fn event(kind: RunEvent) -> TapeEvent {
 }
 
 fn started() -> TapeEvent {
-    event(RunEvent::Started { session: SessionId::parse("s").unwrap() })
+    event(RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() }))
 }
 
 fn text(message: u32, delta: &str) -> TapeEvent {
@@ -31,12 +31,12 @@ fn text(message: u32, delta: &str) -> TapeEvent {
 
 fn assistant(text: &str) -> TapeEvent {
     let answer = Arc::new(Assistant { content: vec![Block::text(text)], ..Assistant::default() });
-    event(RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: answer })
+    event(RunEvent::Stored(StoredEvent::Assistant { entry: EntryId::parse("e").unwrap(), message: answer }))
 }
 
 fn ended(outcome: Outcome, replies: &[&str]) -> TapeEvent {
     let reply = |text: &&str| Payload::answer(*text);
-    event(RunEvent::Ended(Arc::new(RunEnd {
+    event(RunEvent::Stored(StoredEvent::Ended(Arc::new(RunEnd {
         outcome,
         replies: replies.iter().map(reply).collect(),
         complete_reply: None,
@@ -51,7 +51,7 @@ fn ended(outcome: Outcome, replies: &[&str]) -> TapeEvent {
         session: None,
         started_at: None,
         ended_at: 9,
-    })))
+    }))))
 }
 
 /// Returns the events for clients of one generation.
@@ -142,7 +142,7 @@ fn a_command_is_answered_by_one_event() {
 #[test]
 fn an_absorbed_message_ends_once_and_without_text() {
     let by = RunId::parse("host").unwrap();
-    let absorbed = event(RunEvent::Absorbed { by });
+    let absorbed = event(RunEvent::Queue(QueueEvent::Absorbed { by }));
     assert_eq!(all([absorbed, ended(Outcome::Done, &[])]), [chat(1, "final", json!({}))]);
 }
 
@@ -162,7 +162,7 @@ fn text_from_before_a_restart_is_part_of_the_chat_text() {
 #[test]
 fn discarded_text_is_replaced() {
     let mut projection = new_projection();
-    let reset = || event(RunEvent::MessageReset { message: 1 });
+    let reset = || event(RunEvent::Model(RequestEvent::MessageReset { message: 1 }));
     let mut events = project(&mut projection, [started(), text(0, "One"), assistant("One"), text(1, "Two, no")]);
     events.extend(projection.flush());
     // Discarded text that was never emitted, too.
@@ -202,7 +202,7 @@ fn discarded_text_is_replaced() {
 
 #[test]
 fn discarded_text_without_a_replacement_is_removed() {
-    let reset = || event(RunEvent::MessageReset { message: 0 });
+    let reset = || event(RunEvent::Model(RequestEvent::MessageReset { message: 0 }));
     let streamed = || {
         let mut projection = new_projection();
         let mut events = project(&mut projection, [started(), text(0, "One, no")]);

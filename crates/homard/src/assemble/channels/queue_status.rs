@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{Disposition, RunEvent, Subscriber, Tape, activity::Busy, task};
+use homard_agent::{Disposition, QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity::Busy, task};
 use homard_channels::{Channel, ChannelAction, Destination, Outgoing};
 use tokio_util::sync::CancellationToken;
 
@@ -92,32 +92,23 @@ struct QueueStatusTracker {
 impl QueueStatusTracker {
     fn apply(&mut self, event: &RunEvent) -> Option<StatusUpdate> {
         match event {
-            RunEvent::DispositionChanged(disposition) => self.disposition_changed(*disposition),
-            RunEvent::Busy(busy) => Some(StatusUpdate::Send(busy_line(busy))),
-            RunEvent::Started { .. } | RunEvent::Ended(_) => self.react(None),
-            RunEvent::SlotWaited(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::Absorbed { .. }
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
+            RunEvent::Queue(QueueEvent::DispositionChanged(disposition)) => self.disposition_changed(*disposition),
+            RunEvent::Queue(QueueEvent::Busy(busy)) => Some(StatusUpdate::Send(busy_line(busy))),
+            RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Ended(_)) => self.react(None),
+            RunEvent::Queue(QueueEvent::SlotWaited(_) | QueueEvent::Summarized(_) | QueueEvent::Absorbed { .. })
+            | RunEvent::Model(_)
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Input(_)
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::Assistant { .. }
-            | RunEvent::ToolStarted { .. }
-            | RunEvent::ToolProgress { .. }
-            | RunEvent::ToolEnded { .. }
+            | RunEvent::Stored(
+                StoredEvent::Input(_)
+                | StoredEvent::Assistant { .. }
+                | StoredEvent::ToolEnded { .. }
+                | StoredEvent::Compacted { .. },
+            )
+            | RunEvent::Tool(_)
             | RunEvent::HookDecision(_)
-            | RunEvent::Compacting
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. }
-            | RunEvent::Block(_)
-            | RunEvent::Withheld(_) => None,
+            | RunEvent::Compaction(_)
+            | RunEvent::Reply(_) => None,
         }
     }
 
@@ -171,11 +162,11 @@ mod tests {
         assert_eq!(status.disposition_changed(Disposition::Started), None);
         assert_eq!(status.disposition_changed(Disposition::Steered), Some(StatusUpdate::React(Some("👀"))));
         assert_eq!(
-            status.apply(&RunEvent::DispositionChanged(Disposition::Queued(2))),
+            status.apply(&RunEvent::Queue(QueueEvent::DispositionChanged(Disposition::Queued(2)))),
             Some(StatusUpdate::React(Some("😴")))
         );
-        assert_eq!(status.apply(&RunEvent::DispositionChanged(Disposition::Collected(1))), None);
-        let started = RunEvent::Started { session: SessionId::parse("s").unwrap() };
+        assert_eq!(status.apply(&RunEvent::Queue(QueueEvent::DispositionChanged(Disposition::Collected(1)))), None);
+        let started = RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() });
         assert_eq!(status.apply(&started), Some(StatusUpdate::React(None)));
         assert_eq!(status.apply(&started), None);
     }
@@ -184,7 +175,7 @@ mod tests {
     fn a_message_that_another_run_reads_keeps_its_reaction_until_the_end() {
         let mut status = status(QueueStatus::Reaction, true);
         status.disposition_changed(Disposition::Steered);
-        assert_eq!(status.apply(&RunEvent::Absorbed { by: RunId::parse("r").unwrap() }), None);
+        assert_eq!(status.apply(&RunEvent::Queue(QueueEvent::Absorbed { by: RunId::parse("r").unwrap() })), None);
         assert_eq!(status.shown, Some("👀"));
     }
 
@@ -195,7 +186,7 @@ mod tests {
         let activity = Activity::Tools(vec!["exec".to_owned()]);
         let busy = Busy { activity, lasts: Duration::from_secs(42), waited: Duration::from_secs(30) };
         let line = "Still busy: running exec for 42 s. This message waits for its turn.".to_owned();
-        assert_eq!(status.apply(&RunEvent::Busy(Arc::new(busy))), Some(StatusUpdate::Send(line)));
+        assert_eq!(status.apply(&RunEvent::Queue(QueueEvent::Busy(Arc::new(busy)))), Some(StatusUpdate::Send(line)));
     }
 
     #[test]
@@ -206,6 +197,9 @@ mod tests {
             Some(StatusUpdate::Send("Queued, position 2.".to_owned()))
         );
         let line = "The active run reads this message next.".to_owned();
-        assert_eq!(status.apply(&RunEvent::DispositionChanged(Disposition::Steered)), Some(StatusUpdate::Send(line)));
+        assert_eq!(
+            status.apply(&RunEvent::Queue(QueueEvent::DispositionChanged(Disposition::Steered))),
+            Some(StatusUpdate::Send(line))
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{RunEvent, Subscriber, Tape, task};
+use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, task};
 use homard_channels::{Channel, ChannelAction, Destination};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -85,34 +85,30 @@ impl IndicatorState {
 
     fn apply(&mut self, event: &RunEvent) {
         let starts_typing = match event {
-            RunEvent::Ended(_) | RunEvent::Absorbed { .. } => {
+            RunEvent::Stored(StoredEvent::Ended(_)) | RunEvent::Queue(QueueEvent::Absorbed { .. }) => {
                 self.state = Indicator::Ended;
                 return;
             }
-            RunEvent::Started { .. } => self.mode == Mode::Instant,
+            RunEvent::Stored(StoredEvent::Started { .. }) => self.mode == Mode::Instant,
             RunEvent::Thinking { .. } => matches!(self.mode, Mode::Instant | Mode::Thinking),
             RunEvent::Text { delta, .. } => !delta.trim().is_empty(),
-            RunEvent::ToolStarted { .. } | RunEvent::ToolProgress { .. } => true,
-            RunEvent::SlotWaited(_)
-            | RunEvent::DispositionChanged(_)
-            | RunEvent::Busy(_)
-            | RunEvent::Summarized(_)
-            | RunEvent::ModelRequested(_)
-            | RunEvent::FirstToken
-            | RunEvent::AnswerDropped { .. }
-            | RunEvent::Input(_)
-            | RunEvent::ModelChanged { .. }
-            | RunEvent::MessageReset { .. }
-            | RunEvent::Retrying { .. }
-            | RunEvent::CandidateFailed { .. }
-            | RunEvent::Assistant { .. }
-            | RunEvent::ToolEnded { .. }
+            RunEvent::Tool(_) => true,
+            RunEvent::Queue(
+                QueueEvent::SlotWaited(_)
+                | QueueEvent::DispositionChanged(_)
+                | QueueEvent::Busy(_)
+                | QueueEvent::Summarized(_),
+            )
+            | RunEvent::Model(_)
+            | RunEvent::Stored(
+                StoredEvent::Input(_)
+                | StoredEvent::Assistant { .. }
+                | StoredEvent::ToolEnded { .. }
+                | StoredEvent::Compacted { .. },
+            )
             | RunEvent::HookDecision(_)
-            | RunEvent::Withheld(_)
-            | RunEvent::Compacting
-            | RunEvent::Compacted { .. }
-            | RunEvent::NotCompacted { .. }
-            | RunEvent::Block(_) => self.mode == Mode::Instant,
+            | RunEvent::Reply(_)
+            | RunEvent::Compaction(_) => self.mode == Mode::Instant,
         };
         if starts_typing && self.mode != Mode::Never && self.state == Indicator::Off {
             self.state = Indicator::On;
@@ -128,7 +124,7 @@ mod tests {
     use super::*;
 
     fn started() -> RunEvent {
-        RunEvent::Started { session: SessionId::parse("s").unwrap() }
+        RunEvent::Stored(StoredEvent::Started { session: SessionId::parse("s").unwrap() })
     }
 
     fn reasoning_event() -> RunEvent {
@@ -140,7 +136,11 @@ mod tests {
     }
 
     fn tool() -> RunEvent {
-        RunEvent::ToolStarted { call: CallId::parse("c").unwrap(), name: "exec".to_owned(), arguments: Value::Null }
+        RunEvent::Tool(homard_agent::ToolEvent::Started {
+            call: CallId::parse("c").unwrap(),
+            name: "exec".to_owned(),
+            arguments: Value::Null,
+        })
     }
 
     /// Returns the event, counted from 1, after which the indicator is first shown; 0 if never.
@@ -170,7 +170,7 @@ mod tests {
     // Pitfall 27.
     #[test]
     fn late_tool_output_does_not_restart_typing() {
-        let absorbed = RunEvent::Absorbed { by: RunId::parse("other").unwrap() };
+        let absorbed = RunEvent::Queue(QueueEvent::Absorbed { by: RunId::parse("other").unwrap() });
         let mut indicator = IndicatorState::new(Mode::Instant);
         [started(), absorbed, tool(), text_event("late"), started()].iter().for_each(|event| indicator.apply(event));
         assert!(!indicator.is_shown());

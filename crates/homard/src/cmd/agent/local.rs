@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use homard_agent::{
     Hub, Inbound, Subscriber,
     approval::ExecApprovals,
-    event::{AbortReason, RunEvent},
+    event::{AbortReason, RequestEvent, RunEvent},
     hub::{RecoveryResult, SubmitOutcome},
     intake,
     tape::TapeState,
@@ -121,7 +121,7 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
         };
         let Some(events) = batch else { break };
         for event in events {
-            if let RunEvent::CandidateFailed { from, reason, why } = &event.kind {
+            if let RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) = &event.kind {
                 failed_candidates.push(json!({"model": from, "reason": reason, "error": why}));
             }
             for step in projection.push(event) {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{RunEvent, Subscriber, Tape, task};
+use homard_agent::{RequestEvent, RunEvent, StoredEvent, Subscriber, Tape, task};
 use homard_channels::Channel;
 use homard_reply::reasoning;
 use tokio::time::{Instant, sleep_until};
@@ -76,7 +76,7 @@ pub(in super::super) fn stream_draft(
                     let Some(events) = events else { return };
                     for event in events {
                         streamed.apply(&event.kind);
-                        if let RunEvent::Ended(end) = &event.kind {
+                        if let RunEvent::Stored(StoredEvent::Ended(end)) = &event.kind {
                             let is_answered = has_reply(&end.outcome, &end.replies);
                             return drafts.finish(channel.as_ref(), &run, is_answered).await;
                         }
@@ -102,7 +102,7 @@ impl StreamedText {
             append(&mut self.text, *message, delta);
         } else if let RunEvent::Thinking { message, delta } = event {
             append(&mut self.reasoning, *message, delta);
-        } else if let RunEvent::MessageReset { message } = event {
+        } else if let RunEvent::Model(RequestEvent::MessageReset { message }) = event {
             self.text.retain(|(index, _)| index < message);
             self.reasoning.retain(|(index, _)| index < message);
         }
@@ -193,7 +193,12 @@ mod tests {
     #[test]
     fn messages_are_joined_and_a_reset_message_is_dropped() {
         let first = "This is said before a tool is called.";
-        let events = [text(0, first), text(1, "And this"), RunEvent::MessageReset { message: 1 }, text(1, "After it.")];
+        let events = [
+            text(0, first),
+            text(1, "And this"),
+            RunEvent::Model(RequestEvent::MessageReset { message: 1 }),
+            text(1, "After it."),
+        ];
         assert_eq!(preview(StreamingMode::Words, 4000, &events), format!("{first}\n\nAfter it."));
     }
 
@@ -208,8 +213,13 @@ mod tests {
         };
         let first = "The user wants to know how far it is.";
         let answer = text(0, "It is seventeen kilometres from here to there.");
-        let events =
-            [thinks(0, "short"), thinks(0, " one"), RunEvent::MessageReset { message: 0 }, thinks(0, first), answer];
+        let events = [
+            thinks(0, "short"),
+            thinks(0, " one"),
+            RunEvent::Model(RequestEvent::MessageReset { message: 0 }),
+            thinks(0, first),
+            answer,
+        ];
         assert_eq!(shown(&events[..2], 4000), "");
         assert_eq!(shown(&events, 4000), format!("Reasoning:\n_{first}_"));
         let long = shown(&[thinks(0, &"word \n".repeat(1000)), thinks(0, "newest")], 400);

@@ -123,12 +123,12 @@ impl App {
         Ok((Self { hub, journal, remark, warnings: all_warnings, factory, upkeep: maintenance, checkpoints }, feed))
     }
 
-    /// Waits briefly for MCP servers and plugins that are not ready yet and gives the agents their tools. Returns the
-    /// warnings that are new since the hub was opened.
+    /// Waits for MCP servers and plugins, up to a timeout, and rebuilds the agents with the tools that these provide.
+    /// Returns the warnings that are new since the hub was opened.
     pub(crate) async fn settle(&self, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
-        let (servers, plugins) =
+        let (has_servers, has_new_plugins) =
             tokio::join!(self.factory.tool_deps.mcp.settle(MCP_READY_TIMEOUT), self.factory.plugins.settle());
-        if !servers && !plugins {
+        if !has_servers && !has_new_plugins {
             return Ok(Vec::new());
         }
         let mut warnings = rebuild_agents(&self.hub, &self.factory, loaded)?;

@@ -230,6 +230,7 @@ impl GatewayClient {
         self.call_until(method, params, is_final).await
     }
 
+    /// Sends a request and waits for an error, or for a response that satisfies `is_final`. Other frames are dropped.
     async fn call_until(&mut self, method: &str, params: Value, is_final: impl Fn(&Value) -> bool) -> Result<Value> {
         let request_id = self.send(method, params).await?;
         loop {
@@ -237,8 +238,8 @@ impl GatewayClient {
                 ServerFrame::Response { id, answer: Ok(payload) } if id == request_id && is_final(&payload) => {
                     return Ok(payload);
                 }
-                ServerFrame::Response { id, answer: Err(refusal) } if id == request_id => {
-                    return Err(CliError::from(refusal).into());
+                ServerFrame::Response { id, answer: Err(error) } if id == request_id => {
+                    return Err(CliError::from(error).into());
                 }
                 ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
             }

@@ -39,7 +39,7 @@ pub struct HookResult {
     /// True to block the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<bool>,
-    /// Reason of the block.
+    /// Why the operation is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_reason: Option<String>,
     /// Replacement for a tool's result: content and details.

@@ -22,7 +22,7 @@ impl CircuitBreaker {
     /// Returns true if the hook must not be called.
     pub(crate) fn is_open(&mut self, now: Instant) -> bool {
         if self.open_until.is_some_and(|until| until <= now) {
-            // Half-open: the next failure opens it again.
+            // Earlier failures no longer count, because the pause is as long as the window.
             self.open_until = None;
         }
         self.open_until.is_some()
@@ -34,6 +34,7 @@ impl CircuitBreaker {
         self.failures.push_back(now);
         let is_tripped = self.failures.len() >= MAX_FAILURES;
         if is_tripped {
+            // Keeps the deque short: calls in flight may still fail while the breaker is open.
             self.failures.pop_front();
             self.open_until = Some(now + OPEN_DURATION);
         }

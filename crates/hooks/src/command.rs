@@ -51,11 +51,12 @@ pub struct SlashCommandCall {
     pub config: Value,
 }
 
-/// Splits a text into command name and arguments, without control characters.
+/// Splits `/name arguments` or `/name: arguments`; `None` if the text is not a command. The name becomes lower case;
+/// control characters other than newlines are removed from the arguments.
 pub(crate) fn split(text: &str) -> Option<(String, String)> {
-    let rest = text.trim().strip_prefix('/')?;
-    let end = rest.find(|c: char| c.is_whitespace() || c == ':').unwrap_or(rest.len());
-    let (name, args) = rest.split_at(end);
+    let command = text.trim().strip_prefix('/')?;
+    let name_end = command.find(|c: char| c.is_whitespace() || c == ':').unwrap_or(command.len());
+    let (name, args) = command.split_at(name_end);
     let args = args.trim_start_matches(':').trim();
     let args = args.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_ARGUMENT_CHARS).collect();
     (!name.is_empty()).then(|| (name.to_lowercase(), args))

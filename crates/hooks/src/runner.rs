@@ -116,7 +116,8 @@ impl Hooks {
         &self.0.commands
     }
 
-    /// Returns the chat command that a text invokes, and its arguments.
+    /// Returns the chat command that a text invokes, and its arguments. `None` also if the command accepts no arguments
+    /// and the text has some.
     pub fn command(&self, text: &str) -> Option<(Arc<dyn SlashCommand>, String)> {
         if self.0.commands.is_empty() {
             return None;
@@ -207,12 +208,14 @@ impl Hooks {
         refusal.map_or(Ok(event), Err)
     }
 
+    /// Passes an event to its listeners, in the order of [`emit`](Self::emit). Returns the changed event, and the
+    /// failure of the first guard that failed.
     async fn emit_all(&self, mut event: InternalEvent) -> (InternalEvent, Option<String>) {
         let mut refusal = None;
         for is_exact in [false, true] {
-            let has_rank =
+            let subscribes =
                 |entry: &&ListenerEntry| entry.listener.listens(&event.kind, &event.action) == Some(is_exact);
-            let entries: Vec<_> = self.0.listeners.iter().filter(has_rank).cloned().collect();
+            let entries: Vec<_> = self.0.listeners.iter().filter(subscribes).cloned().collect();
             for entry in entries {
                 match entry.handle(&event).await {
                     Ok(result) => event.apply_result(result),
@@ -248,9 +251,10 @@ impl ListenerEntry {
             }
             Err(error) => {
                 let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                let logged = failures().record(Instant::now(), &error.to_string());
-                if let Some(more) = logged {
-                    tracing::warn!(hook, %kind, %action, %error, more, "hook failed and was skipped");
+                // The log is rate-limited: `None` if this failure is only counted.
+                let suppressed = failures().record(Instant::now(), &error.to_string());
+                if let Some(suppressed) = suppressed {
+                    tracing::warn!(hook, %kind, %action, %error, more = suppressed, "hook failed and was skipped");
                 }
                 if error.trips_breaker() && breaker().record_failure(Instant::now()) {
                     tracing::warn!(hook, "{}", HookDecision::CircuitOpen);

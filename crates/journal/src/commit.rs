@@ -451,6 +451,7 @@ fn log_failure(outcome: Result<(), Error>) {
 }
 
 impl TranscriptState {
+    /// Adds committed lines that are to be written to the file. Without text, only the leaf changes.
     fn append(&mut self, lines: AppendedLines) {
         self.leaf = lines.leaf;
         if !lines.text.is_empty() {

@@ -76,8 +76,10 @@ pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Err
         // A file that was removed must not reappear with a hole where its lines were.
         let file = private().write(true).create(offset == 0).truncate(false).open(path)?;
         let written = file.write_at(bytes, offset)?;
-        let all = written == bytes.len();
-        all.then_some(()).ok_or_else(|| io::Error::new(ErrorKind::StorageFull, "the file was only partially written"))
+        let is_complete = written == bytes.len();
+        is_complete
+            .then_some(())
+            .ok_or_else(|| io::Error::new(ErrorKind::StorageFull, "the file was only partially written"))
     };
     write().map_err(failed("write to", path))
 }
@@ -99,29 +101,29 @@ pub(crate) fn truncate(path: &Path, length: u64) -> Result<(), Error> {
 
 /// Writes the replacement of a file to a synced temporary file beside it and returns its path.
 pub(crate) fn write_temp(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
-    let draft = path.with_added_extension("tmp");
+    let temp = path.with_added_extension("tmp");
     let write = || {
-        let mut file = private().write(true).create(true).truncate(true).open(&draft)?;
+        let mut file = private().write(true).create(true).truncate(true).open(&temp)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().map_err(failed("write", &draft))?;
-    Ok(draft)
+    write().map_err(failed("write", &temp))?;
+    Ok(temp)
 }
 
-/// Renames a draft over its target: readers see the old bytes or the new ones, even after a crash.
-pub(crate) fn persist(draft: &Path, path: &Path) -> Result<(), Error> {
-    fs::rename(draft, path).map_err(failed("write", path))?;
+/// Renames a temporary file over its target: readers see the old bytes or the new ones, even after a crash.
+pub(crate) fn persist(temp: &Path, path: &Path) -> Result<(), Error> {
+    fs::rename(temp, path).map_err(failed("write", path))?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Atomically replaces a file without syncing it. Suited for descriptions of the running process, which need not
 /// survive a power cut.
 pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let draft = path.with_added_extension("tmp");
-    let write = || private().write(true).create(true).truncate(true).open(&draft)?.write_all(bytes);
-    write().map_err(failed("write", &draft))?;
-    fs::rename(&draft, path).map_err(failed("write", path))
+    let temp = path.with_added_extension("tmp");
+    let write = || private().write(true).create(true).truncate(true).open(&temp)?.write_all(bytes);
+    write().map_err(failed("write", &temp))?;
+    fs::rename(&temp, path).map_err(failed("write", path))
 }
 
 /// Saves bytes of a file beside it, as `<file>.<why>-<time>`.

@@ -80,13 +80,13 @@ impl StateLayout {
         self.agents().join(agent.as_str()).join("sessions")
     }
 
-    /// Creates an agent's folder if it does not exist.
+    /// Creates the sessions folder of an agent if it does not exist, and syncs the folders above it.
     pub(crate) fn make_sessions(&self, agent: &AgentId) -> Result<(), Error> {
         let sessions = self.sessions(agent);
         if disk::make_folder(&sessions)? {
-            let mut above = sessions.ancestors().skip(1).take_while(|above| above.starts_with(&self.0));
-            if let Err(reason) = above.try_for_each(disk::sync_folder) {
-                // Removed again: if it stayed, the next call would assume that it is durable.
+            let mut parents = sessions.ancestors().skip(1).take_while(|parent| parent.starts_with(&self.0));
+            if let Err(reason) = parents.try_for_each(disk::sync_folder) {
+                // Remove the new folder: if it stayed, the next call would assume that it is already synced.
                 fs::remove_dir(&sessions).map_err(disk::failed("remove", &sessions))?;
                 return Err(reason);
             }

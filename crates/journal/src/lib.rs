@@ -193,7 +193,7 @@ impl Journal {
         self.blocking(|inner| inner.export().and_then(|()| inner.sync_all())).await
     }
 
-    /// Runs a read on the database.
+    /// Runs a database query on a blocking thread. It waits while the writer holds the lock.
     async fn read<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

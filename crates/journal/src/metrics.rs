@@ -162,7 +162,8 @@ impl Journal {
 
     /// Returns the metrics. Blocks while a batch is written.
     pub fn metrics(&self) -> Result<JournalMetrics, Error> {
-        let (ticks, health) = (&self.inner.health.counters, &self.inner.health);
+        let health = &self.inner.health;
+        let counters = &health.counters;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let states = |db: &Connection| -> rusqlite::Result<BTreeMap<String, u64>> {
             // A state is serialized as a string, or as an object with the state as its only key.
@@ -172,11 +173,11 @@ impl Journal {
         };
         let outbox = health.sql(states(&self.inner.writer().db))?;
         Ok(JournalMetrics {
-            commits: read(&ticks.commits),
-            bytes: read(&ticks.bytes),
-            duration: Duration::from_micros(read(&ticks.micros)),
+            commits: read(&counters.commits),
+            bytes: read(&counters.bytes),
+            duration: Duration::from_micros(read(&counters.micros)),
             outbox,
-            repairs: ticks.repairs().counts.clone(),
+            repairs: counters.repairs().counts.clone(),
         })
     }
 }

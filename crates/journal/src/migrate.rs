@@ -6,8 +6,10 @@
 use homard_proto::{EntryId, transcript::Entry};
 use serde_json::{Map, Value};
 
-/// Adds the missing fields of a line; returns true if any was missing. `ids` are those of the preceding lines,
-/// including the header.
+/// Migrates a transcript line of an older version to the current format; returns true if it changed.
+///
+/// `ids` are those of the preceding lines, including the header; `last` is the preceding entry, which becomes the
+/// parent of a line without one.
 pub(crate) fn complete(fields: &mut Map<String, Value>, ids: &[Option<EntryId>], last: Option<&Entry>) -> bool {
     let mut changed = false;
     if !fields.contains_key("id") {

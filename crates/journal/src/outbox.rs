@@ -18,7 +18,8 @@ pub(crate) fn queue(db: &Connection, delivery: &Delivery) -> Result<bool> {
     Ok(db.prepare_cached(sql)?.execute(values)? > 0)
 }
 
-/// Changes the state of a delivery; returns `false` if the transition is not allowed.
+/// Changes the state of a delivery; returns `false` if the transition is not allowed. Deliveries to one target are sent
+/// in queue order: sending must wait while an earlier one blocks others.
 pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -> Result<bool> {
     let sql = "SELECT * FROM outbox WHERE id = ?1";
     let found = db.prepare_cached(sql)?.query_row([id], |row| Ok((row.get("seq")?, decode(row)?))).optional()?;

@@ -26,9 +26,9 @@ pub(crate) struct Reserve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Does not exist, as far as this process knows.
+    /// This process has not created the file yet, or has deleted it. One of an earlier process may exist.
     Missing,
-    /// Exists.
+    /// The file exists.
     Present,
     /// The file system does not support preallocation.
     Unsupported,

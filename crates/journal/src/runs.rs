@@ -238,18 +238,19 @@ pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
     Ok(found.flatten())
 }
 
-/// Returns the token usage of the runs that ended after this end number.
-pub(crate) fn ended_after(db: &Connection, number: i64) -> Result<UsageTally> {
+/// Sums the token usage of the runs whose end number is greater than `last_summed`. The usage of runs before
+/// [`first_open`] is already in the stored sums, so these are not read.
+pub(crate) fn ended_after(db: &Connection, last_summed: i64) -> Result<UsageTally> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND end_no > ?2 ORDER BY end_no";
     let mut statement = db.prepare_cached(sql)?;
-    let mut rows = statement.query(params![first_open(db)?, number])?;
-    let mut tally = UsageTally::after(number);
+    let mut rows = statement.query(params![first_open(db)?, last_summed])?;
+    let mut tally = UsageTally::after(last_summed);
     while let Some(row) = rows.next()? {
-        let number = row.get("end_no")?;
+        let end_number = row.get("end_no")?;
         if let RunRow { key, session, state: RunState::Ended(ended), .. } = decode(row)? {
             tally.add(&key, session.as_ref(), &ended);
         }
-        tally.last = number;
+        tally.last = end_number;
     }
     Ok(tally)
 }
@@ -369,7 +370,8 @@ fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
     rows.collect()
 }
 
-/// Returns a sequence number before which all runs have ended.
+/// Returns a lower bound for the sequence numbers of runs that have not ended. It is advanced by [`prune`], so that
+/// queries for such runs need not scan the whole table.
 fn first_open(db: &Connection) -> Result<i64> {
     let stored: Option<String> = crate::sessions::meta(db, "first_open")?;
     Ok(stored.and_then(|stored| stored.parse().ok()).unwrap_or(0))

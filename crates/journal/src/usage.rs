@@ -30,7 +30,8 @@ pub(crate) struct UsageTally {
 }
 
 impl UsageTally {
-    /// Rebuilds the tally after a crash.
+    /// Reads the tally from the database when the journal is opened: the usage of run ends that were not summed before
+    /// a crash.
     pub(crate) fn find(db: &Connection) -> Result<Self> {
         let last_summed: Option<String> = meta(db, SUMMED_ENDS)?;
         runs::ended_after(db, last_summed.and_then(|number| number.parse().ok()).unwrap_or(0))

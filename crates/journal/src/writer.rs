@@ -107,8 +107,8 @@ impl WriterState {
         self.layout.transcript(file)
     }
 
-    /// Locates the transcript of a session, even if its key refers to another session by now. `record` may contain its
-    /// name.
+    /// Returns the transcript file of a session, which may be older than the current session of `key`. `record`, if it
+    /// belongs to this session, may name the file.
     pub(crate) fn locate(
         &mut self,
         key: &SessionKey,

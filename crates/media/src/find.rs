@@ -182,6 +182,7 @@ fn local(url: &str) -> Option<String> {
     (path.starts_with('/') && has_image_extension(&path)).then_some(path)
 }
 
+/// Decodes percent-encoding; `None` if it is malformed or not UTF-8.
 fn decode(escaped: &str) -> Option<String> {
     let mut pieces = escaped.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();

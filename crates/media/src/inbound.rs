@@ -168,6 +168,7 @@ mod tests {
         ] {
             assert_eq!(file_name(&file(b"", name, "a-1-0")), expected);
         }
+        // The stem, a dash, and the last 60 characters of the name.
         assert_eq!(file_name(&file(b"", &"x".repeat(300), "a-1-0")).len(), 66);
     }
 

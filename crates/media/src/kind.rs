@@ -7,7 +7,7 @@ use image::ImageFormat;
 pub(crate) enum FileFormat {
     /// An image format that models accept.
     Supported(SupportedFormat),
-    /// An image format that they do not accept, by its common name.
+    /// Common name of an image format that models do not accept, such as `HEIC`.
     Unsupported(&'static str),
     /// Anything else.
     Unknown,

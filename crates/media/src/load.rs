@@ -37,10 +37,10 @@ pub struct ImageRoot {
 /// Why an image was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The run may not read there.
+    /// The path is outside of the only folder that the run may read.
     #[error("image {path} is outside of {root}, the only directory that this run may read; copy it there")]
     Outside {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
         /// The only folder that may be read.
         root: PathBuf,
@@ -48,31 +48,31 @@ pub enum LoadError {
     /// The file does not exist.
     #[error("image {path} not found")]
     Missing {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
     },
-    /// It starts with `~`, and no home folder is known.
+    /// The path starts with `~`, and no home folder is known.
     #[error("cannot resolve the home directory in {path}; use an absolute path")]
     NoHome {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
     },
     /// A folder, a pipe, a socket or a device.
     #[error("image {path} is not a regular file")]
     Special {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
     },
     /// The file is too large.
     #[error("image {path} is larger than {} MiB; make it smaller", MAX_FILE_BYTES / 1024 / 1024)]
     TooLarge {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
     },
-    /// The operating system refused.
+    /// The file cannot be opened or read.
     #[error("cannot read image {path}")]
     Io {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
         /// The error of the operating system.
         #[source]
@@ -81,7 +81,7 @@ pub enum LoadError {
     /// The file was read, but cannot be sent to a model.
     #[error("cannot send image {path} to the model")]
     Unfit {
-        /// The path as written.
+        /// The path as written in the message.
         path: String,
         /// The reason.
         #[source]

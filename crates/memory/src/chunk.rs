@@ -40,7 +40,7 @@ pub(crate) fn passages(text: &str) -> Vec<Passage<'_>> {
         if last + 1 == pieces.len() {
             break;
         }
-        // Back by the overlap, but forward by at least one.
+        // The next passage repeats the pieces within the overlap, but starts at least one piece later than this one.
         let repeated = pieces[first + 1..=last].iter().rev().take_while(|piece| end.to - piece.from <= OVERLAP).count();
         first = last + 1 - repeated;
     }

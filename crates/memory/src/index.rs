@@ -43,7 +43,7 @@ pub(crate) struct MemoryIndex {
     file: Option<(PathBuf, (u64, u64))>,
 }
 
-/// Match of a passage.
+/// How well a passage matches a query.
 #[derive(Default)]
 struct PassageMatch {
     /// Sum of the weights of the matching words.
@@ -81,20 +81,21 @@ impl MemoryIndex {
         self.file.as_ref().is_some_and(|(path, opened)| identity(path) != Some(*opened))
     }
 
-    /// Indexes what has changed.
+    /// Updates the index: adds new sources, replaces changed ones and deletes those that are not in `sources`.
     pub(crate) fn refresh(
         &mut self,
         sources: &[MemorySource],
         read: &mut impl FnMut(&str) -> Option<String>,
     ) -> Result<(), Error> {
-        let mut known = self.known()?;
+        // All indexed sources; those that still exist are removed from the map, so the deleted ones remain.
+        let mut deleted = self.known()?;
         let changed: Vec<&MemorySource> =
-            sources.iter().filter(|source| known.remove(&source.path).as_ref() != Some(&source.version)).collect();
-        if changed.is_empty() && known.is_empty() {
+            sources.iter().filter(|source| deleted.remove(&source.path).as_ref() != Some(&source.version)).collect();
+        if changed.is_empty() && deleted.is_empty() {
             return Ok(());
         }
         let tx = self.db.transaction()?;
-        for path in known.keys().chain(changed.iter().map(|source| &source.path)) {
+        for path in deleted.keys().chain(changed.iter().map(|source| &source.path)) {
             tx.execute("DELETE FROM word WHERE rowid IN (SELECT id FROM chunk WHERE path = ?1)", [path])?;
             tx.execute("DELETE FROM chunk WHERE path = ?1", [path])?;
             tx.execute("DELETE FROM source WHERE path = ?1", [path])?;
@@ -121,21 +122,23 @@ impl MemoryIndex {
     /// Returns the matching passages, best first.
     pub(crate) fn search(&self, query: &MemoryQuery) -> Result<Vec<MemoryHit>, Error> {
         let words = words(&query.text);
-        let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
-        let mut total = 0.0;
+        let passage_count: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
+        let mut total_weight = 0.0;
         let mut matches: HashMap<i64, PassageMatch> = HashMap::new();
         for word in &words {
             let found = self.ranks(word)?;
-            // A rare word weighs more. One that occurs nowhere weighs most, and is missing everywhere.
-            let weight = (1.0 + passages as f64 / (found.len() as f64).max(0.5)).ln();
-            total += weight;
+            // Inverse document frequency: a rare word weighs more. One without matches weighs most, which lowers every
+            // score.
+            let weight = (1.0 + passage_count as f64 / (found.len() as f64).max(0.5)).ln();
+            total_weight += weight;
             for (id, rank) in found {
                 let passage_match = matches.entry(id).or_default();
                 passage_match.weight += weight;
                 passage_match.rank += rank;
             }
         }
-        let score = |passage_match: &PassageMatch| if total > 0.0 { passage_match.weight / total } else { 0.0 };
+        let score =
+            |passage_match: &PassageMatch| if total_weight > 0.0 { passage_match.weight / total_weight } else { 0.0 };
         let mut matches: Vec<(i64, PassageMatch)> =
             matches.into_iter().filter(|(_, passage_match)| score(passage_match) >= query.min_score).collect();
         matches.sort_by(|(id_a, a), (id_b, b)| {

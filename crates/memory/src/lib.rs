@@ -20,9 +20,9 @@ use crate::index::MemoryIndex;
 /// An indexed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemorySource {
-    /// Name of the text.
+    /// Path of the text, which identifies it.
     pub path: String,
-    /// Version of the text: changes whenever it does, for example its time and length.
+    /// Version of the text: a value that differs whenever the text does, such as its modification time and length.
     pub version: String,
 }
 
@@ -40,11 +40,11 @@ pub struct MemoryQuery {
 /// A search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryHit {
-    /// Name of the text.
+    /// Path of the text.
     pub path: String,
     /// First line of the passage, counted from 1.
     pub start: u64,
-    /// Last line.
+    /// Last line of the passage.
     pub end: u64,
     /// Share of the query that matches, from 0 to 1; a rare word counts more than a common one.
     pub score: f64,

@@ -26,9 +26,9 @@ const MODELS: &[(&str, &str, &str)] = &[
 /// A model and its endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogEntry {
-    /// Model description.
+    /// Capabilities, limits and prices of the model.
     pub spec: ModelSpec,
-    /// URL prefix of the wire's own path; empty if unknown.
+    /// Base URL, to which the path of the wire protocol is appended; empty if unknown.
     pub base_url: String,
 }
 

@@ -129,6 +129,7 @@ impl ErrorBody {
     }
 }
 
+/// Converts an error type, code or reason to text: a string to lower case, or a number.
 fn name_of(value: &Value) -> Option<String> {
     match value {
         Value::String(name) => Some(name.to_lowercase()),
@@ -137,7 +138,7 @@ fn name_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Classifies by status alone.
+/// Classifies an error by its HTTP status alone.
 fn kind_of(status: u16) -> ErrorKind {
     match status {
         401 | 403 => ErrorKind::Auth,

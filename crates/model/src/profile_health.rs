@@ -202,7 +202,8 @@ impl ProfileHealth {
         stats.models.get(model).and_then(reason).or_else(|| reason(stats))
     }
 
-    /// Records a failure that is not retried.
+    /// Records a failure that is not retried, and starts or extends the cooldown of the profile or of its model. A
+    /// failure caused by the request itself is ignored.
     pub fn failed(&mut self, profile: &str, model: &str, error: &Error, now: u64) {
         let blame = Blame::of(error);
         if blame == Blame::Request {

@@ -167,7 +167,7 @@ impl RetryBudget {
         *self = Self::new(self.limits, self.jitter_state);
     }
 
-    /// Returns the backoff delay after `previous` earlier delays, without jitter.
+    /// Returns the exponential backoff delay after `previous` earlier delays, without jitter.
     fn backoff(&self, error: &Error, previous: u32) -> Duration {
         // A refused connection fails at once: a user with a configuration error should not wait long.
         let first =
@@ -320,13 +320,10 @@ mod tests {
     #[test]
     fn different_seeds_give_different_delays() {
         let wait = |seed| {
-            let wait = RetryBudget::new(RetryLimits::default(), seed).wait(
-                &error(ErrorKind::Server, None),
-                (0, 0),
-                None,
-                OtherCandidates::None,
-            );
-            wait.unwrap().after
+            let (since, now) = (0, 0);
+            let mut budget = RetryBudget::new(RetryLimits::default(), seed);
+            let delay = budget.wait(&error(ErrorKind::Server, None), (since, now), None, OtherCandidates::None);
+            delay.unwrap().after
         };
         let delays: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
         assert_eq!(delays.len(), 50);

@@ -37,7 +37,8 @@ pub struct CallDelta {
     pub arguments: String,
 }
 
-/// A provider's signature on a block: a signature, an item's id, encrypted reasoning.
+/// Opaque data that a provider attaches to a block and expects back in later requests: a signature, an item id, or
+/// encrypted reasoning. Each variant names its transcript field.
 ///
 /// It ends its block: text or reasoning after it starts a new one. A signature without a preceding block creates an
 /// empty block of its kind.
@@ -49,7 +50,7 @@ pub enum Signature {
     Redacted(String),
     /// On the current text block: `textSignature`.
     Text(String),
-    /// On the call with this index: `thoughtSignature`.
+    /// On the tool call with this index: `thoughtSignature`.
     Call(usize, String),
 }
 

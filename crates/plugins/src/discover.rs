@@ -256,12 +256,13 @@ fn trusted(path: &Path, root: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
+/// Fails if a user other than us and root owns the file, or if every user can write to it.
 fn owned(meta: &Metadata) -> Result<(), String> {
     if meta.mode() & 0o002 != 0 {
         return Err("it is world-writable; fix it with chmod o-w".to_owned());
     }
-    let us = rustix::process::geteuid().as_raw();
-    if meta.uid() != us && meta.uid() != 0 {
+    let our_uid = rustix::process::geteuid().as_raw();
+    if meta.uid() != our_uid && meta.uid() != 0 {
         return Err(format!("it belongs to another user (uid {})", meta.uid()));
     }
     Ok(())

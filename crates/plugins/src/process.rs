@@ -38,7 +38,7 @@ const TERM_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time a killed process has to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time to wait for the final stderr output.
+/// Time to wait for the final stderr output after a process has exited.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Number of bytes of stderr that are kept: the end, which usually contains the reason of a crash.

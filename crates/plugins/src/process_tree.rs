@@ -77,14 +77,15 @@ struct ProcessStat {
     started_at: u64,
 }
 
-/// Reads the state of a process; `None` if it is gone.
+/// Reads `/proc/PID/stat`; `None` if the process is gone.
 fn read_stat(pid: i32) -> Option<ProcessStat> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name comes first, in parentheses, and may contain any character, including parentheses.
+    // The command name, in parentheses, may contain any character, including parentheses. After it: state (0), process
+    // group (2), start time in clock ticks (19).
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // An exiting process has the group -1.
+    // -1 if the process is exiting.
     let group: i32 = fields.get(2)?.parse().ok()?;
     let is_alive = !matches!(*fields.first()?, "Z" | "X");
     let started_at = fields.get(19)?.parse().ok()?;

@@ -29,7 +29,7 @@ pub struct Registrations {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRegistration {
-    /// Handle in the process; defaults to its name.
+    /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name.
@@ -59,7 +59,7 @@ pub struct ToolRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HookRegistration {
-    /// Handle in the process; defaults to its name.
+    /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// The hook point.
@@ -79,7 +79,7 @@ pub struct HookRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerRegistration {
-    /// Handle in the process; defaults to its name.
+    /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Events it subscribes to.
@@ -93,7 +93,7 @@ pub struct ListenerRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CommandRegistration {
-    /// Handle in the process; defaults to its name.
+    /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name, without the slash.
@@ -113,7 +113,7 @@ pub struct CommandRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceRegistration {
-    /// Handle in the process; defaults to its id.
+    /// Handle that the plugin process uses for it in calls; defaults to its id.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its id.
@@ -124,7 +124,7 @@ pub struct ServiceRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MethodRegistration {
-    /// Handle in the process; defaults to its name.
+    /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// Its name.
@@ -138,7 +138,7 @@ pub struct MethodRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteRegistration {
-    /// Handle in the process; defaults to its path.
+    /// Handle that the plugin process uses for it in calls; defaults to its path.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub reference: Value,
     /// The path.

@@ -65,8 +65,8 @@ pub struct PluginEntry {
     pub isolated: bool,
     /// Which of its hooks are guards, besides those that it declares itself.
     pub guard: GuardPolicy,
-    /// Error if its entry refers to an environment variable that is not set. It must not run, but stays wanted: what it
-    /// guards is blocked.
+    /// Error if its entry refers to an environment variable that is not set. The plugin does not run, but stays
+    /// enabled, so that operations with its guards are blocked.
     #[serde(skip)]
     pub fault: Option<String>,
 }

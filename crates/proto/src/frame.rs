@@ -32,7 +32,7 @@ pub struct Request {
     pub expected_profile_id: Option<String>,
 }
 
-/// A response to a [`Request`]. One request may get two.
+/// A response to a [`Request`]. Some methods send two: `accepted` first, then the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "res")]
 pub struct Response {

@@ -116,8 +116,8 @@ impl AgentId {
         Self("main".into())
     }
 
-    /// Converts a text to the nearest valid id: lower case, every run of other characters becomes one dash, at most 64
-    /// long.
+    /// Converts a text to the nearest valid id: lower case, at most 64 characters, with one dash for every sequence of
+    /// invalid characters.
     ///
     /// Never fails: an empty result becomes `main`, as in OpenClaw.
     pub fn normalize(text: &str) -> Self {
@@ -244,8 +244,8 @@ impl SessionKey {
     }
 }
 
-/// Replaces the direct-message marker by `direct`: `dm:<peer>`, `<channel>:dm:<peer>` or
-/// `<channel>:<account>:dm:<peer>`.
+/// Replaces `dm`, the short marker of direct messages, by the canonical `direct`: in `dm:<peer>`, `<channel>:dm:<peer>`
+/// and `<channel>:<account>:dm:<peer>`.
 fn canonical_rest(rest: &str) -> String {
     let mut parts: Vec<&str> = rest.split(':').collect();
     let marker = parts.iter().take(3).position(|&part| part == "dm");

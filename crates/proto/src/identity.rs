@@ -180,16 +180,19 @@ mod tests {
         ChannelAccount::new("webhook", account, IdIssuer::Peer, is_only)
     }
 
+    /// Resolves an entry of an account's own list.
     fn own(entry: &str, at: &ChannelAccount) -> Option<String> {
         SenderPattern::parse(entry).in_own_list(at).map(|identity| identity.id)
     }
 
+    /// Resolves an entry of a list for all channels.
     fn global(entry: &str, at: &ChannelAccount) -> Option<String> {
         SenderPattern::parse(entry).in_global_list(at).map(|identity| identity.id)
     }
 
     #[test]
     fn c1_an_entry_of_another_channel_matches_no_sender() {
+        // The sender ids of a webhook are chosen by its peer, so one may look like an entry of another channel.
         let (tg, hook) = (telegram("default"), webhook("default", true));
         for entry in ["telegram:1", "tg:1", "Telegram:1", "telegram/default:1", "discord:1", "shop:ann"] {
             assert_eq!((own(entry, &hook), global(entry, &hook)), (None, None), "{entry}");
@@ -198,6 +201,7 @@ mod tests {
             assert_eq!((own(entry, &tg), global(entry, &tg)), (None, None), "{entry}");
             assert_eq!((own(entry, &hook), global(entry, &hook)), (Some("1".to_owned()), Some("1".to_owned())));
         }
+        // `*` and an empty id name no sender.
         assert_eq!(
             [own("*", &hook), own("", &hook), own("webhook:", &hook), global("*", &tg)],
             [None, None, None, None]

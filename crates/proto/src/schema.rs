@@ -19,6 +19,7 @@ pub struct SchemaViolation {
 
 impl fmt::Display for SchemaViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // OpenClaw names the root only for unexpected properties.
         match self.path.as_str() {
             "" if self.message.starts_with("unexpected") => write!(f, "at root: {}", self.message),
             "" => f.write_str(&self.message),
@@ -30,7 +31,7 @@ impl fmt::Display for SchemaViolation {
 /// Maximum number of reported errors.
 const MAX_REPORTED: usize = 20;
 
-/// Formats the errors in one line, as in error responses. Only the first ones are listed.
+/// Formats the errors in one line, for an error response. Only the first ones are listed; the others are counted.
 pub fn summary(problems: &[SchemaViolation]) -> String {
     let mut messages: Vec<_> = problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
     if problems.len() > MAX_REPORTED {
@@ -271,7 +272,7 @@ impl Schema {
             report(format!("must have required property '{name}'"));
         }
         let schema_of =
-            |name: &str| self.properties.iter().find(|(schema_of, _)| schema_of == name).map(|(_, schema)| schema);
+            |name: &str| self.properties.iter().find(|(property, _)| property == name).map(|(_, schema)| schema);
         for name in fields.keys().filter(|name| self.closed && schema_of(name).is_none()) {
             report(format!("unexpected property '{name}'"));
         }

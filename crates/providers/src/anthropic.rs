@@ -19,7 +19,7 @@ const VERSION: &str = "2023-06-01";
 const BETAS: &str = "fine-grained-tool-streaming-2025-05-14,interleaved-thinking-2025-05-14";
 /// Required for OAuth tokens of a user's account.
 const OAUTH_BETA: &str = "oauth-2025-04-20";
-/// Prefix of OAuth tokens, wherever they were found.
+/// Prefix of OAuth tokens. It also identifies a token that was configured as an API key.
 const OAUTH_PREFIX: &str = "sk-ant-oat";
 
 /// Returns the request path. Base URLs are written with and without the version.
@@ -28,7 +28,8 @@ pub(crate) fn request_path(target: &ModelTarget) -> RequestPath {
     RequestPath { path: if is_versioned { "messages" } else { "v1/messages" }.to_owned(), query: None }
 }
 
-/// Returns the headers. A key has its own header, a token uses `Authorization`.
+/// Returns the version, beta and authentication headers. An API key is sent as `x-api-key`, an OAuth token as a bearer
+/// token.
 pub(crate) fn headers(target: &ModelTarget) -> Vec<(&'static str, String)> {
     let is_token = target.auth.as_ref().is_some_and(|auth| match auth {
         Credentials::Key(key) => key.expose().trim().starts_with(OAUTH_PREFIX),

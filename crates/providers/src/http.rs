@@ -166,7 +166,8 @@ impl Endpoint {
         if is_plain { url.to_string() } else { self.url.host_str().unwrap_or_default().to_owned() }
     }
 
-    /// Sends a request for one short answer and returns the status, the content type and the beginning of the body.
+    /// Sends one request and returns the status, the content type and the beginning of the body. The body of an event
+    /// stream is not read.
     pub(crate) async fn ask_once(&self, body: Vec<u8>) -> Result<(u16, String, String), String> {
         let client = (**self.client).clone().map_err(|error| error.message)?;
         let mut headers = self.headers.clone();
@@ -174,12 +175,12 @@ impl Endpoint {
         let request = client.post(self.url.clone()).headers(headers).body(body);
         let mut response = request.send().await.map_err(|error| cause(&error))?;
         let status = response.status().as_u16();
-        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.to_ascii_lowercase();
-        if kind.starts_with("text/event-stream") {
-            return Ok((status, kind, String::new()));
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.to_ascii_lowercase();
+        if content_type.starts_with("text/event-stream") {
+            return Ok((status, content_type, String::new()));
         }
-        Ok((status, kind, self.body(&mut response).await))
+        Ok((status, content_type, self.body(&mut response).await))
     }
 
     /// Reads the beginning of a body that is not an answer, as far as it arrives.
@@ -377,7 +378,7 @@ impl ResponseReading {
         steps.flatten()
     }
 
-    /// Returns the events of the next bytes.
+    /// Reads the next bytes, at most [`MAX_PIECE`], and returns the events that they complete.
     async fn step(&mut self) -> Vec<ModelEvent> {
         if self.unread.is_empty() {
             self.unread = match timeout(self.endpoint.target.spec.idle_timeout, self.response.chunk()).await {

@@ -24,11 +24,11 @@ pub(crate) enum OwnIds {
     BeforeBar,
 }
 
-/// Assigns the tool call ids of one request.
+/// Assigns valid and unique call ids within one request.
 #[derive(Debug)]
 pub(crate) struct CallIds<'a> {
     rule: CallIdRule,
-    /// Assigned ids, with the last numeric suffix of each.
+    /// Assigned ids. The number is the last suffix used to make a repeated id unique, such as 2 in `call_2`.
     assigned: HashMap<Cow<'a, str>, u64>,
 }
 

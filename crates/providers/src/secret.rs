@@ -38,7 +38,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Redacts secrets in a provider's message, because providers do echo them.
+/// Redacts secrets in a provider's message; some providers echo the API key in errors.
 pub(crate) fn redacted<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Secret>) -> String {
     let mut text = text.to_owned();
     for secret in secrets {

@@ -75,6 +75,7 @@ impl Parser {
         Ok(frames)
     }
 
+    /// Processes a complete line. A blank line ends an event and returns it.
     fn end_line(&mut self) -> Option<Frame> {
         let mut line = self.line.as_slice();
         if std::mem::take(&mut self.at_start) {

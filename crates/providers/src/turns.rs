@@ -56,7 +56,7 @@ pub(crate) enum ContentPart<'a> {
 }
 
 impl<'a> ContentPart<'a> {
-    /// Returns its text; empty for an image.
+    /// Returns the text of the part; empty for an image.
     pub(crate) fn text(&self) -> &'a str {
         match self {
             Self::Text(text) => text,

@@ -40,7 +40,7 @@ impl Wire {
     /// APIs that a probe tries, the most common first.
     pub const PROBED: [Self; 3] = [Self::OpenAiCompletions, Self::OpenAiResponses, Self::AnthropicMessages];
 
-    /// All wires.
+    /// All supported model APIs.
     pub const ALL: [Self; 4] =
         [Self::AnthropicMessages, Self::OpenAiCompletions, Self::OpenAiResponses, Self::GoogleGenerativeAi];
 
@@ -49,7 +49,7 @@ impl Wire {
         Self::ALL.into_iter().find(|wire| wire.api() == api)
     }
 
-    /// Returns its name in configs and transcripts.
+    /// Returns the API name that configs and transcripts use.
     pub fn api(self) -> &'static str {
         match self {
             Self::AnthropicMessages => "anthropic-messages",

@@ -151,7 +151,7 @@ impl ProviderError {
         Some(Self { status: status.or(code), kind: Some(kind), message: text(error, "message")?, request })
     }
 
-    /// Parses a status followed by text.
+    /// Parses an HTTP status followed by a message, such as `HTTP 429: too many requests`.
     fn of_status(text: &str) -> Option<Self> {
         let bare = text.get(..4).filter(|head| head.eq_ignore_ascii_case("http")).map_or(text, |_| &text[4..]);
         let (status, rest) = bare.trim_start().split_at_checked(3)?;

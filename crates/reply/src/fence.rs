@@ -156,9 +156,11 @@ mod tests {
             let fences = spans(&text);
             let mut lines = Lines::default();
             for (at, c) in text.char_indices() {
-                // A line break belongs to the line that it ends: at the end of a closing line both answers are right.
-                let is_mark = matches!(c, '`' | '~' | ' ');
-                if !is_mark && c != '\n' {
+                // Two kinds of positions are not compared. Within marks and spaces, a streaming parser cannot know yet
+                // whether a fence starts. The line break after a closing line is still inside for `Lines`, but outside
+                // for `spans`.
+                let may_open_fence = matches!(c, '`' | '~' | ' ');
+                if !may_open_fence && c != '\n' {
                     prop_assert_eq!(lines.is_inside(), !is_safe(&fences, at), "at {} of {:?}", at, text);
                 }
                 lines.push(c);

@@ -7,7 +7,7 @@ use crate::payload::{Kind, Payload};
 /// How much usage is shown: the session setting `responseUsage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UsageMode {
-    /// Nothing.
+    /// No usage line.
     #[default]
     Off,
     /// Tokens and the estimated cost.

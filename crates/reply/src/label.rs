@@ -76,16 +76,16 @@ pub fn summary(tool: &str, subjects: &[CallSubject], style: Style) -> String {
     if parts.is_empty() { title } else { format!("{title}: {}", parts.join("; ")) }
 }
 
-/// Returns the emoji and the display name of a tool.
+/// Returns the emoji and the display name of a tool. For an unknown tool, the name is derived from its identifier.
 pub fn title(tool: &str) -> String {
     match find(tool) {
         Some(known) => format!("{} {}", known.emoji, known.label),
         None => {
-            let text: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
-            let text = text.join(" ");
-            let mut letters = text.chars();
-            let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-            format!("{} {first}{}", tools::UNKNOWN.emoji, letters.as_str())
+            let words: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
+            let name = words.join(" ");
+            let mut letters = name.chars();
+            let capital: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+            format!("{} {capital}{}", tools::UNKNOWN.emoji, letters.as_str())
         }
     }
 }

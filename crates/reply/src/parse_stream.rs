@@ -25,9 +25,9 @@ pub struct ParsedPart {
 /// Directives and tokens found in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageDirectives {
-    /// Message that it answers.
+    /// Message to reply to.
     pub reply_to: Option<ReplyTo>,
-    /// True if its audio is a voice message.
+    /// True if attached audio is sent as a voice message.
     pub is_voice: bool,
     /// Media to attach, in order.
     pub media: Vec<String>,
@@ -85,8 +85,9 @@ impl MessageParser {
         ParsedPart { text, thinking: std::mem::take(&mut self.scan.reasoning) }
     }
 
-    /// Ends the message and returns the remainder. Must be called once.
+    /// Ends the message and returns the text that was held back. Must be called exactly once.
     pub fn finish(&mut self) -> ParsedPart {
+        // Each stage is flushed into the next one.
         self.scan.finish(&mut self.found);
         let ParsedPart { mut text, thinking } = self.push("");
         let mut lines = String::new();

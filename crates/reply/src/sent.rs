@@ -80,7 +80,8 @@ impl Repetition {
 }
 
 impl SentTexts {
-    /// Records the start of a call. `origin` is the conversation that the run answers, and the default target.
+    /// Records the start of a tool call, if it sends a message to `origin`. That is the conversation that the run
+    /// answers, and the default target of a call.
     pub fn begin(&mut self, call: &CallId, tool: &str, arguments: &Value, origin: &Route) {
         if let Some(content) = SentContent::of(tool, arguments, origin) {
             self.pending.insert(call.clone(), content);
@@ -147,7 +148,8 @@ impl SentTexts {
 }
 
 impl SentContent {
-    /// Returns what a call sends to the conversation that the run answers, if anything.
+    /// Returns the content that a tool call sends to `origin`, the conversation that the run answers. `None` if it
+    /// sends nothing there.
     fn of(tool: &str, arguments: &Value, origin: &Route) -> Option<Self> {
         let argument =
             |name: &str| arguments.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
@@ -214,9 +216,9 @@ struct ComparableText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ComparableWord {
     text: String,
-    /// True if a sentence or line starts with it.
+    /// True if the word is the first of a sentence or line.
     begins: bool,
-    /// True if a sentence or line ends with it.
+    /// True if the word is the last of a sentence or line.
     ends: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct RunReplies<'a> {
     pub messages: Vec<Payload>,
     /// Raw error that ended the run.
     pub error: Option<String>,
-    /// Tool summaries, if they are sent with the replies and not before them.
+    /// Tool summaries to send with the replies; empty if they were sent earlier.
     pub tools: Vec<String>,
     /// Reasoning, if the user wants to read it.
     pub reasoning: Option<String>,

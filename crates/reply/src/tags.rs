@@ -24,7 +24,7 @@ pub(crate) struct Tag {
 pub(crate) enum TagName {
     Think,
     Final,
-    /// A call inside [`TagName::Calls`].
+    /// One leaked tool call, inside [`TagName::Calls`].
     Invoke,
     /// Tool calls that a provider leaked into the text.
     Calls,

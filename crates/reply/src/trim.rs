@@ -26,7 +26,7 @@ struct TrimTokens {
 /// Position in a possible end.
 #[derive(Debug, Clone, Copy, Default)]
 enum TrimState {
-    /// Nothing is held back.
+    /// In normal text; nothing is held back.
     #[default]
     Text,
     /// Before a token: whitespace, then possibly decoration.
@@ -159,7 +159,7 @@ impl Trimmer {
         if is_gap(c) { Some(TrimState::After) } else { self.begin(c) }
     }
 
-    /// Returns the state at the start of a token or tag.
+    /// Returns the state after `c`, if a control token or a tag can start with it.
     fn begin(&self, c: char) -> Option<TrimState> {
         let tokens = [silent::TOKEN, heartbeat::TOKEN];
         if c == '<' {

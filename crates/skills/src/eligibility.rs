@@ -152,7 +152,8 @@ pub struct Requirements<'a> {
     pub primary_env: Option<&'a str>,
 }
 
-/// Returns the missing requirements.
+/// Returns the missing requirements. `always` skips all of them except the operating system and faults of the config
+/// entry.
 pub fn missing(
     requirements: &Requirements<'_>,
     host: &HostEnvironment,

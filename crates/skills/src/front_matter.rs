@@ -77,24 +77,25 @@ fn is_same(one: &str, other: &str) -> bool {
     letters(one).eq(letters(other))
 }
 
-/// Returns the lines after the first `---` up to the next, or up to the first blank line if it is not closed.
+/// Returns the front matter: the lines between the first `---` and the next one. Without a second `---`, it ends before
+/// the first blank line.
 fn between_marks(text: &str) -> Option<&str> {
     let (first, rest) = text.trim_start().split_once('\n')?;
     if first.trim_end() != "---" {
         return None;
     }
-    let mut blank = None;
-    let mut at = 0;
+    let mut first_blank = None;
+    let mut offset = 0;
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
-            return Some(&rest[..at]);
+            return Some(&rest[..offset]);
         }
         if line.trim().is_empty() {
-            blank.get_or_insert(at);
+            first_blank.get_or_insert(offset);
         }
-        at += line.len();
+        offset += line.len();
     }
-    Some(&rest[..blank.unwrap_or(rest.len())])
+    Some(&rest[..first_blank.unwrap_or(rest.len())])
 }
 
 fn yaml(text: &str) -> Result<Map<String, Value>, String> {
@@ -252,6 +253,7 @@ mod tests {
         }
     }
 
+    /// Generates arbitrary strings, and sequences of YAML fragments that are mostly invalid.
     fn anything_like_front_matter() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("---\n"),

@@ -99,6 +99,7 @@ pub(crate) fn truncate(text: &str, max_chars: usize) -> String {
     text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
+/// Escapes XML special characters, and replaces line breaks by spaces.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

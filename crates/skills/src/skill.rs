@@ -58,7 +58,7 @@ pub struct SkillRequirements {
     pub any_bins: Vec<String>,
     /// Environment variables that must be set.
     pub env: Vec<String>,
-    /// Dotted config paths that must be set.
+    /// Dotted config paths whose values must be set and not false, zero or blank.
     pub config: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum Error {
     LongName(usize),
 }
 
-/// Parses a skill; harmless parts that could not be understood are returned as notes.
+/// Parses a skill file. Problems that do not prevent its use are returned as notes.
 pub(crate) fn read(text: &str, origin: SkillOrigin) -> Result<(Skill, Vec<String>), Error> {
     let matter = FrontMatter::read(text).ok_or(Error::NoFrontMatter)?;
     let text_of = |key: &str| matter.get(key).as_ref().and_then(as_text);

@@ -16,12 +16,13 @@ const INSTALLERS: [&str; 5] = ["uv", "node", "brew", "go", "download"];
 
 /// Builds the report about a workspace's skills for clients.
 ///
-/// Config values are not included, only whether they are set: a path may refer to a channel with its token.
+/// For each config path that a skill requires, the report contains whether it is set, but not its value: the value may
+/// be a secret, such as the token of a channel.
 pub fn report(skills: &SkillSet, workspace: &Path, managed: &Path) -> Value {
     json!({
         "workspaceDir": workspace.to_string_lossy(),
         "managedSkillsDir": managed.to_string_lossy(),
-        "skills": skills.skills.iter().map(|judged| state(judged, &skills.host)).collect::<Vec<_>>(),
+        "skills": skills.skills.iter().map(|skill| state(skill, &skills.host)).collect::<Vec<_>>(),
     })
 }
 

@@ -189,13 +189,14 @@ fn excluded_entries<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     left_out
 }
 
-/// Returns the last messages, starting with a user's, with at most `turns` user messages; `0` means no limit.
+/// Returns the end of a history with the last `turns` user messages and everything between and after them. Returns all
+/// of it if there are fewer, or if `turns` is 0.
 ///
-/// The history must be repaired before, so that the cut never separates a result from its call.
+/// The history must already be repaired, so that the cut never separates a result from its call.
 pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
     let users = history.iter().enumerate().filter(|(_, message)| matches!(***message, Message::User(_)));
-    match turns.checked_sub(1).and_then(|others| users.rev().nth(others)) {
-        Some((first, _)) => &history[first..],
+    match turns.checked_sub(1).and_then(|skipped| users.rev().nth(skipped)) {
+        Some((start, _)) => &history[start..],
         None => history,
     }
 }

@@ -254,10 +254,13 @@ impl Ledger {
 }
 
 impl OpenRunState {
+    /// Updates the state from a record of the run. `row` is the run before the record; `process` is the index of the
+    /// current process.
     fn note(&mut self, rec: &Rec, (row, process): (&RunRow, usize)) {
         match rec {
             Rec::Start(start) => self.attempts.push((start.at, process)),
-            // The first input is its own message; later ones were steered into the active run.
+            // The first input is the run's own message, and so is the first one after a release. Others were steered
+            // into the active run.
             Rec::Input(input) if self.input.is_none() || row.hold.is_some_and(|hold| hold.is_released()) => {
                 self.input = input.entries.last().map(|entry| entry.id.clone());
             }
@@ -268,7 +271,7 @@ impl OpenRunState {
             Rec::Abort { reason, .. } => {
                 self.aborted.get_or_insert(*reason);
             }
-            // The calls of earlier assistant messages have results, and a model may reuse their ids.
+            // A new assistant message: all earlier calls have results, and the model may reuse their ids.
             Rec::Entry { entry, .. } if assistant(entry).is_some() => self.tools.clear(),
             // The transcript of a held run is complete: no call is open.
             Rec::Hold { .. } if row.state == RunState::Running => self.tools.clear(),

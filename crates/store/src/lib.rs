@@ -129,7 +129,7 @@ pub struct Session {
 /// An unfinished run that a restart found, with everything known about its progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnfinishedRun {
-    /// Stored row.
+    /// State of the run as stored.
     pub row: RunRow,
     /// Request of the sender.
     pub accept: Accept,

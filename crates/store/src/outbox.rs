@@ -144,7 +144,8 @@ impl DeliveryRow {
         Self { delivery, state: DeliveryState::Queued, attempts: 0 }
     }
 
-    /// Returns the row after a transition to `wanted`; `None` if the transition is not allowed.
+    /// Returns the row after a transition to `wanted`; `None` if the transition is not allowed. An idempotent delivery
+    /// with an unknown outcome is queued again.
     pub fn next(&self, wanted: &DeliveryState, at: u64) -> Option<Self> {
         use DeliveryState::{Dead, Failed, Queued, Sending, Sent, Unknown};
         let mut next = self.clone();
@@ -153,9 +154,10 @@ impl DeliveryRow {
                 next.attempts += 1;
                 Sending
             }
+            // Safe to send again.
             (Sending, Unknown) if self.delivery.is_idempotent => Queued,
             (Sending, Sent { .. } | Failed { .. } | Unknown | Dead { .. })
-            // The outcome was found out, or the operator decided.
+            // The outcome was determined later, or the operator set it.
             | (Unknown, Sent { .. } | Failed { .. } | Dead { .. })
             | (Queued | Failed { .. }, Dead { .. }) => wanted.clone(),
             (Queued | Sending | Sent { .. } | Failed { .. } | Unknown | Dead { .. }, _) => return None,
@@ -177,6 +179,7 @@ impl DeliveryRow {
         matches!(self.state, DeliveryState::Queued | DeliveryState::Failed { .. })
     }
 
+    /// True if it may be sent at this time.
     fn is_due(&self, now: u64) -> bool {
         match self.state {
             DeliveryState::Queued => true,

@@ -281,7 +281,7 @@ pub struct Start {
     pub run: RunId,
     /// Session key.
     pub key: SessionKey,
-    /// Header of its transcript; written if there is none yet.
+    /// Transcript header; written only if the transcript does not exist yet.
     pub header: Header,
     /// Time in milliseconds since the epoch.
     pub at: u64,
@@ -457,7 +457,7 @@ pub struct Hold {
     /// Time of the release; `None` while it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<u64>,
-    /// True if the message entered the transcript again after the release.
+    /// True if the run has started again after the release: its message was written to the transcript once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_reentered: bool,
 }

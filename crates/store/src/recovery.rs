@@ -178,6 +178,7 @@ fn known_results(run: &UnfinishedRun, position: usize, assistant: &Assistant, no
     .collect()
 }
 
+/// Returns the error result of a call that a crash interrupted: the model must find out whether it took effect.
 fn unknown(call: &str, name: &str, timestamp: u64) -> ToolResult {
     ToolResult {
         tool_call_id: call.to_owned(),

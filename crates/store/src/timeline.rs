@@ -1,8 +1,8 @@
 //! Timeline of a run: labelled spans, small enough to be stored with every run.
 //!
 //! Main spans tile the time from a run's acceptance to its end: each starts where the previous one ended, so that every
-//! millisecond has a label. What happened within or beside them (a single tool call, a hook, a failover) is recorded
-//! *aside*.
+//! millisecond has a label. An *aside* is a detail that overlaps the main spans, such as a single tool call, a hook or
+//! a failover.
 
 use homard_proto::RunId;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -106,11 +106,11 @@ pub enum SpanKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u64>,
     },
-    /// Aside: the run had waited for half a minute because its session was busy.
+    /// Aside: the run has been in the queue for 30 seconds, because its session is busy or no slot is free.
     Busy {
-        /// Activity of the other run.
+        /// Activity that it waits for.
         activity: String,
-        /// Duration of that activity.
+        /// Duration of that activity so far.
         busy_ms: u64,
     },
     /// Aside: the queue overflowed, and the model received a summary of these messages instead of their text.
@@ -134,7 +134,7 @@ pub enum SpanKind {
 }
 
 impl SpanKind {
-    /// True for what happened within or beside the main spans.
+    /// True if the span is an aside: it overlaps the main spans instead of being one of them.
     pub fn is_aside(&self) -> bool {
         match self {
             Self::Tool { .. }

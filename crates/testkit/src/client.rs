@@ -100,7 +100,7 @@ impl ClientCall {
         Self { open: Some((receiver, handle)), ..Self::without_responses(act) }
     }
 
-    /// Waits for the last response; the error says why there is none.
+    /// Waits until the act has ended and collects its responses. Fails if the act panicked or timed out.
     pub(crate) async fn finish(&mut self, timeout_after: Duration) -> Result<(), String> {
         let Some((responses, handle)) = &mut self.open else { return Ok(()) };
         let finished = match timeout(timeout_after, &mut *handle).await {

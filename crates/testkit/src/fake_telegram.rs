@@ -161,7 +161,7 @@ impl FakeTelegram {
         self.shared.bot().updates.iter().filter_map(|update| update["update_id"].as_i64()).collect()
     }
 
-    /// Waits until a condition holds.
+    /// Waits until a condition holds; it is checked again after every change.
     pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
         let mut changes = self.shared.changes.subscribe();
         while !condition(self) {

@@ -21,9 +21,9 @@ use crate::{
     trace::TraceAct,
 };
 
-/// Formats a snapshot: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
-/// that were actually started, because events also report those whose result was already known, and what hooks
-/// received.
+/// Formats a snapshot with the sections `# answers`, `# events`, `# model saw`, `# sent` and `# transcript`. Further
+/// sections appear only if they apply: hook invocations, channels, and the tools that were actually started if there
+/// was a restart, because events also report tools whose result was already known.
 ///
 /// Omitted because they are the same in every trace: a payload's session and agent (the invariants check them), the
 /// model's name in a stored answer, and token counts of zero. Long texts are abridged.

@@ -68,7 +68,7 @@ impl TraceFolder {
     }
 }
 
-/// Creates a folder with a unique name.
+/// Creates a temporary folder with a unique name. Its path is as long as [`PLACEHOLDER`].
 fn create_unique() -> io::Result<TempDir> {
     loop {
         let number = RandomState::new().build_hasher().finish() % 1_000_000;

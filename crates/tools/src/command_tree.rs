@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::sandbox::ProcessWrapper;
 
-/// Environment variable that marks the processes of a command.
+/// Environment variable that identifies the processes of a command, because children inherit it.
 pub(crate) const MARK: &str = "HOMARD_EXEC";
 
 /// Time for processes to exit after `SIGTERM`.
@@ -134,9 +134,9 @@ impl CommandTree {
         let mut wrappers = HashSet::from([self.leader]);
         for _ in 0..self.wrapper.generations() {
             processes.retain(|process| !wrappers.contains(&process.pid));
-            let is_below = |process: &&TreeProcess| process.parent.is_some_and(|parent| wrappers.contains(&parent));
-            let below: Vec<Pid> = processes.iter().filter(is_below).map(|process| process.pid).collect();
-            wrappers.extend(below);
+            let is_child = |process: &&TreeProcess| process.parent.is_some_and(|parent| wrappers.contains(&parent));
+            let children: Vec<Pid> = processes.iter().filter(is_child).map(|process| process.pid).collect();
+            wrappers.extend(children);
         }
         signal_all(&processes, Signal::TERM);
     }

@@ -127,7 +127,7 @@ where
     }
 }
 
-/// Parses arguments. The schema was checked before the call, except for callers that skip it.
+/// Parses arguments. Most callers validate them against the schema first, so errors are rare.
 fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, Error> {
     serde_json::from_value(arguments).map_err(Error::Arguments)
 }

@@ -20,7 +20,7 @@ pub trait SearchProvider: fmt::Debug + Send + Sync {
     /// Returns its endpoint. The owner chose it, so it need not be public.
     fn endpoint(&self) -> &Url;
 
-    /// Builds the request; the error says what this provider does not support.
+    /// Builds the HTTP request. Fails if the provider does not support an option of the query.
     fn request(&self, query: &SearchQuery) -> Result<Request, String>;
 
     /// Parses the response.

@@ -89,7 +89,7 @@ fn into_result(tool: &str, result: Result<Value, SessionToolError>) -> ToolResul
     }
 }
 
-/// Parses arguments. The schema was checked before the call, except for callers that skip it.
+/// Parses arguments. Most callers validate them against the schema first, so errors are rare.
 fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, SessionToolError> {
     serde_json::from_value(arguments).map_err(|error| SessionToolError::Error(format!("invalid arguments: {error}")))
 }

@@ -216,7 +216,7 @@ impl WebSearch {
         Ok(ToolResult::text(text).with_details(details))
     }
 
-    /// Validates the arguments.
+    /// Validates the arguments and converts them to a query.
     fn query(&self, args: &Args) -> Result<SearchQuery, Error> {
         let text = args.query.trim().to_owned();
         if text.is_empty() {

@@ -17,8 +17,8 @@ use crate::{
 /// Files that every workspace has; a prompt mentions it if one is missing.
 pub(crate) const STANDARD: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"];
 
-/// Guide through the first conversation. The agent deletes it afterwards, so it does not count as missing: OpenClaw
-/// 2026.2.9 marks it as missing in every prompt from then on, newer versions do not.
+/// Guide for the first conversation. The agent deletes it afterwards, so prompts do not report it as missing. OpenClaw
+/// 2026.2.9 did; newer versions do not.
 pub(crate) const BOOTSTRAP_GUIDE: &str = "BOOTSTRAP.md";
 
 /// The agent's memory file, in either spelling. On a case-insensitive file system they are one file.
@@ -51,7 +51,7 @@ impl Audience {
         }
     }
 
-    /// True if it may read a file of this name that a hook adds.
+    /// True if a hook may add a file of this name to the prompt of this audience.
     pub fn admits(self, name: &str) -> bool {
         match self {
             Self::Main | Self::Subagent => true,
@@ -96,7 +96,8 @@ impl BootstrapReader {
         Self { gate: Some(gate), ..Self::default() }
     }
 
-    /// Returns what may be loaded of a path. Only [`LoadGate::hold`] guarantees it while a file is read.
+    /// Returns the current load rule of a path. It may change at any time; [`with_rules`](Self::with_rules) keeps the
+    /// rules fixed while files are read.
     pub fn rule(&self, path: &Path) -> LoadRule {
         self.with_rules(|rule| rule(path)).unwrap_or(LoadRule::Nothing)
     }
@@ -164,6 +165,7 @@ impl BootstrapReader {
         self.with_rules(|rule| self.allowed_file(dir, name, limit, &rule(&dir.join(name)))).unwrap_or(Ok(None))
     }
 
+    /// Reads a file as far as the load rule `allowed` permits, and truncates it to `limit`.
     fn allowed_file(
         &self,
         dir: &Path,
@@ -184,6 +186,7 @@ impl BootstrapReader {
         }
     }
 
+    /// Returns the text of a file, from the cache if neither the file nor the limit has changed.
     fn read(&self, file: &WorkspaceFile, path: &Path, limit: usize) -> Result<Arc<FileText>, String> {
         let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cached) = cache().get(path)
@@ -197,7 +200,7 @@ impl BootstrapReader {
         }
         let text = Arc::new(text);
         let mut cache = cache();
-        // The limit is higher than the number of files in use, so this is rare. Cleared files are read again.
+        // Rare, because the maximum exceeds the number of files in use. Removed files are just read again.
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
@@ -215,7 +218,8 @@ fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<WorkspaceF
     }
 }
 
-/// Gives a file its share of the remaining space.
+/// Fits a file into the remaining space of the prompt and reduces that space. If too little is left, the file is only
+/// mentioned.
 fn share(text: &FileText, name: &str, per_file: usize, remaining: &mut usize) -> PageBody {
     let wanted = text.chars().min(per_file);
     if *remaining < wanted && *remaining < MIN_SHARE {

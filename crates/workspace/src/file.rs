@@ -53,7 +53,7 @@ impl FileState {
     }
 }
 
-/// Resolves the path of a workspace: `None` if it does not exist, or why it cannot be used.
+/// Resolves the path of a workspace. `None` if it does not exist; the error is the reason why it cannot be used.
 pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
     match dir.canonicalize() {
         Ok(root) => Ok(Some(root)),

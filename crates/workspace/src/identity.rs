@@ -24,7 +24,8 @@ pub struct AgentPersona {
 }
 
 impl AgentPersona {
-    /// Parses lines such as `- **Name:** Ada` or `Name: Ada`; the last one counts. Other lines are for people.
+    /// Parses lines such as `- **Name:** Ada` or `Name: Ada`. If a label is repeated, its last line counts. Other lines
+    /// are ignored.
     pub fn parse(text: &str) -> Self {
         let mut identity = Self::default();
         for line in text.lines() {

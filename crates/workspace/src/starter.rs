@@ -80,7 +80,7 @@ pub enum Error {
     Refused {
         /// Path of the workspace.
         path: PathBuf,
-        /// The nearest existing folder.
+        /// The nearest ancestor that exists.
         parent: PathBuf,
         /// Error of the operating system.
         source: io::Error,
@@ -100,6 +100,7 @@ pub fn create(dir: &Path, starter: Starter) -> Result<CreatedWorkspace, Error> {
     }
 }
 
+/// Finds out why a workspace folder could not be created: something else is in its place, or the system refused.
 fn explain(dir: &Path, source: io::Error) -> Error {
     let existing = dir.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(dir).to_owned();
     let path = dir.to_owned();
@@ -109,11 +110,12 @@ fn explain(dir: &Path, source: io::Error) -> Error {
     }
 }
 
+/// Writes the missing starter files.
 fn complete(dir: &Path) -> CreatedWorkspace {
     let is_absent = |name| dir.join(name).symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let is_new = FILES.iter().all(|(name, _)| is_absent(name));
-    // The guide is written first: if the process is killed midway, the next call either finds a new workspace or the
-    // guide exists.
+    // Only a new workspace gets the guide. It is written first: if the process is killed midway, either the guide
+    // exists or the next call still finds a new workspace.
     let guide = is_new.then_some((BOOTSTRAP_GUIDE, include_str!("../starter/BOOTSTRAP.md")));
     let mut created = CreatedWorkspace::default();
     for (name, text) in guide.into_iter().chain(FILES) {

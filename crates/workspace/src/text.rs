@@ -25,7 +25,7 @@ pub(crate) enum FileText {
 }
 
 impl FileText {
-    /// Creates a text that was read completely.
+    /// Creates it from a complete text. If that exceeds `limit`, only its ends are kept.
     pub(crate) fn new(text: &str, limit: usize) -> Self {
         let chars = text.chars().count();
         if chars <= limit {
@@ -41,7 +41,7 @@ impl FileText {
         Self::Ends { head, tail, chars: bytes, is_counted: false }
     }
 
-    /// Returns the number of characters of the whole text, or of bytes if the characters were not counted.
+    /// Returns the length of the whole text in characters; in bytes if only its ends were read.
     pub(crate) fn chars(&self) -> usize {
         match self {
             Self::Whole { chars, .. } | Self::Ends { chars, .. } => *chars,
@@ -89,7 +89,7 @@ pub(crate) fn tail_chars(limit: usize) -> usize {
     tenths(limit, 2)
 }
 
-/// Rounds down, without overflow for a limit that means "none".
+/// Returns `count` tenths of a limit, rounded down. Does not overflow, even for `usize::MAX`.
 fn tenths(limit: usize, count: usize) -> usize {
     limit / 10 * count + limit % 10 * count / 10
 }
@@ -144,6 +144,7 @@ mod tests {
             text in "(\\PC|[äß漢🦞\n]){0,300}", limit in 0_usize..320, less in 0_usize..40,
         ) {
             let all: Vec<char> = text.chars().collect();
+            // The space at the time of use may be smaller than the limit with which the text was read.
             let space = limit - less.min(limit);
             let (body, used) = FileText::new(&text, limit).fit("AGENTS.md", space);
             if all.len() <= space {

@@ -25,15 +25,16 @@ impl CpuTime {
     }
 }
 
-/// Returns the CPU time of a process's threads in nanoseconds. Threads that have exited do not count.
+/// Returns the CPU time of a process's current threads, with a finer resolution than [`CpuTime`]. Threads that have
+/// exited do not count.
 pub(super) fn threads_cpu_time(pid: u32) -> Result<Duration> {
-    let mut used = 0;
+    let mut nanoseconds = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // The thread may have exited meanwhile.
         let stat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-        used += stat.split(' ').next().and_then(|used| used.parse::<u64>().ok()).unwrap_or(0);
+        nanoseconds += stat.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     }
-    Ok(Duration::from_nanos(used))
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 /// Returns a process and all its living descendants.

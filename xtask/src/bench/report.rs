@@ -155,7 +155,7 @@ impl BenchReport {
         self.add("… against the reader alone", ratio, "x", BenchTarget::AtMost(1.1));
     }
 
-    /// R28: adds idle sockets.
+    /// Adds the results of the benchmark of idle sockets (R28).
     pub(super) fn sockets(&mut self, result: &SocketsResult) {
         let (count, memory) = (result.sockets, result.memory as f64 / 1024.0);
         self.add(format!("{count} sockets, connected"), result.connected.as_secs_f64(), "s", BenchTarget::AtMost(20.0));
@@ -165,7 +165,7 @@ impl BenchReport {
         self.add("… while they listen", percentile(&result.idle, 99), "ms", BenchTarget::AtMost(50.0));
     }
 
-    /// R26: adds stalled readers, beside one that reads.
+    /// Adds the results of the benchmark of stalled readers (R26).
     pub(super) fn stopped(&mut self, result: &StalledResult) {
         let (count, memory) = (result.readers, result.memory as f64 / 1024.0);
         let [alone, beside] = [&result.alone, &result.beside].map(|gaps| percentile(gaps, 99));

@@ -23,7 +23,7 @@ use crate::gateway::{self, RunningGateway};
 const SOCKETS: usize = 10_000;
 /// Number of concurrent connection attempts: the gateway limits unauthenticated connections.
 const AT_ONCE: usize = 16;
-/// How long they stay connected.
+/// Duration of a measurement: before the sockets connect, and while they are idle.
 const LISTENING: Duration = Duration::from_secs(5);
 /// Interval between two requests of the probe.
 const BETWEEN: Duration = Duration::from_millis(5);
@@ -32,7 +32,7 @@ const BETWEEN: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(super) struct SocketsResult {
     pub(super) sockets: usize,
-    /// Time from the first to the last connection.
+    /// Time to connect all sockets.
     pub(super) connected: Duration,
     /// Additional memory of the gateway in bytes.
     pub(super) memory: u64,

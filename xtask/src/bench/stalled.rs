@@ -37,21 +37,23 @@ pub(super) fn config(mut config: Value) -> Value {
     config
 }
 
-/// Measures a fresh gateway.
+/// Measures the intervals between deltas for an active reader, first alone and then beside the stalled ones, and the
+/// memory that the stalled ones cost. The gateway must be new, because its peak memory counts.
 pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     let mut reader = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     // Warm-up.
     read_runs(&mut reader, "first").await?;
     let alone = read_runs(&mut reader, "alone").await?;
+    // These clients never read from their sockets.
     let mut stalled = Vec::new();
     while stalled.len() < STALLED {
         let connecting =
             (0..AT_ONCE.min(STALLED - stalled.len())).map(|_| BenchClient::connect(gateway.port(), gateway::TOKEN));
         stalled.extend(futures_util::future::try_join_all(connecting).await?);
     }
-    let before = process::peak_memory(gateway.pid())?;
+    let peak_before = process::peak_memory(gateway.pid())?;
     let beside = read_runs(&mut reader, "beside").await?;
-    let memory = process::peak_memory(gateway.pid())?.saturating_sub(before);
+    let memory = process::peak_memory(gateway.pid())?.saturating_sub(peak_before);
     report.stopped(&StalledResult { readers: STALLED, memory, alone, beside });
     drop(stalled);
     Ok(())

@@ -21,7 +21,7 @@ use crate::gateway::{self, GatewayHome, RunningGateway};
 const LENGTHS: [usize; 5] = [10, 100, 1_000, 10_000, 50_000];
 /// Sessions of each length: each is cold once.
 const SESSIONS: usize = 5;
-/// Warm runs in each session.
+/// Runs measured in each session after the first, which is cold.
 const RUNS: usize = 20;
 /// Length of a message in characters.
 const SIZE: usize = 300;

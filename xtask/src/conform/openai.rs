@@ -125,7 +125,8 @@ fn normalize_ids(text: &str) -> String {
     normalized + rest
 }
 
-/// Calls the client's tool if there is one and it was not called yet; answers in JSON if that is requested.
+/// Answers as the model: calls the client's tool if it is offered and has not been called yet; replies in JSON if the
+/// request asks for it.
 fn answer(request: &Value) -> RuleAnswer {
     let tools = request["tools"].as_array().into_iter().flatten();
     let has_tool = tools.into_iter().any(|tool| tool["function"]["name"] == "get_weather");

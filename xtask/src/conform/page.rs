@@ -70,7 +70,7 @@ impl BrowserAutomation {
     }
 }
 
-/// Returns the browser; installs Debian's if there is none.
+/// Returns the path of Chromium; installs the Debian package if it is missing.
 fn chromium() -> Result<PathBuf> {
     let found = || BROWSERS.iter().map(PathBuf::from).find(|path| path.is_file());
     if let Some(path) = found() {

@@ -38,7 +38,7 @@ const REPLY: &str = "the model behind OpenClaw has heard all of it";
 /// Last message to Homard.
 const AFTER: &str = "What files are here?";
 
-/// Time limit for a stopping gateway to update its files.
+/// Time limit for a gateway to write its files after `SIGTERM`.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Polling interval of the files.
@@ -82,7 +82,7 @@ fn start_session(binary: &Path, home: &Rc<gateway::GatewayHome>) -> Result<Trans
     }
 }
 
-/// Returns the transcript, once it ends with this reply and `sessions.json` lists it.
+/// Reads the transcript. Fails if it does not end with this reply, or `sessions.json` does not list it.
 fn final_transcript(agents: &Path, last_reply: &str) -> Result<TranscriptFile> {
     let transcript = TranscriptFile::only_one(agents)?;
     let messages = transcript.messages();

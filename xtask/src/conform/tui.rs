@@ -27,6 +27,7 @@ fn is_idle(text: &str) -> bool {
     text.contains("connected | idle")
 }
 
+/// Checks that the TUI starts and shows agent, session and tokens.
 pub(super) fn start(context: &RowContext<'_>) -> Result<()> {
     let screen = context.tui("12-tui-start")?;
     let text = screen.until("agent, session and tokens", STEP_TIMEOUT, |text| {
@@ -80,6 +81,7 @@ pub(super) fn new(context: &RowContext<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Checks the lists of `/model` and `/sessions`.
 pub(super) fn pickers(context: &RowContext<'_>) -> Result<()> {
     let screen = context.tui("16-tui-pickers")?;
     screen.enter("so that there is a session")?;
@@ -87,6 +89,7 @@ pub(super) fn pickers(context: &RowContext<'_>) -> Result<()> {
     screen.enter("/model")?;
     screen.until("the model in a list", STEP_TIMEOUT, |text| text.contains("fake/fake-1"))?;
     screen.keys(&["Escape"])?;
+    // Gives the TUI time to close the list before the next input.
     thread::sleep(Duration::from_millis(500));
     screen.enter("/sessions")?;
     require_no_errors(&screen.until("the session in a list", STEP_TIMEOUT, |text| {

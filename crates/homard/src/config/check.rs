@@ -209,6 +209,7 @@ impl Config {
 mod tests {
     use super::*;
 
+    /// Returns the problems and warnings of a config, without the file name before the colon.
     fn messages(text: &str) -> Vec<String> {
         let loaded = Config::read(File::new("homard.json"), text);
         let [problems, warnings] = [loaded.problems, loaded.warnings];

@@ -81,9 +81,9 @@ async fn low_disk_space_refuses_messages_but_not_active_runs() {
     let state = tempfile::tempdir().unwrap();
     let free = Arc::new(AtomicU64::new(u64::MAX));
     let mut journal = Journal::open(state.path(), || 1).unwrap();
-    let measured = Arc::clone(&free);
+    let free_bytes = Arc::clone(&free);
     Arc::get_mut(&mut journal.inner).unwrap().disk_space = disk_space::DiskSpace::measured(move || {
-        Ok(disk_space::Space { free: measured.load(Ordering::Relaxed), size: u64::MAX })
+        Ok(disk_space::Space { free: free_bytes.load(Ordering::Relaxed), size: u64::MAX })
     });
     let commit = async |batch| journal.commit(&journal.fence(), batch).await;
     assert_eq!(commit(vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
@@ -95,6 +95,7 @@ async fn low_disk_space_refuses_messages_but_not_active_runs() {
         state.path().display()
     );
     assert_eq!(refused, Error::Disk(expected.clone()));
+    // A refused or duplicate accept causes the other records of its run in the batch to be skipped.
     let mixed = commit(vec![accept("b", "hi"), terminal("b"), accept("a", "hi"), terminal("a")]).await.unwrap();
     assert!(matches!(&mixed[..], [Verdict::Full(_), Verdict::Skipped, Verdict::Duplicate(_), Verdict::Skipped]));
     let Rec::Accept(mut other) = accept("a", "hi") else { unreachable!() };

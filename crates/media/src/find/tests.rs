@@ -55,6 +55,7 @@ fn paths_with_spaces_are_found_between_delimiters() {
             &["./a.png", "/tmp/a.png", "/tmp/b.png", "/c.png", "/d.png"],
         ),
         (r#""/tmp/a.png and /tmp/b.png""#, &["/tmp/a.png", "/tmp/b.png"]),
+        // Ambiguous: the quoted text can be a path with spaces, or contain one without.
         (r#"he said "look at pics/a.png""#, &["look at pics/a.png", "pics/a.png"]),
     ] {
         assert_eq!(find(text), paths, "{text}");

@@ -145,7 +145,7 @@ fn a_scaled_image_is_rotated_upright() {
     assert!(top[0] > 200 && top[2] < 60 && bottom[0] < 60 && bottom[2] > 200, "{top:?} {bottom:?}");
 }
 
-/// A file of two frames, the first red and the second blue.
+/// An animated GIF with a red and a blue frame.
 fn animated_gif() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = GifEncoder::new(&mut bytes);
@@ -163,10 +163,10 @@ fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
     [name, &(body.len() as u32).to_le_bytes(), body, padding].concat()
 }
 
-/// The same, built by hand because the encoder supports only single frames.
+/// An animated WebP with a red and a blue frame, assembled from chunks because the encoder writes only single frames.
 fn animated_webp() -> Vec<u8> {
     let mut body = b"WEBP".to_vec();
-    // Animated; then the last pixel's column and row, three bytes each.
+    // Flags (animated) and reserved bytes, then width - 1 and height - 1, three bytes each.
     body.extend(chunk(b"VP8X", &[0b10, 0, 0, 0, 39, 0, 0, 39, 0, 0]));
     body.extend(chunk(b"ANIM", &[0; 6]));
     for colour in [RED, BLUE] {
@@ -188,7 +188,7 @@ fn an_animation_that_is_scaled_becomes_its_first_frame() {
     }
 }
 
-/// Checksum of a PNG chunk.
+/// CRC-32, the checksum of a PNG chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -237,6 +237,7 @@ fn hidden_webp_bomb() -> Vec<u8> {
 
 #[test]
 fn a_decompression_bomb_is_rejected() {
+    // One side is too long, or the pixels need too much memory.
     for bomb in [
         png_bomb(20_001),
         png_bomb(19_999),

@@ -175,7 +175,8 @@ fn is_filler(list: &str, word: &Word) -> bool {
     list.split_ascii_whitespace().any(|listed| listed == word.bare)
 }
 
-/// True if the words match the phrase; `detected` then contains the captures.
+/// Matches the words against a phrase in the syntax of [`TABLE`], with backtracking. If it returns true, `detected`
+/// contains the captures.
 fn fits(phrase: &[&str], words: &[Word], message: &str, detected: &mut DetectedIntent) -> bool {
     let Some((head, rest)) = phrase.split_first() else { return words.is_empty() };
     if let Some(slot) = head.strip_prefix('<') {
@@ -187,8 +188,8 @@ fn fits(phrase: &[&str], words: &[Word], message: &str, detected: &mut DetectedI
         return lengths
             .any(|at| fits(rest, &words[at..], message, detected) && take(slot, &words[..at], message, detected));
     }
-    let either = head.trim_end_matches('?');
-    let is_match = words.first().is_some_and(|word| either.split('|').any(|either| either == word.bare));
+    let alternatives = head.trim_end_matches('?');
+    let is_match = words.first().is_some_and(|word| alternatives.split('|').any(|listed| listed == word.bare));
     (is_match && fits(rest, &words[1..], message, detected))
         || (head.ends_with('?') && fits(rest, words, message, detected))
 }

@@ -64,7 +64,7 @@ fn a_provider_in_cooldown_is_skipped_with_a_reason_and_tried_last() {
     assert_eq!(failover.notes(), [skipped]);
     assert_eq!(failover.failed(&error(ErrorKind::Billing), 2), FailoverStep::Next);
     assert_eq!(current(&failover), "p/m as a");
-    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 3) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 3) else { panic!("a model is left") };
     assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
 }
 
@@ -111,7 +111,7 @@ fn every_candidate_is_tried_and_each_failure_has_a_reason() {
     }
     assert_eq!((current(&failover).as_str(), failover.notes().len()), ("p16/m as k16", 16));
     assert_eq!(failover.sticky(), None);
-    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 17) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 17) else { panic!("a model is left") };
     assert_eq!((all.kind, all.message.matches(" | ").count()), (ErrorKind::Auth, 16));
     assert!(all.message.contains("p1/m: Billing (billing) | p2/m: Timeout (timeout) | p3/m: RateLimit (rate_limit)"));
     assert!(all.message.contains("`homard models status`"), "{all}");
@@ -264,7 +264,7 @@ fn a_fallback_stays_for_the_run_and_failed_candidates_may_be_tried_later() {
     assert_eq!((current(&failover).as_str(), failover.sticky()), ("q/n as c", None));
     assert_eq!(failover.failed(&error(ErrorKind::Billing), 100_000), FailoverStep::Next);
     assert_eq!(current(&failover), "p/m as a");
-    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 100_001) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 100_001) else { panic!("a model is left") };
     assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
 }
 

@@ -68,9 +68,9 @@ pub enum InstallError {
 /// Whether an existing installation may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplacePolicy {
-    /// It is kept, and the installation fails.
+    /// The existing installation is kept, and the new one fails.
     Never,
-    /// It is replaced.
+    /// The existing installation is replaced.
     Allowed,
 }
 

@@ -66,6 +66,7 @@ struct SupervisorFixture {
     folder: tempfile::TempDir,
 }
 
+/// Short timeouts and delays, so that tests are quick.
 fn quick() -> ProcessTiming {
     let ms = Duration::from_millis;
     ProcessTiming {
@@ -287,7 +288,7 @@ async fn a_process_that_ignores_shutdown_is_killed_with_its_descendants() {
     assert!(!is_running(pid) && !is_alive(child));
 }
 
-/// True if it runs: a killed orphan may stay a zombie for a while.
+/// True if a process runs and is not a zombie. A killed orphan may stay a zombie for a while.
 fn is_alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with(['Z', 'X']))

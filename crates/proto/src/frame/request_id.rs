@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// Name of a member.
+/// Name of an object member: `id`, or any other.
 enum Name {
     Id,
     Other,

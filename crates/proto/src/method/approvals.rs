@@ -15,7 +15,7 @@ pub struct RequestParams {
     /// Command to approve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// How long to wait for a decision.
+    /// Time to wait for a decision, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// True if the caller wants an acknowledgement at once, and waits with `exec.approval.waitDecision`.

@@ -77,8 +77,8 @@ pub trait Params: DeserializeOwned {
     /// request nothing and are accepted.
     const REFUSED: &'static [(&'static str, &'static str)] = &[];
 
-    /// Parameters that OpenClaw's clients send and that need no effect, each with the reason: their request is always
-    /// fulfilled, or there is nothing that they could apply to.
+    /// Parameters of OpenClaw's clients that are accepted and ignored, each with the reason: the gateway always does
+    /// what they request, or has nothing that they apply to.
     const NO_EFFECT: &'static [(&'static str, &'static str)] = &[];
 
     /// Returns the schema of the parameters in a protocol generation.

@@ -258,16 +258,18 @@ fn unknown_members_are_rejected() {
     }
 }
 
+/// Searches the source code: after `.params()?`, a handler must destructure all fields, so that none is forgotten. A
+/// handler that passes the parameters on is listed in [`HANDED_ON`], and the file that destructures them is checked.
 #[test]
 fn handlers_read_every_parameter() {
-    let mut handlers = 0;
+    let mut handler_count = 0;
     for dir in ["gateway/src", "homard/src", "agent/src"] {
         for (path, text) in sources(dir) {
             for (at, _) in text.match_indices(".params()?") {
                 let before = &text[..at];
                 let pattern = before.rfind("let ").map(|start| &before[start + 4..]).unwrap_or_default();
                 let pattern = pattern.rsplit_once('=').map(|(pattern, _)| pattern.trim()).unwrap_or_default();
-                handlers += 1;
+                handler_count += 1;
                 match pattern.strip_prefix("params: ") {
                     Some(name) => {
                         let is_listed =
@@ -279,7 +281,7 @@ fn handlers_read_every_parameter() {
             }
         }
     }
-    assert!(handlers > 80, "only {handlers} handlers were found");
+    assert!(handler_count > 80, "only {handler_count} handlers were found");
     for (name, _, file, elsewhere) in HANDED_ON {
         let (path, text) = sources(file).remove(0);
         let start = text.find(&format!("let {name} {{")).unwrap_or_else(|| panic!("{path} does not take {name} apart"));
@@ -288,7 +290,8 @@ fn handlers_read_every_parameter() {
     }
 }
 
-/// Fails on a pattern that leaves a field unread.
+/// Fails if a destructuring pattern leaves a field unread. A field bound to `_` must be in `elsewhere`, with the file
+/// that reads it.
 fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
     assert!(pattern.contains("Params"), "{path}: `{pattern}` is no pattern of parameters");
     assert!(!pattern.contains(".."), "{path}: `{pattern}` leaves fields out");

@@ -130,6 +130,8 @@ fn image_block(image: &ImageBlock) -> Block<'_> {
     Block::Image { source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data } }
 }
 
+/// Converts one block of an assistant message. Reasoning is sent only to the model that wrote it, because its signature
+/// is invalid for other models.
 fn assistant_blocks<'a>(block: &'a message::Block, exchange: &AssistantExchange<'a>) -> Option<Block<'a>> {
     match block {
         message::Block::Text(block) => text(&block.text),

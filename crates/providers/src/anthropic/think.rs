@@ -3,7 +3,7 @@
 use homard_model::{ModelSpec, ReasoningLevel, Request};
 use serde::Serialize;
 
-/// Default maximum of output tokens for an unknown model; the API requires a number.
+/// Output token limit for a model whose limit is unknown; the API requires one in every request.
 const MAX_OUTPUT: u64 = 8_192;
 /// Default maximum of output tokens in addition to reasoning.
 const DEFAULT_OUTPUT: u64 = 32_000;

@@ -13,14 +13,14 @@ use crate::{Secret, secret::excerpt};
 /// Timeout of a token endpoint.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A refreshed token.
+/// Tokens from a successful refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshedToken {
     /// Access token.
     pub access: Secret,
     /// New refresh token; absent if the old one stays valid.
     pub refresh: Option<Secret>,
-    /// Lifetime of the access token.
+    /// Lifetime of the access token; `None` if the endpoint did not report it.
     pub lifetime: Option<Duration>,
 }
 

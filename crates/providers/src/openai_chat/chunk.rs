@@ -111,6 +111,7 @@ impl<'de> Visitor<'de> for DeltaContentVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        // Mistral sends a list of `{"text": "…"}` and `{"thinking": [{"text": "…"}]}`.
         let mut all = DeltaContent::default();
         while let Some(part) = list.next_element::<Value>()? {
             all.text.to_mut().push_str(part["text"].as_str().unwrap_or_default());

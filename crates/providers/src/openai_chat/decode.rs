@@ -27,7 +27,7 @@ pub(crate) struct Decoder {
     usage: Usage,
 }
 
-/// An open call. Its position in the list is its index for the reader.
+/// A tool call that is being streamed. Its position in [`Decoder::calls`] is the index in emitted events.
 #[derive(Debug)]
 struct OpenCall {
     /// The server's index, if any. Some servers use the same one for every call.

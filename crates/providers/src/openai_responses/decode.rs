@@ -105,9 +105,10 @@ impl Decoder {
         }
     }
 
+    /// Handles `response.output_item.added`: sets the ids and names of the item, which is created if necessary.
     fn begin_item(&mut self, chunk: &Chunk<'_>) -> serde_json::Result<()> {
         let Some((kind, output)) = read(chunk.item)? else { return Ok(()) };
-        // Text may arrive before the start of its item, but a second start is another item.
+        // Deltas that arrived earlier may have created the item. One that has already begun is a different item.
         let index = chunk.output_index;
         let existing = self.with_id(kind, output.id.as_deref()).or_else(|| {
             let is_same = |item: &Item| item.kind == kind && Some(item.index) == index && !item.has_begun;

@@ -21,7 +21,7 @@ use crate::{
 
 /// Maximum length of an id.
 const MAX_ID_LENGTH: usize = 64;
-/// Constraints on call ids. Transcripts store `call_id|item_id`; as a call id, only the part before the bar is sent.
+/// Constraints on call ids. Transcripts store `call_id|item_id`; only the part before the bar is sent as `call_id`.
 const IDS: CallIdRule = CallIdRule { max_length: MAX_ID_LENGTH, own: OwnIds::BeforeBar };
 /// Minimum value of the output limit.
 const MIN_OUTPUT: u64 = 16;
@@ -99,13 +99,14 @@ fn part(piece: ContentPart<'_>) -> InputPart<'_> {
     }
 }
 
-/// Treatment of the ids that a provider assigned to its items.
+/// Whether the item ids that the provider assigned to an answer are sent back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ItemIdPolicy {
-    /// Assigned by another provider.
+    /// Omitted: another model wrote the answer.
     Foreign,
-    /// They would refer to reasoning that is no longer available.
+    /// Omitted: the items depend on reasoning items that can no longer be sent.
     Lost,
+    /// Sent unchanged.
     Kept,
 }
 

@@ -117,11 +117,11 @@ impl Item {
         }
     }
 
-    /// Sets the ids and names of the item.
+    /// Fills in the ids, name and phase of the item; values that are already set are kept.
     pub(super) fn begin(&mut self, output: &Output) {
-        let fill = |name: &mut Option<String>, value: &Option<String>| {
-            if name.as_ref().is_none_or(String::is_empty) {
-                name.clone_from(value);
+        let fill = |field: &mut Option<String>, value: &Option<String>| {
+            if field.as_ref().is_none_or(String::is_empty) {
+                field.clone_from(value);
             }
         };
         fill(&mut self.id, &output.id);

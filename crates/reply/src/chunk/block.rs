@@ -366,7 +366,7 @@ impl OpenFence {
     }
 }
 
-/// True if a sentence ends with the text, provided that whitespace or nothing follows.
+/// True if a text ends with the punctuation of a sentence. The caller ensures that whitespace or nothing follows.
 pub(super) fn ends_sentence(text: &str) -> bool {
     text.ends_with(['.', '!', '?'])
 }

@@ -132,7 +132,7 @@ fn a_long_fence_is_closed_and_opened_again_with_the_same_line() {
     assert_eq!(whole(paragraphs(5, 30), text), blocks.map(|block| format!("{block}\n  ~~~~")));
 }
 
-/// Conformance case 129.
+/// Conformance case 129. Both paragraphs fit in one block, so `finish` does not cut between them.
 #[test]
 fn held_text_is_cut_at_the_end_only_and_rarely() {
     let mut chunker = Chunker::new(paragraphs(5, 40));

@@ -79,7 +79,7 @@ fn an_entry_of_another_type_without_a_parent_is_a_new_root() {
     assert_eq!(visible_texts(&[entry("a", None), change, entry("c", Some("b"))]), ["c"]);
 }
 
-// Case 85.
+// Case 85. The compaction `s` summarizes `a` and keeps the entries from `k` on.
 #[test]
 fn after_a_compaction_come_the_summary_kept_and_later_entries() {
     let tree = [

@@ -120,7 +120,7 @@ impl ProviderPolicy {
     pub fn of(api: &str, provider: &str, model: &str) -> Self {
         let lower = |text: &str| text.trim().to_lowercase();
         let lowercase = ModelName { api: lower(api), provider: lower(provider), model: lower(model) };
-        let row = TABLE.iter().find(|(fits, ..)| fits(&lowercase));
+        let row = TABLE.iter().find(|(is_match, ..)| is_match(&lowercase));
         let (blanks, ids, turns, signatures) = row.map_or(
             (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged),
             |&(_, blanks, ids, turns, signatures)| (blanks, ids, turns, signatures),

@@ -9,7 +9,8 @@ use super::policy::{ProviderPolicy, TurnPolicy};
 /// First message for providers that require a user message at the start.
 const FIRST_MESSAGE: &str = "(The beginning of this conversation is not shown.)";
 
-/// Merges consecutive messages of one role, if the provider requires it.
+/// Merges consecutive messages of one role, if the provider requires it. Also adds a first user message for providers
+/// that reject a history that starts with an assistant message.
 pub(super) fn merge_turns(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
     match policy.turns {
         TurnPolicy::Free => {}

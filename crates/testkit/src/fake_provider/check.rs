@@ -31,7 +31,7 @@ pub fn violations(dialect: WireFormat, body: &Value, own: &HashSet<String>) -> V
 /// State of the validation.
 struct RequestCheck<'a> {
     violations: Vec<String>,
-    /// Calls whose results are still missing.
+    /// Ids of calls whose results have not been found yet.
     open_calls: Vec<String>,
     /// Ids of all calls.
     ids: HashSet<String>,
@@ -146,24 +146,25 @@ fn chat(messages: &[Value], check: &mut RequestCheck<'_>) {
     }
 }
 
+/// Checks the items of OpenAI's Responses API. Reasoning must be followed by the call or message that it led to.
 fn responses(items: &[Value], check: &mut RequestCheck<'_>) {
-    let mut last = "";
+    let mut prev = "";
     for item in items {
         let kind = item["type"].as_str().unwrap_or("message");
         match kind {
             "function_call" => check.call(&item["call_id"], 64),
             "function_call_output" => check.result(&item["call_id"]),
-            // Calls of one answer are adjacent, except for reasoning between them.
+            // Calls of one answer may have reasoning between them, so open calls are allowed here.
             "reasoning" => {}
             _ if item["role"] == "user" => check.require_no_open_calls("a user"),
             _ => {}
         }
-        if last == "reasoning" && !(matches!(kind, "function_call" | "reasoning") || item["role"] == "assistant") {
+        if prev == "reasoning" && !(matches!(kind, "function_call" | "reasoning") || item["role"] == "assistant") {
             check.report("reasoning led to nothing");
         }
-        last = kind;
+        prev = kind;
     }
-    if last == "reasoning" {
+    if prev == "reasoning" {
         check.report("reasoning led to nothing");
     }
 }

@@ -15,7 +15,7 @@ use homard_store::{Outcome, RunRow, RunState, recovery::STEERED_INTO};
 use super::message;
 use crate::runner::TraceResult;
 
-/// What a run added to a transcript.
+/// Entries that a run added to a transcript.
 #[derive(Default)]
 pub(super) struct RunEntries<'a> {
     pub(super) run: &'a str,

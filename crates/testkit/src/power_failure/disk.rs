@@ -71,6 +71,7 @@ impl DirectoryTree {
         self.lengths.get(file).copied().unwrap_or_default()
     }
 
+    /// Applies an event to the names and file lengths; contents are not part of the tree.
     pub(super) fn apply_event(&mut self, event: &DiskEvent) {
         match event {
             DiskEvent::File(file, op) => {
@@ -201,11 +202,12 @@ impl SimulatedDisk {
     }
 }
 
-/// How much of the unsynced changes is on the disk.
+/// Which unsynced changes are on the disk.
 enum UnsyncedPolicy<'a> {
-    /// All.
+    /// All of them, as without a power failure.
     KeepAll,
-    /// A random part; with a probability of `newest` percent, the newest state.
+    /// For each file length, sector and directory, a random prefix of its changes; with a probability of `newest`
+    /// percent, all of them.
     Random { rng: &'a mut SeededRng, newest: u64 },
 }
 
@@ -274,7 +276,7 @@ fn changed_sectors(file: &SyncedState<Vec<u8>, FileOp>, lengths: &[u64]) -> BTre
     sectors
 }
 
-/// Returns a sector after these changes.
+/// Returns the content of a sector after these changes to the synced file. Bytes outside the file are zero.
 fn sector_after<'a>(synced: &[u8], sector: u64, changes: impl Iterator<Item = &'a FileOp>) -> [u8; SECTOR as usize] {
     let (begin, mut bytes) = (sector * SECTOR, [0; SECTOR as usize]);
     let before = synced.get(begin as usize..).unwrap_or_default();

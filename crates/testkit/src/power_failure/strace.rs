@@ -140,7 +140,7 @@ impl SystemCall<'_> {
     }
 }
 
-/// Unescapes a string up to its closing quote; returns it and what follows.
+/// Unescapes a string up to its closing quote; returns its bytes and the text after the quote.
 fn unescape(text: &str) -> Result<(Vec<u8>, &str)> {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len() / 2), 0);

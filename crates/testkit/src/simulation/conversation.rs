@@ -48,7 +48,7 @@ pub struct Conversation {
     reader_input: ReaderInput,
 }
 
-/// A conversation before it is played.
+/// A generated conversation that has not been played yet.
 struct Plan {
     trace: String,
     messages: Vec<UserMessage>,
@@ -394,20 +394,21 @@ fn chat_of(request: &Request) -> &'static str {
     CHATS[usize::from(is_second)]
 }
 
-/// Returns the messages and background commands that no answer mentions yet.
+/// Returns the names of the messages and background commands that the model has not answered yet. An answer contains
+/// the names of everything that it answers.
 fn open(request: &Request) -> BTreeSet<String> {
-    let mut open = BTreeSet::new();
+    let mut unanswered = BTreeSet::new();
     for message in &request.messages {
         match &**message {
-            Message::User(user) => open.extend(names(&user.content.text())),
+            Message::User(user) => unanswered.extend(names(&user.content.text())),
             Message::Assistant(answer) => {
                 let answered = names(&answer.text());
-                open.retain(|name| !answered.contains(name));
+                unanswered.retain(|name| !answered.contains(name));
             }
             Message::ToolResult(_) | Message::Other(_) => {}
         }
     }
-    open
+    unanswered
 }
 
 /// Returns the names of messages (`m1`, `p1`) and background commands (`j1`) in a text.

@@ -7,9 +7,9 @@ struct FilterProgram {
     name: &'static str,
     /// Maximum number of words besides options (a pattern, a script, character sets). None of them is a file.
     max_words: usize,
-    /// One-letter options without a value.
+    /// Letters of the short options without a value.
     flags: &'static str,
-    /// One-letter options with a value.
+    /// Letters of the short options that take a value.
     valued: &'static str,
     /// Long options.
     long: &'static [&'static str],

@@ -29,7 +29,7 @@ fn is_source(address: IpAddr) -> bool {
     source.is_ok_and(|source| source.ip() == address)
 }
 
-/// True if Linux lists an address as local.
+/// True if the kernel lists an address as one of this machine.
 fn is_listed(address: IpAddr) -> bool {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     match address {

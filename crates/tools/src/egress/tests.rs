@@ -486,7 +486,9 @@ fn carried(address: u32, encoding: u8) -> String {
     }
 }
 
+/// Generates IPv4 addresses that are not public.
 fn inner_address() -> impl Strategy<Value = u32> {
+    // Special-purpose blocks (RFC 6890, multicast, reserved): first address and prefix length.
     const BLOCKS: &[(u32, u32)] = &[
         (0x0000_0000, 8),
         (0x0a00_0000, 8),
@@ -500,7 +502,7 @@ fn inner_address() -> impl Strategy<Value = u32> {
         (0xe000_0000, 4),
         (0xf000_0000, 4),
     ];
-    (prop::sample::select(BLOCKS), any::<u32>()).prop_map(|((start, bits), any)| start | (any >> bits))
+    (prop::sample::select(BLOCKS), any::<u32>()).prop_map(|((start, prefix), host)| start | (host >> prefix))
 }
 
 fn public_address() -> impl Strategy<Value = u32> {

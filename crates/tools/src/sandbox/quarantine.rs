@@ -125,7 +125,7 @@ impl EntryHandle {
         Ok(path)
     }
 
-    /// Lists the directory there.
+    /// Returns the names in the directory that this handle refers to.
     pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
         let folder = open(&self.path)?;
         fs::read_dir(within(&folder, Path::new("")))?.map(|entry| Ok(entry?.file_name())).collect()

@@ -420,7 +420,7 @@ impl Record {
     }
 }
 
-/// Returns a note about protected files that a command changed.
+/// Returns the note for the model about protected files that the sandbox restored; `None` if there are none.
 pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = changed.iter().map(|name| name.display().to_string()).collect();
     (!names.is_empty()).then(|| {

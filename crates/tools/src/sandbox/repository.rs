@@ -77,7 +77,7 @@ pub(super) fn sweep(workspace: &Path) {
     }
 }
 
-/// Files and directories below the top level of a workspace that run code or instruct agents, sorted.
+/// Paths in subdirectories of a workspace that must be protected, because they can run code or instruct agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NestedProtection {
     /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which are in the
@@ -336,12 +336,14 @@ mod tests {
         let git = folder.path().join(".git");
         assert_eq!(unwanted(folder.path(), Path::new(".git")).unwrap(), Vec::<PathBuf>::new());
         fs::create_dir_all(git.join("hooks")).unwrap();
+        // Without `HEAD` it is not a repository, so all of it is removed.
         assert_eq!(unwanted(folder.path(), Path::new(".git")).unwrap(), [Path::new(".git")]);
         for (name, text) in [("HEAD", "ref: refs/heads/main"), ("hooks/a.sample", ""), ("hooks/pre-commit", "")] {
             fs::write(git.join(name), text).unwrap();
         }
         fs::write(git.join("config"), "[core]\n\thooksPath = evil\n").unwrap();
         let found = unwanted(folder.path(), Path::new(".git")).unwrap();
+        // The list starts with the names of `ELSEWHERE`, which are removed from every repository.
         assert_eq!(found[ELSEWHERE.len()..], [Path::new(".git/hooks/pre-commit"), Path::new(".git/config")]);
     }
 }

@@ -14,7 +14,7 @@ use super::{
     visibility::VisibleSessions,
 };
 
-/// Default number of messages.
+/// Number of messages returned by default.
 const DEFAULT_LIMIT: usize = 200;
 /// Maximum number of messages.
 const MAX_LIMIT: usize = 1_000;

@@ -132,6 +132,7 @@ fn inbound(cx: &ToolCx, hub: &Hub, key: &SessionKey, text: &str) -> Inbound {
     Inbound { extra_prompt: Some(notice), authority: cx.origin.authority, ..inbound }
 }
 
+/// Builds the tool result: the reply of the run, or its status if it has not ended.
 async fn outcome(hub: &Hub, run: &RunId, key: &SessionKey, waited: WaitResult) -> Result<Value, SessionToolError> {
     let reason = match waited {
         WaitResult::Ended(_) => None,

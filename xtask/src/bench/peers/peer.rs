@@ -159,7 +159,7 @@ impl PeerHome<'_> {
         Ok(running)
     }
 
-    /// Returns the command that sends one message from the command line.
+    /// Returns the command that sends one message to the model, without a gateway.
     pub(super) fn once(&self, text: &str) -> Command {
         let model = self.model.to_string();
         match self.peer {

@@ -115,12 +115,13 @@ impl AxisScale {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
+    /// Returns the tick values: powers of ten on a logarithmic axis, otherwise about five round numbers.
     fn ticks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let (from, to) = (self.from.log10().round() as i32, self.to.log10().round() as i32);
             return (from..=to).map(|power| 10f64.powi(power)).collect();
         }
-        // About five steps of 1, 2 or 5.
+        // The step is 1, 2 or 5 times a power of ten.
         let rough = self.to / 5.0;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);

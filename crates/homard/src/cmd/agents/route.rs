@@ -60,6 +60,7 @@ pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> 
     Ok(render::print_table(&Table::fields(rows))?)
 }
 
+/// Builds the origin of a hypothetical message from the command-line arguments.
 fn origin(config: &Config, args: &Args) -> Result<MessageOrigin, CliError> {
     let peer = args.peer.split_once(':').and_then(|(kind, id)| {
         Some(ChannelPeer { kind: PeerKind::parse(kind)?, id: Some(id.to_owned()).filter(|id| !id.trim().is_empty())? })

@@ -63,7 +63,8 @@ pub(super) fn disable(list: &PluginList, paths: &Paths, id: &str, wants_json: bo
     report(&change, paths, (id, false), None, wants_json)
 }
 
-/// Returns what is needed to enable a plugin that the config disables; `None` if the reason already says it.
+/// Returns the command that removes the obstacle to enabling a plugin: plugins are disabled, it is on the deny list, or
+/// another plugin has the memory slot. `None` for other obstacles, whose error message contains the remedy.
 fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), settings: &Settings) -> Option<String> {
     let id = &status.id;
     if settings.enabled == Some(false) {
@@ -73,8 +74,9 @@ fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), settings: &Settings) -
         let path = Path::root().key("plugins").key("deny").index(at).to_string();
         return Some(format!("to remove it from that list: homard config unset {}", shell_quote(&path)));
     }
-    let is_other = settings.slots.memory.as_ref().is_some_and(|memory| memory != id);
-    is_other.then(|| format!("to select this plugin: homard config set plugins.slots.memory {}", shell_quote(id)))
+    let has_other_memory = settings.slots.memory.as_ref().is_some_and(|memory| memory != id);
+    has_other_memory
+        .then(|| format!("to select this plugin: homard config set plugins.slots.memory {}", shell_quote(id)))
 }
 
 fn report(

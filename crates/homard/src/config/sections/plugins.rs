@@ -83,7 +83,7 @@ pub(crate) struct Entry {
     pub(crate) fault: Option<String>,
 }
 
-/// Which hooks are guards.
+/// Which hooks of a plugin are guards. If a guard fails, the operation is blocked.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum GuardSetting {

@@ -68,9 +68,10 @@ impl Heartbeat {
         agent.and_then(|agent| agent.ack_max_chars).or(self.ack_max_chars).unwrap_or(ACK_MAX)
     }
 
-    /// Returns an agent's heartbeat, or what is wrong with it.
+    /// Merges the heartbeat settings of an agent: its own section first, then `self`, which is the section of the agent
+    /// defaults, then built-in values. Fails if the active hours are invalid.
     pub(crate) fn heartbeat(&self, agent_heartbeat: Option<&Self>, agent: AgentId) -> Result<HeartbeatConfig, String> {
-        let plain = HeartbeatConfig::of(agent);
+        let built_in = HeartbeatConfig::of(agent);
         let hours = agent_heartbeat
             .and_then(|agent_heartbeat| agent_heartbeat.active_hours.as_ref())
             .or(self.active_hours.as_ref());
@@ -84,7 +85,7 @@ impl Heartbeat {
             every: agent_heartbeat
                 .and_then(|agent_heartbeat| agent_heartbeat.every)
                 .or(self.every)
-                .unwrap_or(plain.every),
+                .unwrap_or(built_in.every),
             hours: hours
                 .map(ActiveHours::hours)
                 .transpose()
@@ -94,7 +95,7 @@ impl Heartbeat {
             target: target.as_str().into(),
             to: text(|section| section.to.as_ref()),
             account: text(|section| section.account_id.as_ref()),
-            ..plain
+            ..built_in
         })
     }
 }

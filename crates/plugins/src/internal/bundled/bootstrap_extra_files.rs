@@ -50,10 +50,10 @@ pub(super) struct ExtraFiles {
     patterns: Vec<FilePattern>,
 }
 
-/// A file pattern.
+/// A glob pattern for files in the workspace.
 #[derive(Debug, Clone)]
 struct FilePattern {
-    /// Directory in the workspace that contains all matches.
+    /// Leading directories without wildcards, which contain all matches.
     base: PathBuf,
     matcher: GlobMatcher,
 }
@@ -62,14 +62,14 @@ impl FilePattern {
     /// Parses a pattern, or returns what is wrong with it.
     fn new(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_start_matches("./");
-        let is_below =
+        let is_inside_workspace =
             Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if text.is_empty() || !is_below {
+        if text.is_empty() || !is_inside_workspace {
             return Err("not a path in the workspace".to_owned());
         }
-        let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let has_no_wildcard = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
         let parts: Vec<_> = text.split('/').collect();
-        let base = parts[..parts.len() - 1].iter().copied().take_while(is_plain).collect();
+        let base = parts[..parts.len() - 1].iter().copied().take_while(has_no_wildcard).collect();
         let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|error| error.kind().to_string())?;
         Ok(Self { base, matcher: glob.compile_matcher() })
     }

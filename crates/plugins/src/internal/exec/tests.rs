@@ -71,7 +71,7 @@ async fn a_program_gets_the_event_without_the_config_and_its_output_is_used() {
     let folder = Folder::new();
     let answer =
         r#"{"messages": ["aye"], "bootstrapFiles": [{"name": "A.md", "path": "/a/A.md", "content": "x"}], "more": 1}"#;
-    let program = folder.program(&format!("cat > told.json; pwd > where.txt; echo '{answer}'"));
+    let program = folder.program(&format!("cat > stdin.json; pwd > where.txt; echo '{answer}'"));
     let result = program.handle(&command_event(&json!({"cfg": {"token": "secret"}, "senderId": "me"}))).await.unwrap();
     let file = BootstrapFile {
         name: "A.md".to_owned(),
@@ -80,12 +80,12 @@ async fn a_program_gets_the_event_without_the_config_and_its_output_is_used() {
         missing: false,
     };
     assert_eq!(result, ListenerResult { messages: vec!["aye".to_owned()], bootstrap_files: Some(vec![file]) });
-    let seen: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("told.json")).unwrap()).unwrap();
+    let stdin: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("stdin.json")).unwrap()).unwrap();
     let expected = json!({
         "type": "command", "action": "new", "sessionKey": "agent:main:main", "context": {"senderId": "me"},
         "timestamp": 7, "messages": [],
     });
-    assert_eq!(seen, expected);
+    assert_eq!(stdin, expected);
     let working_dir = fs::read_to_string(folder.path().join("where.txt")).unwrap();
     assert_eq!(fs::canonicalize(working_dir.trim()).unwrap(), fs::canonicalize(folder.path()).unwrap());
 }

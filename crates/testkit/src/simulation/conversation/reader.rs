@@ -67,7 +67,8 @@ pub(super) struct ModelText {
     pub(super) next_at: Duration,
     /// The time of the next request about another message.
     pub(super) until: Duration,
-    /// Whether the next request shows it: as words of the model, or as a successful call.
+    /// True if it is in the history of the next request, as text of the model or as a successful call, and no restart
+    /// lost it.
     pub(super) is_kept: bool,
 }
 

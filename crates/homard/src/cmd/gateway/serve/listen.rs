@@ -81,11 +81,12 @@ pub(super) fn address_lines(addresses: &[SocketAddr], tls: Option<&Tls>) -> Vec<
     rows
 }
 
-/// Returns a warning for as long as the gateway is exposed without TLS.
-pub(super) fn exposure(addresses: &[SocketAddr], is_secret: bool, config: &Config) -> Option<String> {
+/// Returns a warning if `gateway.allowInsecure` is true and the gateway listens without TLS on an address that is
+/// neither loopback nor in a tailnet.
+pub(super) fn exposure(addresses: &[SocketAddr], has_tls: bool, config: &Config) -> Option<String> {
     let mut open = addresses.iter().map(|address| address.ip().to_canonical()).filter(|address| !address.is_loopback());
     let address = open.find(|address| !matches!(address, IpAddr::V4(v4) if is_tailnet(*v4)))?;
-    (config.gateway.allow_insecure && !is_secret).then(|| {
+    (config.gateway.allow_insecure && !has_tls).then(|| {
         format!(
             "gateway.allowInsecure is true: the gateway listens on {address} without TLS, so others on that network can \
              read its token and every message; set gateway.tls.enabled to true"
@@ -148,12 +149,13 @@ mod tests {
 
     #[test]
     fn an_insecure_address_is_reported() {
-        let warns = |address: &str, is_secret, text: &str| {
-            exposure(&[address.parse().unwrap()], is_secret, &Config::parse(text).unwrap()).is_some()
+        let warns = |address: &str, has_tls, text: &str| {
+            exposure(&[address.parse().unwrap()], has_tls, &Config::parse(text).unwrap()).is_some()
         };
-        let chosen = "{gateway: {allowInsecure: true}}";
-        assert!(warns("0.0.0.0:7", false, chosen) && warns("192.0.2.7:7", false, chosen));
-        assert!(!warns("0.0.0.0:7", true, chosen) && !warns("127.0.0.1:7", false, chosen));
-        assert!(!warns("100.70.0.1:7", false, chosen) && !warns("0.0.0.0:7", false, "{}"));
+        let insecure = "{gateway: {allowInsecure: true}}";
+        assert!(warns("0.0.0.0:7", false, insecure) && warns("192.0.2.7:7", false, insecure));
+        // TLS, loopback, and a tailnet, which is encrypted itself.
+        assert!(!warns("0.0.0.0:7", true, insecure) && !warns("127.0.0.1:7", false, insecure));
+        assert!(!warns("100.70.0.1:7", false, insecure) && !warns("0.0.0.0:7", false, "{}"));
     }
 }

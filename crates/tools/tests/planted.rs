@@ -220,7 +220,7 @@ async fn c2_files_planted_by_a_running_command_are_quarantined_while_it_runs() {
 async fn c2_a_command_that_plants_again_is_ended() {
     for (sandbox, fixture, _) in fixtures() {
         let plant = "git init -q sub; while true; do printf '[core]\\n fsmonitor = ../x.sh\\n' > sub/.git/config; done";
-        let result = fixture.call("exec", json!({"command": plant, "yieldMs": 30_000, "timeout": 60})).await;
+        let result = fixture.call("exec", json!({"command": plant, "yieldMs": 110_000, "timeout": 120})).await;
         let text = only_text(&result).0;
         assert!(text.contains("again after the sandbox had quarantined it"), "{sandbox}: {text}");
         let config = fs::read_to_string(fixture.workdir().join("sub/.git/config")).unwrap_or_default();

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     budget::RunBudget,
-    event::{RunEvent, StoredEvent},
+    event::StoredEvent,
     history::{SessionHistory, TOKENS_AFTER},
 };
 
@@ -238,9 +238,9 @@ pub(crate) fn compaction_of_run(run: &RunId, history: &SessionHistory) -> Option
 }
 
 /// Builds the event of a compaction. `next` says what follows it.
-pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction) -> RunEvent {
+pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction) -> StoredEvent {
     let strategies = SummaryMethod::ALL.map(SummaryMethod::as_str);
-    RunEvent::Stored(StoredEvent::Compacted {
+    StoredEvent::Compacted {
         entry: compaction.id,
         before: compaction.tokens_before.unwrap_or(0),
         after: compaction.tokens_after.unwrap_or(0),
@@ -250,7 +250,7 @@ pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction)
             .unwrap_or(RESULTS),
         continues: next != AfterCompaction::Nothing,
         input: compaction.truncated.filter(|_| next == AfterCompaction::FirstAnswer),
-    })
+    }
 }
 
 /// What follows a compaction.

@@ -246,6 +246,12 @@ event_group!(
     HookDecision(Arc<homard_hooks::HookNote>),
 );
 
+impl From<(u64, StoredEvent)> for TapeEvent {
+    fn from((at, event): (u64, StoredEvent)) -> Self {
+        Self { at, kind: event.into() }
+    }
+}
+
 impl LiveEvent for QueueEvent {}
 impl LiveEvent for RequestEvent {}
 impl LiveEvent for ToolEvent {}

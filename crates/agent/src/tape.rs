@@ -3,12 +3,18 @@
 //! Streamed text is one growing slot per assistant message, not one event per token: a slow reader finds more text at
 //! its next read. An event with a record becomes visible once its commit is on disk; later events wait behind it.
 
+mod accept;
+mod commit;
+
+use crate::event::LiveEvent;
 use std::{
     collections::VecDeque,
     mem::discriminant,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+pub(crate) use accept::Acceptance;
+pub(crate) use commit::{Commit, StagedEvents};
 use homard_proto::{CallId, RunId, SessionId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
@@ -128,7 +134,7 @@ impl Tape {
     pub(crate) fn update_disposition(self: &Arc<Self>, at: u64, disposition: Disposition) {
         let previous = self.disposition.lock().unwrap_or_else(PoisonError::into_inner).replace(disposition);
         if previous.is_some_and(|previous| discriminant(&previous) != discriminant(&disposition)) {
-            self.emit(at, RunEvent::Queue(QueueEvent::DispositionChanged(disposition)));
+            self.emit(at, QueueEvent::DispositionChanged(disposition));
         }
     }
 
@@ -256,7 +262,16 @@ impl Tape {
     }
 
     /// Emits an event without a record. Only the newest progress of each tool call is kept.
-    pub(crate) fn emit(self: &Arc<Self>, at: u64, event: RunEvent) {
+    pub(crate) fn emit(self: &Arc<Self>, at: u64, event: impl LiveEvent) {
+        self.append(at, event.into());
+    }
+
+    /// Emits an event whose record is on disk already: an earlier process or the commit of another run stored it.
+    pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: StoredEvent) {
+        self.append(at, event.into());
+    }
+
+    fn append(self: &Arc<Self>, at: u64, event: RunEvent) {
         let mut inner = self.lock();
         if let RunEvent::Tool(ToolEvent::Progress { call, .. }) = &event {
             inner.drop_progress(call);
@@ -266,12 +281,12 @@ impl Tape {
     }
 
     /// Emits an event without waking readers.
-    pub(crate) fn emit_silent(&self, at: u64, event: RunEvent) {
-        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
+    pub(crate) fn emit_silent(&self, at: u64, event: impl LiveEvent) {
+        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Event(event.into()) });
     }
 
     /// Stages an event with a record; [`publish`](Self::publish) makes it visible once it is on disk.
-    pub(crate) fn stage(&self, at: u64, event: RunEvent) {
+    fn stage(&self, at: u64, event: RunEvent) {
         let mut inner = self.lock();
         let index = inner.slots.len();
         inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
@@ -279,7 +294,7 @@ impl Tape {
     }
 
     /// Publishes the oldest `count` staged events, whose records are on disk.
-    pub(crate) fn publish(self: &Arc<Self>, count: usize) {
+    fn publish(self: &Arc<Self>, count: usize) {
         let mut inner = self.lock();
         if inner.broken.is_none() {
             let count = count.min(inner.staged.len());
@@ -477,7 +492,7 @@ mod tests {
             for (n, act) in acts.into_iter().enumerate() {
                 match act {
                     Act::Text(message, text) => tape.text(0, message, &text),
-                    Act::Pass => tape.emit(0, input(n)),
+                    Act::Pass => tape.append(0, input(n)),
                     Act::Hold => { tape.stage(0, input(n)); staged += 1; }
                     Act::Publish => { tape.publish(1); staged = usize::saturating_sub(staged, 1); }
                     Act::Look(reader) => {

@@ -10,11 +10,14 @@ use std::sync::{
 
 use homard_store::{Error, Fence, Rec, Store, Verdict};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     task::JoinHandle,
 };
 
-use crate::{hub::Admission, tape::Tape, task};
+use crate::{
+    tape::{Commit, StagedEvents},
+    task,
+};
 
 /// Maximum number of records in one commit.
 const MAX_BATCH: usize = 512;
@@ -30,49 +33,39 @@ pub(crate) struct CommitWriter {
     failed: Arc<AtomicBool>,
 }
 
+/// Records to commit, and what happens afterwards.
 #[derive(Debug)]
-struct WriteRequest {
+pub(crate) struct WriteRequest {
     records: Vec<Rec>,
     after_commit: AfterCommit,
 }
 
 /// What happens once the records are committed or rejected.
-#[derive(Debug, Default)]
-pub(crate) struct AfterCommit {
-    /// Reports the admission of a message to its sender and its tape; the first record is its accept.
-    admit: Option<(watch::Sender<Admission>, Arc<Tape>)>,
-    /// Publishes this number of staged events of this tape.
-    publish: Option<(Arc<Tape>, usize)>,
-    /// True if the records end the run: they are stored even if earlier ones of it were not.
-    is_end: bool,
-    /// Receives the result.
-    reply: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
+#[derive(Debug)]
+enum AfterCommit {
+    Nothing,
+    /// Publishes the staged events of a run.
+    Settle(StagedEvents),
+    /// Returns the result. The caller may have gone; it is then dropped.
+    Reply(oneshot::Sender<Result<Vec<Verdict>, Error>>),
 }
 
-impl AfterCommit {
-    /// Reports the admission of a message to its sender.
-    pub(crate) fn admit(admission: watch::Sender<Admission>, tape: &Arc<Tape>) -> Self {
-        Self { admit: Some((admission, tape.clone())), ..Self::default() }
+impl From<Commit> for WriteRequest {
+    fn from(commit: Commit) -> Self {
+        let (records, staged) = commit.into_parts();
+        Self { records, after_commit: AfterCommit::Settle(staged) }
     }
+}
 
-    /// Publishes staged events.
-    pub(crate) fn publish(tape: &Arc<Tape>, event_count: usize) -> Self {
-        Self { publish: Some((tape.clone(), event_count)), ..Self::default() }
+impl From<Vec<Rec>> for WriteRequest {
+    fn from(records: Vec<Rec>) -> Self {
+        Self { records, after_commit: AfterCommit::Nothing }
     }
+}
 
-    /// Publishes staged events, including the end of the run.
-    pub(crate) fn end(tape: &Arc<Tape>, event_count: usize) -> Self {
-        Self { is_end: true, ..Self::publish(tape, event_count) }
-    }
-
-    /// True if an earlier commit of the run failed: its later records would leave a gap in the transcript.
+impl WriteRequest {
     fn is_after_failure(&self) -> bool {
-        !self.is_end && self.publish.as_ref().is_some_and(|(tape, _)| tape.broken().is_some())
-    }
-
-    /// Also publishes staged events.
-    pub(crate) fn and_publish(self, tape: &Arc<Tape>, event_count: usize) -> Self {
-        Self { publish: Some((tape.clone(), event_count)), ..self }
+        matches!(&self.after_commit, AfterCommit::Settle(staged) if staged.is_after_failure())
     }
 }
 
@@ -90,10 +83,10 @@ impl CommitWriter {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Queues records. If the writer is gone, the senders in `after_commit` are dropped.
-    pub(crate) fn send(&self, records: Vec<Rec>, after_commit: AfterCommit) {
+    /// Queues records. If the writer is gone, the request is dropped.
+    pub(crate) fn send(&self, request: impl Into<WriteRequest>) {
         self.open.fetch_add(1, Ordering::AcqRel);
-        self.queue.send(WriteRequest { records, after_commit }).ok();
+        self.queue.send(request.into()).ok();
     }
 
     /// Waits until everything sent before is committed or rejected.
@@ -115,7 +108,7 @@ impl CommitWriter {
         records: Vec<Rec>,
     ) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
         let (reply, verdicts) = oneshot::channel();
-        self.send(records, AfterCommit { reply: Some(reply), ..AfterCommit::default() });
+        self.send(WriteRequest { records, after_commit: AfterCommit::Reply(reply) });
         async { verdicts.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
     }
 }
@@ -133,7 +126,7 @@ async fn write(
             count += next.records.len();
             writes.push(next);
         }
-        writes.iter_mut().filter(|write| write.after_commit.is_after_failure()).for_each(|write| write.records.clear());
+        writes.iter_mut().filter(|write| write.is_after_failure()).for_each(|write| write.records.clear());
         let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
@@ -148,43 +141,12 @@ async fn write(
         for (write, size) in writes.into_iter().zip(sizes) {
             let write_verdicts =
                 verdicts.as_mut().map(|verdicts| verdicts.take(size).collect()).map_err(|error| error.clone());
-            settle(write.after_commit, write_verdicts);
+            match write.after_commit {
+                AfterCommit::Nothing => {}
+                AfterCommit::Settle(staged) => staged.settle(&write_verdicts),
+                AfterCommit::Reply(reply) => drop(reply.send(write_verdicts)),
+            }
             open.fetch_sub(1, Ordering::AcqRel);
         }
-    }
-}
-
-fn settle(after_commit: AfterCommit, verdicts: Result<Vec<Verdict>, Error>) {
-    let is_accepted = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
-    match (&after_commit.admit, after_commit.publish) {
-        // The message was not accepted, so there is no run.
-        (Some((_, tape)), _) if !is_accepted => tape.mark_rejected(),
-        (_, None) => {}
-        (_, Some((tape, event_count))) => match &verdicts {
-            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(event_count),
-            Ok(_) => tape.mark_broken("the store rejected the run's records"),
-            Err(error) => tape.mark_broken(&error.to_string()),
-        },
-    }
-    if let Some((admit, _)) = after_commit.admit {
-        admit.send_replace(admission(&verdicts));
-    }
-    if let Some(reply) = after_commit.reply {
-        // The caller may have gone; the result is then dropped.
-        reply.send(verdicts).ok();
-    }
-}
-
-/// Returns the admission of a message from the store's verdict on its first record.
-pub(crate) fn admission(verdicts: &Result<Vec<Verdict>, Error>) -> Admission {
-    match verdicts.as_ref().map(|verdicts| verdicts.first()) {
-        Ok(Some(Verdict::Stored)) => Admission::Accepted,
-        Ok(Some(Verdict::Duplicate(row))) => Admission::Duplicate(row.clone()),
-        Ok(Some(Verdict::Conflict)) => Admission::Conflict,
-        Ok(Some(Verdict::Full(why))) => Admission::Failed(Error::Disk(why.clone())),
-        Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
-            Admission::Failed(Error::Disk("the store rejected the message".to_owned()))
-        }
-        Err(error) => Admission::Failed(error.clone()),
     }
 }

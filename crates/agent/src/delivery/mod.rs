@@ -32,7 +32,7 @@ use crate::{
     channel_sender::{ChannelSender, ChannelTraits},
     hub::{Hub, HubEvent, Shared},
     schedule::heartbeat::{self, HeartbeatConfig},
-    writer::AfterCommit,
+    writer::WriteRequest,
 };
 use payload::OutboxPayload;
 pub use plan::DEFAULT_CHANNEL;
@@ -183,12 +183,12 @@ impl Shared {
     /// A delivery that is not stored is not sent, because the record of its sending follows it.
     pub(crate) fn send_deliveries(
         self: &Arc<Self>,
-        (records, then): (Vec<Rec>, AfterCommit),
+        request: impl Into<WriteRequest>,
         deliveries: Vec<Delivery>,
         output: Option<&Arc<RunOutput>>,
     ) {
         let mut queues = self.deliveries.lock();
-        self.writer.send(records, then);
+        self.writer.send(request);
         for delivery in deliveries {
             self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(delivery), output.cloned()));
         }

@@ -25,7 +25,6 @@ use crate::{
         ResumeState,
         epilogue::{close_records, end_records},
     },
-    writer::AfterCommit,
 };
 
 /// Maximum characters of a held run's message that are shown.
@@ -185,7 +184,7 @@ impl Hub {
                 deliveries.push((**delivery).clone());
             }
         }
-        self.0.send_deliveries((records, AfterCommit::default()), deliveries, None);
+        self.0.send_deliveries(records, deliveries, None);
         self.0.writer.barrier().await?;
         self.0.held.lock().remove(run);
         // Waiters read the end of the run from the store.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homard_store::RunState;
 
 use super::{Lane, Ticket, inbox::Disposition};
-use crate::event::{RunEnd, RunEvent, StoredEvent};
+use crate::event::{RunEnd, StoredEvent};
 
 impl Lane {
     /// Ends the messages absorbed by a run together with it. The store knows which of them were absorbed; the others
@@ -25,7 +25,7 @@ impl Lane {
                         is_summarized,
                         ..end.clone()
                     };
-                    ticket.tape.emit(end.ended_at, RunEvent::Stored(StoredEvent::Ended(Arc::new(end))));
+                    ticket.tape.emit_stored(end.ended_at, StoredEvent::Ended(Arc::new(end)));
                     self.hub.forget(&ticket.tape);
                 }
                 Ok(Some(RunState::Absorbed(_) | RunState::Held)) => {

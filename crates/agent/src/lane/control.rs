@@ -29,12 +29,11 @@ use crate::{
         report::{ContextReport, format_report},
     },
     delivery::queue_records,
-    event::{RunEnd, RunEvent, StoredEvent},
+    event::{RunEnd, StoredEvent},
     history::SessionHistory,
     hub::Shared,
     timeline,
     tool::RunOrigin,
-    writer::AfterCommit,
 };
 
 const NO_SESSION: &str = "Session not found.";
@@ -144,8 +143,8 @@ impl Lane {
         };
         let at = self.hub.ambient.now_ms();
         let run = ticket.inbound.run.clone();
-        let mut records = std::mem::take(&mut ticket.accept_records);
-        let is_new = !records.is_empty();
+        let is_new = ticket.acceptance.is_unsent();
+        let mut commit = ticket.acceptance.begin(&ticket.tape);
         if !change.fields.is_empty()
             && let Some(session) = &mut self.session
         {
@@ -154,7 +153,7 @@ impl Lane {
                 session.record = record;
             }
             let (expect, record) = (Some(session.record.session_id.clone()), Box::new(session.record.clone()));
-            records.push(Rec::Patch { run: Some(run.clone()), key: self.key.clone(), expect, record });
+            commit.record(Rec::Patch { run: Some(run.clone()), key: self.key.clone(), expect, record });
         }
         let end = self.end_with_reply(change.reply, at);
         let ended = EndRecord {
@@ -179,15 +178,12 @@ impl Lane {
         let profile = self.hub.config.agents().of(self.key.agent());
         self.open_output(&mut ticket, &profile);
         let outgoing = self.finals(&ticket, &end, (false, true));
-        records.extend(queue_records(&outgoing));
-        records.push(Rec::Terminal { run, ended: Box::new(ended) });
+        commit.records(queue_records(&outgoing));
         if let Some(reply) = end.replies.first() {
             ticket.tape.text(at, 0, &reply.text);
         }
-        ticket.tape.stage(at, RunEvent::Stored(StoredEvent::Ended(Arc::new(end))));
-        let after_commit =
-            if is_new { AfterCommit::admit(ticket.admit.clone(), &ticket.tape) } else { AfterCommit::default() };
-        self.hub.send_deliveries((records, after_commit.and_publish(&ticket.tape, 1)), outgoing, None);
+        commit.fact(at, StoredEvent::Ended(Arc::new(end)), Rec::Terminal { run, ended: Box::new(ended) });
+        self.hub.send_deliveries(commit, outgoing, None);
         // A recovered command is accepted already; its changes must be stored before the session is read again.
         if !is_new && self.hub.writer.barrier().await.is_err() {
             self.is_stale = true;

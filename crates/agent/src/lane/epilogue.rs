@@ -4,6 +4,8 @@
 //! session its counters, in one commit, followed by one `Ended` event. Nothing else ends a run, so a run ends exactly
 //! once.
 
+use crate::history::SessionHistory;
+use crate::tape::Commit;
 use std::sync::Arc;
 
 use homard_proto::{
@@ -43,7 +45,6 @@ use crate::{
     schedule::heartbeat::finding,
     timeline::{self, TimelineRange},
     wire,
-    writer::AfterCommit,
 };
 
 /// Sent to subscribers of a run when the process shuts down.
@@ -71,7 +72,9 @@ impl Lane {
         // After a rejected commit, the final reply would not match the transcript on disk.
         let mut final_records = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
         final_records.history = history;
-        self.complete_transcript(ticket, &summary, (profile, &outcome), &mut final_records).await;
+        let mut commit = final_records.commit.take().unwrap_or_else(|| Commit::new(tape));
+        self.complete_transcript(ticket, &summary, (profile, &outcome), (&mut commit, &mut final_records.history))
+            .await;
         let mut collected = Replies::of(&events, &ticket.inbound.route);
         if let Some(block_count) = ticket.output.as_ref().and_then(|output| output.close()) {
             collected.keep_blocks(block_count);
@@ -149,34 +152,29 @@ impl Lane {
                 *is_queued = !outgoing.is_empty();
             }
             if let Some(mark) = self.exclude_heartbeat(ticket, answer, &events) {
-                final_records.records.push(mark);
+                commit.record(mark);
                 final_records.history = None;
             }
         }
         let end = Arc::new(end);
         let answered_by = final_records.answered_by.take();
-        final_records.records.extend(self.update_session(
+        commit.records(self.update_session(
             ticket,
             (&end, answered_by.as_ref()),
             (final_records.credential.as_ref(), &summary.compactions, summary.is_counted),
         ));
-        final_records.records.extend(queue_records(&outgoing));
-        final_records.records.push(Rec::Terminal { run: ticket.inbound.run.clone(), ended: Box::new(stored) });
-        tape.stage(at, RunEvent::Stored(StoredEvent::Ended(end.clone())));
-        final_records.staged_events += 1;
+        commit.records(queue_records(&outgoing));
+        let terminal = Rec::Terminal { run: ticket.inbound.run.clone(), ended: Box::new(stored) };
+        commit.fact(at, StoredEvent::Ended(end.clone()), terminal);
         // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
         let (withdrawn, reports) = match &ticket.output {
             Some(output) => self.hub.deliveries.withdraw(output, at),
             None => Default::default(),
         };
         if !withdrawn.is_empty() {
-            self.hub.writer.send(withdrawn, AfterCommit::default());
+            self.hub.writer.send(withdrawn);
         }
-        self.hub.send_deliveries(
-            (final_records.records, AfterCommit::end(tape, final_records.staged_events)),
-            outgoing,
-            None,
-        );
+        self.hub.send_deliveries(commit, outgoing, None);
         // The barrier follows the terminal record, so the session's next run cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.mark_broken(&error.to_string());
@@ -244,21 +242,20 @@ impl Lane {
         ticket: &Ticket,
         summary: &RunSummary,
         (profile, outcome): (&Profile, &Outcome),
-        final_records: &mut FinalRecords,
+        (commit, history): (&mut Commit, &mut Option<SessionHistory>),
     ) {
         let Some(session) = &ticket.session else { return };
         let hooks = self.hub.config.rules().hooks.clone();
         let context = hooks::message_context(profile, Some(session), &ticket.inbound);
         let (at, tape) = (self.hub.ambient.now_ms(), &ticket.tape);
-        let push_entry = |message: Message, final_records: &mut FinalRecords| {
+        let mut entry_record = |message: Message| {
             let (kind, id) = (Kind::message(message.clone()), self.hub.ambient.entry_id());
-            if let Some(history) = &mut final_records.history {
+            if let Some(history) = &mut *history {
                 history.push(id.clone(), Arc::new(message));
             }
             let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
             let run = Some(ticket.inbound.run.clone());
-            final_records.records.push(Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry });
-            id
+            (id, Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry })
         };
         let partial = tape.unfinished_text();
         // After a rejected commit, the text would precede the missing tool results.
@@ -268,9 +265,8 @@ impl Lane {
                 Message::Assistant(stored) => Arc::new(stored),
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(assistant),
             };
-            let entry = push_entry(Message::Assistant((*assistant).clone()), final_records);
-            tape.stage(at, RunEvent::Stored(StoredEvent::Assistant { entry, message: assistant }));
-            final_records.staged_events += 1;
+            let (entry, record) = entry_record(Message::Assistant((*assistant).clone()));
+            commit.fact(at, StoredEvent::Assistant { entry, message: assistant }, record);
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
         let stored_result = |call_state: &CallState| {
@@ -285,13 +281,13 @@ impl Lane {
                 Some(answer) => answer.clone(),
                 None => hooks::persist(&hooks, &context, unanswered(), true).await,
             };
-            push_entry(Message::ToolResult((*result).clone()), final_records);
-            if call_state.answer.is_none() {
-                tape.stage(
-                    at,
-                    RunEvent::Stored(StoredEvent::ToolEnded { call: call_state.call.clone(), result, shown: None }),
-                );
-                final_records.staged_events += 1;
+            let (_, record) = entry_record(Message::ToolResult((*result).clone()));
+            match &call_state.answer {
+                Some(_) => commit.record(record),
+                None => {
+                    let call = call_state.call.clone();
+                    commit.fact(at, StoredEvent::ToolEnded { call, result, shown: None }, record);
+                }
             }
         }
     }
@@ -374,7 +370,8 @@ pub(crate) fn end_records(
 ) -> Vec<Rec> {
     let at = ambient.now_ms();
     let run_entries = own_entries(&unfinished.row.run, &unfinished.entries);
-    let mut events: Vec<_> = run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
+    let mut events: Vec<_> =
+        run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).map(TapeEvent::from).collect();
     let blocks = output.map(|output| output.resume(&unfinished.deliveries)).unwrap_or_default();
     events.extend(
         blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Reply(ReplyEvent::Block(Arc::new(block))) }),
@@ -425,7 +422,8 @@ pub(crate) fn close_records(ambient: &Ambient, unfinished: &UnfinishedRun, answe
     let (Some(session), true) = (&unfinished.row.session, run_entries.len() == unfinished.entries.len()) else {
         return Vec::new();
     };
-    let events: Vec<_> = run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).collect();
+    let events: Vec<_> =
+        run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).map(TapeEvent::from).collect();
     let summary = RunSummary::of(&events);
     let open = summary.calls.iter().filter(|call_state| call_state.answer.is_none());
     let records = open.map(|call_state| {

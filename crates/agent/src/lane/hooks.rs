@@ -205,7 +205,7 @@ impl Lane {
             });
             let outcome = hooks.call(event, &context).await;
             for note in &outcome.notes {
-                ticket.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::HookDecision(Arc::new(note.clone())));
+                ticket.tape.emit_silent(self.hub.ambient.now_ms(), Arc::new(note.clone()));
             }
             if outcome.block_reason().is_some() {
                 continue;

@@ -32,7 +32,7 @@ use std::{
 
 use futures_util::{FutureExt, future::OptionFuture};
 use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::ToolResult};
-use homard_store::{DeliveryRow, Hold, Rec};
+use homard_store::{DeliveryRow, Hold};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout},
@@ -43,13 +43,13 @@ use crate::{
     command::{Command, queue::QueueSettings},
     context::gather,
     delivery::run_output::RunOutput,
-    event::{AbortReason, QueueEvent, RunEvent},
+    event::{AbortReason, QueueEvent},
     hub::{Admission, Inbound, Shared},
     profile::Profile,
     run::{self, RunError, RunResult, SharedFlag, Steered},
-    tape::{Tape, TapeState},
+    tape::{Acceptance, Tape, TapeState},
     tool::RunOrigin,
-    writer::{AfterCommit, CommitWriter},
+    writer::CommitWriter,
 };
 pub(crate) use control::context_report;
 use hooks::ResetCause;
@@ -100,11 +100,9 @@ impl LaneJob {
 pub(crate) struct Ticket {
     inbound: Inbound,
     tape: Arc<Tape>,
-    admit: watch::Sender<Admission>,
+    acceptance: Acceptance,
     cancel: CancellationToken,
     reason: Option<AbortReason>,
-    /// Records that accept the message. An idle lane commits them together with the run's start.
-    accept_records: Vec<Rec>,
     /// Queue settings; `None` for a request that always gets a run of its own.
     settings: Option<QueueSettings>,
     /// Start of the wait; cleared once its sender got a busy event.
@@ -155,10 +153,9 @@ impl Ticket {
         Self {
             inbound,
             tape,
-            admit,
+            acceptance: Acceptance::new(admit),
             cancel,
             reason: None,
-            accept_records: Vec::new(),
             settings: None,
             waits_since: None,
             prompt: None,
@@ -207,20 +204,18 @@ impl Ticket {
     /// Marks a recovered message.
     pub(crate) fn recovered(mut self) -> Self {
         self.is_recovered = true;
+        self.acceptance = self.acceptance.recovered();
         self
     }
 
     /// True if the message is known to be rejected.
     fn is_refused(&self) -> bool {
-        !matches!(*self.admit.borrow(), Admission::Accepted | Admission::Pending)
+        self.acceptance.is_refused()
     }
 
     /// Queues the message for the writer, if not done yet.
     fn accept(&mut self, writer: &CommitWriter) {
-        if !self.accept_records.is_empty() {
-            let records = std::mem::take(&mut self.accept_records);
-            writer.send(records, AfterCommit::admit(self.admit.clone(), &self.tape));
-        }
+        self.acceptance.send(&self.tape, writer);
     }
 
     /// Returns the fixed answer of a command that needs no model.
@@ -474,7 +469,7 @@ impl Lane {
         if let Some(waited) = slot.long_wait() {
             tracing::warn!(key = %self.key, ?waited, "run waited a long time for a slot; consider raising agents.defaults.maxConcurrent");
             if let Readiness::Now(message) = self.inbox.ready(self.now()) {
-                message.tape.emit(self.hub.ambient.now_ms(), RunEvent::Queue(QueueEvent::SlotWaited(waited)));
+                message.tape.emit(self.hub.ambient.now_ms(), QueueEvent::SlotWaited(waited));
             }
         }
         slot.into()
@@ -527,7 +522,5 @@ async fn sleep_until_some(deadline: Option<Instant>) {
 
 /// Waits for the message's admission. Returns true if it was accepted.
 async fn is_admitted(ticket: &Ticket) -> bool {
-    let mut admission = ticket.admit.subscribe();
-    let decided = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
-    matches!(decided.as_deref(), Ok(Admission::Accepted))
+    ticket.acceptance.is_admitted().await
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Lane, Ticket, slots::RunClass};
 use crate::{
     delivery::run_output::{ABORTED, OutputStyle, RunOutput},
-    event::{AbortReason, Outcome, ReplyEvent, RunEnd, RunEvent},
+    event::{AbortReason, Outcome, ReplyEvent, RunEnd},
     hub::Shared,
     profile::Profile,
     run::RunScope,
@@ -58,7 +58,7 @@ impl Lane {
         ticket.output = self.hub.run_output(&ticket.inbound, style);
         let Some(output) = &ticket.output else { return };
         for block in output.resume(&std::mem::take(&mut ticket.earlier_deliveries)) {
-            ticket.tape.emit(self.hub.ambient.now_ms(), RunEvent::Reply(ReplyEvent::Block(Arc::new(block))));
+            ticket.tape.emit(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)));
         }
     }
 

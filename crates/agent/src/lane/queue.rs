@@ -18,11 +18,10 @@ use super::{
 use crate::{
     activity::{self, Activity, Busy},
     command::queue::{QueueMode, QueueOverrides, QueueSettings},
-    event::{QueueEvent, RunEvent},
+    event::QueueEvent,
     hub::Admission,
     policy::SenderRole,
     run::Steered,
-    writer::admission,
 };
 
 impl QueueItem for Ticket {
@@ -82,25 +81,23 @@ impl Lane {
         ticket.settings = self.settings(&ticket, active.as_deref());
         // A message with queue settings may displace others, so it must be on disk first. Its sender is answered once
         // it has a disposition.
-        if (ticket.settings.is_some() || is_task) && !is_idle && !ticket.accept_records.is_empty() {
-            let records = std::mem::take(&mut ticket.accept_records);
-            let admission = admission(&self.hub.writer.commit_with_verdicts(records).await);
-            if !matches!(admission, Admission::Accepted) {
-                self.drop_rejected(&ticket);
-                ticket.admit.send_replace(admission);
-                return;
-            }
+        if (ticket.settings.is_some() || is_task)
+            && !is_idle
+            && let Err(rejection) = ticket.acceptance.store(&self.hub.writer).await
+        {
+            self.drop_rejected(&ticket);
+            return ticket.acceptance.decide(rejection);
         }
         ticket.waits_since = Some(Instant::now());
-        let is_stored = ticket.accept_records.is_empty();
-        let (tape, admit, now) = (ticket.tape.clone(), ticket.admit.clone(), self.now());
+        let undecided = ticket.acceptance.undecided();
+        let (tape, now) = (ticket.tape.clone(), self.now());
         let (disposition, removed) = match self.inbox.push(ticket, active.is_some(), now) {
             PushResult::In { disposition, removed } => (disposition, removed),
             PushResult::Full(ticket) => return self.reject(ticket).await,
         };
         tape.set_disposition(disposition);
-        if is_stored {
-            admit.send_replace(Admission::Accepted);
+        if let Some(admission) = undecided {
+            admission.send_replace(Admission::Accepted);
         }
         if !is_idle {
             self.accept_all();
@@ -164,11 +161,11 @@ impl Lane {
             };
             waiting.waits_since = None;
             // A message that is not on disk yet may be the retry of another.
-            if !matches!(*waiting.admit.borrow(), Admission::Accepted) {
+            if !waiting.acceptance.is_accepted() {
                 continue;
             }
             let (activity, lasts) = busy(waiting, waited);
-            waiting.tape.emit(now, RunEvent::Queue(QueueEvent::Busy(Arc::new(Busy { activity, lasts, waited }))));
+            waiting.tape.emit(now, QueueEvent::Busy(Arc::new(Busy { activity, lasts, waited })));
         }
     }
 
@@ -236,13 +233,13 @@ impl Lane {
         if ticket.settings.is_some() || ticket.is_recovered {
             tracing::warn!(run = %ticket.inbound.run, key = %self.key, "message rejected: the queue is full");
             ticket.tape.set_disposition(Disposition::Rejected);
-            ticket.admit.send_replace(Admission::Accepted);
+            ticket.acceptance.decide(Admission::Accepted);
             ticket.stop(AbortReason::Dropped);
             self.end_unstarted(ticket).await;
         } else {
             self.hub.forget(&ticket.tape);
             ticket.tape.mark_rejected();
-            ticket.admit.send_replace(Admission::Overloaded);
+            ticket.acceptance.decide(Admission::Overloaded);
             // Its changes to the session's record were not stored.
             self.is_stale = true;
         }
@@ -255,10 +252,10 @@ impl Lane {
     }
 
     /// Waits for the admission of all waiting messages that were passed to the writer, and removes those that were not
-    /// accepted. A message that still has its `accept_records` was not passed to the writer yet.
+    /// accepted. A message whose records are unsent was not passed to the writer yet.
     pub(super) async fn settle_admissions(&mut self) {
         let mut any_refused = false;
-        for ticket in self.inbox.iter_mut().filter(|ticket| ticket.accept_records.is_empty()) {
+        for ticket in self.inbox.iter_mut().filter(|ticket| !ticket.acceptance.is_unsent()) {
             any_refused |= !is_admitted(ticket).await;
         }
         if any_refused {

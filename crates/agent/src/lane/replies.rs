@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Lane, Ticket};
 use crate::{
-    event::{Outcome, ReplyEvent, RunEnd, RunEvent},
+    event::{Outcome, ReplyEvent, RunEnd},
     profile::Profile,
     replies::{self, Replies},
 };
@@ -37,9 +37,7 @@ impl Lane {
         let (shaped, withheld) = collected.shape(error, extras.reasoning, expectation);
         for mut withheld in withheld {
             profile.secrets.mask_string(&mut withheld.text);
-            ticket
-                .tape
-                .emit_silent(self.hub.ambient.now_ms(), RunEvent::Reply(ReplyEvent::Withheld(Arc::new(withheld))));
+            ticket.tape.emit_silent(self.hub.ambient.now_ms(), ReplyEvent::Withheld(Arc::new(withheld)));
         }
         let mut replies = shaped.payloads;
         if let Some(prefix) = self.prefix(profile) {

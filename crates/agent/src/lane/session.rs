@@ -74,7 +74,7 @@ impl Lane {
         if let Some(rejection) = self.rejection(&ticket.inbound, at, is_idle).await {
             self.hub.forget(&ticket.tape);
             ticket.tape.mark_rejected();
-            ticket.admit.send_replace(rejection);
+            ticket.acceptance.decide(rejection);
             return None;
         }
         if self.is_stale_for(&ticket.inbound, at) {
@@ -83,7 +83,7 @@ impl Lane {
         if let Err(error) = self.open_named(&ticket.inbound, at).await {
             self.hub.forget(&ticket.tape);
             ticket.tape.mark_rejected();
-            ticket.admit.send_replace(Admission::Failed(error));
+            ticket.acceptance.decide(Admission::Failed(error));
             return None;
         }
         let inbound = &ticket.inbound;
@@ -109,13 +109,13 @@ impl Lane {
             origin: inbound.origin.clone(),
             at,
         };
-        ticket.accept_records = vec![Rec::Accept(Box::new(accept))];
         // That the session was used is stored with the run's end; a record without other changes is not written.
         let has_changes = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
-        if expect.is_none() || has_changes {
+        let patch = (expect.is_none() || has_changes).then(|| {
             let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
-            ticket.accept_records.push(Rec::Patch { run, key: self.key.clone(), expect, record });
-        }
+            Rec::Patch { run, key: self.key.clone(), expect, record }
+        });
+        ticket.acceptance.build(Rec::Accept(Box::new(accept)), patch);
         Some(ticket)
     }
 

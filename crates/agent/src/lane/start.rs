@@ -33,13 +33,12 @@ use crate::{
         notes,
         prompt_config::SkillKit,
     },
-    event::{CompactionEvent, QueueEvent, RunEvent, StoredEvent, TapeEvent},
+    event::{CompactionEvent, QueueEvent, StoredEvent},
     history::SessionHistory,
     hooks,
     profile::Profile,
     run::{HeldBlocks, ModelNudge, PromptChanges, RunScope, compact::RunTask, guard::RunGuard, session_stats},
     tool::{RunOrigin, Toolbox},
-    writer::AfterCommit,
 };
 
 /// Method name of the message that the gateway submits itself when the context is full.
@@ -127,16 +126,13 @@ impl Lane {
         let run = ticket.inbound.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         ticket.session = Some(id.clone());
-        tape.stage(at, RunEvent::Stored(StoredEvent::Started { session: id.clone() }));
+        let mut commit = ticket.acceptance.begin(&tape);
+        commit.records(prepared);
+        commit.fact(at, StoredEvent::Started { session: id.clone() }, Rec::Start(start));
         let summarized = ticket.summarized();
         if !summarized.is_empty() {
-            tape.emit_silent(at, RunEvent::Queue(QueueEvent::Summarized(summarized)));
+            tape.emit_silent(at, QueueEvent::Summarized(summarized));
         }
-        let mut records = std::mem::take(&mut ticket.accept_records);
-        let after_commit =
-            if records.is_empty() { AfterCommit::default() } else { AfterCommit::admit(ticket.admit.clone(), &tape) };
-        records.extend(prepared);
-        records.push(Rec::Start(start));
         let limit = ticket.inbound.timeout.or(profile.timeout);
         let ModelChoice { failover, deadline, model_error } =
             model_choice::choose(profile, &mut session.record, ModelRequirements::from(&ticket.inbound), (at, limit));
@@ -208,7 +204,6 @@ impl Lane {
             ),
         };
         scope.choose_tools(spec);
-        let mut event_count = 1;
         if ticket.is_resumed {
             ticket.restore_progress(at);
             scope.assistant_count = ticket.prior_answers;
@@ -239,12 +234,11 @@ impl Lane {
             session.history.push(user_entry.id.clone(), message.clone());
             entries.push(user_entry);
             let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()).collect();
-            records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
-            tape.stage(at, RunEvent::Stored(StoredEvent::Input(message)));
-            event_count += 1;
+            let input = Input { run, key: self.key.clone(), session: id, absorbs, entries };
+            commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
         }
         scope.history = session.history.clone();
-        hub.writer.send(records, after_commit.and_publish(&tape, event_count));
+        hub.writer.send(commit);
         Some(scope)
     }
 }
@@ -351,35 +345,33 @@ fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
         if let Some(index) = compactions.iter().position(|compaction| compaction.id == entry.id) {
             // An assistant message contains its own timestamp; a compaction does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
-            tape.emit(at, RunEvent::Compaction(CompactionEvent::Started));
+            tape.emit(at, CompactionEvent::Started);
             let next = if assistant_count == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
-            tape.emit(at, compact_session::compacted_event(compactions.remove(index), next));
+            tape.emit_stored(at, compact_session::compacted_event(compactions.remove(index), next));
         }
-        let Some(event) = event_of_entry(entry, at) else { continue };
-        assistant_count += u32::from(matches!(event.kind, RunEvent::Stored(StoredEvent::Assistant { .. })));
-        tape.emit(event.at, event.kind);
+        let Some((at, event)) = event_of_entry(entry, at) else { continue };
+        assistant_count += u32::from(matches!(event, StoredEvent::Assistant { .. }));
+        tape.emit_stored(at, event);
     }
     assistant_count
 }
 
-/// Maps a transcript entry to the event that it records.
-pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
+/// Returns the event that a transcript entry records, and its time.
+pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<(u64, StoredEvent)> {
     let Kind::Message(stored) = &entry.kind else { return None };
-    let mut at = at;
-    let kind = match &stored.message {
+    match &stored.message {
         Message::Assistant(assistant) => {
-            RunEvent::Stored(StoredEvent::Assistant { entry: entry.id.clone(), message: Arc::new(assistant.clone()) })
+            Some((at, StoredEvent::Assistant { entry: entry.id.clone(), message: Arc::new(assistant.clone()) }))
         }
         Message::ToolResult(result) => {
             let call = CallId::parse(&result.tool_call_id).ok()?;
-            RunEvent::Stored(StoredEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None })
+            Some((at, StoredEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }))
         }
         // A message that the run took in: what was sent before it does not answer it.
         Message::User(_) => {
-            at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
-            RunEvent::Stored(StoredEvent::Input(Arc::new(stored.message.clone())))
+            let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
+            Some((at, StoredEvent::Input(Arc::new(stored.message.clone()))))
         }
-        Message::Other(_) => return None,
-    };
-    Some(TapeEvent { at, kind })
+        Message::Other(_) => None,
+    }
 }

@@ -1,5 +1,6 @@
 //! Compaction within a run: before the context overflows, after it did, or on request.
 
+use crate::tape::Commit;
 use std::sync::Arc;
 
 use homard_compact::{Settings, escalate::Ladder, measure::TokenScale};
@@ -12,8 +13,7 @@ use crate::{
     ambient::iso,
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::{budget, strict},
-    event::{CompactionEvent, RunEvent, StoredEvent},
-    writer::AfterCommit,
+    event::{CompactionEvent, StoredEvent},
 };
 
 /// What a message asks for instead of an answer.
@@ -129,7 +129,7 @@ impl RunScope {
     ) -> Result<Result<CompactionOutcome, CompactionError>, RunError> {
         self.barrier().await?;
         self.before_compaction(self.tokens(spec, overhead)).await?;
-        self.emit(RunEvent::Compaction(CompactionEvent::Started));
+        self.emit(CompactionEvent::Started);
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
         let task = CompactionTask {
@@ -159,7 +159,7 @@ impl RunScope {
         let outcome = match result {
             Ok(outcome) => outcome,
             Err(why) => {
-                self.emit(RunEvent::Compaction(CompactionEvent::Failed { why: why.to_string() }));
+                self.emit(CompactionEvent::Failed { why: why.to_string() });
                 return Ok(Err(why));
             }
         };
@@ -177,10 +177,7 @@ impl RunScope {
         self.after_compaction(previous_len, after);
         let continues = next != AfterCompaction::Nothing;
         let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
-        self.record(
-            RunEvent::Stored(StoredEvent::Compacted { entry: id, before, after, strategy, continues, input }),
-            vec![record],
-        );
+        self.record(StoredEvent::Compacted { entry: id, before, after, strategy, continues, input }, record);
         Ok(Ok(outcome))
     }
 
@@ -194,7 +191,9 @@ impl RunScope {
             let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
             let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
             let record = Rec::Entry { run, key, session: self.session.clone(), entry };
-            self.hub.writer.send(vec![record], AfterCommit::publish(&self.tape, 0));
+            let mut commit = Commit::new(&self.tape);
+            commit.record(record);
+            self.hub.writer.send(commit);
         }
     }
 
@@ -240,8 +239,11 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
     let result = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
         Some(compaction) => {
             let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
-            scope.emit(RunEvent::Compaction(CompactionEvent::Started));
-            scope.emit(compact_session::compacted_event(compaction, AfterCompaction::Nothing));
+            scope.emit(CompactionEvent::Started);
+            scope.tape.emit_stored(
+                scope.hub.ambient.now_ms(),
+                compact_session::compacted_event(compaction, AfterCompaction::Nothing),
+            );
             Ok(tokens)
         }
         None => {

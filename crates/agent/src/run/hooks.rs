@@ -22,7 +22,6 @@ use serde_json::{Map, Value, json};
 use super::{FinalRecords, RunError, RunScope};
 use crate::{
     context::prompt::SystemPrompt,
-    event::RunEvent,
     tool::{ToolResult, Toolbox},
 };
 
@@ -94,7 +93,7 @@ impl RunScope {
             outcome = hooks.call(event, &context) => outcome,
         };
         for note in &outcome.notes {
-            self.emit(RunEvent::HookDecision(Arc::new(note.clone())));
+            self.emit(Arc::new(note.clone()));
         }
         Ok(outcome)
     }

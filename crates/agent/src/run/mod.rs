@@ -15,6 +15,8 @@ mod streamed_reply;
 mod tools;
 mod turn;
 
+use crate::event::LiveEvent;
+use crate::tape::Commit;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
@@ -53,14 +55,13 @@ use crate::{
     command::homard_message,
     context::{gather::PromptInput, prompt::SystemPrompt},
     delivery::run_output::RunOutput,
-    event::{RunEvent, StoredEvent},
+    event::StoredEvent,
     history::SessionHistory,
     hub::Shared,
     lane::slots::{Lender, RunClass},
     profile::Profile,
     tape::Tape,
     tool::{RunOrigin, Toolbox, Variables},
-    writer::AfterCommit,
 };
 
 /// Why a run cannot continue. Tool errors are never among these: the model reads them as results.
@@ -232,9 +233,8 @@ pub(crate) struct RenderedPrompt {
 /// What a run leaves to its lane: the final records, committed together with the run's end.
 #[derive(Debug, Default)]
 pub(crate) struct FinalRecords {
-    pub(crate) records: Vec<Rec>,
-    /// Number of staged events on the tape that wait for them.
-    pub(crate) staged_events: usize,
+    /// The last answer and its records; `None` if they are committed already, or there is no answer.
+    pub(crate) commit: Option<Commit>,
     /// Credential that the session prefers from now on.
     pub(crate) credential: Option<Arc<str>>,
     /// Model of the last answer; `None` if there was none.
@@ -335,14 +335,21 @@ impl RunScope {
     }
 
     /// Emits an event without storing anything.
-    fn emit(&mut self, event: RunEvent) {
+    fn emit(&mut self, event: impl LiveEvent) {
         self.tape.emit(self.hub.ambient.now_ms(), event);
     }
 
-    /// Stages an event that is published once its records are committed.
-    fn record(&mut self, event: RunEvent, records: Vec<Rec>) {
-        self.tape.stage(self.hub.ambient.now_ms(), event);
-        self.hub.writer.send(records, AfterCommit::publish(&self.tape, 1));
+    /// Commits a record; its event is published once the record is on disk.
+    fn record(&mut self, event: StoredEvent, record: Rec) {
+        let commit = self.commit_of(event, record);
+        self.hub.writer.send(commit);
+    }
+
+    /// Builds a commit of one event and its record.
+    fn commit_of(&self, event: StoredEvent, record: Rec) -> Commit {
+        let mut commit = Commit::new(&self.tape);
+        commit.fact(self.hub.ambient.now_ms(), event, record);
+        commit
     }
 
     /// Builds a transcript entry.
@@ -449,10 +456,7 @@ async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
             }
             turn::TurnResult::Last(final_records) => {
                 // Another message arrived: this answer is not the last one, provided that the message is still queued.
-                scope
-                    .hub
-                    .writer
-                    .send(final_records.records, AfterCommit::publish(&scope.tape, final_records.staged_events));
+                final_records.commit.into_iter().for_each(|commit| scope.hub.writer.send(commit));
                 if !scope.take_offer().await? {
                     return Ok(
                         scope.finish(FinalRecords { credential: final_records.credential, ..FinalRecords::default() })
@@ -473,8 +477,8 @@ async fn answer_without_model(scope: &mut RunScope, text: &str) -> FinalRecords 
     if text != SILENCE {
         scope.tape.text(at, scope.assistant_count, text);
     }
-    scope.tape.stage(at, RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }));
-    FinalRecords { records: vec![record], staged_events: 1, ..FinalRecords::default() }
+    let commit = scope.commit_of(StoredEvent::Assistant { entry, message: answer }, record);
+    FinalRecords { commit: Some(commit), ..FinalRecords::default() }
 }
 
 /// Returns the last assistant message if it has open calls, as after a restart.

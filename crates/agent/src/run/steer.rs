@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{RunError, RunScope};
 use crate::{
     ambient::iso,
-    event::{QueueEvent, RunEvent, StoredEvent},
+    event::{QueueEvent, StoredEvent},
     hooks,
     lane::LaneJob,
     tape::Tape,
@@ -57,11 +57,11 @@ impl RunScope {
         let absorbs = absorbed_tape.iter().map(|absorbed_tape| absorbed_tape.run().clone()).collect();
         let (key, session) = (self.tape.key().clone(), self.session.clone());
         let input = Input { run: run.clone(), key, session, absorbs, entries: vec![entry] };
-        self.record(RunEvent::Stored(StoredEvent::Input(message.clone())), vec![Rec::Input(input)]);
+        self.record(StoredEvent::Input(message.clone()), Rec::Input(input));
         self.history.push(entry_id, message);
         if let Some(absorbed_tape) = absorbed_tape {
             self.barrier().await?;
-            absorbed_tape.emit(self.hub.ambient.now_ms(), RunEvent::Queue(QueueEvent::Absorbed { by: run }));
+            absorbed_tape.emit(self.hub.ambient.now_ms(), QueueEvent::Absorbed { by: run });
         }
         Ok(true)
     }

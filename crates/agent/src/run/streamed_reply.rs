@@ -1,5 +1,6 @@
 //! The visible part of a model's stream: text, reasoning and blocks as they are shown while streaming.
 
+use crate::tape::Commit;
 use std::{sync::Arc, time::Duration};
 
 use homard_proto::message::{Block, ThinkingBlock, join_text};
@@ -17,10 +18,9 @@ use tokio::time::sleep;
 use super::RunScope;
 use crate::{
     delivery::queue_records,
-    event::{ReplyEvent, RunEvent},
+    event::ReplyEvent,
     replies::{self, Replies},
     secrets::{MaskedStream, Secrets},
-    writer::AfterCommit,
 };
 
 /// An assistant message being streamed to the user.
@@ -203,14 +203,15 @@ impl RunScope {
     /// the rest of the answer.
     fn send_block(&mut self, block: Payload) {
         let Some(output) = self.output.clone() else {
-            return self.emit(RunEvent::Reply(ReplyEvent::Block(Arc::new(block))));
+            return self.emit(ReplyEvent::Block(Arc::new(block)));
         };
         let outgoing = output.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
-        if !outgoing.is_empty() {
-            self.tape.stage(self.hub.ambient.now_ms(), RunEvent::Reply(ReplyEvent::Block(Arc::new(block))));
-            let records = queue_records(&outgoing).collect();
-            self.hub.send_deliveries((records, AfterCommit::publish(&self.tape, 1)), outgoing, Some(&output));
-        }
+        let mut records = queue_records(&outgoing);
+        let Some(first) = records.next() else { return };
+        let mut commit = Commit::new(&self.tape);
+        commit.fact(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)), first);
+        commit.records(records);
+        self.hub.send_deliveries(commit, outgoing, Some(&output));
     }
 
     /// Reports on the run's channel, once per run, that no model is available and that the run waits.

@@ -1,5 +1,6 @@
 //! Tool calls of one assistant message: prepared in order, run concurrently or sequentially, recorded in order.
 
+use crate::tape::Commit;
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
@@ -26,13 +27,12 @@ use super::{
 use crate::{
     Hub,
     command::homard_message,
-    event::{RunEvent, StoredEvent, ToolEvent},
+    event::{StoredEvent, ToolEvent},
     hooks,
     profile::ToolMode,
     secrets::Secrets,
     task,
     tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
-    writer::AfterCommit,
 };
 
 /// Time for tools to end after cancellation.
@@ -73,7 +73,7 @@ pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Valu
     });
     let (entry, record) = scope.entry(Message::Assistant((*answer).clone()));
     scope.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
-    scope.record(RunEvent::Stored(StoredEvent::Assistant { entry, message: answer.clone() }), vec![record]);
+    scope.record(StoredEvent::Assistant { entry, message: answer.clone() }, record);
     scope.assistant_count += 1;
     run_calls(scope, &answer, Resumed::Never).await?;
     let text = match scope.history.last().map(|message| &**message) {
@@ -134,7 +134,7 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
             Some((index, partial)) = progress.recv() => {
                 if table.results[index].is_none() {
                     let (call, name) = names[index].clone();
-                    scope.emit(RunEvent::Tool(ToolEvent::Progress { call, name, partial }));
+                    scope.emit(ToolEvent::Progress { call, name, partial });
                 }
             }
             Some((index, result)) = running.next() => table.finish(scope, index, &names[index], result).await,
@@ -191,7 +191,7 @@ fn real_arguments<'a>(
 /// Emits the start of a call, with masked secrets in its arguments.
 fn emit_start(scope: &mut RunScope, call: &PreparedCall) {
     let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
-    scope.emit(RunEvent::Tool(ToolEvent::Started { call: call.call.clone(), name: call.name.clone(), arguments }));
+    scope.emit(ToolEvent::Started { call: call.call.clone(), name: call.name.clone(), arguments });
 }
 
 /// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
@@ -239,7 +239,9 @@ async fn record_intent(scope: &RunScope, batch: &[(usize, PreparedCall)]) -> Res
         return Ok(());
     }
     // Bound to the tape, so that a failed commit breaks off the run even if the barrier belongs to a later commit.
-    scope.hub.writer.send(records, AfterCommit::publish(&scope.tape, 0));
+    let mut commit = Commit::new(&scope.tape);
+    commit.records(records);
+    scope.hub.writer.send(commit);
     scope.barrier().await
 }
 
@@ -384,20 +386,18 @@ impl ResultTable {
         let stored_result = hooks::persist(&scope.hooks, &scope.hook_context, shown.clone(), is_synthetic).await;
         let shown = (!Arc::ptr_eq(&shown, &stored_result)).then_some(shown);
         let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*stored_result).clone()) };
-        let mut records = vec![done];
-        self.results[index] = Some(stored_result.clone());
+        let event = StoredEvent::ToolEnded { call: call.clone(), result: stored_result.clone(), shown };
+        let mut commit = scope.commit_of(event, done);
+        self.results[index] = Some(stored_result);
         // Entries keep the order of the calls: this result, and later ones that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
             let (id, record) = scope.entry(message.clone());
-            records.push(record);
+            commit.record(record);
             scope.history.push(id, Arc::new(message));
             self.recorded += 1;
         }
-        scope.record(
-            RunEvent::Stored(StoredEvent::ToolEnded { call: call.clone(), result: stored_result, shown }),
-            records,
-        );
+        scope.hub.writer.send(commit);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
         self,
         budget::{self, WindowFit},
     },
-    event::{RequestEvent, RunEvent, StoredEvent},
+    event::{RequestEvent, StoredEvent},
     secrets::Secrets,
 };
 
@@ -73,7 +73,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
                     return Ok(record_answer(scope, content, stop, usage).await);
                 }
                 scope.guard.answered(usage.cost.total);
-                scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
+                scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
                 discard(scope, "the answer contains no text for the user", usage);
                 continue;
             }
@@ -85,7 +85,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
                     FailoverStep::RetryAfter(_) | FailoverStep::RetryWithLevel(_) | FailoverStep::Next => {}
                 }
                 let (event, record, _) = compose(scope, content, StopReason::Length, Usage::default(), None).await;
-                scope.record(event, vec![record]);
+                scope.record(event, record);
                 scope.nudge = ModelNudge::Continue;
                 (ModelAnswer::default(), error, step)
             }
@@ -105,7 +105,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             FailoverStep::Compact => {
                 if !answer.is_empty() {
                     scope.rewind_blocks();
-                    scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
+                    scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
                 }
                 discard(scope, error.cause(), Usage::default());
                 match scope.recover(error).await? {
@@ -121,13 +121,13 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
         };
         if !answer.is_empty() {
             scope.rewind_blocks();
-            scope.emit(RunEvent::Model(RequestEvent::MessageReset { message: scope.assistant_count }));
+            scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
         }
         discard(scope, error.cause(), Usage::default());
         if let Some(RetryDelay { after, attempt, max_attempts }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
             scope.report_wait(&why, after);
-            scope.emit(RunEvent::Model(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why }));
+            scope.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
             tokio::select! {
@@ -142,10 +142,7 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
 
 /// Emits that an answer was discarded. After the retraction of its text, so that it is not shown again.
 fn discard(scope: &RunScope, why: &str, usage: Usage) {
-    scope.tape.emit_silent(
-        scope.hub.ambient.now_ms(),
-        RunEvent::Model(RequestEvent::AnswerDropped { why: why.to_owned(), usage }),
-    );
+    scope.tape.emit_silent(scope.hub.ambient.now_ms(), RequestEvent::AnswerDropped { why: why.to_owned(), usage });
 }
 
 /// Records a complete answer.
@@ -158,13 +155,12 @@ async fn record_answer(scope: &mut RunScope, mut content: Vec<Block>, stop: Stop
     let (event, record, answer) = compose(scope, content, stop, usage, None).await;
     scope.fire_llm_output(&answer);
     if answer.tool_calls().next().is_some() {
-        scope.record(event, vec![record]);
+        scope.record(event, record);
         return TurnResult::Calls(answer);
     }
-    scope.tape.stage(scope.hub.ambient.now_ms(), event);
+    let commit = scope.commit_of(event, record);
     TurnResult::Last(Box::new(FinalRecords {
-        records: vec![record],
-        staged_events: 1,
+        commit: Some(commit),
         credential: scope.failover.sticky().cloned(),
         answered_by: Some(AnsweredBy::of(scope.failover.candidate().model.spec())),
         ..FinalRecords::default()
@@ -212,7 +208,7 @@ async fn request_answer(scope: &mut RunScope) -> Result<StreamResult, RunError> 
     scope.fire_llm_input(spec, &request);
     let span = scope.describe_request(spec, &request, prompt);
     let now = scope.hub.ambient.now_ms();
-    scope.tape.emit_silent(now, RunEvent::Model(RequestEvent::Requested(Arc::new(span))));
+    scope.tape.emit_silent(now, RequestEvent::Requested(Arc::new(span)));
     scope.failover.requested(now);
     let result = read_stream(scope, spec, model.stream(request)).await?;
     match &result {
@@ -256,7 +252,7 @@ async fn read_stream(
             }
             event = stream.next() => {
                 if !std::mem::replace(&mut has_event, true) {
-                    tape.emit_silent(hub.ambient.now_ms(), RunEvent::Model(RequestEvent::FirstToken));
+                    tape.emit_silent(hub.ambient.now_ms(), RequestEvent::FirstToken);
                 }
                 if event.as_ref().is_some_and(is_answer_part) {
                     scope.failover.responded();
@@ -343,7 +339,7 @@ impl RunScope {
         let notes = self.failover.notes()[self.reported_failures..].to_vec();
         self.reported_failures += notes.len();
         for CandidateNote { candidate, reason, why, .. } in notes {
-            self.emit(RunEvent::Model(RequestEvent::CandidateFailed { from: candidate.to_string(), reason, why }));
+            self.emit(RequestEvent::CandidateFailed { from: candidate.to_string(), reason, why });
         }
     }
 
@@ -354,7 +350,7 @@ impl RunScope {
         if self.reported_model != current_model {
             let (provider, model) = current_model.clone();
             self.reported_model = current_model;
-            self.emit(RunEvent::Model(RequestEvent::Changed { provider, model }));
+            self.emit(RequestEvent::Changed { provider, model });
         }
     }
 
@@ -400,7 +396,7 @@ async fn fail(scope: &mut RunScope, answer: ModelAnswer, error: Error) -> RunErr
 async fn record_failure(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
     let why = Some(error.message.clone());
     let (event, record, _) = compose(scope, content, StopReason::Error, Usage::default(), why).await;
-    scope.record(event, vec![record]);
+    scope.record(event, record);
     error.into()
 }
 
@@ -410,7 +406,7 @@ async fn compose(
     stop_reason: StopReason,
     usage: Usage,
     error_message: Option<String>,
-) -> (RunEvent, Rec, Arc<Assistant>) {
+) -> (StoredEvent, Rec, Arc<Assistant>) {
     scope.profile.secrets.mask_blocks(&mut content);
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
@@ -431,7 +427,7 @@ async fn compose(
     scope.history.push(entry.clone(), Arc::new(message));
     scope.assistant_count += 1;
     scope.compaction_exhausted = false;
-    (RunEvent::Stored(StoredEvent::Assistant { entry, message: answer.clone() }), record, answer)
+    (StoredEvent::Assistant { entry, message: answer.clone() }, record, answer)
 }
 
 /// Returns the original arguments of calls in which secrets are masked in the stored message.

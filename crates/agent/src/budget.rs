@@ -15,13 +15,12 @@ use std::{
 
 use homard_model::{ModelSpec, Request};
 use homard_proto::{AgentId, SessionId, message::Usage};
+use homard_runtime::ambient::Ambient;
 use homard_store::{
     Store,
     usage::{UsageQuery, day_of},
 };
 use tokio::sync::Notify;
-
-use crate::ambient::Ambient;
 
 /// Minimum output tokens of a request; less is no useful answer.
 const MIN_OUTPUT: u64 = 256;

@@ -10,7 +10,6 @@
 
 pub mod access;
 pub mod activity;
-pub mod ambient;
 pub mod approval;
 pub mod auto_reset;
 pub mod budget;
@@ -30,7 +29,6 @@ pub mod sandboxing;
 pub mod schedule;
 pub mod secrets;
 pub mod tape;
-pub mod task;
 pub mod tool;
 pub mod wire;
 
@@ -44,7 +42,6 @@ mod run;
 mod timeline;
 mod writer;
 
-pub use ambient::Ambient;
 pub use context::{
     background::CommandOrigin,
     client_results,

@@ -8,16 +8,14 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use homard_runtime::task;
 use homard_store::{Error, Fence, Rec, Store, Verdict};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
 
-use crate::{
-    tape::{Commit, StagedEvents},
-    task,
-};
+use crate::tape::{Commit, StagedEvents};
 
 /// Maximum number of records in one commit.
 const MAX_BATCH: usize = 512;

@@ -12,12 +12,12 @@ use futures_util::{
     FutureExt, SinkExt, StreamExt,
     stream::{FuturesUnordered, SplitSink, SplitStream},
 };
-use homard_agent::task;
 use homard_proto::{
     ErrorShape, Extra, Generation,
     event::{Challenge, Tick},
     frame::{self, Inbound, Request, Response},
 };
+use homard_runtime::task;
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -12,12 +12,13 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, RunEvent, StoredEvent, hub::HistoryEntries, task};
+use homard_agent::{Hub, RunEvent, StoredEvent, hub::HistoryEntries};
 use homard_proto::{
     EntryId, ErrorShape, Generation, SessionId, SessionKey,
     message::{Message, ToolResult},
     session::Record,
 };
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::{
     sync::Notify,

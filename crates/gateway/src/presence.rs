@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
 use homard_proto::method::connect::ConnectParams;
+use homard_runtime::task;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;

@@ -16,8 +16,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use homard_agent::{HubEvent, Tape, schedule::Schedule, task};
+use homard_agent::{HubEvent, Tape, schedule::Schedule};
 use homard_proto::{RunId, SessionId, SessionKey};
+use homard_runtime::task;
 use serde_json::Value;
 use tokio::{
     sync::{
@@ -30,7 +31,6 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use self::resume::{KnownRun, ResumePosition, ResumeRequest};
 use self::{fanout::Fanout, run_stream::EndWaiter};
 use crate::{
     broadcaster::Audience,
@@ -40,6 +40,8 @@ use crate::{
     send_queue::StateVersion,
     session_changes::SessionChange,
 };
+
+pub(crate) use self::resume::{KnownRun, ResumePosition, ResumeRequest};
 
 /// Level of detail of tool events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

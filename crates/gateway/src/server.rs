@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, HubEvent, schedule::Schedule, task};
+use homard_agent::{Hub, HubEvent, schedule::Schedule};
+use homard_runtime::task;
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::mpsc::UnboundedReceiver,

@@ -5,8 +5,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use homard_agent::{Hub, row::session_row, task};
+use homard_agent::{Hub, row::session_row};
 use homard_proto::{Generation, RunId, SessionKey, session::Record};
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::task::AbortOnDropHandle;

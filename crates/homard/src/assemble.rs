@@ -24,9 +24,10 @@ pub(crate) mod working_dir;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ChannelLimits, HistoryLimits, Hub, HubEvent, HubRules, RunClass, Slots};
+use homard_agent::{ChannelLimits, HistoryLimits, Hub, HubEvent, HubRules, RunClass, Slots};
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
+use homard_runtime::Ambient;
 use homard_tools::sandbox;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
@@ -119,7 +120,7 @@ impl App {
         all_warnings.extend(factory.channels.apply_config(&chosen.loaded));
         hub.set_channel_sender(Arc::new(factory.channels.clone()));
         let maintained = journal.clone();
-        let maintenance = homard_agent::task::spawn("journal", async move { maintained.maintain().await });
+        let maintenance = homard_runtime::task::spawn("journal", async move { maintained.maintain().await });
         Ok((Self { hub, journal, remark, warnings: all_warnings, factory, upkeep: maintenance, checkpoints }, feed))
     }
 

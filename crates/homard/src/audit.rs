@@ -4,15 +4,15 @@ mod checkpoints;
 
 use std::sync::{Arc, Weak};
 
-use homard_agent::Ambient;
 use homard_audit::{Anchor, AnchorState, Audit, AuditRecord, BreakLedger, ChainHead, Evidence, Key, LogPaths};
 use homard_journal::Journal;
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub(crate) use checkpoints::{CheckpointTask, Sinks, read as read_checkpoints};
-
 use crate::paths::Paths;
+
+pub(crate) use checkpoints::{CheckpointTask, Sinks, read as read_checkpoints};
 
 /// Journal key of the log's head.
 const HEAD_KEY: &str = "audit";

@@ -12,8 +12,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, secrets::Secrets};
+use homard_agent::secrets::Secrets;
 use homard_gateway::LogBuffer;
+use homard_runtime::Ambient;
 use tracing_subscriber::{
     EnvFilter, Layer,
     fmt::{self, MakeWriter},

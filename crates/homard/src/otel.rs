@@ -6,8 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent, task};
+use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent};
 use homard_gateway::RunEndCallback;
+use homard_runtime::task;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{self, Receiver};

@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use homard_agent::Ambient;
 use homard_gateway::Tls;
+use homard_runtime::Ambient;
 use jiff::{Span, Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, pem::PemObject};

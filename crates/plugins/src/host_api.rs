@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
 use homard_hooks::{FailureLog, FrequentFailures};
+use homard_runtime::task;
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
+use homard_runtime::task;
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_agent::task;
+use homard_runtime::task;
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},

@@ -12,7 +12,6 @@ use homard_agent::{
     hub::{HeldError, SubmitError, SubmitOutcome, WaitResult},
     intake::{self, ChannelMessage},
     tape::TapeState,
-    task,
     wire::{self, RunReport},
 };
 use homard_proto::{
@@ -24,6 +23,7 @@ use homard_proto::{
     },
 };
 use homard_reply::blocks::BlockRules;
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 

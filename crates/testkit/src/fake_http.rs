@@ -2,7 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, time::Duration};
 
-use homard_agent::task;
+use homard_runtime::task;
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
+use homard_runtime::task;
 use serde_json::Value;
 use tokio::{
     net::{TcpListener, TcpStream},

@@ -11,11 +11,10 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Ambient, Hub, HubRules, Profile, PromptConfig, Slots, Tape, TapeEvent,
+    Agents, Hub, HubRules, Profile, PromptConfig, Slots, Tape, TapeEvent,
     hub::{CrashLoops, WaitResult},
     profile::ModelResolver,
     tape::TapeState,
-    task,
 };
 use homard_model::{
     Model, ModelSpec,
@@ -23,6 +22,7 @@ use homard_model::{
     retry::RetryLimits,
 };
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
+use homard_runtime::{Ambient, task};
 use homard_store::{DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store};
 use jiff::tz::TimeZone;
 use serde_json::json;

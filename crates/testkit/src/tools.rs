@@ -13,11 +13,11 @@ use homard_agent::{
     CommandOrigin, Hub,
     channel_sender::{ChannelSender, OutgoingAction},
     hub::BackgroundCommand,
-    task,
     tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::ToolSpec;
 use homard_proto::{CallId, RunId, message::Block};
+use homard_runtime::task;
 use homard_store::ToolClass;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, FLUSH_PROMPT, Hub, Inbound, Profile, PromptConfig, Slots,
+    Agents, FLUSH_PROMPT, Hub, Inbound, Profile, PromptConfig, Slots,
     access::ToolRules,
     command::{InlineQueue, OWNER},
     hub::{CrashLoops, WaitResult},
@@ -28,6 +28,7 @@ use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User, join_text},
 };
+use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};
 use homard_tools::{

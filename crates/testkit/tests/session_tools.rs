@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_agent::{
-    AbortReason, Agents, Ambient, Hub, Inbound, Patch, Profile, Slots,
+    AbortReason, Agents, Hub, Inbound, Patch, Profile, Slots,
     command::{InlineQueue, OWNER},
     hub::{ChildOutcome, ChildRun, WaitResult},
     tool::Toolbox,
@@ -23,6 +23,7 @@ use homard_proto::{
     AgentId, Extra, RunId, SessionKey,
     message::{Message, StopReason, Usage},
 };
+use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore};
 use homard_testkit::{AnswerStep, CrashPoint, FaultyStore, ScriptedAnswer, ScriptedModel, StoreFault};
 use homard_tools::session_tools::{self, AgentToAgent, SessionToolRules, SpawnRules, Visibility};

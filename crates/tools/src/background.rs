@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{CommandOrigin, Hub, hub::BackgroundCommand, task};
+use homard_agent::{CommandOrigin, Hub, hub::BackgroundCommand};
 use homard_proto::SessionKey;
+use homard_runtime::task;
 use homard_workspace::LoadGate;
 
 use crate::{

@@ -16,13 +16,14 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Ambient, CommandOrigin, Hub,
+    CommandOrigin, Hub,
     approval::DirIdentity,
     sandboxing::SandboxView,
     tool::{ProgressSender, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
 use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey};
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 use tokio::{
     sync::OnceCell,
@@ -31,7 +32,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::approvals::ExecApprovalSettings;
 use self::{
     arguments::Args,
     format::{finished_result, running_result},
@@ -46,6 +46,8 @@ use crate::{
     sandbox::{self, AccessMode, CommandLocation, SandboxPolicy, SandboxedCommand, Tier},
     variables,
 };
+
+pub use self::approvals::ExecApprovalSettings;
 
 /// Interval between two progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);

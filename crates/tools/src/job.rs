@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Ambient, task};
 use homard_audit::{Audit, AuditRecord};
+use homard_runtime::{Ambient, task};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt,

@@ -56,15 +56,15 @@ mod write;
 use std::{fmt::Display, sync::Arc};
 
 use homard_agent::{
-    ambient::Ambient,
     external,
     tool::{Tool, ToolResult},
 };
+use homard_runtime::ambient::Ambient;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::egress::SystemResolver;
-use crate::error::Error;
+use crate::{egress::SystemResolver, error::Error};
+
 pub use crate::{
     apply_patch::ApplyPatch,
     background::BackgroundCommands,

@@ -19,22 +19,24 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{task, tool::Tool};
+use homard_agent::tool::Tool;
+use homard_runtime::task;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::{
-    setup::{ServerSetup, ServerTransport},
-    supervisor::{ServerState, ServerStatus},
-};
 use self::{
     supervisor::{McpShared, ServerSupervisor},
     tool::McpTool,
 };
 use crate::variables;
+
+pub use self::{
+    setup::{ServerSetup, ServerTransport},
+    supervisor::{ServerState, ServerStatus},
+};
 
 /// The configured servers. They are shut down by [`McpServers::close`], or killed when this is dropped.
 #[derive(Debug)]

@@ -11,10 +11,8 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use homard_agent::{
-    ambient::{Ambient, iso},
-    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
-};
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_runtime::ambient::{Ambient, iso};
 use reqwest::dns::Resolve;
 use serde::Deserialize;
 use serde_json::{Value, json};

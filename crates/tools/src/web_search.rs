@@ -7,10 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dom_query::Document;
-use homard_agent::{
-    ambient::{Ambient, iso},
-    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
-};
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_runtime::ambient::{Ambient, iso};
 use reqwest::{Url, dns::Resolve};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

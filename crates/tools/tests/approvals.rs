@@ -10,15 +10,13 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{
-    Ambient,
-    approval::{
-        Approval, ApprovalDecision, ApprovalState, AskMode, ExecApprovals, LevelOverrides, Security,
-        display::MAX_COMMAND_BYTES,
-        store::{ApprovalStore, MemoryApprovalStore},
-    },
+use homard_agent::approval::{
+    Approval, ApprovalDecision, ApprovalState, AskMode, ExecApprovals, LevelOverrides, Security,
+    display::MAX_COMMAND_BYTES,
+    store::{ApprovalStore, MemoryApprovalStore},
 };
 use homard_proto::{AgentId, RunId};
+use homard_runtime::Ambient;
 use homard_tools::{ExecDecision, ExecPolicy, ExecRequest, argv};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -14,12 +14,9 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
-use homard_agent::{
-    Ambient,
-    task::spawn,
-    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
-};
+use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_runtime::{Ambient, task::spawn};
 use homard_tools::{
     WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{EgressLimits, SystemResolver},

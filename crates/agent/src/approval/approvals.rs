@@ -4,6 +4,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::AgentId;
+use homard_runtime::{Ambient, task};
 use homard_store::Error as StoreError;
 use serde_json::Value;
 use tokio::{
@@ -18,7 +19,6 @@ use super::{
     state::{Approval, ApprovalDecision, ApprovalParams, ApprovalState, ApprovalTable, Error},
     store::ApprovalStore,
 };
-use crate::{Ambient, task};
 
 /// Number of events kept for a slow subscriber; older ones are lost to it.
 const EVENT_BUFFER: usize = 256;

@@ -6,6 +6,7 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use homard_proto::{AgentId, SessionKey};
+use homard_runtime::task;
 use serde::Deserialize as _;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
 use crate::{
     Hub,
     context::background::{APPROVAL, CommandOrigin},
-    task,
     tool::Variables,
 };
 

@@ -11,6 +11,7 @@ use std::{
 use async_trait::async_trait;
 use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::AgentId;
+use homard_runtime::{Ambient, task};
 use homard_store::{Error as StoreError, Fence, MemoryStore, Store};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use super::{
     store::{ApprovalStore, MemoryApprovalStore},
     *,
 };
-use crate::{Agents, Ambient, Hub, Patch, Profile, Slots, task};
+use crate::{Agents, Hub, Patch, Profile, Slots};
 
 const START_MS: u64 = 1_800_000_000_000;
 

@@ -12,6 +12,7 @@ use std::{
 
 use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::ToolResult};
+use homard_runtime::Ambient;
 use homard_store::{
     Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun, Verdict,
     recovery::{HOLD_EXPIRED, MAX_HOLD_MS},
@@ -19,7 +20,6 @@ use homard_store::{
 
 use super::{Hub, recover::ResumedRun};
 use crate::{
-    Ambient,
     delivery::queue_records,
     lane::{
         ResumeState,

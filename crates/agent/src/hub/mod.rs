@@ -23,12 +23,12 @@ use std::{
 
 use homard_audit::Audit;
 use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
+use homard_runtime::ambient::Ambient;
 use homard_store::{Authority, EndRecord, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    ambient::Ambient,
     approval::ExecApprovals,
     command::{CommandInfo, all_commands},
     delivery::Deliveries,
@@ -44,13 +44,15 @@ use crate::{
     wire::{self, RunReport},
     writer::CommitWriter,
 };
-pub use background::BackgroundCommand;
 use background::RunningCommands;
 use backlog::Backlog;
-pub use children::{ChildOutcome, ChildRun, Cleanup, SpawnError, SpawnParams, SpawnedChild, parent_of};
-pub use compact::CompactionResult;
 use config::HubConfig;
 use held::HeldRuns;
+use shared::LiveRun;
+
+pub use background::BackgroundCommand;
+pub use children::{ChildOutcome, ChildRun, Cleanup, SpawnError, SpawnParams, SpawnedChild, parent_of};
+pub use compact::CompactionResult;
 pub use held::{HeldError, HeldRun, drop_records};
 pub use homard_store::{
     RunQuery,
@@ -62,7 +64,6 @@ pub(crate) use request::Admission;
 pub use request::{
     AcceptedRun, HTTP, HubEvent, HubRules, Inbound, QueueDefaults, SubmitError, SubmitOutcome, WaitResult, WorkingDirs,
 };
-use shared::LiveRun;
 pub(crate) use shared::Shared;
 pub use trace::RunTrace;
 pub use waits::WaitGuard;

@@ -8,6 +8,7 @@ use std::{
 
 use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::Usage};
+use homard_runtime::ambient::Ambient;
 use homard_store::{EndRecord, Failure, FailureKind, Outcome, Rec, Store};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
@@ -25,7 +26,6 @@ use super::{
     waits::WaitGraph,
 };
 use crate::{
-    ambient::Ambient,
     approval::ExecApprovals,
     budget::BudgetLedger,
     delivery::Deliveries,
@@ -269,7 +269,7 @@ impl Shared {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        crate::task::spawn(name, self.tracker.track_future(future))
+        homard_runtime::task::spawn(name, self.tracker.track_future(future))
     }
 }
 

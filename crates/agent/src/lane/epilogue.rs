@@ -4,8 +4,6 @@
 //! session its counters, in one commit, followed by one `Ended` event. Nothing else ends a run, so a run ends exactly
 //! once.
 
-use crate::history::SessionHistory;
-use crate::tape::Commit;
 use std::sync::Arc;
 
 use homard_proto::{
@@ -18,6 +16,7 @@ use homard_reply::{
     payload::{Kind as ReplyKind, Payload},
     shape::Expectation,
 };
+use homard_runtime::ambient::{Ambient, iso};
 use homard_store::{EndRecord, Error as StoreError, Rec, RunTimeline, UnfinishedRun, recovery::own_entries};
 
 use super::{
@@ -31,18 +30,19 @@ use super::{
 };
 use crate::{
     Hub, Inbound,
-    ambient::{Ambient, iso},
     command::Command,
     delivery::{queue_records, run_output::RunOutput},
     event::{
         Failure, FailureKind, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
         TapeEvent, ToolEvent, TruncatedInput,
     },
+    history::SessionHistory,
     hooks,
     profile::Profile,
     replies::Replies,
     run::{AnsweredBy, ContextFill, FinalRecords, RunError, RunResult, session_stats},
     schedule::heartbeat::finding,
+    tape::Commit,
     timeline::{self, TimelineRange},
     wire,
 };

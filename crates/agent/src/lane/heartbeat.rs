@@ -2,11 +2,11 @@
 
 use homard_proto::transcript::{Entry, Kind};
 use homard_reply::payload::Payload;
+use homard_runtime::ambient::iso;
 use homard_store::Rec;
 
 use super::{Lane, Ticket, slots::RunClass};
 use crate::{
-    ambient::iso,
     event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, StoredEvent, TapeEvent},
     profile::Profile,
     schedule::heartbeat::finding::{self, AnswerContext},

@@ -11,6 +11,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Kind},
 };
+use homard_runtime::ambient::iso;
 use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -22,7 +23,6 @@ use super::{
     session::OpenSession,
 };
 use crate::{
-    ambient::iso,
     auto_reset::SessionUse,
     command::homard_message,
     context::{background, notes},

@@ -8,8 +8,8 @@ use homard_proto::{
     session,
     transcript::{Entry, Kind},
 };
+use homard_runtime::{Ambient, ambient::iso};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
-
 use serde_json::json;
 
 use super::{
@@ -20,8 +20,6 @@ use super::{
     slots::RunClass,
 };
 use crate::{
-    Ambient,
-    ambient::iso,
     auto_reset::{AutoReset, SessionUse},
     command::Command,
     context::{

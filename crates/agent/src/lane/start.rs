@@ -9,6 +9,7 @@ use homard_proto::{
     transcript::{Entry, Header, Kind, ModelChange},
 };
 use homard_reply::blocks::BlockStream;
+use homard_runtime::ambient::{from_iso, iso};
 use homard_store::{
     Hold, Input, Rec, Start, UnfinishedRun, branch,
     recovery::{assistant, own_entries},
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     Inbound, access,
-    ambient::{from_iso, iso},
     budget::{RunBudget, Spend},
     command::{Command, OWNER},
     compact_session::{self, AfterCompaction},

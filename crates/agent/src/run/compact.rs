@@ -1,19 +1,19 @@
 //! Compaction within a run: before the context overflows, after it did, or on request.
 
-use crate::tape::Commit;
 use std::sync::Arc;
 
 use homard_compact::{Settings, escalate::Ladder, measure::TokenScale};
 use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, tokens};
 use homard_proto::transcript::{Entry, Kind};
+use homard_runtime::ambient::iso;
 use homard_store::Rec;
 
 use super::{ContextFill, FinalRecords, RunError, RunScope, flush::flush};
 use crate::{
-    ambient::iso,
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::{budget, strict},
     event::{CompactionEvent, StoredEvent},
+    tape::Commit,
 };
 
 /// What a message asks for instead of an answer.

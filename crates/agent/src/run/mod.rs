@@ -15,8 +15,6 @@ mod streamed_reply;
 mod tools;
 mod turn;
 
-use crate::event::LiveEvent;
-use crate::tape::Commit;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
@@ -35,34 +33,34 @@ use homard_proto::{
     transcript::{Entry, Kind},
 };
 use homard_reply::{blocks::BlockStream, silent::TOKEN as SILENCE};
+use homard_runtime::ambient::iso;
 use homard_store::{Error as StoreError, Rec, timeline::PromptCuts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use flush::FLUSH_PROMPT;
-use guard::RunGuard;
-pub(crate) use hooks::PromptChanges;
-pub(crate) use nudge::ModelNudge;
-pub use nudge::{CONTINUE_NUDGE, REPLY_NUDGE};
-use session_stats::SessionStats;
-pub(crate) use steer::Steered;
-pub(crate) use streamed_reply::HeldBlocks;
-use tools::Resumed;
-
 use crate::{
-    ambient::iso,
     budget::RunBudget,
     command::homard_message,
     context::{gather::PromptInput, prompt::SystemPrompt},
     delivery::run_output::RunOutput,
-    event::StoredEvent,
+    event::{LiveEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,
     lane::slots::{Lender, RunClass},
     profile::Profile,
-    tape::Tape,
+    tape::{Commit, Tape},
     tool::{RunOrigin, Toolbox, Variables},
 };
+use guard::RunGuard;
+use session_stats::SessionStats;
+use tools::Resumed;
+
+pub use flush::FLUSH_PROMPT;
+pub(crate) use hooks::PromptChanges;
+pub(crate) use nudge::ModelNudge;
+pub use nudge::{CONTINUE_NUDGE, REPLY_NUDGE};
+pub(crate) use steer::Steered;
+pub(crate) use streamed_reply::HeldBlocks;
 
 /// Why a run cannot continue. Tool errors are never among these: the model reads them as results.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

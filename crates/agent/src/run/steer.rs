@@ -7,12 +7,12 @@ use homard_proto::{
     message::{Message, User},
     transcript::{Entry, Kind},
 };
+use homard_runtime::ambient::iso;
 use homard_store::{Input, Rec, recovery::STEERED_INTO};
 use tokio::sync::oneshot;
 
 use super::{RunError, RunScope};
 use crate::{
-    ambient::iso,
     event::{QueueEvent, StoredEvent},
     hooks,
     lane::LaneJob,

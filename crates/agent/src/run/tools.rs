@@ -1,6 +1,5 @@
 //! Tool calls of one assistant message: prepared in order, run concurrently or sequentially, recorded in order.
 
-use crate::tape::Commit;
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
@@ -13,6 +12,7 @@ use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult as Answered, join_text},
 };
+use homard_runtime::task;
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -31,7 +31,7 @@ use crate::{
     hooks,
     profile::ToolMode,
     secrets::Secrets,
-    task,
+    tape::Commit,
     tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
 };
 

@@ -19,6 +19,7 @@ pub(crate) use run::SCHEDULE;
 use std::sync::Arc;
 
 use homard_proto::{AgentId, Extra};
+use homard_runtime::task;
 use homard_store::{Authority, Error as StoreError};
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -34,7 +35,8 @@ use self::{
     scheduler::{ScheduleRequest, Scheduler},
     store::JobStore,
 };
-use crate::{hub::Hub, lane::mutations::ChangeError, task};
+use crate::{hub::Hub, lane::mutations::ChangeError};
+
 pub(crate) use run::clock_line;
 pub use scheduler::{Error, RunMode, RunNowResult, ScheduleView};
 

@@ -15,6 +15,7 @@ use homard_proto::{
     Route, SessionKey,
     message::{Message, StopReason, Usage},
 };
+use homard_runtime::Ambient;
 use homard_store::{Authority, Fence, MemoryStore};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -25,7 +26,7 @@ use super::{
     *,
 };
 use crate::{
-    Agents, Ambient, Profile, Slots,
+    Agents, Profile, Slots,
     channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
 };
 

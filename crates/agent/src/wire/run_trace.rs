@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use homard_proto::message::Usage;
+use homard_runtime::ambient::iso;
 use homard_store::{
     DeliveryState, Outcome, RunRow, RunState, TimelineSpan,
     usage::{UsageSum, day_of},
 };
 use serde_json::{Map, Value, json};
 
-use crate::{
-    ambient::iso,
-    hub::{HeldRun, RunTrace},
-};
+use crate::hub::{HeldRun, RunTrace};
 
 /// Row of a run in lists.
 pub fn run_row(row: &RunRow) -> Value {

@@ -9,10 +9,10 @@ use axum::{
 use homard_agent::{
     Profile,
     command::OWNER,
-    task,
     tool::{Lender, ProgressSender, RunOrigin, Tool, ToolClass, ToolCx, Toolbox, Variables},
 };
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

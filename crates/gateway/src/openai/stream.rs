@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use homard_agent::{
     AbortReason, Inbound, Outcome, RunEnd, RunEvent, StoredEvent, Subscriber, event::FailureKind, hub::SubmitOutcome,
-    tape::TapeState, task,
+    tape::TapeState,
 };
 use homard_proto::{
     RunId, SessionKey,
     message::{StopReason, ToolCall, Usage},
 };
+use homard_runtime::task;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{

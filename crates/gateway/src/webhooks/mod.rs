@@ -28,8 +28,8 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use homard_agent::task;
 use homard_audit::Audit;
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::{
     sync::Mutex,
@@ -47,6 +47,7 @@ use crate::{
     connection::AdmittedPeer,
     server::ServerState,
 };
+
 pub use mapping::{Mapping, MappingAction, Transform};
 pub(crate) use run::resume_reports;
 pub use template::Template;
@@ -219,7 +220,7 @@ impl WebhookServer {
         server: &Arc<ServerState>,
         request: WebhookRequest,
     ) -> Result<Response, WebhookRejection> {
-        let now = homard_agent::ambient::iso(server.hub.ambient().now_ms());
+        let now = homard_runtime::ambient::iso(server.hub.ambient().now_ms());
         let action = match request.path.as_str() {
             "wake" => WebhookAction::wake(request.object()?, FieldOrigin::Request)?,
             "agent" => WebhookAction::agent(request.object()?, FieldOrigin::Request)?,

@@ -6,10 +6,10 @@ use homard_agent::{
     Agents, Inbound, Patch, Profile, RunClass, Subscriber, external,
     hub::{SubmitError, SubmitOutcome},
     tape::TapeState,
-    task,
     wire::RunReport,
 };
 use homard_proto::{AgentId, Extra, Route, RunId, SessionKey, message::User, session::Record};
+use homard_runtime::task;
 
 use super::{
     WebhookServer, Webhooks,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use homard_agent::{
-    Ambient, Hub,
+    Hub,
     approval::{self, ExecApprovals, LevelOverrides, follow, store::ApprovalStore},
-    task,
 };
 use homard_gateway::{Audience, Broadcaster, Scope};
 use homard_journal::ApprovalFiles;
 use homard_proto::Generation;
+use homard_runtime::{Ambient, task};
 use homard_store::Error as StoreError;
 use homard_tools::{Exec, ExecApprovalSettings, argv};
 use serde_json::Value;

@@ -22,11 +22,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
-use homard_agent::{Ambient, Hub, channel_sender::SendError, tape::TapeState};
+use homard_agent::{Hub, channel_sender::SendError, tape::TapeState};
 use homard_audit::Audit;
 use homard_channels::{AccountIdentity, Channel, HttpClients, Outgoing, Receipt, pairing::PairingStore};
 use homard_config::LoadedConfig;
 use homard_proto::{ChannelAccount, RunId};
+use homard_runtime::Ambient;
 use homard_store::{DeliveryRow, Error as StoreError};
 use homard_tools::FileAccess;
 use serde_json::Value;
@@ -233,12 +234,12 @@ impl Channels {
     pub(crate) fn start(&self, stop: CancellationToken) -> Vec<String> {
         self.0.receiving.get_or_init(|| stop.clone());
         let channels = self.clone();
-        drop(homard_agent::task::spawn("channels", async move {
+        drop(homard_runtime::task::spawn("channels", async move {
             stop.cancelled().await;
             channels.accounts().values().for_each(|account| account.stop.cancel());
         }));
         for (run, location) in self.drafts().leftover() {
-            drop(homard_agent::task::spawn("draft", self.clone().resolve_draft(run, location)));
+            drop(homard_runtime::task::spawn("draft", self.clone().resolve_draft(run, location)));
         }
         self.accounts().iter().filter_map(|(key, account)| self.start_pipeline(key, account)).collect()
     }

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::{Ambient, ambient::iso};
 use homard_providers::Wire;
+use homard_runtime::{Ambient, ambient::iso};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 

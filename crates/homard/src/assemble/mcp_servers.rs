@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{task, tool::Tool};
+use homard_agent::tool::Tool;
+use homard_runtime::task;
 use homard_tools::mcp::{McpServers, ServerSetup, ServerState, ServerStatus};
 use tokio::sync::Notify;
 

@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, task, tool::Tool};
+use homard_agent::{Hub, tool::Tool};
 use homard_config::{LoadedConfig, redact};
 use homard_hooks::{Hook, Hooks, Listener, SlashCommand};
 use homard_plugins::{
     Extensions, Host, PluginSetup, PluginStatus, Plugins, ProcessTiming, ReservedNames, internal::ScriptRunner,
 };
+use homard_runtime::task;
 use homard_tools::BackgroundCommands;
 use tokio::{
     sync::{Notify, watch},

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
 use homard_agent::{
-    Ambient, Hub,
+    Hub,
     schedule::{
         Schedule, ScheduleSettings, ScheduleTasks,
         heartbeat::{HeartbeatConfig, HeartbeatFile},
@@ -13,6 +13,7 @@ use homard_agent::{
     },
 };
 use homard_journal::CronFiles;
+use homard_runtime::Ambient;
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 use serde_json::Value;

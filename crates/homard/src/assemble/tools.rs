@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_agent::{
-    Ambient, Hub,
+    Hub,
     access::ToolRules,
     channel_sender::ChannelSender,
     policy::ToolPolicy,
@@ -19,6 +19,7 @@ use homard_agent::{
 };
 use homard_audit::Audit;
 use homard_config::LoadedConfig;
+use homard_runtime::Ambient;
 use homard_tools::{
     BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
     WebFetchSettings, WebSearch, WebSearchSettings,

@@ -11,8 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ambient::iso, task};
 use homard_audit::ChainHead;
+use homard_runtime::{Ambient, ambient::iso, task};
 use serde_json::{Value, json};
 use tokio::{
     net::{UdpSocket, UnixDatagram},

@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::Result;
-use homard_agent::task;
 use homard_model::profile_health::{HealthStats, HealthTracker, ProfileHealth};
+use homard_runtime::task;
 use tokio::{sync::watch, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 

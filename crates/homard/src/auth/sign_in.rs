@@ -3,9 +3,9 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use futures_util::{FutureExt, StreamExt, future::ready, stream};
-use homard_agent::Ambient;
 use homard_model::{Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request};
 use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret};
+use homard_runtime::Ambient;
 use tokio::sync::Mutex;
 
 use super::file;

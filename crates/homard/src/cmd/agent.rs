@@ -14,11 +14,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Ambient,
     command::{self, Command, Triggers},
     wire::TRUNCATED_FIELD,
 };
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
+use homard_runtime::Ambient;
 use serde_json::Value;
 
 use self::remote::GatewayLink;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::Ambient;
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
 use super::{

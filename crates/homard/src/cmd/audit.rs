@@ -4,9 +4,10 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use homard_agent::{Ambient, ambient::iso, command::OWNER};
+use homard_agent::command::OWNER;
 use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify_folder};
 use homard_journal::Journal;
+use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};
 
 use super::query::CommandContext;

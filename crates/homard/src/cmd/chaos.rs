@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path, sync::Arc, time:
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::join_all;
-use homard_agent::task;
+use homard_runtime::task;
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::{Ambient, ambient::iso};
+use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};
 
 use super::{

@@ -19,9 +19,9 @@ mod workspaces;
 
 use anyhow::Result;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
-use homard_agent::Ambient;
 use homard_config::LoadedConfig;
 use homard_journal::lock::{self, LockHolder};
+use homard_runtime::Ambient;
 use serde_json::json;
 
 use self::{

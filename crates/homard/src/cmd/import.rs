@@ -17,9 +17,9 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use homard_agent::Ambient;
 use homard_journal::Journal;
 use homard_proto::{AgentId, SessionKey, session::Record};
+use homard_runtime::Ambient;
 use homard_store::{Rec, Store, Verdict};
 use serde_json::Value;
 

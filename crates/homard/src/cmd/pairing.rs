@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::Ambient;
 use homard_channels::pairing::PairingStore;
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
 use super::{

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::Ambient;
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_proto::{SessionKey, session::Record};
+use homard_runtime::Ambient;
 use homard_store::Store;
 use serde_json::{Value, json};
 use tokio::time::timeout;

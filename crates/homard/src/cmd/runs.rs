@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::{Ambient, hub, wire::run_trace};
+use homard_agent::{hub, wire::run_trace};
 use homard_journal::Journal;
 use homard_proto::RunId;
+use homard_runtime::Ambient;
 use homard_store::{Rec, RunState, Store};
 use serde_json::{Value, json};
 

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::{Ambient, row::session_row};
+use homard_agent::row::session_row;
 use homard_proto::{AgentId, Generation, session::Record};
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
 use super::{flags::Limit, models, query::CommandContext};

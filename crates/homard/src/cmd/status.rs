@@ -1,8 +1,9 @@
 //! `homard status`: shows the configuration, the gateway's state, and recent sessions.
 
 use anyhow::Result;
-use homard_agent::{Ambient, row::status_row, shortening};
+use homard_agent::{row::status_row, shortening};
 use homard_proto::AgentId;
+use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
 use super::{

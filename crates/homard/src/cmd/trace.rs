@@ -7,10 +7,10 @@ pub(super) use format::money;
 use std::time::Duration;
 
 use anyhow::Result;
-use homard_agent::{Ambient, hub::RunTrace, wire::run_trace};
-use serde_json::{Value, json};
-
+use homard_agent::{hub::RunTrace, wire::run_trace};
+use homard_runtime::Ambient;
 use homard_store::Store;
+use serde_json::{Value, json};
 
 use super::{
     ids::{self, Candidate},

@@ -1,7 +1,8 @@
 //! `homard usage`: shows token usage, cost and budgets.
 
 use anyhow::Result;
-use homard_agent::{Ambient, wire::run_trace};
+use homard_agent::wire::run_trace;
+use homard_runtime::Ambient;
 use homard_store::{
     Store,
     usage::{UsageQuery, day_of},

@@ -11,10 +11,15 @@ mod unread;
 
 use std::path::{Path, PathBuf};
 
-use homard_agent::ambient::iso;
 use homard_config::{
     ConfigFault, ConfigProblem, ConfigSource, LoadedConfig, ReadEnvironment, SavedCopy, read, read_or_last_good,
     read_text,
+};
+use homard_runtime::ambient::iso;
+
+use crate::{
+    cli_error::CliError,
+    paths::{self, Paths},
 };
 
 pub(crate) use model_names::{DEMO, ModelNames, NamedModel};
@@ -25,11 +30,6 @@ pub(crate) use sections::{
     session, skills, tools, typing,
 };
 pub(crate) use text::Text;
-
-use crate::{
-    cli_error::CliError,
-    paths::{self, Paths},
-};
 
 /// The config to run with, and the errors of the file if it is not that.
 pub(crate) type Chosen = homard_config::UsableConfig<Config>;

@@ -4,7 +4,6 @@ mod send;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use homard_agent::Ambient;
 use homard_channels::{
     Destination, Outgoing,
     pairing::{Error, MAX_PENDING, PairingRequest, PairingStore, TTL_MS},
@@ -18,6 +17,7 @@ use homard_proto::{
         StatusParams,
     },
 };
+use homard_runtime::Ambient;
 use homard_store::{DeliveryRow, DeliveryState, DeliveryTarget};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

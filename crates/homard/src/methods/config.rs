@@ -3,7 +3,6 @@
 
 mod patch;
 
-use homard_agent::{Ambient, ambient::iso};
 use homard_config::{
     edit::{self, EditError},
     path::Path,
@@ -14,6 +13,7 @@ use homard_proto::{
     ErrorShape, Generation,
     method::config::{ApplyParams, GetParams, LookupParams, PatchParams, Raw, SchemaParams, SetParams},
 };
+use homard_runtime::{Ambient, ambient::iso};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use homard_agent::{
-    ambient::iso,
     schedule::{
         JobCheck, RunMode, RunNowResult, Schedule,
         job::{CronJob, WakeMode},
@@ -12,6 +11,7 @@ use homard_agent::{
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::{AgentId, Extra};
+use homard_runtime::ambient::iso;
 use homard_tools::Recipients;
 use serde::Deserialize;
 use serde_json::{Value, json};

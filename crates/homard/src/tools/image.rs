@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use homard_agent::{
-    Ambient, Profile,
+    Profile,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_media::{ImageLimits, fit};
@@ -14,6 +14,7 @@ use homard_model::{
     candidates::{Candidate, Candidates, PreferredCredential},
 };
 use homard_proto::message::{Block, Content, Message, User};
+use homard_runtime::Ambient;
 use homard_tools::{FileAccess, read_attachment};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -35,7 +35,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let recorded = requests.clone();
-        homard_agent::task::spawn("a server", async move {
+        homard_runtime::task::spawn("a server", async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut head = Vec::new();
@@ -44,7 +44,7 @@ impl Server {
                 }
                 let head = String::from_utf8(head).unwrap();
                 recorded.lock().unwrap().push(head.clone());
-                homard_agent::task::spawn("a connection", respond(stream, head));
+                homard_runtime::task::spawn("a connection", respond(stream, head));
             }
         });
         Self { address, requests }

@@ -10,11 +10,11 @@ use homard_agent::{
     },
     hub::BackgroundCommand,
     sandboxing::SandboxView,
-    task,
     tool::{ProgressSender, ToolCx, ToolResult, Variables},
 };
 use homard_audit::AuditKind;
 use homard_proto::{AgentId, RunId, SessionKey};
+use homard_runtime::task;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

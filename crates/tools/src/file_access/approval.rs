@@ -1,6 +1,10 @@
 //! Owner's approval for changes of protected files: the request, and the change once it is approved.
 
-use std::{fs, io, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use homard_agent::{
     CommandOrigin, Hub,
@@ -8,9 +12,9 @@ use homard_agent::{
         APPROVAL_TIMEOUT, Approval, ApprovalParams, CommandFingerprint, DirIdentity, ExecApprovals, fingerprint,
         follow::{ApprovedRunner, Followup, follow},
     },
-    task,
     tool::{ToolCx, ToolResult},
 };
+use homard_runtime::task;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError, iter, str::FromStr, sync::Arc, time::Duration};
 
-use homard_agent::task;
+use homard_runtime::task;
 use reqwest::{
     Client,
     header::{HeaderName, HeaderValue},

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::task;
+use homard_runtime::task;
 use rustix::{fs::fstat, process::Pid};
 use tokio::{
     io::AsyncReadExt,

@@ -1,6 +1,6 @@
 //! Tests of caching and cancellation.
 
-use homard_agent::ambient::Ambient;
+use homard_runtime::ambient::Ambient;
 use tokio::time::advance;
 
 use super::*;

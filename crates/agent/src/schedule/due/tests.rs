@@ -128,7 +128,7 @@ fn daylight_saving_changes_run_a_daily_job_once() {
     let from = |start: &str, days: usize| {
         let first = next(&early, &berlin(), at(start)).unwrap();
         let all = std::iter::successors(first, |&slot| next(&early, &berlin(), slot).unwrap());
-        all.take(days).map(crate::ambient::iso).collect::<Vec<_>>()
+        all.take(days).map(homard_runtime::ambient::iso).collect::<Vec<_>>()
     };
     assert_eq!(
         from("2026-03-27T12:00:00Z", 3),

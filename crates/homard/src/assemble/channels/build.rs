@@ -2,13 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use homard_agent::{Ambient, command::CommandInfo};
+use homard_agent::command::CommandInfo;
 use homard_channels::{
     Channel, HttpClients, Secret,
     telegram::{self, Telegram, UpdateMode},
     webhook::{self, Webhook},
 };
 use homard_proto::IdIssuer;
+use homard_runtime::Ambient;
 
 use crate::{
     config::{

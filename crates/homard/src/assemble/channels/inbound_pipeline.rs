@@ -17,7 +17,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_agent::{Hub, intake, task};
+use homard_agent::{Hub, intake};
 use homard_audit::{AuditKind, AuditRecord};
 use homard_channels::{
     Batch, Channel, ChannelEvent, ConnectionState, Destination, Incoming, Outgoing, PeerKind, Reaction, Sink,
@@ -29,6 +29,7 @@ use homard_channels::{
     pairing::{PairingApplicant, PairingOutcome, PairingStore, pairing_message},
 };
 use homard_proto::Identity;
+use homard_runtime::task;
 use serde_json::{Map, Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -37,8 +38,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::queues::SubmitQueues;
-pub(super) use self::reactions::SentMessages;
 use super::{build::label, draft::Drafts, policy::ChannelPolicy, spool::Spool, status::AccountStatus};
+
+pub(super) use self::reactions::SentMessages;
 
 /// How long to wait for the remaining pictures of an album.
 const ALBUM_WAIT: Duration = Duration::from_millis(700);

@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{Disposition, QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity::Busy, task};
+use homard_agent::{Disposition, QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity::Busy};
 use homard_channels::{Channel, ChannelAction, Destination, Outgoing};
+use homard_runtime::task;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::messages::QueueStatus;

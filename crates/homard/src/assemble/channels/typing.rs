@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, task};
+use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape};
 use homard_channels::{Channel, ChannelAction, Destination};
+use homard_runtime::task;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 

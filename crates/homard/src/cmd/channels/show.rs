@@ -1,7 +1,7 @@
 //! Formats channels for the terminal.
 
 use anyhow::Result;
-use homard_agent::{Ambient, ambient::iso};
+use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};
 
 use crate::{

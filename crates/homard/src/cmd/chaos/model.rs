@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, sync::Arc};
 
 use anyhow::{Context, Result, bail};
-use homard_agent::task;
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},

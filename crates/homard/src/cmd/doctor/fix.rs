@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::Ambient;
 use homard_journal::Journal;
+use homard_runtime::Ambient;
 
 /// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]

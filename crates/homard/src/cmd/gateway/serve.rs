@@ -18,9 +18,9 @@ use anyhow::{Context, Result};
 use homard_agent::{
     Hub, HubEvent,
     hub::{CrashLoops, RecoveryResult},
-    task,
 };
 use homard_gateway::{ControlUi, Tls};
+use homard_runtime::task;
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -3,9 +3,9 @@
 use std::path::{self, Path};
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ambient::iso};
 use homard_config::{edit, path::Path as Key};
 use homard_plugins::internal::{InstallError, InstalledHook, ReplacePolicy, inspect, install};
+use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};
 
 use super::{HookList, edit_config, format};

@@ -1,8 +1,8 @@
 //! Shows the candidates in order, with their credentials and cooldowns.
 
 use anyhow::{Context, Result};
-use homard_agent::Ambient;
 use homard_model::candidates::{Candidate, PreferredCredential};
+use homard_runtime::Ambient;
 use homard_store::timeline::PromptCuts;
 use serde_json::{Value, json};
 

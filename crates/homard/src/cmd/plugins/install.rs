@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ambient::iso};
 use homard_config::{edit, path::Path as Key};
+use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};
 
 use super::{

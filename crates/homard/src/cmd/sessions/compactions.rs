@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Subcommand;
-use homard_agent::{Ambient, row::session_row};
+use homard_agent::row::session_row;
 use homard_journal::Journal;
 use homard_proto::{AgentId, Generation, SessionKey};
+use homard_runtime::Ambient;
 use homard_store::{Store, branch};
 use jiff::Timestamp;
 use serde_json::{Value, json};

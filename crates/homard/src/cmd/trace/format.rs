@@ -1,6 +1,7 @@
 //! Formats a run's timeline for the terminal.
 
-use homard_agent::{Ambient, ambient::iso, shortening};
+use homard_agent::shortening;
+use homard_runtime::{Ambient, ambient::iso};
 use homard_store::timeline::PromptCuts;
 use serde::Deserialize;
 use serde_json::Value;

@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use homard_agent::{channel_sender::SendError, task};
+use homard_agent::channel_sender::SendError;
 use homard_channels::{Destination, Media, Outgoing, Poll};
 use homard_gateway::MethodRequest;
 use homard_proto::{
     ErrorShape,
     method::channels::{PollParams, SendParams},
 };
+use homard_runtime::task;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 

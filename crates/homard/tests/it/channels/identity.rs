@@ -174,7 +174,7 @@ async fn m1_a_replayed_delivery_with_another_idempotency_key_is_the_same_message
     let fixture = ChannelFixture::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
     let gateway = fixture.gateway();
     let body = webhook_message("m1", "ann", "hello").to_string();
-    let now = homard_agent::Ambient::system().now_ms() / 1000;
+    let now = homard_runtime::Ambient::system().now_ms() / 1000;
     let signature = sign(&Secret::from(SECRET), now, body.as_bytes());
     for key in ["", "a", "b", "c"] {
         let head = format!(

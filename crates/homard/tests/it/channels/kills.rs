@@ -189,7 +189,7 @@ async fn r92_on_telegram_no_reply_is_duplicated_and_uncertain_deliveries_are_rep
 
 /// Returns the outbox of a state directory without a running gateway: ids and texts.
 async fn outbox(fixture: &ChannelFixture) -> BTreeMap<String, String> {
-    let journal = Journal::open(&fixture.home().state(), || homard_agent::Ambient::system().now_ms()).unwrap();
+    let journal = Journal::open(&fixture.home().state(), || homard_runtime::Ambient::system().now_ms()).unwrap();
     let rows = journal.outbox().await.unwrap().into_iter();
     rows.map(|row| (row.delivery.id, row.delivery.payload["text"].as_str().unwrap().to_owned())).collect()
 }

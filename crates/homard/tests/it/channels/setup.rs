@@ -119,7 +119,7 @@ fn echo(received: &ReceivedRequest) -> ProviderReply {
 /// Sends a signed message to a gateway; returns status and body, `None` without a response.
 pub(super) fn post_signed(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
     let body = message.to_string();
-    let now = homard_agent::Ambient::system().now_ms() / 1000;
+    let now = homard_runtime::Ambient::system().now_ms() / 1000;
     let signature = sign(&Secret::from(secret), now, body.as_bytes());
     let headers = format!("x-homard-timestamp: {now}\r\nx-homard-signature: {signature}\r\n");
     request(port, &format!("POST {path} HTTP/1.0\r\nHost: localhost\r\n{headers}"), &body)

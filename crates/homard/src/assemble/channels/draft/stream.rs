@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{RequestEvent, RunEvent, StoredEvent, Subscriber, Tape, task};
+use homard_agent::{RequestEvent, RunEvent, StoredEvent, Subscriber, Tape};
 use homard_channels::Channel;
 use homard_reply::reasoning;
+use homard_runtime::task;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::Ambient;
 use homard_journal::lock;
+use homard_runtime::Ambient;
 use homard_store::Error as StoreError;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};

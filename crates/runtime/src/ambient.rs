@@ -96,7 +96,7 @@ pub fn iso(ms: u64) -> String {
 }
 
 /// Parses a time of a transcript into milliseconds since the epoch.
-pub(crate) fn from_iso(text: &str) -> Option<u64> {
+pub fn from_iso(text: &str) -> Option<u64> {
     u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok()
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use homard_model::ModelSpec;
+use homard_policy::tools::{PolicyScopes, SubagentPolicy, ToolPolicy, by_model, resolve};
 use homard_proto::{AgentId, SessionKey, session::Record};
 
 use crate::{
-    policy::{PolicyScopes, SubagentPolicy, ToolPolicy, by_model, resolve},
     profile::Agents,
     tool::{RunOrigin, Toolbox},
 };
@@ -212,5 +212,39 @@ mod tests {
             allowed_tools(&rules, "owner", "agent:main:subagent:u", "p").contains(&"sessions_spawn".to_owned())
         };
         assert_eq!([0, 1, 2].map(can_spawn), [false, false, true]);
+    }
+
+    /// Case 107: the loop continues after that result as after that for any missing tool.
+    #[test]
+    fn a_denied_tool_is_neither_listed_nor_found() {
+        let toolbox = toolbox().only(|name| ["exec", "read", "write"].contains(&name));
+        let deny = ["group:runtime", "write"].map(str::to_owned).to_vec();
+        let scopes = PolicyScopes { global: ToolPolicy { deny, ..ToolPolicy::default() }, ..PolicyScopes::default() };
+        let resolved = resolve(&scopes, &["exec", "read", "write"]);
+        let filtered = toolbox.only(|name| resolved.allowed.contains(name));
+        let names: Vec<_> = filtered.specs().iter().map(|spec| spec.name.clone()).collect();
+        let prepared = |name| filtered.prepare(name, &json!({})).map(|(tool, _)| tool.spec().name);
+        assert_eq!(names, ["read"]);
+        assert_eq!(prepared("read"), Ok("read".to_owned()));
+        assert_eq!(prepared("exec"), Err(ToolResult::error("Tool exec not found")));
+        assert_eq!(toolbox.specs().len(), 3);
+    }
+
+    #[test]
+    fn the_specs_of_a_selection_are_shared() {
+        let toolbox = toolbox().only(|name| ["exec", "read", "write"].contains(&name));
+        let names = |selection: &Toolbox| selection.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
+        let all = toolbox.only(|_| true);
+        let (first, again) = (toolbox.only(|name| name != "exec"), toolbox.only(|name| name != "exec"));
+        let other = toolbox.only(|name| name != "read");
+        assert_eq!(
+            (names(&first), names(&other)),
+            (vec!["read".into(), "write".into()], vec!["exec".into(), "write".into()])
+        );
+        assert!(Arc::ptr_eq(&all.specs(), &toolbox.specs()));
+        assert!(
+            Arc::ptr_eq(&first.specs(), &again.specs()) && Arc::ptr_eq(&first.compact_specs(), &again.compact_specs())
+        );
+        assert!(!Arc::ptr_eq(&first.specs(), &other.specs()));
     }
 }

@@ -9,23 +9,23 @@ use std::{
 
 use async_trait::async_trait;
 use homard_audit::Audit;
-pub use homard_model::ToolSpec;
+use homard_policy::tools::SenderRole;
 use homard_proto::{
     CallId, Route, RunId, SessionKey,
     message::Block,
     schema::{Schema, SchemaViolation},
 };
-pub use homard_store::{Authority, ToolClass};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::{Hub, Inbound, command::OWNER, context::compact_tools, sandboxing::SandboxView, schedule::SCHEDULE};
+
+pub use homard_model::ToolSpec;
+pub use homard_store::{Authority, ToolClass};
+
 #[cfg(doc)]
 use crate::Profile;
-use crate::{
-    Hub, Inbound, command::OWNER, context::compact_tools, policy::SenderRole, sandboxing::SandboxView,
-    schedule::SCHEDULE,
-};
 
 pub use crate::lane::slots::Lender;
 

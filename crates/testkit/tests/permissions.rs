@@ -16,7 +16,6 @@ use homard_agent::{
     access::ToolRules,
     command::{InlineQueue, OWNER},
     hub::{CrashLoops, WaitResult},
-    policy::{self, ToolPolicy},
     tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::{
@@ -24,6 +23,7 @@ use homard_model::{
     candidates::Candidates,
     stream::{AnswerEnd, CallDelta},
 };
+use homard_policy::tools::{self as policy, ToolPolicy};
 use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User, join_text},

@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-reply", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-channels", AllowedDependencies::UseAndTestWithAny(&["homard-proto"])),
     ("homard-runtime", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-policy", AllowedDependencies::Use(&["homard-proto"])),
     (
         "homard-agent",
         AllowedDependencies::Use(&[
@@ -44,6 +45,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-compact",
             "homard-reply",
             "homard-runtime",
+            "homard-policy",
         ]),
     ),
     (

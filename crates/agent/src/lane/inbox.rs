@@ -20,12 +20,10 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
+use homard_policy::tools::SenderRole;
 use homard_proto::{Route, RunId};
 
-use crate::{
-    command::queue::{DropPolicy, QueueMode, QueueSettings},
-    policy::SenderRole,
-};
+use crate::command::queue::{DropPolicy, QueueMode, QueueSettings};
 
 /// Upper bound on queued messages per session, regardless of settings.
 pub(crate) const MAX_QUEUED: usize = 1_000;

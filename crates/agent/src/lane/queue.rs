@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use homard_policy::tools::SenderRole;
 use homard_proto::{AgentId, Route, RunId, SessionKey};
 use homard_store::{AbortReason, Rec};
 use tokio::{sync::oneshot, time::Instant};
@@ -20,7 +21,6 @@ use crate::{
     command::queue::{QueueMode, QueueOverrides, QueueSettings},
     event::QueueEvent,
     hub::Admission,
-    policy::SenderRole,
     run::Steered,
 };
 

@@ -1,6 +1,6 @@
 //! Builds the rules that route a message to its agent and session.
 
-use homard_agent::routing::{AccountFilter, Binding, ChannelPeer, DmScope, PeerKind, RoutingTable};
+use homard_policy::routing::{AccountFilter, Binding, ChannelPeer, DmScope, PeerKind, RoutingTable};
 use homard_proto::{AgentId, SenderPattern};
 
 use crate::config::{

@@ -6,7 +6,7 @@ mod route;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::routing::{AccountFilter, Binding};
+use homard_policy::routing::{AccountFilter, Binding};
 
 use crate::{config::Chosen, paths::Paths};
 
@@ -66,7 +66,7 @@ fn describe_binding(binding: &Binding) -> String {
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::routing::{ChannelPeer, PeerKind};
+    use homard_policy::routing::{ChannelPeer, PeerKind};
     use homard_proto::AgentId;
 
     use super::*;

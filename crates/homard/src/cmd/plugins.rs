@@ -20,7 +20,6 @@ use homard_plugins::{
 };
 use serde_json::{Value, json};
 
-pub(super) use self::doctor::node as node_version;
 use super::ids::{self, Candidate};
 use crate::{
     cli_error::CliError,
@@ -31,6 +30,8 @@ use crate::{
     paths::{self, Paths},
     render,
 };
+
+pub(super) use self::doctor::node as node_version;
 
 /// What `homard plugins` takes.
 #[derive(Debug, clap::Args)]
@@ -194,7 +195,7 @@ impl PluginList {
 pub(super) fn setup(loaded: &LoadedConfig<Config>, paths: &Paths) -> PluginSetup {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let reserved = ReservedNames {
-        tools: homard_agent::policy::known().map(str::to_owned).collect(),
+        tools: homard_policy::tools::known().map(str::to_owned).collect(),
         commands: names(&homard_agent::command::NAMES),
         methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
         paths: names(&["/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),

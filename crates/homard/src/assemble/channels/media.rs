@@ -2,9 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
-use homard_agent::routing::folder_of;
 use homard_channels::{Attachment, AttachmentSource, Channel, Incoming, PeerKind};
 use homard_media::{FitError, ImageLimits, InboundFile, InboundFolder, fit, sanitize};
+use homard_policy::routing::folder_of;
 use homard_proto::{Identity, message::Block};
 use homard_tools::egress::{Egress, EgressLimits, Request, SystemResolver};
 

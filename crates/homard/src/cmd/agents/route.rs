@@ -1,7 +1,7 @@
 //! Shows where a message would be routed.
 
 use anyhow::Result;
-use homard_agent::routing::{
+use homard_policy::routing::{
     Binding, ChannelPeer, DmScope, MessageOrigin, PeerKind, RouteRule, RoutingResult, RoutingTable, route,
 };
 use homard_proto::ChannelAccount;

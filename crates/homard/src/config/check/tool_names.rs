@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::policy;
 use homard_config::{nearest, path::Path};
+use homard_policy::tools as policy;
 
 use super::{FoundProblems, key};
 use crate::config::{Config, tools::Policy};

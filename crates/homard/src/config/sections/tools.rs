@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::policy::{self, ToolProfile};
+use homard_policy::tools::{self as policy, ToolProfile};
 use homard_tools::session_tools::Visibility;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -5,12 +5,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use homard_agent::routing::RoutingResult;
 use homard_channels::{
     Incoming, PeerKind, Reaction,
     access::{AccessDecision, AccessRequest, decide},
     envelope,
 };
+use homard_policy::routing::RoutingResult;
 
 use super::InboundPipeline;
 use crate::{assemble::channels::build::label, config::channels::Reactions};

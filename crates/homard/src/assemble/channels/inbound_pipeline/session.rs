@@ -3,12 +3,9 @@
 
 use std::sync::Arc;
 
-use homard_agent::{
-    Patch,
-    command::OWNER,
-    routing::{self, ChannelPeer, MessageOrigin, RoutingResult, ThreadId, route, route_spelled},
-};
+use homard_agent::{Patch, command::OWNER};
 use homard_channels::{Incoming, PeerKind};
+use homard_policy::routing::{self, ChannelPeer, MessageOrigin, RoutingResult, ThreadId, route, route_spelled};
 use homard_proto::{Extra, IdIssuer, Identity, SessionKey, session::Record};
 use homard_store::{RunQuery, RunRow};
 use serde_json::{Value, json};

@@ -7,13 +7,13 @@ use homard_agent::{
     Inbound, Tape,
     hub::{SubmitError, SubmitOutcome},
     intake::{self, ChannelMessage},
-    routing::RoutingResult,
     tool::RunOrigin,
 };
 use homard_channels::{
     Destination, Incoming, PeerKind,
     envelope::{self, EnvelopeClock, EnvelopeStamp},
 };
+use homard_policy::routing::RoutingResult;
 use homard_reply::thread::ThreadMode;
 use homard_store::{Origin as Came, Sender};
 use tokio::time::sleep;

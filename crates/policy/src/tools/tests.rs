@@ -1,12 +1,6 @@
 //! Tests of the tool policy and its reasons.
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use serde_json::{Value, json};
-
 use super::*;
-use crate::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox};
 
 mod laws;
 
@@ -541,51 +535,4 @@ fn every_rule_names_its_setting() {
         "the session that started this sub-agent may not use it",
     ];
     assert_eq!(rules.map(|rule| rule.to_string()), expected);
-}
-
-struct NamedTool(&'static str);
-
-#[async_trait]
-impl Tool for NamedTool {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec { name: self.0.to_owned(), description: String::new(), parameters: json!({"type": "object"}) }
-    }
-
-    fn class(&self) -> ToolClass {
-        ToolClass::Read
-    }
-
-    async fn call(&self, _cx: ToolCx, _arguments: Value) -> ToolResult {
-        ToolResult::text(self.0)
-    }
-}
-
-/// Case 107: the loop continues after that result as after that for any missing tool.
-#[test]
-fn a_denied_tool_is_neither_listed_nor_found() {
-    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
-    let resolved = resolve(&globally(deny("group:runtime write")), &["exec", "read", "write"]);
-    let filtered = toolbox.only(|name| resolved.allowed.contains(name));
-    let names: Vec<_> = filtered.specs().iter().map(|spec| spec.name.clone()).collect();
-    let prepared = |name| filtered.prepare(name, &json!({})).map(|(tool, _)| tool.spec().name);
-    assert_eq!(names, ["read"]);
-    assert_eq!(prepared("read"), Ok("read".to_owned()));
-    assert_eq!(prepared("exec"), Err(ToolResult::error("Tool exec not found")));
-    assert_eq!(toolbox.specs().len(), 3);
-}
-
-#[test]
-fn the_specs_of_a_selection_are_shared() {
-    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
-    let names = |selection: &Toolbox| selection.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
-    let all = toolbox.only(|_| true);
-    let (first, again) = (toolbox.only(|name| name != "exec"), toolbox.only(|name| name != "exec"));
-    let other = toolbox.only(|name| name != "read");
-    assert_eq!(
-        (names(&first), names(&other)),
-        (vec!["read".into(), "write".into()], vec!["exec".into(), "write".into()])
-    );
-    assert!(Arc::ptr_eq(&all.specs(), &toolbox.specs()));
-    assert!(Arc::ptr_eq(&first.specs(), &again.specs()) && Arc::ptr_eq(&first.compact_specs(), &again.compact_specs()));
-    assert!(!Arc::ptr_eq(&first.specs(), &other.specs()));
 }

@@ -10,7 +10,7 @@
 
 pub mod access;
 pub mod activity;
-pub mod approval;
+pub mod approved_commands;
 pub mod auto_reset;
 pub mod budget;
 pub mod channel_sender;

@@ -17,10 +17,10 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     CommandOrigin, Hub,
-    approval::DirIdentity,
     sandboxing::SandboxView,
     tool::{ProgressSender, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
+use homard_approvals::DirIdentity;
 use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey};
 use homard_runtime::Ambient;

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::approval::{
+use homard_approvals::{
     APPROVAL_TIMEOUT, Approval, ApprovalParams, ApprovalPolicy, ApprovalRule, AskMode, CommandFingerprint, DirIdentity,
     EffectiveLevels, Error as DeskError, ExecApprovals, FileIdentity, LevelOverrides, Security, display, fingerprint,
 };

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::approval::{
+use homard_approvals::{
     Approval, ApprovalDecision, ApprovalState, AskMode, ExecApprovals, LevelOverrides, Security,
     display::MAX_COMMAND_BYTES,
     store::{ApprovalStore, MemoryApprovalStore},

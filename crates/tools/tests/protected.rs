@@ -5,11 +5,12 @@ mod fixture;
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
-use fixture::{ToolFixture, only_text};
-use homard_agent::approval::LevelOverrides;
+use homard_approvals::LevelOverrides;
 use homard_proto::AgentId;
 use homard_tools::ExecApprovalSettings;
 use serde_json::{Value, json};
+
+use fixture::{ToolFixture, only_text};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 

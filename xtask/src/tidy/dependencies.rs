@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-channels", AllowedDependencies::UseAndTestWithAny(&["homard-proto"])),
     ("homard-runtime", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-policy", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-approvals", AllowedDependencies::Use(&["homard-proto", "homard-store", "homard-audit", "homard-runtime"])),
     (
         "homard-agent",
         AllowedDependencies::Use(&[
@@ -46,6 +47,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-reply",
             "homard-runtime",
             "homard-policy",
+            "homard-approvals",
         ]),
     ),
     (
@@ -58,6 +60,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-media",
             "homard-reply",
             "homard-runtime",
+            "homard-approvals",
             "homard-agent",
         ]),
     ),

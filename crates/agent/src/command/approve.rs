@@ -1,7 +1,8 @@
 //! `/approve ID allow-once|allow-always|deny`: decides an exec approval.
 
+use homard_approvals::ApprovalDecision;
+
 use super::{command_arguments, quoted};
-use crate::approval::ApprovalDecision;
 
 /// Usage text.
 const USAGE: &str = "Usage: /approve ID allow-once|allow-always|deny";

@@ -19,6 +19,8 @@ use homard_proto::{
 };
 use serde_json::Value;
 
+use directive::QueueDirective;
+
 pub use approve::ApproveCommand;
 pub use context::ContextDetail;
 pub use directive::{InlineQueue, QueueCommand};
@@ -26,8 +28,6 @@ pub use help::{CommandInfo, StatusInput, all_commands};
 pub use levels::{DefaultLevels, LevelSetting};
 pub use new_transcript::Triggers;
 pub use stop::StopForm;
-
-use directive::QueueDirective;
 
 /// Names that are reserved for present or future commands, so that no skill may use them.
 pub(crate) const RESERVED: &[&str] = &[
@@ -441,7 +441,7 @@ mod tests {
                 "/approve a-1 deny",
                 Command::Approve(Ok(ApproveCommand {
                     id: "a-1".to_owned(),
-                    verdict: crate::approval::ApprovalDecision::Deny,
+                    verdict: homard_approvals::ApprovalDecision::Deny,
                 })),
             ),
             ("/status", Command::Status),

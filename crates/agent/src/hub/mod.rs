@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use homard_approvals::ExecApprovals;
 use homard_audit::Audit;
 use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
 use homard_runtime::ambient::Ambient;
@@ -29,7 +30,6 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    approval::ExecApprovals,
     command::{CommandInfo, all_commands},
     delivery::Deliveries,
     event::AbortReason,

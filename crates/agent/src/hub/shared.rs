@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use homard_approvals::ExecApprovals;
 use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::Usage};
 use homard_runtime::ambient::Ambient;
@@ -26,7 +27,6 @@ use super::{
     waits::WaitGraph,
 };
 use crate::{
-    approval::ExecApprovals,
     budget::BudgetLedger,
     delivery::Deliveries,
     event::AbortReason,

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use homard_agent::{
-    Hub,
-    approval::{self, ExecApprovals, LevelOverrides, follow, store::ApprovalStore},
-};
+use homard_agent::{Hub, approved_commands as follow};
+use homard_approvals::{self as approval, ExecApprovals, LevelOverrides, store::ApprovalStore};
 use homard_gateway::{Audience, Broadcaster, Scope};
 use homard_journal::ApprovalFiles;
 use homard_proto::Generation;
@@ -168,7 +166,7 @@ impl ApprovalStore for FileApprovalStore {
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::approval::EffectiveLevels;
+    use homard_approvals::EffectiveLevels;
     use homard_proto::AgentId;
 
     use super::*;

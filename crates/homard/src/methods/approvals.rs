@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use homard_agent::approval::{
+use homard_approvals::{
     APPROVAL_TIMEOUT, Approval, ApprovalDecision, ApprovalParams, ApprovalPolicy, ApprovalState, Error, ExecApprovals,
     approvals::ApprovalRules,
 };

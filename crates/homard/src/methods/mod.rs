@@ -7,7 +7,7 @@ pub(crate) mod config;
 pub(crate) mod plugins;
 mod skills;
 
-use homard_agent::approval::ExecApprovals;
+use homard_approvals::ExecApprovals;
 use homard_gateway::{Method, MethodRequest};
 use homard_proto::ErrorShape;
 use serde_json::Value;

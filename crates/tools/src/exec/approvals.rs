@@ -4,14 +4,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use homard_agent::{
     CommandOrigin, Hub,
-    approval::{
-        Approval, ExecApprovals, LevelOverrides,
-        follow::{ApprovedRunner, Followup, follow},
-    },
+    approved_commands::{ApprovedRunner, Followup, command_id, follow},
     hub::BackgroundCommand,
     sandboxing::SandboxView,
     tool::{ProgressSender, ToolCx, ToolResult, Variables},
 };
+use homard_approvals::{Approval, ExecApprovals, LevelOverrides};
 use homard_audit::AuditKind;
 use homard_proto::{AgentId, RunId, SessionKey};
 use homard_runtime::task;
@@ -173,7 +171,7 @@ impl Exec {
         let (session, id, command, stop) = (&plan.context.session, &entry.id, entry.shown(), CancellationToken::new());
         // The answer is used up: if the gateway stops while the command runs, the next start has to know of it.
         if let Some(CommandReporter { hub, origin, wakes }) = self.reporter(hub, &plan.context) {
-            let id = entry.command_id();
+            let id = command_id(&entry);
             let started = BackgroundCommand { id, command: command.clone(), origin, stop: stop.clone() };
             hub.command_started(session, started, wakes).await;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homard_agent::approval::{AskMode, LevelOverrides, Security};
+use homard_approvals::{AskMode, LevelOverrides, Security};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -8,11 +8,11 @@ use std::{
 
 use homard_agent::{
     CommandOrigin, Hub,
-    approval::{
-        APPROVAL_TIMEOUT, Approval, ApprovalParams, CommandFingerprint, DirIdentity, ExecApprovals, fingerprint,
-        follow::{ApprovedRunner, Followup, follow},
-    },
+    approved_commands::{ApprovedRunner, Followup, follow},
     tool::{ToolCx, ToolResult},
+};
+use homard_approvals::{
+    APPROVAL_TIMEOUT, Approval, ApprovalParams, CommandFingerprint, DirIdentity, ExecApprovals, fingerprint,
 };
 use homard_runtime::task;
 use serde::{Deserialize, Serialize};

@@ -5,13 +5,13 @@ use std::{env, path::PathBuf};
 use anyhow::{Context, Result};
 use homard_agent::{
     Hub, Inbound, Subscriber,
-    approval::ExecApprovals,
     event::{AbortReason, RequestEvent, RunEvent},
     hub::{RecoveryResult, SubmitOutcome},
     intake,
     tape::TapeState,
     wire::{Projection, RunReport},
 };
+use homard_approvals::ExecApprovals;
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_store::Error as StoreError;
 use serde_json::{Value, json};

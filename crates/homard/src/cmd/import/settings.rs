@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::approval::ApprovalPolicy;
+use homard_approvals::ApprovalPolicy;
 use serde_json::{Map, Value};
 
 use super::{

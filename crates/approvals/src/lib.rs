@@ -2,13 +2,13 @@
 //!
 //! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission,
 //! [`fingerprint`] the fingerprint that a decision is bound to, [`display`] the display of commands, `state` the
-//! requests and their state transitions (all pure); [`approvals`] persists that state on its [`store`], and [`follow`]
-//! executes decisions.
+//! requests and their state transitions (all pure); [`approvals`] persists that state on its [`store`]. Does not execute
+//! what was approved.
+#![warn(missing_docs)]
 
 pub mod approvals;
 pub mod display;
 pub mod fingerprint;
-pub mod follow;
 pub mod level;
 mod payloads;
 pub mod policy;

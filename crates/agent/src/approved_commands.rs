@@ -1,18 +1,15 @@
-//! Execution after a decision: runs allowed commands, and wakes their session with the result.
+//! Execution after the decision on an approval: runs allowed commands, and wakes their session with the result.
 //!
 //! The run that asked for approval has continued without the decision. The result is reported like the end of a
 //! background command ([`crate::hub`]); a command that continues in the background reports its end itself.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
+use homard_approvals::{Approval, ApprovalState, approvals::ExecApprovals};
 use homard_proto::{AgentId, SessionKey};
 use homard_runtime::task;
 use serde::Deserialize as _;
 
-use super::{
-    approvals::ExecApprovals,
-    state::{Approval, ApprovalState},
-};
 use crate::{
     Hub,
     context::background::{APPROVAL, CommandOrigin},
@@ -57,22 +54,20 @@ impl ApprovedRunner {
     }
 }
 
-impl Approval {
-    /// Id of the command among the background commands of its session, until its end is reported.
-    pub fn command_id(&self) -> String {
-        format!("{APPROVAL} {}", self.id)
-    }
-
-    /// Origin of the request. Missing in records of older versions.
-    fn origin(&self) -> Option<CommandOrigin> {
-        CommandOrigin::deserialize(self.call.get("origin")?).ok()
+impl fmt::Debug for ApprovedRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApprovedRunner")
     }
 }
 
-impl fmt::Debug for ApprovedRunner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Later")
-    }
+/// Returns the id of an approved command among the background commands of its session, until its end is reported.
+pub fn command_id(approval: &Approval) -> String {
+    format!("{APPROVAL} {}", approval.id)
+}
+
+/// Returns the origin of a request. Missing in records of older versions.
+fn origin(approval: &Approval) -> Option<CommandOrigin> {
+    CommandOrigin::deserialize(approval.call.get("origin")?).ok()
 }
 
 /// Waits for a decision, executes it and reports to the session. If this is dropped, [`resume`] continues it at the
@@ -85,8 +80,8 @@ pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &App
         return;
     };
     let profile = hub.agents().of(key.agent());
-    let (id, command, command_id) = (entry.id.clone(), entry.shown(), entry.command_id());
-    let origin = entry.origin().filter(|_| runner.wakes);
+    let (id, command, command_id) = (entry.id.clone(), entry.shown(), command_id(&entry));
+    let origin = origin(&entry).filter(|_| runner.wakes);
     let followup = match entry.state {
         // At shutdown the command would be cancelled at once; the next start runs it.
         ApprovalState::AllowedOnce | ApprovalState::AllowedAlways if hub.is_draining() => return,
@@ -134,3 +129,6 @@ pub fn resume(approvals: &ExecApprovals, hub: &Hub, runner: &ApprovedRunner) -> 
     });
     tasks.collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,11 +6,13 @@ use homard_proto::{
     CallId, EntryId, RunId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult as Answered, Usage},
 };
+use homard_queue::inbox::Disposition;
 use homard_reply::{payload::Payload, sent::WithheldText};
-pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 use serde_json::Value;
 
-use crate::{activity::Busy, lane::inbox::Disposition, tool::ToolResult};
+use crate::{activity::Busy, tool::ToolResult};
+
+pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 
 /// An event and its time.
 #[derive(Debug, Clone, PartialEq)]

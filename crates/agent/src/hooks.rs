@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-pub(crate) use homard_hooks::HookContext;
 use homard_hooks::{HookEvent, HookPoint, Hooks, ToolResultWrite};
 use homard_proto::{
     SessionId, SessionKey,
     message::{Block, Content, Message, ToolResult},
 };
+use homard_queue::slots::RunClass;
 use serde_json::Value;
 
-use crate::{hub::Inbound, lane::slots::RunClass, profile::Profile};
+use crate::{hub::Inbound, profile::Profile};
+
+pub(crate) use homard_hooks::HookContext;
 
 /// Replacement for text that a hook rejected.
 const WITHHELD: &str = "[withheld by a hook]";

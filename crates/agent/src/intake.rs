@@ -4,6 +4,7 @@ pub mod attachments;
 
 use std::{path::PathBuf, time::Duration};
 
+use homard_command::{Command, InlineQueue, OWNER, ParsedMessage, levels};
 use homard_media::InboundFolder;
 use homard_proto::{
     AgentId, ErrorShape, Route, RunId, SessionId, SessionKey, id,
@@ -14,19 +15,18 @@ use homard_proto::{
         chat::{Attachment, SendParams},
     },
 };
+use homard_queue::{
+    settings::{QueueMode, QueueOverrides},
+    slots::RunClass,
+};
 use homard_store::{Authority, Origin, PromptMode, ReplyDelivery, RunOverrides, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use self::attachments::Attachments;
 use crate::{
-    command::{
-        Command, InlineQueue, OWNER, ParsedMessage,
-        queue::{QueueMode, QueueOverrides},
-    },
     delivery::plan::DeliveryRequest,
     hub::{Hub, Inbound},
-    lane::slots::RunClass,
     tool,
 };
 
@@ -35,9 +35,6 @@ pub const CHANNEL: &str = "channel";
 
 /// Maximum timeout of a run in seconds: a year, which stands for no limit. Larger values could overflow a clock.
 const MAX_TIMEOUT: u64 = 365 * 24 * 60 * 60;
-
-/// Thinking levels, weakest first.
-pub const THINKING_LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
 
 /// Channel names that a request may contain, whether or not the channel is configured: clients send one by default.
 const CHANNELS: [&str; 22] = [
@@ -479,22 +476,9 @@ fn some((route, delivery): (Route, ReplyDelivery)) -> (Route, Option<ReplyDelive
 
 /// Parses a thinking level.
 fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
-    let unknown = || invalid(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|")));
-    thinking(raw).map(str::to_owned).ok_or_else(unknown)
-}
-
-/// Parses a thinking level or one of its aliases.
-pub fn thinking(name: &str) -> Option<&'static str> {
-    let name = name.trim().to_lowercase();
-    let level = match name.as_str() {
-        "on" | "enable" | "enabled" | "thinkhard" => "low",
-        "min" | "think" => "minimal",
-        "mid" | "med" | "harder" | "thinkharder" => "medium",
-        "ultra" | "ultrathink" | "highest" | "max" => "high",
-        "x-high" => "xhigh",
-        other => other,
-    };
-    THINKING_LEVELS.into_iter().find(|known| *known == level)
+    let unknown =
+        || invalid(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), levels::THINKING_LEVELS.join("|")));
+    levels::thinking(raw).map(str::to_owned).ok_or_else(unknown)
 }
 
 fn invalid(why: &str) -> ErrorShape {

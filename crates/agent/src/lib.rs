@@ -14,7 +14,6 @@ pub mod approved_commands;
 pub mod auto_reset;
 pub mod budget;
 pub mod channel_sender;
-pub mod command;
 pub mod delivery;
 pub mod event;
 pub mod external;
@@ -54,11 +53,7 @@ pub use event::{
 };
 pub use homard_compact::prune::Settings as Pruning;
 pub use hub::{Hub, HubEvent, HubRules, Inbound};
-pub use lane::{
-    inbox::Disposition,
-    mutations::{ChangeError, DeletedSession, InjectedMessage, Patch},
-    slots::{PoolLoad, RunClass, Slots},
-};
+pub use lane::mutations::{ChangeError, DeletedSession, InjectedMessage, Patch};
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;
 pub use run::{CONTINUE_NUDGE, FLUSH_PROMPT, REPLY_NUDGE, guard::RunBounds};

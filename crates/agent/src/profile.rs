@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use homard_command::DefaultLevels;
 use homard_compact::{Settings, prune};
 use homard_model::{
     ModelSpec, ReasoningLevel,
@@ -20,7 +21,6 @@ use homard_workspace::Starter;
 
 use crate::{
     access::ToolRules,
-    command::DefaultLevels,
     context::prompt_config::{PictureSources, PromptConfig},
     reply_settings::DeliverySettings,
     run::guard::RunBounds,

@@ -7,6 +7,7 @@ use homard_proto::{
     CallId, EntryId, Route, SessionKey,
     message::{Assistant, Block, StopReason, ToolResult, join_text},
 };
+use homard_queue::slots::RunClass;
 use homard_reply::{
     label::{self, Style},
     parse_stream::{self, ParseRules, ParsedReply},
@@ -18,7 +19,6 @@ use serde_json::Value;
 
 use crate::{
     event::{ReplyEvent, RunEvent, StoredEvent, TapeEvent},
-    lane::slots::RunClass,
     schedule::SCHEDULE,
 };
 

@@ -6,23 +6,23 @@
 mod accept;
 mod commit;
 
-use crate::event::LiveEvent;
 use std::{
     collections::VecDeque,
     mem::discriminant,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-pub(crate) use accept::Acceptance;
-pub(crate) use commit::{Commit, StagedEvents};
 use homard_proto::{CallId, RunId, SessionId, SessionKey};
+use homard_queue::inbox::Disposition;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    event::{QueueEvent, ReplyEvent, RunEnd, RunEvent, StoredEvent, TapeEvent, ToolEvent},
+    event::{LiveEvent, QueueEvent, ReplyEvent, RunEnd, RunEvent, StoredEvent, TapeEvent, ToolEvent},
     hub::HubEvent,
-    lane::inbox::Disposition,
 };
+
+pub(crate) use accept::Acceptance;
+pub(crate) use commit::{Commit, StagedEvents};
 
 /// Events of one run.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_audit::Audit;
+use homard_command::OWNER;
 use homard_policy::tools::SenderRole;
 use homard_proto::{
     CallId, Route, RunId, SessionKey,
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, Inbound, command::OWNER, context::compact_tools, sandboxing::SandboxView, schedule::SCHEDULE};
+use crate::{Hub, Inbound, context::compact_tools, sandboxing::SandboxView, schedule::SCHEDULE};
 
 pub use homard_model::ToolSpec;
 pub use homard_store::{Authority, ToolClass};
@@ -27,7 +28,7 @@ pub use homard_store::{Authority, ToolClass};
 #[cfg(doc)]
 use crate::Profile;
 
-pub use crate::lane::slots::Lender;
+pub use homard_queue::slots::Lender;
 
 /// A tool of an agent.
 ///

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use homard_agent::command::OWNER;
+use homard_command::OWNER;
 use homard_proto::{ErrorShape, Generation, method::Params};
 use serde_json::Value;
 

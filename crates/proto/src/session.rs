@@ -76,3 +76,6 @@ impl Record {
         }
     }
 }
+
+/// A field of a session's record and its new value; `None` clears it.
+pub type RecordField = (&'static str, Option<serde_json::Value>);

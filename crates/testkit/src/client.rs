@@ -6,7 +6,7 @@ use std::{
 };
 
 use homard_agent::{
-    Cursor, Disposition, Hub, Inbound, QueueEvent, RunEvent, Slots, Subscriber, Tape,
+    Cursor, Hub, Inbound, QueueEvent, RunEvent, Subscriber, Tape,
     delivery::DeliveryResult,
     event::AbortReason,
     hub::{HeldError, SubmitError, SubmitOutcome, WaitResult},
@@ -22,6 +22,7 @@ use homard_proto::{
         chat::{AbortParams, SendParams},
     },
 };
+use homard_queue::{Disposition, Slots};
 use homard_reply::blocks::BlockRules;
 use homard_runtime::task;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Hub, HubRules, Profile, PromptConfig, Slots, Tape, TapeEvent,
+    Agents, Hub, HubRules, Profile, PromptConfig, Tape, TapeEvent,
     hub::{CrashLoops, WaitResult},
     profile::ModelResolver,
     tape::TapeState,
@@ -22,6 +22,7 @@ use homard_model::{
     retry::RetryLimits,
 };
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
+use homard_queue::Slots;
 use homard_runtime::{Ambient, task};
 use homard_store::{DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store};
 use jiff::tz::TimeZone;

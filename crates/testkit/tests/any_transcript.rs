@@ -7,13 +7,14 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use homard_agent::{Agents, Hub, Inbound, Outcome, Profile, Slots, Subscriber, hub::SubmitOutcome, tape::TapeState};
+use homard_agent::{Agents, Hub, Inbound, Outcome, Profile, Subscriber, hub::SubmitOutcome, tape::TapeState};
 use homard_journal::Journal;
 use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd, tokens};
 use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User},
 };
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};
 use proptest::{collection::vec, prelude::*, sample::select};

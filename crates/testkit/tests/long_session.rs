@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Inbound, Outcome, Profile, PromptConfig, Slots, Subscriber,
+    Agents, Hub, Inbound, Outcome, Profile, PromptConfig, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -33,6 +33,7 @@ use homard_proto::{
     session::Record,
     transcript::Entry,
 };
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{
     DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,

@@ -12,12 +12,12 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, FLUSH_PROMPT, Hub, Inbound, Profile, PromptConfig, Slots,
+    Agents, FLUSH_PROMPT, Hub, Inbound, Profile, PromptConfig,
     access::ToolRules,
-    command::{InlineQueue, OWNER},
     hub::{CrashLoops, WaitResult},
     tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
 };
+use homard_command::{InlineQueue, OWNER};
 use homard_model::{
     Request, ToolSpec,
     candidates::Candidates,
@@ -28,6 +28,7 @@ use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User, join_text},
 };
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};

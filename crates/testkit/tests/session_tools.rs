@@ -9,11 +9,11 @@ use std::{
 };
 
 use homard_agent::{
-    AbortReason, Agents, Hub, Inbound, Patch, Profile, Slots,
-    command::{InlineQueue, OWNER},
+    AbortReason, Agents, Hub, Inbound, Patch, Profile,
     hub::{ChildOutcome, ChildRun, WaitResult},
     tool::Toolbox,
 };
+use homard_command::{InlineQueue, OWNER};
 use homard_model::{
     Error, ErrorKind, Request,
     candidates::Candidates,
@@ -23,6 +23,7 @@ use homard_proto::{
     AgentId, Extra, RunId, SessionKey,
     message::{Message, StopReason, Usage},
 };
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore};
 use homard_testkit::{AnswerStep, CrashPoint, FaultyStore, ScriptedAnswer, ScriptedModel, StoreFault};

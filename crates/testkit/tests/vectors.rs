@@ -7,12 +7,11 @@
 
 use std::{fs, io::Write, path::Path};
 
-use homard_agent::{
-    RunEvent, StoredEvent,
-    command::{self, Command, InlineQueue, QueueCommand, Triggers, queue::QueueOverrides},
-};
+use homard_agent::{RunEvent, StoredEvent};
+use homard_command::{self as command, Command, InlineQueue, QueueCommand, Triggers};
 use homard_model::{ErrorKind, classify::classify};
 use homard_proto::{AgentId, CallId, Route, SessionKey, message::Message, transcript::Kind};
+use homard_queue::settings::QueueOverrides;
 use homard_reply::{
     chunk::{ChunkBounds, Chunker, CutPreference},
     failure, heartbeat,

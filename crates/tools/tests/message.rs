@@ -14,9 +14,9 @@ use homard_agent::{
         ChannelSender, ChannelTraits, MessageActionKind, OutgoingAction, OutgoingMedia, Poll, Receipt, Recipient,
         SendError,
     },
-    command::OWNER,
     tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
 };
+use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, Route, RunId};
 use homard_tools::{MessageRules, MessageTool, Recipients};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, HubRules, Inbound, Profile, Slots, Subscriber,
+    Agents, Hub, HubRules, Inbound, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -15,6 +15,7 @@ use homard_agent::{
 use homard_hooks::{Hook, HookContext, HookError, HookEvent, HookPoint, HookResult, Hooks, Registration};
 use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::{AgentId, message::User};
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore};
 use serde_json::{Value, json};

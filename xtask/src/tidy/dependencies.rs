@@ -32,6 +32,8 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-runtime", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-policy", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-approvals", AllowedDependencies::Use(&["homard-proto", "homard-store", "homard-audit", "homard-runtime"])),
+    ("homard-queue", AllowedDependencies::Use(&["homard-proto", "homard-policy"])),
+    ("homard-command", AllowedDependencies::Use(&["homard-proto", "homard-approvals", "homard-queue"])),
     (
         "homard-agent",
         AllowedDependencies::Use(&[
@@ -48,6 +50,8 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-runtime",
             "homard-policy",
             "homard-approvals",
+            "homard-queue",
+            "homard-command",
         ]),
     ),
     (
@@ -61,6 +65,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-reply",
             "homard-runtime",
             "homard-approvals",
+            "homard-command",
             "homard-agent",
         ]),
     ),
@@ -76,7 +81,14 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ),
     (
         "homard-gateway",
-        AllowedDependencies::UseAndTestWithAny(&["homard-proto", "homard-audit", "homard-runtime", "homard-agent"]),
+        AllowedDependencies::UseAndTestWithAny(&[
+            "homard-proto",
+            "homard-audit",
+            "homard-runtime",
+            "homard-queue",
+            "homard-command",
+            "homard-agent",
+        ]),
     ),
     (
         "homard-testkit",
@@ -87,6 +99,8 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-hooks",
             "homard-reply",
             "homard-runtime",
+            "homard-queue",
+            "homard-command",
             "homard-agent",
         ]),
     ),

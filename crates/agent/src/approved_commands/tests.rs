@@ -8,12 +8,13 @@ use homard_approvals::{
 };
 use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::AgentId;
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore, Store};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Agents, Patch, Profile, Slots};
+use crate::{Agents, Patch, Profile};
 
 const START_MS: u64 = 1_800_000_000_000;
 

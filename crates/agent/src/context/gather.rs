@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use homard_command::OWNER;
 use homard_hooks::{BootstrapFile, Hooks, InternalEvent};
 use homard_model::{ModelSpec, ReasoningLevel, ToolSpec};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
@@ -17,7 +18,6 @@ use super::{
     shortening,
 };
 use crate::{
-    command::OWNER,
     profile::Profile,
     sandboxing::WorkspaceAccess,
     tool::{RunOrigin, Toolbox},

@@ -5,12 +5,13 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use homard_command as command;
 use homard_skills::{Invocation, SkillSet, SlashCommand};
 use homard_store::PromptMode;
 use homard_workspace::{BootstrapLimits, BootstrapReader};
 use jiff::tz::TimeZone;
 
-use crate::{command, tool::Variables};
+use crate::tool::Variables;
 
 /// Prompt configuration of an agent. The default prompt contains only its tools and its name.
 #[derive(Debug, Clone, Default)]

@@ -12,6 +12,7 @@ use std::{
 };
 
 use homard_proto::{SessionKey, message::User};
+use homard_queue::slots::RunClass;
 use homard_store::{Error as StoreError, ReplyDelivery};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Hub, Inbound, SubmitError};
 use crate::{
     context::background::{self, CommandChange, CommandOrigin},
-    lane::{
-        mutations::{ChangeError, Mutation},
-        slots::RunClass,
-    },
+    lane::mutations::{ChangeError, Mutation},
     schedule::heartbeat::ACK_TOKEN,
     tool::RunOrigin,
 };

@@ -9,11 +9,13 @@ mod report;
 
 use std::{path::PathBuf, time::Duration};
 
+use homard_command::InlineQueue;
 use homard_proto::{
     AgentId, Extra, Route, RunId, SessionKey,
     message::User,
     session::{self, Record},
 };
+use homard_queue::slots::RunClass;
 use homard_store::{AbortReason, Authority, Error as StoreError, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,11 +23,7 @@ use serde_json::{Value, json};
 use super::{Hub, Inbound, SubmitError, WaitResult};
 use crate::{
     access::{STARTERS, lineage},
-    command::InlineQueue,
-    lane::{
-        mutations::{ChangeError, Patch},
-        slots::RunClass,
-    },
+    lane::mutations::{ChangeError, Patch},
     tool::RunOrigin,
     wire::RunReport,
 };

@@ -1,12 +1,12 @@
 //! Compaction of a session on request, and its undo.
 
+use homard_command::{Command, OWNER};
 use homard_proto::{EntryId, SessionKey, message::User};
 use homard_store::branch::{self, CompactionInfo};
 
 use super::{Hub, Inbound, SubmitError, SubmitOutcome};
 use crate::{
     Cursor, Subscriber,
-    command::{Command, OWNER},
     event::{Outcome, RunEvent, StoredEvent},
     lane::mutations::{ChangeError, Mutation},
     tape::TapeState,

@@ -6,13 +6,11 @@ use homard_hooks::{
     HookContext, HookEvent, HookPoint, Hooks, InternalEvent, ReceivedMessage, SentMessage, ToolCallStart,
 };
 use homard_proto::{CallId, SessionKey, session::Record};
+use homard_queue::slots::RunClass;
 use serde_json::{Map, Value, json};
 
 use super::{Hub, Inbound, Shared};
-use crate::{
-    hooks::{hook_context, message_context, message_id, sender},
-    lane::slots::RunClass,
-};
+use crate::hooks::{hook_context, message_context, message_id, sender};
 
 /// Time that hooks have to process the gateway's shutdown.
 const STOP_HOOKS_TIMEOUT: Duration = Duration::from_secs(5);

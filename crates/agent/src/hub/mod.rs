@@ -23,21 +23,21 @@ use std::{
 
 use homard_approvals::ExecApprovals;
 use homard_audit::Audit;
+use homard_command::{CommandInfo, all_commands};
 use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
+use homard_queue::slots::Slots;
 use homard_runtime::ambient::Ambient;
 use homard_store::{Authority, EndRecord, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    command::{CommandInfo, all_commands},
     delivery::Deliveries,
     event::AbortReason,
     lane::{
         LaneJob, Ticket,
         idle_cache::IdleCache,
         mutations::{ChangeError, DeletedSession, Deletion, InjectedMessage, Mutation, Patch},
-        slots::Slots,
     },
     profile::Agents,
     tape::{Subscriber, Tape, TapeState},

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use homard_audit::{AuditKind, AuditRecord};
+use homard_command::Command;
 use homard_proto::{SessionKey, message::ToolResult};
 use homard_store::{
     Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun,
@@ -16,7 +17,6 @@ use super::{
     shared::{LiveRun, LiveState, interrupted},
 };
 use crate::{
-    command::Command,
     delivery::run_output::{OutputStyle, RunOutput},
     lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
     run::RunError,

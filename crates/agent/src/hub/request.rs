@@ -9,12 +9,14 @@ use std::{
 };
 
 use homard_audit::Audit;
+use homard_command::{self as command, Command, InlineQueue, OWNER, ParsedMessage, Triggers};
 use homard_hooks::Hooks;
 use homard_proto::{
     AgentId, Route, RunId, SessionId, SessionKey,
     message::{Message, User},
     method::{Params, agent::AgentParams, chat::SendParams},
 };
+use homard_queue::{settings::QueueOverrides, slots::RunClass};
 use homard_reply::blocks;
 use homard_store::{
     Accept, Authority, Error as StoreError, OnRestart, Options, Origin, ReplyDelivery, RunOverrides, RunRow, Sender,
@@ -23,11 +25,9 @@ use homard_store::{
 use crate::{
     auto_reset::AutoReset,
     budget::BudgetLimits,
-    command::{self, Command, InlineQueue, OWNER, ParsedMessage, Triggers, queue::QueueOverrides},
     context::history::HistoryLimits,
     delivery::{DeliveryReport, DeliveryRules},
     intake::CHANNEL,
-    lane::slots::RunClass,
     tape::{Tape, TapeState},
     tool::ToolSpec,
     wire::RunReport,

@@ -9,6 +9,7 @@ use std::{
 use homard_approvals::ExecApprovals;
 use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::Usage};
+use homard_queue::slots::Slots;
 use homard_runtime::ambient::Ambient;
 use homard_store::{EndRecord, Failure, FailureKind, Outcome, Rec, Store};
 use tokio::{
@@ -30,7 +31,7 @@ use crate::{
     budget::BudgetLedger,
     delivery::Deliveries,
     event::AbortReason,
-    lane::{self, LaneJob, idle_cache::IdleCache, slots::Slots},
+    lane::{self, LaneJob, idle_cache::IdleCache},
     tape::Tape,
     timeline::{self, TimelineRange},
     writer::CommitWriter,

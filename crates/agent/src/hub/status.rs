@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
+use homard_command::{Command, OWNER, StatusInput};
 use homard_proto::{Route, SessionKey, session};
+use homard_queue::settings::{QueueOverrides, resolve};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 
 use super::{Hub, LiveRunStatus, RunProgress};
 use crate::{
-    command::{
-        Command, OWNER, StatusInput,
-        queue::{QueueOverrides, resolve},
-    },
     history::SessionHistory,
     lane::{answering, answering_model, context_report},
     schedule::clock_line,

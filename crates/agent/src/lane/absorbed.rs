@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use homard_queue::inbox::Disposition;
 use homard_store::RunState;
 
-use super::{Lane, Ticket, inbox::Disposition};
+use super::{Lane, Ticket};
 use crate::event::{RunEnd, StoredEvent};
 
 impl Lane {

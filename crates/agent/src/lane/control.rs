@@ -5,7 +5,9 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
+use homard_command::{ApproveCommand, Command, CommandResult, LevelSetting, StatusInput, StopForm, stop};
 use homard_proto::{RunId, SessionKey, message::Usage, session::Record};
+use homard_queue::{inbox::QueueItem, settings::QueueOverrides};
 use homard_reply::payload::Payload;
 use homard_store::{
     AbortReason, EndRecord, Outcome, Rec,
@@ -14,15 +16,11 @@ use homard_store::{
 
 use super::{
     Lane, Ticket,
-    inbox::QueueItem,
     model_choice::{self, ModelRequirements},
     mutations::merge_record,
 };
 use crate::{
     budget::Spend,
-    command::{
-        ApproveCommand, Command, CommandResult, LevelSetting, StatusInput, StopForm, queue::QueueOverrides, stop,
-    },
     context::{
         budget::measure,
         gather::{self, PromptInput},
@@ -251,7 +249,7 @@ impl Lane {
             record: &session.record,
             tokens: report.and_then(|report| report.tokens?.context),
             shortened: shortened.as_deref(),
-            queue: crate::command::queue::resolve(
+            queue: homard_queue::settings::resolve(
                 &QueueOverrides::default(),
                 &QueueOverrides::from(&session.record),
                 &channel,

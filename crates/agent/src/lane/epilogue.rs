@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use homard_command::Command;
 use homard_proto::{
     CallId, EntryId, SessionId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
     transcript::{Entry, Kind},
 };
+use homard_queue::inbox::Disposition;
 use homard_reply::{
     failure, footer,
     payload::{Kind as ReplyKind, Payload},
@@ -20,9 +22,7 @@ use homard_runtime::ambient::{Ambient, iso};
 use homard_store::{EndRecord, Error as StoreError, Rec, RunTimeline, UnfinishedRun, recovery::own_entries};
 
 use super::{
-    Lane, Ticket,
-    inbox::Disposition,
-    model_choice,
+    Lane, Ticket, model_choice,
     output::recovered_deliveries,
     replies::text_without_entry,
     session::OpenSession,
@@ -30,7 +30,6 @@ use super::{
 };
 use crate::{
     Hub, Inbound,
-    command::Command,
     delivery::{queue_records, run_output::RunOutput},
     event::{
         Failure, FailureKind, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,

@@ -1,11 +1,12 @@
 //! End of a heartbeat run: whether its answer is reported, and whether it stays in the context.
 
 use homard_proto::transcript::{Entry, Kind};
+use homard_queue::slots::RunClass;
 use homard_reply::payload::Payload;
 use homard_runtime::ambient::iso;
 use homard_store::Rec;
 
-use super::{Lane, Ticket, slots::RunClass};
+use super::{Lane, Ticket};
 use crate::{
     event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, StoredEvent, TapeEvent},
     profile::Profile,

@@ -9,7 +9,6 @@ pub(crate) mod epilogue;
 mod heartbeat;
 mod hooks;
 pub(crate) mod idle_cache;
-pub(crate) mod inbox;
 mod model_choice;
 pub(crate) mod mutations;
 mod output;
@@ -17,7 +16,6 @@ mod prelude;
 mod queue;
 mod replies;
 mod session;
-pub(crate) mod slots;
 mod start;
 mod strict;
 
@@ -31,7 +29,13 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::OptionFuture};
+use homard_command::Command;
 use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::ToolResult};
+use homard_queue::{
+    inbox::{Inbox, QueuedTurn, Readiness},
+    settings::QueueSettings,
+    slots::{Lender, Slot},
+};
 use homard_store::{DeliveryRow, Hold};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -40,7 +44,6 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    command::{Command, queue::QueueSettings},
     context::gather,
     delivery::run_output::RunOutput,
     event::{AbortReason, QueueEvent},
@@ -51,13 +54,12 @@ use crate::{
     tool::RunOrigin,
     writer::CommitWriter,
 };
-pub(crate) use control::context_report;
 use hooks::ResetCause;
-use inbox::{Inbox, QueuedTurn, Readiness};
-pub(crate) use model_choice::{model as answering_model, model_name as answering};
 use mutations::{Deletion, Mutation};
 use session::OpenSession;
-use slots::{Lender, Slot};
+
+pub(crate) use control::context_report;
+pub(crate) use model_choice::{model as answering_model, model_name as answering};
 pub(crate) use start::ResumeState;
 
 /// Maximum time that an idle lane keeps its history in memory.

@@ -5,6 +5,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use homard_command::homard_message;
 use homard_proto::{
     AgentId, EntryId, Extra, SessionId, SessionKey,
     message::{Assistant, Message},
@@ -24,7 +25,6 @@ use super::{
 };
 use crate::{
     auto_reset::SessionUse,
-    command::homard_message,
     context::{background, notes},
     event::AbortReason,
     run::session_stats,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use homard_queue::slots::RunClass;
 use homard_reply::{
     blocks::BlockStream,
     footer,
@@ -11,7 +12,7 @@ use homard_reply::{
 use homard_store::{Delivery, DeliveryState, Rec, UnfinishedRun};
 use serde_json::Value;
 
-use super::{Lane, Ticket, slots::RunClass};
+use super::{Lane, Ticket};
 use crate::{
     delivery::run_output::{ABORTED, OutputStyle, RunOutput},
     event::{AbortReason, Outcome, ReplyEvent, RunEnd},

@@ -8,17 +8,16 @@ use std::{
 
 use homard_policy::tools::SenderRole;
 use homard_proto::{AgentId, Route, RunId, SessionKey};
+use homard_queue::{
+    inbox::{Disposition, PushResult, QueueItem, SteerOffer, is_alike},
+    settings::{QueueMode, QueueOverrides, QueueSettings},
+};
 use homard_store::{AbortReason, Rec};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{
-    BUSY_AFTER, Lane, Ticket,
-    inbox::{Disposition, PushResult, QueueItem, SteerOffer, is_alike},
-    is_admitted,
-};
+use super::{BUSY_AFTER, Lane, Ticket, is_admitted};
 use crate::{
     activity::{self, Activity, Busy},
-    command::queue::{QueueMode, QueueOverrides, QueueSettings},
     event::QueueEvent,
     hub::Admission,
     run::Steered,

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use homard_command::Command;
 use homard_proto::{
     SessionId, SessionKey,
     message::Message,
     session,
     transcript::{Entry, Kind},
 };
+use homard_queue::slots::RunClass;
 use homard_runtime::{Ambient, ambient::iso};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
 use serde_json::json;
@@ -17,11 +19,9 @@ use super::{
     hooks::{ResetCause, TranscriptChange},
     mutations::record_for_new_transcript,
     prelude,
-    slots::RunClass,
 };
 use crate::{
     auto_reset::{AutoReset, SessionUse},
-    command::Command,
     context::{
         background::{self, CommandOrigin},
         notes,

@@ -2,12 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use homard_command::{Command, OWNER};
 use homard_compact::escalate::Ladder;
 use homard_proto::{
     CallId, Extra, Route, RunId, SessionId,
     message::{Block, Content, Message, ToolResult, Usage, User},
     transcript::{Entry, Header, Kind, ModelChange},
 };
+use homard_queue::{inbox::Disposition, slots::Lender};
 use homard_reply::blocks::BlockStream;
 use homard_runtime::ambient::{from_iso, iso};
 use homard_store::{
@@ -17,15 +19,12 @@ use homard_store::{
 
 use super::{
     Lane, Ticket,
-    inbox::Disposition,
     model_choice::{self, ModelChoice, ModelRequirements},
     prelude,
-    slots::Lender,
 };
 use crate::{
     Inbound, access,
     budget::{RunBudget, Spend},
-    command::{Command, OWNER},
     compact_session::{self, AfterCompaction},
     context::{
         attachments::MessageAttachments,

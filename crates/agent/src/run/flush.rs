@@ -8,13 +8,13 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream::BoxStream};
 use homard_model::{Model, ModelAnswer, ModelEvent};
 use homard_proto::message::{Assistant, Block, Message, StopReason, Usage, User};
+use homard_queue::slots::RunClass;
 use homard_reply::silent;
 use tokio::time::timeout;
 
 use super::{RunError, RunScope, compact, tools, turn};
 use crate::{
     context::budget::{self, MeasuredHistory},
-    lane::slots::RunClass,
     sandboxing::WorkspaceAccess,
 };
 

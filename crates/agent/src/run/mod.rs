@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use homard_command::homard_message;
 use homard_compact::escalate::Ladder;
 use homard_hooks::Hooks;
 use homard_model::{ModelSpec, ReasoningLevel, ToolSpec, failover::Failover};
@@ -32,6 +33,7 @@ use homard_proto::{
     message::{Assistant, Message, ToolCall, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
+use homard_queue::slots::{Lender, RunClass};
 use homard_reply::{blocks::BlockStream, silent::TOKEN as SILENCE};
 use homard_runtime::ambient::iso;
 use homard_store::{Error as StoreError, Rec, timeline::PromptCuts};
@@ -40,13 +42,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     budget::RunBudget,
-    command::homard_message,
     context::{gather::PromptInput, prompt::SystemPrompt},
     delivery::run_output::RunOutput,
     event::{LiveEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,
-    lane::slots::{Lender, RunClass},
     profile::Profile,
     tape::{Commit, Tape},
     tool::{RunOrigin, Toolbox, Variables},

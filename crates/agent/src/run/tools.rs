@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use homard_command::homard_message;
 use homard_hooks::HookPoint;
 use homard_proto::{
     CallId,
@@ -26,7 +27,6 @@ use super::{
 };
 use crate::{
     Hub,
-    command::homard_message,
     event::{StoredEvent, ToolEvent},
     hooks,
     profile::ToolMode,

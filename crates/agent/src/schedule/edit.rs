@@ -105,11 +105,11 @@ fn check(mut job: CronJob, context: JobContext<'_>, before: Option<&CronJob>) ->
         return Err(format!("{} must not be blank", text_field.0));
     }
     if let JobPayload::AgentTurn(turn) = &job.payload
-        && let Some(level) = turn.thinking.as_deref().filter(|level| crate::intake::thinking(level).is_none())
+        && let Some(level) = turn.thinking.as_deref().filter(|level| homard_command::levels::thinking(level).is_none())
     {
         return Err(format!(
             "payload.thinking \"{level}\" is not a level; use {}",
-            crate::intake::THINKING_LEVELS.join("|")
+            homard_command::levels::THINKING_LEVELS.join("|")
         ));
     }
     if let Some(raw) = &job.agent_id

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use homard_command::{Command, levels};
 use homard_proto::{Generation, RunId, SessionKey, message::User};
+use homard_queue::slots::RunClass;
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
 
@@ -11,11 +13,8 @@ use super::{
     job::{AgentTurn, CronJob},
 };
 use crate::{
-    command::Command,
     event::HeartbeatAnswer,
     hub::{Hub, Inbound, SubmitError, SubmitOutcome},
-    intake,
-    lane::slots::RunClass,
     tape::{Subscriber, TapeState},
     wire::RunReport,
 };
@@ -51,7 +50,7 @@ pub(super) fn isolated(scheduled: ScheduledRun, job: &CronJob, turn: &AgentTurn,
     let command = Some(Command::NewTranscriptWith(scheduled.text.clone()));
     Inbound {
         timeout: seconds.map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS))),
-        thinking: turn.thinking.as_deref().and_then(intake::thinking).map(str::to_owned),
+        thinking: turn.thinking.as_deref().and_then(levels::thinking).map(str::to_owned),
         label: Some(format!("Cron: {}", job.name)),
         command,
         ..scheduled.inbound(now)

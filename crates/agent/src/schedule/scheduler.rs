@@ -9,6 +9,7 @@ mod request;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_queue::slots::RunClass;
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -25,7 +26,8 @@ use super::{
     slot_state::{RunningSlot, record_end, run_entry, settle},
     store::JobStore,
 };
-use crate::{hub::Hub, lane::slots::RunClass};
+use crate::hub::Hub;
+
 pub(super) use request::ScheduleRequest;
 pub use request::{RunMode, RunNowResult};
 

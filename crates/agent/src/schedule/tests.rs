@@ -15,6 +15,7 @@ use homard_proto::{
     Route, SessionKey,
     message::{Message, StopReason, Usage},
 };
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Authority, Fence, MemoryStore};
 use serde_json::json;
@@ -26,7 +27,7 @@ use super::{
     *,
 };
 use crate::{
-    Agents, Profile, Slots,
+    Agents, Profile,
     channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
 };
 
@@ -454,7 +455,7 @@ async fn a_wake_waits_for_a_busy_session() {
     let scheduled = run::ScheduledRun {
         run: fixture.hub.ambient().run_id(),
         key: AgentId::main().main_session(),
-        class: crate::RunClass::Main,
+        class: homard_queue::RunClass::Main,
         text: "hello".to_owned(),
     };
     fixture.hub.submit(scheduled.inbound(START_MS)).await.unwrap();

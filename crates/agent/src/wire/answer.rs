@@ -5,6 +5,7 @@ use homard_proto::{
     message::{Message, Usage},
     transcript::{Entry, Kind as Line},
 };
+use homard_queue::inbox::{Disposition, SUMMARIZED};
 use homard_reply::payload::{Kind, Payload, ReplyTo};
 use homard_store::{EndRecord, RunRow};
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use crate::{
     delivery::DeliveryResult,
     event::{AbortReason, Failure, FailureKind, Outcome, RunEnd, RunEvent, StoredEvent, TapeEvent, TruncatedInput},
     hub::{AcceptedRun, SubmitOutcome, WaitResult},
-    lane::inbox::{Disposition, SUMMARIZED},
     replies,
 };
 

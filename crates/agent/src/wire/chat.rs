@@ -7,19 +7,19 @@
 //! Every run gets one final event. An absorbed message gets it when it is absorbed, without text: its answer is that of
 //! the host run.
 
+use homard_command::OWN_API;
 use homard_proto::{
     Generation,
     event::{AgentEvent, ChatEvent, ChatState},
     message::{Assistant, StopReason},
 };
+use homard_queue::inbox::SUMMARIZED;
 use homard_reply::payload::{Kind, Payload};
 use serde_json::{Map, Value, json};
 
 use super::{Projection, stop_reason};
 use crate::{
-    command::OWN_API,
     event::{Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent},
-    lane::inbox::SUMMARIZED,
     replies,
     tape::Tape,
 };

@@ -13,6 +13,7 @@ use homard_proto::{
     event::{AgentEvent, Stream},
     message::Block,
 };
+use homard_queue::inbox::SUMMARIZED;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -20,9 +21,9 @@ use crate::{
         AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent,
         ToolEvent,
     },
-    lane::inbox::SUMMARIZED,
     tape::Tape,
 };
+
 pub use answer::{RunReport, accepted, add_delivery, add_disposition, sent, waited};
 pub(crate) use answer::{complete_reply, is_in_transcript, store_payloads};
 pub use chat::{ClientEvent, RunProjection, text_of, whole};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use homard_agent::{
-    command::OWNER,
     hub::{SubmitOutcome, WaitResult},
     intake, wire,
 };
+use homard_command::OWNER;
 use homard_proto::{
     ErrorShape, Generation,
     method::agent::{AgentParams, WaitParams},

@@ -1,6 +1,7 @@
 //! `commands.list`: the available chat commands.
 
-use homard_agent::{Hub, command::CommandInfo};
+use homard_agent::Hub;
+use homard_command::CommandInfo;
 use homard_proto::{
     ErrorShape,
     method::{Params, commands::ListParams},

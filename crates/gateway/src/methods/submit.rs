@@ -2,9 +2,9 @@
 
 use homard_agent::{
     Inbound,
-    command::Command,
     hub::{AcceptedRun, SubmitError, SubmitOutcome},
 };
+use homard_command::Command;
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use serde_json::json;
 

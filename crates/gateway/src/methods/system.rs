@@ -1,10 +1,10 @@
 //! Methods about the gateway itself: tools, environments, memory, and features that have nothing to list here.
 
 use homard_agent::{
-    command::OWNER,
     schedule::job::WakeMode,
     tool::{Authority, RunOrigin, ToolSpec},
 };
+use homard_command::OWNER;
 use homard_proto::{
     ErrorShape,
     method::queries::{

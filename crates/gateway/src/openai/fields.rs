@@ -1,7 +1,6 @@
 //! Validation of request fields other than the messages. Invalid values are rejected by field name even if the field is
 //! not used, as OpenAI does, so that mistakes of the caller become visible.
 
-use homard_agent::intake;
 use serde_json::Value;
 
 use super::error::{ApiError, text};
@@ -149,7 +148,7 @@ pub(super) fn thinking(body: &Value) -> Result<Option<String>, ApiError> {
         [(&body["reasoning_effort"], "reasoning_effort"), (&body["reasoning"]["effort"], "reasoning.effort")]
     {
         let Some(effort) = text(value, name)? else { continue };
-        let level = if effort == "none" { Some("off") } else { intake::thinking(effort) };
+        let level = if effort == "none" { Some("off") } else { homard_command::levels::thinking(effort) };
         let problem = "must be none, minimal, low, medium, high or xhigh";
         return level.map(|level| Some(level.to_owned())).ok_or_else(|| ApiError::invalid_field(name, problem));
     }

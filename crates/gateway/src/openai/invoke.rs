@@ -8,9 +8,9 @@ use axum::{
 };
 use homard_agent::{
     Profile,
-    command::OWNER,
     tool::{Lender, ProgressSender, RunOrigin, Tool, ToolClass, ToolCx, Toolbox, Variables},
 };
+use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use homard_runtime::task;
 use serde_json::{Value, json};

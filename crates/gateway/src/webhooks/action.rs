@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homard_agent::{external, intake, schedule::job::WakeMode};
+use homard_agent::{external, schedule::job::WakeMode};
 use serde_json::{Map, Value};
 
 use super::{dedupe_key::IdempotencyKey, rejection::WebhookRejection};
@@ -92,9 +92,9 @@ impl WebhookAction {
         let fields = FieldReader(fields);
         let thinking = fields.text("thinking")?;
         let parse_level = |level: String| {
-            let levels = intake::THINKING_LEVELS.join(", ");
+            let levels = homard_command::levels::THINKING_LEVELS.join(", ");
             let unknown = || WebhookRejection::invalid(format!("thinking must be one of {levels}"));
-            intake::thinking(&level).ok_or_else(unknown)
+            homard_command::levels::thinking(&level).ok_or_else(unknown)
         };
         let channel = fields.text("channel")?.filter(|channel| !channel.eq_ignore_ascii_case("last"));
         if channel.as_ref().is_some_and(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'))

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Agents, Inbound, Patch, Profile, RunClass, Subscriber, external,
+    Agents, Inbound, Patch, Profile, Subscriber, external,
     hub::{SubmitError, SubmitOutcome},
     tape::TapeState,
     wire::RunReport,
 };
 use homard_proto::{AgentId, Extra, Route, RunId, SessionKey, message::User, session::Record};
+use homard_queue::RunClass;
 use homard_runtime::task;
 
 use super::{

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use homard_agent::{
-    HubRules,
-    command::queue::{QueueMode, QueueOverrides},
-    hub::QueueDefaults,
-};
+use homard_agent::{HubRules, hub::QueueDefaults};
+use homard_queue::settings::{QueueMode, QueueOverrides};
 use homard_store::{MemoryStore, ToolClass};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;

@@ -3,13 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{
-    HubRules,
-    command::queue::{DropPolicy, QueueMode, QueueOverrides},
-    hub::QueueDefaults,
-};
+use homard_agent::{HubRules, hub::QueueDefaults};
 use homard_model::ModelEvent;
 use homard_proto::message::StopReason;
+use homard_queue::settings::{DropPolicy, QueueMode, QueueOverrides};
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use homard_agent::{
     DeletedSession, HubRules,
     auto_reset::{AutoReset, ResetMode, ResetRule},
-    command::OWNER,
     hub::SubmitOutcome,
     intake,
 };
+use homard_command::OWNER;
 use homard_proto::{
     AgentId, Generation, SessionKey,
     method::{Params, agent::AgentParams},

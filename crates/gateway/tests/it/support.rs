@@ -15,7 +15,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Hub, HubRules, Profile, Slots,
+    Agents, Hub, HubRules, Profile,
     access::ToolRules,
     schedule::{
         self, Schedule,
@@ -34,6 +34,7 @@ use homard_proto::{
     session::Record,
     transcript::Entry,
 };
+use homard_queue::Slots;
 use homard_runtime::{Ambient, task};
 use homard_store::{
     DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,

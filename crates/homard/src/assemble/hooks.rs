@@ -6,13 +6,14 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use homard_agent::{Hub, Inbound, RunClass};
+use homard_agent::{Hub, Inbound};
 use homard_config::LoadedConfig;
 use homard_hooks::Listener;
 use homard_plugins::internal::{
     BundledServices, HookEntry, HookRoots, HookRules, ScriptRunner, Settings, TextFunction, WriteFile, listeners,
 };
 use homard_proto::{SessionKey, message::User};
+use homard_queue::RunClass;
 use homard_skills::{ProblemLevel, SkillProblem};
 use homard_tools::BackgroundCommands;
 

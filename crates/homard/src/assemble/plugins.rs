@@ -194,7 +194,7 @@ fn reserved() -> ReservedNames {
     let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     ReservedNames {
         tools: homard_policy::tools::known().map(str::to_owned).collect(),
-        commands: all(&homard_agent::command::NAMES),
+        commands: all(&homard_command::NAMES),
         methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
         paths: all(&["/", "/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
     }

@@ -13,10 +13,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use homard_agent::{
-    command::{self, Command, Triggers},
-    wire::TRUNCATED_FIELD,
-};
+use homard_agent::wire::TRUNCATED_FIELD;
+use homard_command::{self as command, Command, Triggers};
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use homard_runtime::Ambient;
 use serde_json::Value;

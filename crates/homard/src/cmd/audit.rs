@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use homard_agent::command::OWNER;
 use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify_folder};
+use homard_command::OWNER;
 use homard_journal::Journal;
 use homard_runtime::{Ambient, ambient::iso};
 use serde_json::{Value, json};

@@ -196,7 +196,7 @@ pub(super) fn setup(loaded: &LoadedConfig<Config>, paths: &Paths) -> PluginSetup
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let reserved = ReservedNames {
         tools: homard_policy::tools::known().map(str::to_owned).collect(),
-        commands: names(&homard_agent::command::NAMES),
+        commands: names(&homard_command::NAMES),
         methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
         paths: names(&["/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
     };

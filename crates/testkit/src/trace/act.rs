@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::RunClass;
 use homard_proto::{Generation, Route, RunId};
+use homard_queue::RunClass;
 use homard_reply::{
     blocks::{BlockBreak, BlockRules},
     chunk::{ChunkBounds, CutPreference},

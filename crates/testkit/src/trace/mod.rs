@@ -90,8 +90,8 @@ mod verbs;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_agent::RunClass;
 use homard_proto::{Generation, RunId};
+use homard_queue::RunClass;
 use serde_json::Value;
 
 use crate::{

@@ -6,14 +6,15 @@ use homard_agent::{
     ChannelLimits, HistoryLimits, PromptConfig, Pruning, RunBounds, ToolMode,
     auto_reset::{AutoReset, ResetMode, ResetRule},
     channel_sender::ChannelTraits,
-    command::{self, Command, QueueCommand, Triggers, queue::QueueOverrides},
     hub::QueueDefaults,
     prompt_config::{PictureSources, PromptStyle},
     reply_settings::DeliverySettings,
     tool::Toolbox,
 };
+use homard_command::{self as command, Command, QueueCommand, Triggers};
 use homard_model::{ModelSpec, ReasoningLevel};
 use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
+use homard_queue::settings::QueueOverrides;
 use homard_reply::pace::BlockDelay;
 use homard_store::ToolClass;
 use jiff::tz::TimeZone;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Outcome, Profile, RequestEvent, RunEvent, Slots, StoredEvent, Subscriber, TapeEvent,
+    Agents, Hub, Outcome, Profile, RequestEvent, RunEvent, StoredEvent, Subscriber, TapeEvent,
     hub::{AcceptedRun, SubmitOutcome},
     intake,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
@@ -20,6 +20,7 @@ use homard_proto::{
     message::{Block, ImageBlock},
 };
 use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret};
+use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{FakeProvider, fake_provider::dialect::WireFormat};

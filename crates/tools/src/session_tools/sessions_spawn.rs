@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use homard_agent::{
     hub::{Cleanup, SpawnParams},
-    intake,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::{AgentId, SessionKey};
@@ -146,8 +145,8 @@ impl Args {
             )));
         }
         let level = |field: &str| {
-            let levels = intake::THINKING_LEVELS.join(", ");
-            intake::thinking(field)
+            let levels = homard_command::levels::THINKING_LEVELS.join(", ");
+            homard_command::levels::thinking(field)
                 .ok_or_else(|| SessionToolError::Error(format!("thinking is {field:?}: use one of {levels}")))
         };
         let thinking = non_blank(self.thinking.as_deref()).or(rules.thinking.as_deref()).map(level).transpose()?;

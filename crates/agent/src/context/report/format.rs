@@ -1,12 +1,10 @@
 //! Text of a context report, for `/context`.
 
+use homard_command::ContextDetail;
 use homard_store::timeline::PromptCuts;
 
 use super::{ContextReport, PromptSizes, RequestTokens};
-use crate::{
-    command::ContextDetail,
-    context::shortening::{self, RICH, grouped},
-};
+use crate::context::shortening::{self, RICH, grouped};
 
 /// Approximate characters per token, if no count is known.
 const CHARS_PER_TOKEN: u64 = 4;

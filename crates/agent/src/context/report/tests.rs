@@ -1,5 +1,6 @@
 //! Tests of context reports.
 
+use homard_command::ContextDetail;
 use homard_proto::AgentId;
 use homard_store::PromptMode;
 use serde_json::json;
@@ -11,7 +12,6 @@ use super::{
     },
     *,
 };
-use crate::command::ContextDetail;
 
 fn report(mode: PromptMode, wording: Wording) -> ContextReport {
     report_from(ReportSource::Run, mode, wording)

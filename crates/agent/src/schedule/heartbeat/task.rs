@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use homard_proto::{AgentId, Route};
+use homard_queue::slots::RunClass;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use tokio::{
@@ -17,7 +18,6 @@ use crate::{
     context::notes,
     event::{HeartbeatAnswer, HeartbeatKind},
     hub::{Hub, Inbound},
-    lane::slots::RunClass,
     schedule::{
         ScheduleEvents,
         run::{self, ScheduledResult, ScheduledRun},

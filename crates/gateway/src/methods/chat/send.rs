@@ -3,13 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use homard_agent::{
-    Inbound, Subscriber,
-    command::{Command, OWNER, StopForm},
-    event::AbortReason,
-    hub::SubmitError,
-    intake, wire,
-};
+use homard_agent::{Inbound, Subscriber, event::AbortReason, hub::SubmitError, intake, wire};
+use homard_command::{Command, OWNER, StopForm};
 use homard_proto::{
     ErrorShape, Generation, RunId, SessionId, SessionKey,
     method::{

@@ -1,6 +1,5 @@
 //! Session settings with a fixed set of values, and their aliases.
 
-use homard_agent::intake;
 use homard_proto::{ErrorShape, Extra};
 use serde_json::Value;
 
@@ -17,7 +16,12 @@ struct LevelSetting {
 const NO_ALIASES: &[(&str, &str)] = &[];
 
 const SETTINGS: [LevelSetting; 4] = [
-    LevelSetting { name: "thinkingLevel", values: &intake::THINKING_LEVELS, aliases: NO_ALIASES, clears: Some("off") },
+    LevelSetting {
+        name: "thinkingLevel",
+        values: &homard_command::levels::THINKING_LEVELS,
+        aliases: NO_ALIASES,
+        clears: Some("off"),
+    },
     LevelSetting {
         name: "verboseLevel",
         values: &["on", "off", "full"],
@@ -57,7 +61,7 @@ pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
 impl LevelSetting {
     fn read(&self, raw: &str) -> Option<&'static str> {
         if self.name == "thinkingLevel" {
-            return intake::thinking(raw);
+            return homard_command::levels::thinking(raw);
         }
         let raw = raw.trim().to_lowercase();
         let name = self.aliases.iter().find(|(alias, _)| *alias == raw).map_or(raw.as_str(), |(_, level)| level);

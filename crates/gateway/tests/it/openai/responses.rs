@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use homard_agent::{Inbound, command::OWNER};
+use homard_agent::Inbound;
+use homard_command::OWNER;
 use homard_proto::{AgentId, RunId, SessionKey, message::User};
 use serde_json::{Value, json};
 

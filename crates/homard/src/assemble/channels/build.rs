@@ -2,12 +2,12 @@
 
 use std::{path::Path, sync::Arc};
 
-use homard_agent::command::CommandInfo;
 use homard_channels::{
     Channel, HttpClients, Secret,
     telegram::{self, Telegram, UpdateMode},
     webhook::{self, Webhook},
 };
+use homard_command::CommandInfo;
 use homard_proto::IdIssuer;
 use homard_runtime::Ambient;
 

@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use homard_agent::command::OWNER;
 use homard_channels::{
     Incoming,
     access::{AccessRules, AllowList, GroupRules},
     history,
     mention::MentionPatterns,
 };
+use homard_command::OWNER;
 use homard_policy::routing::RoutingTable;
 use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
 use homard_tools::FileAccess;

@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{Disposition, QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity::Busy};
+use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity::Busy};
 use homard_channels::{Channel, ChannelAction, Destination, Outgoing};
+use homard_queue::Disposition;
 use homard_runtime::task;
 use tokio_util::sync::CancellationToken;
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use homard_agent::{Hub, Inbound, RunClass, Subscriber, hub::SubmitOutcome, tape::TapeState};
+use homard_agent::{Hub, Inbound, Subscriber, hub::SubmitOutcome, tape::TapeState};
 use homard_model::{ModelAnswer, ModelEvent, Request};
 use homard_plugins::{Host, HostMethod};
 use homard_proto::{
     SessionKey,
     message::{Message, User, join_text},
 };
+use homard_queue::RunClass;
 use serde_json::{Value, json};
 
 /// Sender of the messages that plugins submit. Not the owner: a plugin's text is not parsed as a command, and its runs

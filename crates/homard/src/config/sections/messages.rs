@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_agent::{
-    command::queue::{DropPolicy, QueueMode, QueueOverrides},
-    hub::QueueDefaults,
-};
+use homard_agent::hub::QueueDefaults;
+use homard_queue::settings::{DropPolicy, QueueMode, QueueOverrides};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

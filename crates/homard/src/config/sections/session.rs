@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::{
-    auto_reset::{AutoReset, ResetMode, ResetRule},
-    command::Triggers,
-};
+use homard_agent::auto_reset::{AutoReset, ResetMode, ResetRule};
+use homard_command::Triggers;
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -135,7 +133,7 @@ fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D:
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::command::Command;
+    use homard_command::Command;
 
     use crate::config::Config;
 

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use homard_agent::{Patch, command::OWNER};
+use homard_agent::Patch;
 use homard_channels::{Incoming, PeerKind};
+use homard_command::OWNER;
 use homard_policy::routing::{self, ChannelPeer, MessageOrigin, RoutingResult, ThreadId, route, route_spelled};
 use homard_proto::{Extra, IdIssuer, Identity, SessionKey, session::Record};
 use homard_store::{RunQuery, RunRow};

@@ -46,7 +46,7 @@ impl RunClass {
     }
 
     /// Returns the serialized name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Main => "main",
             Self::Subagent => "subagent",
@@ -100,12 +100,12 @@ impl Slots {
     }
 
     /// Takes a slot if one is free and no run waits for it.
-    pub(crate) fn try_take(&self, class: RunClass) -> Option<Slot> {
+    pub fn try_take(&self, class: RunClass) -> Option<Slot> {
         self.pool(class).lock().try_take().then(|| Slot::of(self.pool(class)))
     }
 
     /// Waits for a slot. Cancel safe: a dropped future leaves the queue.
-    pub(crate) async fn take(&self, class: RunClass) -> Slot {
+    pub async fn take(&self, class: RunClass) -> Slot {
         self.pool(class).take().await
     }
 }
@@ -131,7 +131,7 @@ pub struct PoolLoad {
 
 /// Concurrency permit of a run. Returned on drop.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     pool: Arc<Pool>,
     is_held: bool,
     waited: Duration,
@@ -143,7 +143,7 @@ impl Slot {
     }
 
     /// Returns the time waited, if it was long enough to be reported.
-    pub(crate) fn long_wait(&self) -> Option<Duration> {
+    pub fn long_wait(&self) -> Option<Duration> {
         (self.waited >= LONG_WAIT).then_some(self.waited)
     }
 

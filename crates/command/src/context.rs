@@ -13,7 +13,7 @@ pub enum ContextDetail {
 
 impl ContextDetail {
     /// Parses the argument of `/context`. With any other argument the text is an ordinary message.
-    pub(crate) fn parse(rest: &str) -> Option<Self> {
+    pub fn parse(rest: &str) -> Option<Self> {
         Some(match rest.trim().to_lowercase().as_str() {
             "" | "list" | "show" | "help" => Self::List,
             "detail" | "details" | "deep" => Self::Detail,

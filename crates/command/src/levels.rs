@@ -1,7 +1,23 @@
 //! Session settings with one value: thinking level, verbosity, reasoning, usage, model.
 
 use super::{CommandResult, StatusInput, command_arguments, quoted};
-use crate::intake;
+
+/// Thinking levels, weakest first.
+pub const THINKING_LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
+
+/// Parses a thinking level or one of its aliases.
+pub fn thinking(name: &str) -> Option<&'static str> {
+    let name = name.trim().to_lowercase();
+    let level = match name.as_str() {
+        "on" | "enable" | "enabled" | "thinkhard" => "low",
+        "min" | "think" => "minimal",
+        "mid" | "med" | "harder" | "thinkharder" => "medium",
+        "ultra" | "ultrathink" | "highest" | "max" => "high",
+        "x-high" => "xhigh",
+        other => other,
+    };
+    THINKING_LEVELS.into_iter().find(|known| *known == level)
+}
 
 /// A setting with levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +72,7 @@ impl LevelSetting {
     /// Returns the levels, weakest first where there is an order.
     pub fn values(self) -> &'static [&'static str] {
         match self {
-            Self::Thinking => &intake::THINKING_LEVELS,
+            Self::Thinking => &THINKING_LEVELS,
             Self::Verbose => &["off", "on", "full"],
             Self::Reasoning => &["off", "on", "stream"],
             Self::Usage => &["off", "tokens", "full"],
@@ -67,7 +83,7 @@ impl LevelSetting {
     pub fn level(self, name: &str) -> Option<&'static str> {
         let name = name.trim().to_lowercase();
         match (self, name.as_str()) {
-            (Self::Thinking, name) => intake::thinking(name),
+            (Self::Thinking, name) => thinking(name),
             (Self::Verbose | Self::Reasoning, "true" | "yes") => Some("on"),
             (Self::Usage, "on" | "true" | "yes") => Some("tokens"),
             (Self::Verbose | Self::Reasoning | Self::Usage, "false" | "no") => Some("off"),

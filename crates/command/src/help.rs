@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use homard_proto::{RunId, SessionKey, session::Record};
+use homard_queue::settings::QueueSettings;
 
 use super::{
     levels::{DefaultLevels, LevelSetting},
     new_transcript::Triggers,
-    queue::QueueSettings,
 };
 
 /// Inputs of command replies.

@@ -5,19 +5,18 @@
 //! and is not a command reaches the model unchanged.
 
 pub mod approve;
-pub(crate) mod context;
+pub mod context;
 mod directive;
 mod help;
-mod levels;
+pub mod levels;
 mod new_transcript;
-pub mod queue;
 pub mod stop;
 
 use homard_proto::{
     Extra,
     message::{Assistant, Block},
+    session::RecordField,
 };
-use serde_json::Value;
 
 use directive::QueueDirective;
 
@@ -30,7 +29,7 @@ pub use new_transcript::Triggers;
 pub use stop::StopForm;
 
 /// Names that are reserved for present or future commands, so that no skill may use them.
-pub(crate) const RESERVED: &[&str] = &[
+pub const RESERVED: &[&str] = &[
     "abort",
     "activation",
     "agents",
@@ -80,7 +79,7 @@ pub(crate) const RESERVED: &[&str] = &[
 pub const OWNER: &str = "owner";
 
 /// `api` of messages that Homard itself writes.
-pub(crate) const OWN_API: &str = "homard";
+pub const OWN_API: &str = "homard";
 
 /// Names of the built-in commands, without the slash. Other commands must not have one of them.
 pub const NAMES: [&str; 21] = [
@@ -139,9 +138,6 @@ pub enum Command {
     Help,
 }
 
-/// A field of a session's record and its new value; `None` clears it.
-pub type RecordField = (&'static str, Option<Value>);
-
 /// Result of a command: changes to the session's record, and the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandResult {
@@ -152,11 +148,11 @@ pub struct CommandResult {
 }
 
 impl CommandResult {
-    pub(crate) fn reply_only(reply: String) -> Self {
+    pub fn reply_only(reply: String) -> Self {
         Self { fields: Vec::new(), reply }
     }
 
-    /// Returns the fields for a [`Patch`](crate::Patch).
+    /// Returns the fields for a patch of the record.
     pub fn changes(&self) -> Extra {
         self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone().unwrap_or_default())).collect()
     }
@@ -164,7 +160,7 @@ impl CommandResult {
 
 impl Command {
     /// Returns the name for hooks.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::NewTranscript { .. } | Self::NewTranscriptWith(_) => "new",
             Self::Stop(_) => "stop",
@@ -197,7 +193,7 @@ impl Command {
     }
 
     /// Returns the fixed reply of a command that does not depend on the session.
-    pub(crate) fn fixed_reply(&self) -> Option<&'static str> {
+    pub fn fixed_reply(&self) -> Option<&'static str> {
         match self {
             Self::NewTranscript { answer } => Some(answer),
             Self::NewTranscriptWith(_)
@@ -342,7 +338,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Builds an assistant message that Homard itself writes: no model, no cost.
-pub(crate) fn homard_message(text: &str, timestamp: u64) -> Assistant {
+pub fn homard_message(text: &str, timestamp: u64) -> Assistant {
     Assistant {
         content: vec![Block::text(text)],
         api: OWN_API.to_owned(),
@@ -359,12 +355,10 @@ mod tests {
 
     use homard_proto::{RunId, SessionKey, session::Record};
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::{
-        queue::{DropPolicy, QueueMode, QueueOverrides, QueueSettings},
-        *,
-    };
+    use super::*;
+    use homard_queue::settings::{DropPolicy, QueueMode, QueueOverrides, QueueSettings};
 
     /// A session to run commands in.
     pub(super) struct TestSession {

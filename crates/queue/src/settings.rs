@@ -2,13 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use homard_proto::session::Record;
+use homard_proto::session::{Record, RecordField};
 use serde_json::Value;
 
-use super::RecordField;
-
 /// Maximum debounce: a year. Larger values could overflow a clock.
-pub(super) const MAX_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub const MAX_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Queue mode: what happens to a message that arrives during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,14 +204,14 @@ impl fmt::Display for QueueSettings {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use proptest::{option, prelude::*, sample::select};
     use serde_json::json;
 
     use super::*;
 
     /// Arbitrary settings.
-    pub(in crate::command) fn overrides() -> impl Strategy<Value = QueueOverrides> {
+    fn overrides() -> impl Strategy<Value = QueueOverrides> {
         let debounce = (0..=MAX_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
         let parts = (
             option::of(select(QueueMode::ALL.to_vec())),

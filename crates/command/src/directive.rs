@@ -2,11 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    CommandResult, StatusInput, command_arguments,
-    queue::{DropPolicy, MAX_DEBOUNCE, QueueMode, QueueOverrides, QueueSettings, resolve},
-    quoted,
-};
+use homard_queue::settings::{DropPolicy, MAX_DEBOUNCE, QueueMode, QueueOverrides, QueueSettings, resolve};
+
+use super::{CommandResult, StatusInput, command_arguments, quoted};
 
 /// A `/queue` command on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl fmt::Display for InlineQueue {
 
 impl InlineQueue {
     /// Parses the arguments of `/queue`: the inverse of [`Display`](fmt::Display).
-    pub(crate) fn parse(arguments: &str) -> Self {
+    pub fn parse(arguments: &str) -> Self {
         match QueueArgs::read(arguments) {
             QueueArgs { is_reset: true, .. } => Self::Reset,
             QueueArgs { overrides, .. } if overrides == QueueOverrides::default() => Self::Nothing,
@@ -252,13 +250,23 @@ impl QueueCommand {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{option, prelude::*, sample::select};
     use serde_json::json;
 
-    use super::{
-        super::{queue::tests::overrides, tests::TestSession},
-        *,
-    };
+    use super::*;
+    use crate::tests::TestSession;
+
+    /// Arbitrary settings.
+    fn overrides() -> impl Strategy<Value = QueueOverrides> {
+        let debounce = (0..=MAX_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
+        let parts = (
+            option::of(select(QueueMode::ALL.to_vec())),
+            option::of(debounce),
+            option::of(1..1_000_000_000_usize),
+            option::of(select(DropPolicy::ALL.to_vec())),
+        );
+        parts.prop_map(|(mode, debounce, cap, drop)| QueueOverrides { mode, debounce, cap, drop })
+    }
 
     fn set(overrides: QueueOverrides) -> Option<QueueDirective> {
         Some(QueueDirective::Alone(QueueCommand::Set(overrides)))

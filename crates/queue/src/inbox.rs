@@ -23,22 +23,22 @@ use std::{borrow::Cow, collections::VecDeque};
 use homard_policy::tools::SenderRole;
 use homard_proto::{Route, RunId};
 
-use crate::command::queue::{DropPolicy, QueueMode, QueueSettings};
+use crate::settings::{DropPolicy, QueueMode, QueueSettings};
 
 /// Upper bound on queued messages per session, regardless of settings.
-pub(crate) const MAX_QUEUED: usize = 1_000;
+pub const MAX_QUEUED: usize = 1_000;
 
 /// Maximum characters per line in the summary of dropped messages.
 const SUMMARY_LINE_CHARS: usize = 160;
 
 /// Disposition of a message that the model gets only as a summary line.
-pub(crate) const SUMMARIZED: &str = "summarized";
+pub const SUMMARIZED: &str = "summarized";
 
 /// Maximum dropped messages in a summary. Of more, the oldest and the newest are listed and the others counted.
 const MAX_SUMMARY_LINES: usize = 100;
 
 /// What the queue needs to know about a message.
-pub(crate) trait QueueItem {
+pub trait QueueItem {
     /// Id of the run.
     fn run(&self) -> &RunId;
     /// Text of the message.
@@ -91,7 +91,7 @@ impl Disposition {
 
 /// Result of a push.
 #[derive(Debug, PartialEq)]
-pub(crate) enum PushResult<L> {
+pub enum PushResult<L> {
     /// The message is in the queue.
     In {
         /// Its disposition.
@@ -105,7 +105,7 @@ pub(crate) enum PushResult<L> {
 
 /// Whether a turn can start.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Readiness<'a, L> {
+pub enum Readiness<'a, L> {
     /// The queue is empty.
     Nothing,
     /// Debouncing until this time in milliseconds, or longer if more messages arrive.
@@ -116,18 +116,18 @@ pub(crate) enum Readiness<'a, L> {
 
 /// The messages of one run.
 #[derive(Debug, PartialEq)]
-pub(crate) struct QueuedTurn<L> {
+pub struct QueuedTurn<L> {
     /// The message whose run it is.
-    pub(crate) host: L,
+    pub host: L,
     /// Messages absorbed by that run, oldest first.
-    pub(crate) absorbed: Vec<L>,
+    pub absorbed: Vec<L>,
     /// Text for the model, if it differs from the host's message.
-    pub(crate) prompt: Option<String>,
+    pub prompt: Option<String>,
 }
 
 /// What the active run is offered.
 #[derive(Debug, PartialEq)]
-pub(crate) enum SteerOffer<L> {
+pub enum SteerOffer<L> {
     /// A message to be absorbed by the run.
     Take(L),
     /// Text of a message that also gets a turn of its own.
@@ -136,7 +136,7 @@ pub(crate) enum SteerOffer<L> {
 
 /// Queued messages of one session.
 #[derive(Debug)]
-pub(crate) struct Inbox<L> {
+pub struct Inbox<L> {
     items: VecDeque<QueueEntry<L>>,
     /// Messages dropped because the queue was full; a later turn lists them in a summary.
     dropped: Vec<L>,
@@ -218,27 +218,27 @@ impl<L> Default for Inbox<L> {
 
 impl<L: QueueItem> Inbox<L> {
     /// Number of queued messages.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.items.len() + self.dropped.len()
     }
 
     /// True if the queue is empty.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Iterates over the queued messages, oldest first.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
         self.dropped.iter_mut().chain(self.items.iter_mut().map(|item| &mut item.item))
     }
 
     /// True if a message is offered to the active run.
-    pub(crate) fn has_offer(&self) -> bool {
+    pub fn has_offer(&self) -> bool {
         self.offered().is_some()
     }
 
     /// Iterates over the queued messages with their current dispositions, without those that are about to start.
-    pub(crate) fn dispositions(&self) -> impl Iterator<Item = (&L, Disposition)> {
+    pub fn dispositions(&self) -> impl Iterator<Item = (&L, Disposition)> {
         let dropped = self.dropped.iter().map(|message| (message, Disposition::Summarized));
         let items = self.items.iter().scan(0, |position, item| {
             *position += usize::from(item.steer_state != SteerState::Offered);
@@ -255,7 +255,7 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Adds a message.
-    pub(crate) fn push(&mut self, message: L, is_running: bool, now: u64) -> PushResult<L> {
+    pub fn push(&mut self, message: L, is_running: bool, now: u64) -> PushResult<L> {
         let is_first = !is_running && self.is_empty();
         let Some(settings) = message.settings().cloned() else {
             if self.len() >= MAX_QUEUED {
@@ -321,7 +321,7 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Returns whether a turn can start, provided that no run is active.
-    pub(crate) fn ready(&self, now: u64) -> Readiness<'_, L> {
+    pub fn ready(&self, now: u64) -> Readiness<'_, L> {
         let first = self.items.front();
         if let Some(single) = first.filter(|item| item.is_own()) {
             return Readiness::Now(&single.item);
@@ -345,7 +345,7 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Removes the next turn, if one can start.
-    pub(crate) fn next(&mut self, now: u64) -> Option<QueuedTurn<L>> {
+    pub fn next(&mut self, now: u64) -> Option<QueuedTurn<L>> {
         let Readiness::Now(_) = self.ready(now) else { return None };
         self.absorbed.clear();
         if self.items.front().is_some_and(QueueEntry::is_own) {
@@ -431,7 +431,7 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Hands the next offered message to the active run. A message that is not taken has to be put back.
-    pub(crate) fn offer(&mut self) -> Option<SteerOffer<L>> {
+    pub fn offer(&mut self) -> Option<SteerOffer<L>> {
         let index = self.offered()?;
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let item = &mut self.items[index];
@@ -447,7 +447,7 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Puts messages that the run did not take back to their positions. Those that were dropped before go to the head.
-    pub(crate) fn put_back(&mut self, messages: impl IntoIterator<Item = L>) {
+    pub fn put_back(&mut self, messages: impl IntoIterator<Item = L>) {
         for message in messages {
             let absorbed = self.absorbed.iter().find(|(run, _)| run == message.run());
             let number = absorbed.map_or(0, |(_, number)| *number);
@@ -460,14 +460,14 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Withdraws all offers after the end of the run: these messages wait for turns of their own.
-    pub(crate) fn withdraw_offers(&mut self) {
+    pub fn withdraw_offers(&mut self) {
         for item in self.items.iter_mut().filter(|item| item.steer_state == SteerState::Offered) {
             item.steer_state = SteerState::Waits;
         }
     }
 
     /// Removes the messages that match, oldest first.
-    pub(crate) fn take_out(&mut self, matches: impl Fn(&L) -> bool) -> Vec<L> {
+    pub fn take_out(&mut self, matches: impl Fn(&L) -> bool) -> Vec<L> {
         let mut messages: Vec<_> = self.dropped.extract_if(.., |message| matches(message)).collect();
         let (removed, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| matches(&item.item));
         self.items = kept;
@@ -477,13 +477,13 @@ impl<L: QueueItem> Inbox<L> {
     }
 
     /// Removes all messages, oldest first.
-    pub(crate) fn clear(&mut self) -> Vec<L> {
+    pub fn clear(&mut self) -> Vec<L> {
         self.take_out(|_| true)
     }
 }
 
 /// True if two messages have the same route and authority.
-pub(super) fn is_alike<L: QueueItem>(first: &L, second: &L) -> bool {
+pub fn is_alike<L: QueueItem>(first: &L, second: &L) -> bool {
     first.route() == second.route() && first.sender() == second.sender()
 }
 

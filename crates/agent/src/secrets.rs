@@ -350,7 +350,7 @@ mod tests {
 
     // R71.
     #[test]
-    fn h1_a_secret_is_masked_in_the_encodings_that_models_know() {
+    fn a_secret_is_masked_in_the_encodings_that_models_know() {
         let secrets = Secrets::new([KEY.to_owned()]);
         let encode_bytes = |format_byte: &dyn Fn(u8) -> String, separator: &str| {
             KEY.bytes().map(format_byte).collect::<Vec<_>>().join(separator)
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn h1_a_secret_is_masked_in_a_stream_wherever_its_pieces_are_cut() {
+    fn a_secret_is_masked_in_a_stream_wherever_its_pieces_are_cut() {
         let secrets = Secrets::new([KEY.to_owned(), "sk-12345678".to_owned(), "sk-1234567890".to_owned()]);
         let text = format!("été: {KEY}{KEY}!\nsk-12345678, sk-1234567890, sk-12345\r\n67890 sk-canary/ end s");
         let masked = "été: [secret][secret]!\n[secret], [secret], [secret] sk-canary/ end s";
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn l10_blocks_of_a_message_are_masked() {
+    fn blocks_of_a_message_are_masked() {
         let secrets = Secrets::new([KEY.to_owned()]);
         let mut content: Vec<Block> = serde_json::from_value(json!([
             {"type": "thinking", "thinking": format!("use {KEY}"), "thinkingSignature": "s"},

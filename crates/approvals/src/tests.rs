@@ -294,7 +294,7 @@ async fn a_command_that_is_too_long_to_display_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l10_subagents_and_cron_runs_of_an_agent_share_one_queue_limit() {
+async fn subagents_and_cron_runs_of_an_agent_share_one_queue_limit() {
     let approvals = approvals().await;
     let params_of = |session: &str| ApprovalParams {
         fingerprint: Some(CommandFingerprint { session: session.to_owned(), ..test_fingerprint() }),
@@ -313,7 +313,7 @@ async fn l10_subagents_and_cron_runs_of_an_agent_share_one_queue_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l10_a_full_queue_displaces_the_largest_requester() {
+async fn a_full_queue_displaces_the_largest_requester() {
     let approvals = approvals().await;
     let params_of = |session: usize| ApprovalParams {
         fingerprint: Some(CommandFingerprint { session: format!("agent:main:{session}"), ..test_fingerprint() }),

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_break_is_counted_and_stays_until_it_is_acknowledged() {
+    fn a_break_is_counted_and_stays_until_it_is_acknowledged() {
         let state = tempfile::tempdir().unwrap();
         let anchor = Arc::new(MemoryAnchor::default());
         let location = LogPaths::in_state(state.path());

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h3_a_key_is_created_once_and_is_private() {
+    fn a_key_is_created_once_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.key");
         assert_eq!(Key::load(&path).unwrap(), None);

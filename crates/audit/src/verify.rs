@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_chain_forged_without_the_key_is_detected() {
+    fn a_chain_forged_without_the_key_is_detected() {
         let mut head = ChainHead::default();
         let (mut lines, _) = chain(2);
         let (end, _) = chain(2);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_checkpoint_finds_an_older_copy_that_was_restored() {
+    fn a_checkpoint_finds_an_older_copy_that_was_restored() {
         let (lines, _) = chain(9);
         let shipped = [chain(5).1, chain(9).1];
         let check = |lines: &[Vec<u8>]| {

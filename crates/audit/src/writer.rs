@@ -517,7 +517,7 @@ mod tests {
     ];
 
     #[test]
-    fn h3_a_changed_end_stays_a_break_after_the_next_row() {
+    fn a_changed_end_stays_a_break_after_the_next_row() {
         for (attack, change) in ATTACKS {
             for is_running in [false, true] {
                 let log = Log::with_rows(8);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_repeated_row_is_out_of_order() {
+    fn a_repeated_row_is_out_of_order() {
         let log = Log::with_rows(3);
         let mut lines = log.lines();
         lines.push(lines[2].clone());
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_deleted_log_is_detected_at_start_and_numbering_continues() {
+    fn a_deleted_log_is_detected_at_start_and_numbering_continues() {
         for is_folder in [false, true] {
             let log = Log::with_rows(7);
             if is_folder { fs::remove_dir_all(&log.location.folder) } else { fs::remove_file(log.file()) }.unwrap();
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_breaks_in_the_journal_stay_when_old_files_are_restored() {
+    fn breaks_in_the_journal_stay_when_old_files_are_restored() {
         let log = Log::with_rows(8);
         let lines = log.lines();
         log.put(&lines[..5]);
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_journal_that_was_replaced_is_a_break() {
+    fn a_journal_that_was_replaced_is_a_break() {
         let mut log = Log::with_rows(3);
         log.put(&log.lines()[..2]);
         log.anchor = Arc::default();
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_an_acknowledgement_covers_only_the_problems_at_that_time() {
+    fn an_acknowledgement_covers_only_the_problems_at_that_time() {
         let log = Log::with_rows(8);
         let mut lines = log.lines();
         lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_crash_between_file_and_anchor_is_not_a_break() {
+    fn a_crash_between_file_and_anchor_is_not_a_break() {
         let before = Log::new();
         before.owner().write(&records(0..3), 0).unwrap();
         let (anchored, old_bytes) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_crash_at_the_first_rows_is_not_a_lost_journal() {
+    fn a_crash_at_the_first_rows_is_not_a_lost_journal() {
         // Deferred writes are lost in every crash; immediate ones are not.
         let log = Log { anchor: Arc::new(MemoryAnchor::late()), ..Log::new() };
         for n in 0..3 {
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_rows_of_the_unsigned_format_are_still_valid() {
+    fn rows_of_the_unsigned_format_are_still_valid() {
         let head: ChainHead = include_str!("../tests/unsigned/head").trim_end().parse().unwrap();
         let log =
             Log { anchor: Arc::new(MemoryAnchor::with(AnchorState { head: Some(head), ledger: None })), ..Log::new() };
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_the_last_row_is_found_in_a_long_file_without_reading_it_whole() {
+    fn the_last_row_is_found_in_a_long_file_without_reading_it_whole() {
         let log = Log::with_rows(2);
         let mut writer = log.owner();
         writer.write(&records(0..2000), 0).unwrap();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn l8_a_flood_of_requests_does_not_block_pairing_for_long() {
+    fn a_flood_of_requests_does_not_block_pairing_for_long() {
         let mut requests = PairingRequests::default();
         let mut byte = 0;
         let mut request_pairing = |id: &str, minutes| {

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn h1_a_file_that_an_agent_can_write_is_not_included() {
+    fn a_file_that_an_agent_can_write_is_not_included() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = folder.path().join("workspace");
         fs::create_dir(&workspace).unwrap();

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn l2_secrets_in_arguments_and_urls_are_redacted_and_known_in_parts() {
+    fn secrets_in_arguments_and_urls_are_redacted_and_known_in_parts() {
         let config_value = json!({"mcp": {"servers": {
             "a": {"command": "npx", "args": [
                 "-y", "@modelcontextprotocol/server-files", "--token", "hush-hush", "--api-key=hush-2", "API_KEY=hush-3",

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m7_guesses_of_others_never_lock_the_right_token_out() {
+    async fn guesses_of_others_never_lock_the_right_token_out() {
         let token = "0123456789abcdef0123456789abcdef";
         let limiter = limiter(Some(token), Some("password"));
         let now = Instant::now();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m7_all_addresses_of_this_machine_are_one_bucket() {
+    async fn all_addresses_of_this_machine_are_one_bucket() {
         let limiter = limiter(None, Some("s"));
         let now = Instant::now();
         let addresses = (0..700_u16).map(|at| IpAddr::from([127, (at >> 8) as u8, at as u8, 2]));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn m7_guesses_from_all_addresses_are_throttled_globally() {
+    async fn guesses_from_all_addresses_are_throttled_globally() {
         let limiter = limiter(None, Some("s"));
         let start = Instant::now();
         let attempt = |at: u32, now: Instant| {

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn l6_used_signatures_are_remembered_until_expiry_up_to_a_limit() {
+    fn used_signatures_are_remembered_until_expiry_up_to_a_limit() {
         let used = UsedSignatures::default();
         let device = params("v1").device.unwrap();
         assert_eq!(used.record(&device, SIGNED_AT - 600_000), Ok(()));

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn l11_a_page_needs_the_gateways_origin_or_a_listed_one() {
+    fn a_page_needs_the_gateways_origin_or_a_listed_one() {
         let kind_from = |origin: &str| client_kind(&[("host", "127.0.0.7:18789"), ("origin", origin)]);
         let allowed = [
             "http://localhost:18789",
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn l11_proxied_requests_are_never_local() {
+    fn proxied_requests_are_never_local() {
         for name in [
             "forwarded",
             "x-forwarded-for",

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l5_readable_paths_are_restricted_and_reported_once() {
+    fn readable_paths_are_restricted_and_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let (state, config) = (folder.path().join("state"), folder.path().join("homard.json"));
         fs::create_dir(&state).unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn l5_a_path_that_cannot_be_restricted_prevents_the_start() {
+    fn a_path_that_cannot_be_restricted_prevents_the_start() {
         // The kernel does not allow this change, not even for root.
         let error = restrict_path(Path::new("/proc/self/status")).unwrap_err();
         assert!(error.message.contains("/proc/self/status can be read or changed by other users"), "{error:?}");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn h2_a_session_without_file_tools_is_shown_text_files() {
+    fn a_session_without_file_tools_is_shown_text_files() {
         let home = tempfile::tempdir().unwrap();
         let note = |bytes: &[u8], is_open: bool| {
             InboundFolder::new(home.path(), "telegram-7", is_open).store(file(bytes, "a.txt", "s")).unwrap().0

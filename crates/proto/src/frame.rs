@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn l11_a_duplicate_key_is_rejected_at_any_depth() {
+    fn a_duplicate_key_is_rejected_at_any_depth() {
         for (text, id, key) in [
             (r#"{"type":"req","id":"a","method":"health","method":"config.get"}"#, "a", "method"),
             (r#"{"type":"req","id":"b","method":"m","params":{"a":[{"k":1,"x":{},"k":1}]}}"#, "b", "k"),

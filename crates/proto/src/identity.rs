@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_entry_of_another_channel_matches_no_sender() {
+    fn an_entry_of_another_channel_matches_no_sender() {
         // The sender ids of a webhook are chosen by its peer, so one may look like an entry of another channel.
         let (tg, hook) = (telegram("default"), webhook("default", true));
         for entry in ["telegram:1", "tg:1", "Telegram:1", "telegram/default:1", "discord:1", "shop:ann"] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_bare_entry_matches_its_own_channel_and_globally_only_platform_ids() {
+    fn a_bare_entry_matches_its_own_channel_and_globally_only_platform_ids() {
         for entry in ["7", " 7 ", "@ann:example.org", "+49:1"] {
             let id = Some(entry.trim().to_owned());
             assert_eq!((own(entry, &telegram("work")), global(entry, &telegram("work"))), (id.clone(), id.clone()));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_entry_without_an_account_matches_one_account_of_a_program() {
+    fn an_entry_without_an_account_matches_one_account_of_a_program() {
         let ann = Some("ann".to_owned());
         assert_eq!(global("webhook:ann", &webhook("default", false)), ann);
         assert_eq!(global("webhook:ann", &webhook("door", true)), ann);
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// The entry that `pairing approve` writes into the config matches the approved sender and no other.
         #[test]
-        fn c1_the_name_of_an_identity_matches_only_that_identity(
+        fn the_name_of_an_identity_matches_only_that_identity(
             account in "[a-z0-9_-]{1,8}", other in "[a-z0-9_-]{1,8}", id in "[!-~]{1,12}", other_id in "\\PC{0,12}",
         ) {
             let account_ref = webhook(&account, false);

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(blocks.add(text("much too long"), 0), [text("a"), text("much too long")]);
     }
 
-    /// Pitfall 57.
+    /// Pitfall 57: a block is not taken for a repetition of an equal one before it.
     #[test]
     fn two_equal_blocks_are_both_sent() {
         let mut blocks = coalescer(1, 100);

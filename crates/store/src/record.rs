@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m2_options_that_an_earlier_version_stored_have_full_authority() {
+    fn options_that_an_earlier_version_stored_have_full_authority() {
         let stored = json!({"lane": "main", "timeout": null, "extraPrompt": null, "onRestart": "resume"});
         let options: Options = serde_json::from_value(stored.clone()).unwrap();
         assert_eq!(options.authority, Authority::Full);

@@ -339,7 +339,7 @@ fn has_admin_tools(offered: &BTreeSet<String>) -> bool {
 
 /// A subagent, its report and a message to another session have no more authority than the run that they come from.
 #[tokio::test]
-async fn m2_a_limited_run_passes_on_no_more_authority_than_it_has() {
+async fn a_limited_run_passes_on_no_more_authority_than_it_has() {
     for rules in [ToolRules::default(), allow_all()] {
         let calls = vec![
             ("cron", json!({"action": "add"})),
@@ -370,7 +370,7 @@ async fn m2_a_limited_run_passes_on_no_more_authority_than_it_has() {
 
 /// The authority is stored with the run, so a process that resumes it knows it.
 #[tokio::test]
-async fn m2_a_limited_run_is_limited_after_a_restart() {
+async fn a_limited_run_is_limited_after_a_restart() {
     let hangs = || ScriptedModel::free(Box::new(|_: &Request| ScriptedAnswer(vec![AnswerStep::Hang])));
     for (authority, has_admin) in [(Authority::Limited, false), (Authority::Full, true)] {
         let store = Arc::new(MemoryStore::default());

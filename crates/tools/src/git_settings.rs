@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_settings_that_may_name_a_program_are_found_wherever_git_reads_them() {
+    fn settings_that_may_name_a_program_are_found_wherever_git_reads_them() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(GitSettings::of(&folder.path().join("none")), None);
         let cases: [(&str, &str); 8] = [
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_hooks_links_and_bare_repositories_count() {
+    fn hooks_links_and_bare_repositories_count() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path();
         repository(top, ".git");

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m8_no_credential_is_visible_by_default() {
+    fn no_credential_is_visible_by_default() {
         use crate::path_rules::CREDENTIALS;
         for name in VISIBLE {
             assert!(!CREDENTIALS.iter().any(|hidden| Path::new(name).starts_with(hidden)), "{name}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn m8_dot_names_are_private_except_those_of_a_repository() {
+    fn dot_names_are_private_except_those_of_a_repository() {
         let private: Vec<_> = [".env", ".ssh", "snap", ".git", ".gitignore", "docs", "go"]
             .into_iter()
             .filter(|name| is_private(OsStr::new(name)))

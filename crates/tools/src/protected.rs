@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c2_files_that_run_code_or_instruct_agents_need_approval() {
+    fn files_that_run_code_or_instruct_agents_need_approval() {
         let needs = |path: &str| needs_approval(Path::new(path), ChangeKind::Write, false);
         for path in [
             ".git",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_git_names_next_to_a_head_file_belong_to_a_repository() {
+    fn git_names_next_to_a_head_file_belong_to_a_repository() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("deep/bare/hooks")).unwrap();
         std::fs::write(folder.path().join("deep/bare/HEAD"), "ref: refs/heads/main").unwrap();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m5_an_entry_names_a_chat_by_channel_account_and_id() {
+    fn an_entry_names_a_chat_by_channel_account_and_id() {
         let found = |account: &str| Recipient {
             channel: "telegram".to_owned(),
             account: account.to_owned(),

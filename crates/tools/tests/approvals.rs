@@ -377,7 +377,7 @@ fn git_config(machine: &FakeMachine, text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
+async fn a_rule_for_git_counts_only_where_the_repository_names_no_program() {
     let plain_config = "[core]\n\tbare = false\n[branch \"main\"]\n\tremote = origin\n";
     for has_pattern in [false, true] {
         let machine = FakeMachine::new(&["git"]);
@@ -411,7 +411,7 @@ async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_an_approval_for_git_covers_only_the_settings_at_that_time() {
+async fn an_approval_for_git_covers_only_the_settings_at_that_time() {
     let machine = FakeMachine::new(&["git"]);
     git_config(&machine, "[core]\n\tfsmonitor = true\n");
     let policy = machine.policy().await;

@@ -83,9 +83,9 @@ const TASKS: [(&str, &str); 36] = [
 const SETS_UPSTREAM: &str = "push a new branch";
 
 #[tokio::test]
-async fn c2_ordinary_git_tasks_need_no_approval() {
+async fn ordinary_git_tasks_need_no_approval() {
     let mut fixtures = vec![("tier B", ToolFixture::with(&ENV, |settings| settings.tier = Some(limited())))];
-    if has_namespaces("c2_ordinary_git_tasks_need_no_approval") {
+    if has_namespaces("ordinary_git_tasks_need_no_approval") {
         fixtures.push(("tier A", ToolFixture::new()));
     }
     for (tier, fixture) in fixtures {

@@ -139,7 +139,7 @@ async fn readable(fixture: &ToolFixture, names: &[&str]) -> Vec<String> {
 
 // A13.
 #[tokio::test]
-async fn m8_commands_read_no_credential_file_of_the_home_directory() {
+async fn commands_read_no_credential_file_of_the_home_directory() {
     for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
         assert_eq!(readable(&fixture, &CREDENTIALS).await, Vec::<String>::new(), "{sandbox}");
         assert_eq!(
@@ -153,7 +153,7 @@ async fn m8_commands_read_no_credential_file_of_the_home_directory() {
 }
 
 #[tokio::test]
-async fn m8_commands_read_toolchains_and_caches_but_do_not_change_them() {
+async fn commands_read_toolchains_and_caches_but_do_not_change_them() {
     for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
         assert_eq!(readable(&fixture, &DEVELOPMENT).await, DEVELOPMENT, "{sandbox}");
         run(&fixture, "for f in ~/.cargo/bin/tool ~/.local/bin/tool ~/new ~/.cargo/new; do echo x > $f; done").await;
@@ -163,7 +163,7 @@ async fn m8_commands_read_toolchains_and_caches_but_do_not_change_them() {
 }
 
 #[tokio::test]
-async fn m8_git_commits_with_the_identity_of_the_user() {
+async fn git_commits_with_the_identity_of_the_user() {
     for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
         let config = "[user]\n\tname = Ann\n\temail = ann@example.com\n";
         // As with dotfiles kept in a repository.
@@ -177,7 +177,7 @@ async fn m8_git_commits_with_the_identity_of_the_user() {
 }
 
 #[tokio::test]
-async fn m8_the_owner_can_make_more_of_the_home_directory_visible() {
+async fn the_owner_can_make_more_of_the_home_directory_visible() {
     let opened = ["docs/a.txt", ".config/gh/hosts.yml"];
     let closed = ["docs/.key", "taxes.txt", ".config/hub", ".ssh/id_ed25519"];
     for (sandbox, fixture) in fixtures("workspace", |home, settings| {
@@ -200,7 +200,7 @@ async fn m8_the_owner_can_make_more_of_the_home_directory_visible() {
 }
 
 #[tokio::test]
-async fn m8_a_home_directory_that_is_the_workspace_shows_no_hidden_files() {
+async fn a_home_directory_that_is_the_workspace_shows_no_hidden_files() {
     for (sandbox, fixture) in fixtures("", |_, _| {}) {
         for name in CREDENTIALS.into_iter().chain([".homard/gateway-token"]) {
             let read = fixture.call("read", json!({"path": name})).await;
@@ -225,7 +225,7 @@ async fn m8_a_home_directory_that_is_the_workspace_shows_no_hidden_files() {
 }
 
 #[tokio::test]
-async fn m8_a_masked_file_in_the_workspace_is_hidden() {
+async fn a_masked_file_in_the_workspace_is_hidden() {
     for (sandbox, fixture) in fixtures("workspace", |home, settings| {
         settings.sandbox.masked = vec![home.join("workspace/keys"), home.join("workspace/deep/.env")];
     }) {
@@ -245,7 +245,7 @@ fn git(folder: &Path, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn m8_the_repository_around_a_workspace_can_be_read() {
+async fn the_repository_around_a_workspace_can_be_read() {
     for (sandbox, fixture) in fixtures("workspace", |_, _| {}) {
         let home = fixture.outside().canonicalize().unwrap();
         let project = home.join("projects/one");
@@ -272,7 +272,7 @@ async fn m8_the_repository_around_a_workspace_can_be_read() {
 }
 
 #[tokio::test]
-async fn m8_a_workspace_behind_a_link_can_be_used_by_its_name() {
+async fn a_workspace_behind_a_link_can_be_used_by_its_name() {
     for (sandbox, fixture) in fixtures("workspace", |home, settings| {
         settings.sandbox.extra_read = vec![home.join("projects"), home.join("projects/one")];
     }) {

@@ -306,9 +306,8 @@ async fn a_non_owner_may_edit_but_not_delete() {
     assert_eq!(fixture.sent().len(), 1);
 }
 
-// M5.
 #[tokio::test]
-async fn m5_only_the_current_chat_and_listed_recipients_are_written_to() {
+async fn only_the_current_chat_and_listed_recipients_are_written_to() {
     let mut fixture = owner();
     let send = |target: &str| json!({"action": "send", "channel": "telegram", "target": target, "message": "x"});
     for target in ["stranger", "telegram:stranger", "stranger:topic:5", "stranger2"] {

@@ -65,7 +65,7 @@ fn loaded(reader: &BootstrapReader, fixture: &ToolFixture, name: &str) -> Option
 
 // A17.
 #[tokio::test]
-async fn m4_files_of_a_running_command_are_not_loaded() {
+async fn files_of_a_running_command_are_not_loaded() {
     for (sandbox, fixture, background) in fixtures() {
         put(&fixture.workdir().join("SOUL.md"), "mine");
         put(&fixture.workdir().join("projects/old/AGENTS.md"), "mine");
@@ -97,7 +97,7 @@ async fn m4_files_of_a_running_command_are_not_loaded() {
 }
 
 #[tokio::test]
-async fn m4_files_written_by_a_tool_meanwhile_are_loaded_unchanged() {
+async fn files_written_by_a_tool_meanwhile_are_loaded_unchanged() {
     for (sandbox, fixture, background) in fixtures() {
         let reader = BootstrapReader::with_gate(background.load_gate());
         during(&fixture, "true", async || {
@@ -115,7 +115,7 @@ async fn m4_files_written_by_a_tool_meanwhile_are_loaded_unchanged() {
 }
 
 #[tokio::test]
-async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
+async fn a_link_that_a_running_command_replaced_is_not_followed() {
     for (sandbox, fixture, background) in fixtures() {
         put(&fixture.workdir().join("docs/rules.md"), "mine");
         symlink("docs/rules.md", fixture.workdir().join("AGENTS.md")).unwrap();
@@ -132,7 +132,7 @@ async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
 
 // A17.
 #[tokio::test]
-async fn m4_files_that_instruct_agents_are_protected_at_any_depth() {
+async fn files_that_instruct_agents_are_protected_at_any_depth() {
     for (sandbox, fixture, _) in fixtures() {
         for name in ["a/AGENTS.md", "a/.vscode/tasks.json", "node_modules/x/AGENTS.md"] {
             put(&fixture.workdir().join(name), "mine");
@@ -165,7 +165,7 @@ async fn m4_files_that_instruct_agents_are_protected_at_any_depth() {
 }
 
 #[tokio::test]
-async fn m4_a_worktree_keeps_its_copies_of_protected_files() {
+async fn a_worktree_keeps_its_copies_of_protected_files() {
     for (sandbox, fixture, _) in fixtures() {
         let setup = "git init -q . && git config user.name a && git config user.email a@example.com && echo a > a && git add . \
                      && git commit -qm a";
@@ -195,7 +195,7 @@ async fn until(label: &str, mut has_happened: impl FnMut() -> bool) {
 
 // A17.
 #[tokio::test]
-async fn c2_files_planted_by_a_running_command_are_quarantined_while_it_runs() {
+async fn files_planted_by_a_running_command_are_quarantined_while_it_runs() {
     for (sandbox, fixture, _) in fixtures() {
         let plant = "git init -q sub; git -C sub config core.fsmonitor ../x.sh; echo evil > sub/.git/hooks/pre-commit; \
                      git init -q plain; git init -q --bare bare.git; git -C bare.git config core.pager evil; mkdir -p a/.vscode; \
@@ -217,7 +217,7 @@ async fn c2_files_planted_by_a_running_command_are_quarantined_while_it_runs() {
 
 // A17.
 #[tokio::test]
-async fn c2_a_command_that_plants_again_is_ended() {
+async fn a_command_that_plants_again_is_ended() {
     for (sandbox, fixture, _) in fixtures() {
         let plant = "git init -q sub; while true; do printf '[core]\\n fsmonitor = ../x.sh\\n' > sub/.git/config; done";
         let result = fixture.call("exec", json!({"command": plant, "yieldMs": 110_000, "timeout": 120})).await;
@@ -237,7 +237,7 @@ fn repository(fixture: &ToolFixture) {
 
 // A17.
 #[tokio::test]
-async fn c2_files_changed_by_a_running_command_are_restored_while_it_runs() {
+async fn files_changed_by_a_running_command_are_restored_while_it_runs() {
     for (sandbox, fixture, background) in fixtures() {
         repository(&fixture);
         let workspace = fixture.workdir();
@@ -272,7 +272,7 @@ async fn c2_files_changed_by_a_running_command_are_restored_while_it_runs() {
 
 // A17.
 #[tokio::test]
-async fn c2_a_command_that_changes_settings_again_is_ended() {
+async fn a_command_that_changes_settings_again_is_ended() {
     for (sandbox, fixture, _) in fixtures().into_iter().filter(|(sandbox, ..)| *sandbox == "tier B") {
         repository(&fixture);
         let change = "while true; do git config core.fsmonitor ./evil; done 2> /dev/null";
@@ -286,7 +286,7 @@ async fn c2_a_command_that_changes_settings_again_is_ended() {
 
 // A17.
 #[tokio::test]
-async fn c2_settings_that_name_no_program_are_restored_at_the_end() {
+async fn settings_that_name_no_program_are_restored_at_the_end() {
     for (sandbox, fixture, _) in fixtures() {
         repository(&fixture);
         let before = fs::read_to_string(fixture.workdir().join(".git/config")).unwrap();
@@ -302,7 +302,7 @@ async fn c2_settings_that_name_no_program_are_restored_at_the_end() {
 
 // A17.
 #[tokio::test]
-async fn c2_a_repository_that_replaces_the_first_brings_no_settings() {
+async fn a_repository_that_replaces_the_first_brings_no_settings() {
     let evil = "git init -q other && git -C other config core.fsmonitor ./evil && mv .git first";
     for replace in ["mv other/.git .git", "ln -s other/.git .git", "echo 'gitdir: other/.git' > .git"] {
         for (sandbox, fixture, _) in fixtures() {
@@ -317,7 +317,7 @@ async fn c2_a_repository_that_replaces_the_first_brings_no_settings() {
 }
 
 #[tokio::test]
-async fn c2_files_written_by_a_tool_into_protected_directories_stay() {
+async fn files_written_by_a_tool_into_protected_directories_stay() {
     for (sandbox, fixture, _) in fixtures() {
         put(&fixture.workdir().join("skills/knit/SKILL.md"), "old");
         put(&fixture.workdir().join("AGENTS.md"), "old");
@@ -343,7 +343,7 @@ async fn c2_files_written_by_a_tool_into_protected_directories_stay() {
 }
 
 #[tokio::test]
-async fn c2_long_ordinary_git_work_is_not_disturbed() {
+async fn long_ordinary_git_work_is_not_disturbed() {
     for (sandbox, fixture, _) in fixtures() {
         let command = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; \
                     git init -q . && git commit -q --allow-empty -m x && for i in $(seq 40); do git init -q r$i && git worktree add -q t$i && \
@@ -355,7 +355,7 @@ async fn c2_long_ordinary_git_work_is_not_disturbed() {
 }
 
 #[tokio::test]
-async fn m4_a_command_has_at_most_a_day() {
+async fn a_command_has_at_most_a_day() {
     let fixture = ToolFixture::with_env(&ENV);
     let arguments = json!({"command": "echo done", "timeout": 10_000_000});
     let result = fixture.call("exec", arguments).await;
@@ -363,7 +363,7 @@ async fn m4_a_command_has_at_most_a_day() {
 }
 
 #[tokio::test]
-async fn m4_files_written_by_a_gateway_hook_meanwhile_stay() {
+async fn files_written_by_a_gateway_hook_meanwhile_stay() {
     for (sandbox, fixture, background) in fixtures() {
         during(&fixture, "mkdir -p memory; echo evil > memory/evil.md", async || {
             let path = fixture.workdir().join("memory/2026-01-01.md");

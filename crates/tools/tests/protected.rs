@@ -44,7 +44,7 @@ fn patch(body: &str) -> Value {
 }
 
 #[tokio::test]
-async fn c3_file_tools_hide_the_state_directory() {
+async fn file_tools_hide_the_state_directory() {
     let fixture = at_home();
     symlink(".ssh", fixture.workdir().join("link")).unwrap();
     for (tool, arguments) in [
@@ -90,7 +90,7 @@ async fn c3_file_tools_hide_the_state_directory() {
 }
 
 #[tokio::test]
-async fn c3_file_tools_change_no_shell_start_file() {
+async fn file_tools_change_no_shell_start_file() {
     let fixture = at_home();
     for (tool, arguments) in [
         ("write", json!({"path": ".bashrc", "content": "x"})),
@@ -112,8 +112,8 @@ async fn c3_file_tools_change_no_shell_start_file() {
 }
 
 #[tokio::test]
-async fn c3_commands_change_no_shell_start_file() {
-    if !fixture::has_namespaces("c3_commands_change_no_shell_start_file") {
+async fn commands_change_no_shell_start_file() {
+    if !fixture::has_namespaces("commands_change_no_shell_start_file") {
         return;
     }
     let fixture = at_home();
@@ -140,7 +140,7 @@ fn below_state(workspaces: &[&str]) -> ToolFixture {
 }
 
 #[tokio::test]
-async fn c3_an_agents_workspace_below_the_state_directory_is_open() {
+async fn an_agents_workspace_below_the_state_directory_is_open() {
     let fixture = below_state(&["workspace"]);
     let written = fixture.call("write", json!({"path": "a/b.txt", "content": "x"})).await;
     assert_eq!(only_text(&written), ("Wrote 1 bytes to a/b.txt", false));
@@ -151,7 +151,7 @@ async fn c3_an_agents_workspace_below_the_state_directory_is_open() {
 }
 
 #[tokio::test]
-async fn c3_the_rest_of_the_state_directory_is_not_a_working_directory() {
+async fn the_rest_of_the_state_directory_is_not_a_working_directory() {
     for workspaces in [&[][..], &["other"], &[""]] {
         let fixture = below_state(workspaces);
         fs::write(fixture.workdir().join("a.txt"), "canary").unwrap();
@@ -197,7 +197,7 @@ fn with_approvals() -> ToolFixture {
 }
 
 #[tokio::test]
-async fn c2_file_tools_change_no_protected_file_without_approval() {
+async fn file_tools_change_no_protected_file_without_approval() {
     let fixture = with_approvals();
     fs::create_dir_all(fixture.workdir().join(".git/hooks")).unwrap();
     fs::write(fixture.workdir().join("a.txt"), "x\n").unwrap();
@@ -228,7 +228,7 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
 
 // A17.
 #[tokio::test]
-async fn c2_file_tools_change_no_repository_without_a_working_tree() {
+async fn file_tools_change_no_repository_without_a_working_tree() {
     let fixture = with_approvals();
     // One that git recognizes as a repository, and an incomplete one.
     for (folder, names) in [("deep/bare.git", &["objects", "refs"][..]), ("half", &["objects"])] {
@@ -261,7 +261,7 @@ async fn c2_file_tools_change_no_repository_without_a_working_tree() {
 
 // A17.
 #[tokio::test]
-async fn c2_files_named_by_a_repository_config_are_protected() {
+async fn files_named_by_a_repository_config_are_protected() {
     let fixture = with_approvals();
     fs::create_dir_all(fixture.workdir().join("sub/.git")).unwrap();
     fs::create_dir_all(fixture.workdir().join("sub/tools/hooks")).unwrap();
@@ -275,7 +275,7 @@ async fn c2_files_named_by_a_repository_config_are_protected() {
     }
     let free = fixture.call("write", json!({"path": "sub/tools/a.sh", "content": "x"})).await;
     assert!(!free.is_error, "{free:?}");
-    if !fixture::has_namespaces("c2_files_named_by_a_repository_config_are_protected") {
+    if !fixture::has_namespaces("files_named_by_a_repository_config_are_protected") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -292,8 +292,8 @@ async fn c2_files_named_by_a_repository_config_are_protected() {
 
 // A17.
 #[tokio::test]
-async fn c2_a_repository_with_parts_elsewhere_is_checked() {
-    if !fixture::has_namespaces("c2_a_repository_with_parts_elsewhere_is_checked") {
+async fn a_repository_with_parts_elsewhere_is_checked() {
+    if !fixture::has_namespaces("a_repository_with_parts_elsewhere_is_checked") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -311,7 +311,7 @@ async fn c2_a_repository_with_parts_elsewhere_is_checked() {
 
 // A17.
 #[tokio::test]
-async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
+async fn no_directory_of_programs_is_created_in_the_home_directory() {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = outside.path().canonicalize().unwrap().join("workspace");
     let fixture = ToolFixture::below(outside, &ENV, |settings| {
@@ -322,7 +322,7 @@ async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
         let result = fixture.call("write", json!({"path": path, "content": "evil"})).await;
         assert!(result.is_error && !home.join(path).exists(), "{path}: {result:?}");
     }
-    if !fixture::has_namespaces("c3_no_directory_of_programs_is_created_in_the_home_directory") {
+    if !fixture::has_namespaces("no_directory_of_programs_is_created_in_the_home_directory") {
         return;
     }
     let plant = "mkdir -p bin go/bin scripts .local/bin work; for f in bin go/bin scripts .local/bin work; do echo evil > $f/git; done";
@@ -334,7 +334,7 @@ async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
 }
 
 #[tokio::test]
-async fn c2_an_agent_keeps_its_own_notes_without_approval() {
+async fn an_agent_keeps_its_own_notes_without_approval() {
     let fixture = with_approvals();
     for path in ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "IDENTITY.md", "src/hooks/use.ts", "a.txt"] {
         let written = fixture.call("write", json!({"path": path, "content": "x"})).await;
@@ -366,8 +366,8 @@ async fn in_repository(fixture: &ToolFixture, command: &str) -> String {
 const SETUP: &str = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; ";
 
 #[tokio::test]
-async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
-    if !fixture::has_namespaces("c2_a_nested_repository_brings_nothing_that_git_runs") {
+async fn a_nested_repository_brings_nothing_that_git_runs() {
+    if !fixture::has_namespaces("a_nested_repository_brings_nothing_that_git_runs") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -386,8 +386,8 @@ async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
 }
 
 #[tokio::test]
-async fn c2_ordinary_work_in_repositories_is_not_disturbed() {
-    if !fixture::has_namespaces("c2_ordinary_work_in_repositories_is_not_disturbed") {
+async fn ordinary_work_in_repositories_is_not_disturbed() {
+    if !fixture::has_namespaces("ordinary_work_in_repositories_is_not_disturbed") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -409,8 +409,8 @@ async fn c2_ordinary_work_in_repositories_is_not_disturbed() {
 }
 
 #[tokio::test]
-async fn c2_a_repository_that_replaces_another_counts_as_new() {
-    if !fixture::has_namespaces("c2_a_repository_that_replaces_another_counts_as_new") {
+async fn a_repository_that_replaces_another_counts_as_new() {
+    if !fixture::has_namespaces("a_repository_that_replaces_another_counts_as_new") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -424,8 +424,8 @@ async fn c2_a_repository_that_replaces_another_counts_as_new() {
 }
 
 #[tokio::test]
-async fn c2_a_protected_file_that_replaces_another_is_quarantined() {
-    if !fixture::has_namespaces("c2_a_protected_file_that_replaces_another_is_quarantined") {
+async fn a_protected_file_that_replaces_another_is_quarantined() {
+    if !fixture::has_namespaces("a_protected_file_that_replaces_another_is_quarantined") {
         return;
     }
     let fixture = ToolFixture::new();
@@ -448,8 +448,8 @@ fn plant(directory: &str) -> String {
 }
 
 #[tokio::test]
-async fn c2_a_planted_repository_is_found_wherever_it_is() {
-    if !fixture::has_namespaces("c2_a_planted_repository_is_found_wherever_it_is") {
+async fn a_planted_repository_is_found_wherever_it_is() {
+    if !fixture::has_namespaces("a_planted_repository_is_found_wherever_it_is") {
         return;
     }
     let hidden = format!("{} && chmod 0111 closed", plant("closed/sub"));
@@ -464,8 +464,8 @@ async fn c2_a_planted_repository_is_found_wherever_it_is() {
 }
 
 #[tokio::test]
-async fn c2_settings_of_a_worktree_are_quarantined() {
-    if !fixture::has_namespaces("c2_settings_of_a_worktree_are_quarantined") {
+async fn settings_of_a_worktree_are_quarantined() {
+    if !fixture::has_namespaces("settings_of_a_worktree_are_quarantined") {
         return;
     }
     let fixture = ToolFixture::new();

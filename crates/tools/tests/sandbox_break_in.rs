@@ -158,7 +158,7 @@ const LISTEN: &str = "socket($s, PF_UNIX, SOCK_STREAM, 0) or die; bind($s, pack_
 
 // R52.
 #[tokio::test]
-async fn l1_a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
+async fn a_socket_that_was_bound_by_a_relative_path_cannot_be_reached() {
     for network in [false, true] {
         for (sandbox, fixture) in sandboxes(|settings| settings.sandbox.network = network) {
             let deep = fixture.workdir().join("deep");

@@ -1,4 +1,4 @@
-//! M6: resource limits of commands, tested with real processes.
+//! Resource limits of commands, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod fixture;
@@ -33,7 +33,7 @@ async fn run(fixture: &ToolFixture, command: &str) -> (String, bool) {
 }
 
 #[tokio::test]
-async fn m6_a_command_has_limits_by_default() {
+async fn a_command_has_limits_by_default() {
     for (sandbox, fixture) in sandboxes(ResourceLimits::default()) {
         let (text, _) =
             run(&fixture, "for limit in -c -d -f -u -n; do ulimit -H $limit; done; cat /proc/self/oom_score_adj").await;
@@ -44,7 +44,7 @@ async fn m6_a_command_has_limits_by_default() {
 }
 
 #[tokio::test]
-async fn m6_one_process_gets_no_more_memory_than_the_limit() {
+async fn one_process_gets_no_more_memory_than_the_limit() {
     let limits = ResourceLimits { memory: Some(200 * MIB), ..ResourceLimits::default() };
     for (sandbox, fixture) in sandboxes(limits) {
         let (text, is_error) = run(&fixture, "perl -e '$x = \"a\" x (300 << 20); print \"ALLOCATED\"'").await;
@@ -55,7 +55,7 @@ async fn m6_one_process_gets_no_more_memory_than_the_limit() {
 }
 
 #[tokio::test]
-async fn m6_many_processes_get_no_more_memory_than_the_limit_together() {
+async fn many_processes_get_no_more_memory_than_the_limit_together() {
     let limits = ResourceLimits { memory: Some(150 * MIB), ..ResourceLimits::default() };
     for (sandbox, fixture) in sandboxes(limits) {
         let script = "for i in 1 2 3 4; do perl -e '$x = \"a\" x (50 << 20); $y = $x; sleep 30' & done; wait";
@@ -69,7 +69,7 @@ async fn m6_many_processes_get_no_more_memory_than_the_limit_together() {
 }
 
 #[tokio::test]
-async fn m6_memory_that_processes_share_counts_once() {
+async fn memory_that_processes_share_counts_once() {
     let limits = ResourceLimits { memory: Some(150 * MIB), ..ResourceLimits::default() };
     for (sandbox, fixture) in sandboxes(limits) {
         let script = "perl -e '$x = \"a\" x (40 << 20); for (1..5) { fork or do { sleep 3; exit } } 1 while wait > 0; print \"shared\"'";
@@ -78,7 +78,7 @@ async fn m6_memory_that_processes_share_counts_once() {
 }
 
 #[tokio::test]
-async fn m6_a_file_does_not_get_larger_than_the_limit() {
+async fn a_file_does_not_get_larger_than_the_limit() {
     let limits = ResourceLimits { file: Some(2 * MIB), ..ResourceLimits::default() };
     for (sandbox, fixture) in sandboxes(limits) {
         let (text, is_error) = run(&fixture, "dd if=/dev/zero of=big bs=1M count=5").await;
@@ -91,7 +91,7 @@ async fn m6_a_file_does_not_get_larger_than_the_limit() {
 }
 
 #[tokio::test]
-async fn m6_the_number_of_processes_is_limited() {
+async fn the_number_of_processes_is_limited() {
     let limits = ResourceLimits { processes: Some(50), ..ResourceLimits::default() };
     for (sandbox, fixture) in sandboxes(limits) {
         let script = "for i in $(seq 20000); do sleep 20 & done; echo ALL";
@@ -108,8 +108,8 @@ async fn m6_the_number_of_processes_is_limited() {
 }
 
 #[tokio::test]
-async fn m6_temporary_directories_hold_no_more_than_the_limit() {
-    if !has_namespaces("m6_temporary_directories_hold_no_more_than_the_limit") {
+async fn temporary_directories_hold_no_more_than_the_limit() {
+    if !has_namespaces("temporary_directories_hold_no_more_than_the_limit") {
         return;
     }
     let limits = ResourceLimits { temporary: Some(2 * MIB), ..ResourceLimits::default() };
@@ -122,13 +122,13 @@ async fn m6_temporary_directories_hold_no_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn m6_ordinary_programs_work_within_the_default_limits() {
+async fn ordinary_programs_work_within_the_default_limits() {
     for (sandbox, fixture) in sandboxes(ResourceLimits::default()) {
         let script = "for i in $(seq 60); do sleep 1 & done; wait; perl -e '$x = \"a\" x (100 << 20)'; dd if=/dev/zero of=f bs=1M count=50 2> /dev/null; \
                       echo fine";
         assert_eq!(run(&fixture, script).await, ("fine".to_owned(), false), "{sandbox}");
     }
-    if !fixture::has_node("m6_ordinary_programs_work_within_the_default_limits") {
+    if !fixture::has_node("ordinary_programs_work_within_the_default_limits") {
         return;
     }
     for (sandbox, fixture) in sandboxes(ResourceLimits::default()) {

@@ -1,4 +1,4 @@
-//! H4: what a command cannot reach without namespaces, tested with real processes.
+//! What a command cannot reach without namespaces, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 mod fixture;
@@ -94,7 +94,7 @@ impl Drop for SleepProcess {
 }
 
 #[tokio::test]
-async fn h4_terminals_of_the_user_are_neither_read_nor_written() {
+async fn terminals_of_the_user_are_neither_read_nor_written() {
     let fixture = fixture(|_| {});
     let (controller, _slave, path) = terminal();
     rustix::io::write(&controller, b"typed-password\n").unwrap();
@@ -111,7 +111,7 @@ async fn h4_terminals_of_the_user_are_neither_read_nor_written() {
 }
 
 #[tokio::test]
-async fn h4_a_command_has_its_own_terminal() {
+async fn a_command_has_its_own_terminal() {
     let fixture = fixture(|_| {});
     let command = "echo one > /dev/tty; echo two > $(tty); [ -t 0 ] && echo three; ps -o tty= $$";
     let result = fixture.call("exec", json!({"command": command, "pty": true})).await;
@@ -120,7 +120,7 @@ async fn h4_a_command_has_its_own_terminal() {
 }
 
 #[tokio::test]
-async fn h4_a_command_is_not_in_the_session_of_our_terminal() {
+async fn a_command_is_not_in_the_session_of_our_terminal() {
     let session = |stat: &str| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap().to_owned();
     let fixture = fixture(|_| {});
     let (text, _) = run(&fixture, "cat /proc/$$/stat").await;
@@ -134,7 +134,7 @@ fn metadata(path: &Path) -> (u32, u32, u32, i64, i64) {
 }
 
 #[tokio::test]
-async fn h4_modes_owners_times_and_attributes_outside_are_unchanged() {
+async fn modes_owners_times_and_attributes_outside_are_unchanged() {
     let fixture = fixture(|_| {});
     let (file, folder) = (fixture.other().join("secret.txt"), fixture.other());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -158,7 +158,7 @@ async fn h4_modes_owners_times_and_attributes_outside_are_unchanged() {
 }
 
 #[tokio::test]
-async fn h4_programs_that_set_modes_and_times_still_work() {
+async fn programs_that_set_modes_and_times_still_work() {
     let fixture = fixture(|_| {});
     let command = "echo 'echo ran' > x.sh; chmod 755 x.sh && touch -d 2001-01-01 x.sh && cp -p x.sh y.sh && mkdir d && mv x.sh d && \
                    tar cf t.tar d && rm -r d && tar xf t.tar && git init -q repo && chmod 700 y.sh && ls d && ./y.sh";
@@ -173,7 +173,7 @@ async fn h4_programs_that_set_modes_and_times_still_work() {
 }
 
 #[tokio::test]
-async fn h4_limits_and_priorities_of_other_processes_are_unchanged() {
+async fn limits_and_priorities_of_other_processes_are_unchanged() {
     let fixture = fixture(|_| {});
     let sleeper = SleepProcess::new();
     let nice = |stat: String| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned();
@@ -197,7 +197,7 @@ async fn h4_limits_and_priorities_of_other_processes_are_unchanged() {
 }
 
 #[tokio::test]
-async fn h4_memory_queues_and_events_of_other_programs_are_out_of_reach() {
+async fn memory_queues_and_events_of_other_programs_are_out_of_reach() {
     let fixture = fixture(|_| {});
     let name = format!("/dev/shm/homard-test-{}", std::process::id());
     fs::write(&name, "shared-canary").unwrap();
@@ -215,7 +215,7 @@ async fn h4_memory_queues_and_events_of_other_programs_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn h4_no_process_outlives_a_command() {
+async fn no_process_outlives_a_command() {
     let fixture = fixture(|_| {});
     let seconds = unique_seconds(77);
     let plant = "sleep 1; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md";
@@ -234,7 +234,7 @@ async fn h4_no_process_outlives_a_command() {
 }
 
 #[tokio::test]
-async fn h4_exit_codes_and_signals_are_returned() {
+async fn exit_codes_and_signals_are_returned() {
     let fixture = fixture(|_| {});
     assert_eq!(run(&fixture, "exit 7").await, ("(no output)\n\nCommand exited with code 7".to_owned(), true));
     let (text, _) = run(&fixture, "kill -9 $$").await;
@@ -261,7 +261,7 @@ async fn a_process_to_be_killed() {
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "it starts this program once more")]
-async fn h4_commands_end_when_the_gateway_is_killed() {
+async fn commands_end_when_the_gateway_is_killed() {
     let folder = TempDir::new().unwrap();
     let seconds = unique_seconds(66);
     fs::write(folder.path().join("seconds"), &seconds).unwrap();

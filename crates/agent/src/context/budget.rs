@@ -181,7 +181,7 @@ mod tests {
         let all = vec![hi.clone(), assistant("other", 100), hi];
         assert_eq!(size(all.clone()).counted, 0);
         assert!(size(all).estimated >= 2 * rest);
-        // Pitfall 80: usage reported before a compaction no longer applies.
+        // Usage reported before a compaction no longer applies.
         let kept = [assistant("m", 90_000), user("hi")];
         let compacted = |known| measure(&spec(0), 7, MeasuredHistory { kept: 1, kept_tokens: known, ..fresh(&kept) });
         assert_eq!(compacted(None), RequestSize { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });

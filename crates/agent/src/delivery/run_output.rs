@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn h2_files_are_attached_only_if_the_run_may_read_them() {
+    fn files_are_attached_only_if_the_run_may_read_them() {
         let payload = || Payload {
             media: vec!["./taxes.txt".to_owned(), "https://a.example/b.png".to_owned()],
             ..Payload::answer("Look.")
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn m5_a_run_without_web_access_sends_no_urls_as_media() {
+    fn a_run_without_web_access_sends_no_urls_as_media() {
         let output =
             run_output(ChannelTraits::default(), None, OutputStyle { is_offline: true, ..OutputStyle::default() });
         let media = vec!["https://evil.example/?d=1".to_owned()];

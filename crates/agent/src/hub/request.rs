@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_tasks_and_messages_between_sessions_are_not_written_by_a_client() {
+    fn tasks_and_messages_between_sessions_are_not_written_by_a_client() {
         let key = AgentId::main().main_session();
         let is_client = |method: &str, class: RunClass| {
             let run = RunId::parse("r").unwrap();

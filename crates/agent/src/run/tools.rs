@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l10_a_call_whose_secret_is_lost_is_not_repeated() {
+    fn a_call_whose_secret_is_lost_is_not_repeated() {
         let (stored, real) = (json!({"content": "key=[secret]"}), json!({"content": "key=sk-canary-12345678"}));
         let known = MaskedArguments { stored: stored.clone(), real: real.clone() };
         assert_eq!(real_arguments(&stored, Some(&known), Resumed::Never), Ok(Some(&real)));

@@ -78,7 +78,7 @@ fn a_chat_as_sender_is_never_admitted_to_a_direct_message() {
 }
 
 #[test]
-fn c1_entries_and_approvals_of_another_channel_or_account_admit_no_sender() {
+fn entries_and_approvals_of_another_channel_or_account_admit_no_sender() {
     let entries = ["telegram:1", "tg:1", "telegram/default:1", "webhook/shop:1", "Telegram:1"];
     let rules = AccessRules { allow_from: list(&entries), dm: DmPolicy::Allowlist, ..AccessRules::default() };
     let shop_account = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);

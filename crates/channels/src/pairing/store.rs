@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_approval_applies_to_one_account_only() {
+    fn an_approval_applies_to_one_account_only() {
         let home = tempfile::tempdir().unwrap();
         let store = PairingStore::new(home.path());
         let at = |account: &str| ChannelAccount::new("webhook", account, IdIssuer::Peer, false);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_approvals_in_the_old_format_apply_where_they_are_unambiguous() {
+    fn approvals_in_the_old_format_apply_where_they_are_unambiguous() {
         let home = tempfile::tempdir().unwrap();
         let store = PairingStore::new(home.path());
         for channel in ["telegram", "webhook"] {

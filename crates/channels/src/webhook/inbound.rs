@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn m1_the_event_id_depends_on_signed_fields_only() {
+    fn the_event_id_depends_on_signed_fields_only() {
         let event = |sender: &str, chat: Value, id: &str| {
             let body = json!({"id": id, "sender": {"id": sender}, "text": "hi", "chat": chat});
             deliver(&body).unwrap().event

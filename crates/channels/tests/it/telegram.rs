@@ -146,7 +146,7 @@ async fn a_poll_is_sent() {
 }
 
 #[tokio::test]
-async fn m5_previews_are_hidden_in_messages_and_edits_on_request() {
+async fn previews_are_hidden_in_messages_and_edits_on_request() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     let text = "https://evil.example/?d=1";
@@ -165,7 +165,7 @@ async fn m5_previews_are_hidden_in_messages_and_edits_on_request() {
 }
 
 #[tokio::test]
-async fn m5_a_chat_has_one_id_in_all_spellings() {
+async fn a_chat_has_one_id_in_all_spellings() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     for (to, id) in [

@@ -89,7 +89,7 @@ fn an_optional_summary_is_shorter_than_its_source() {
     }
 }
 
-/// Pitfall 47.
+/// However the model answers, a compaction leaves enough space for another turn.
 #[test]
 fn a_window_of_sixteen_thousand_keeps_space_for_a_turn() {
     let task = CompactionInput {

@@ -120,7 +120,7 @@ fn r42_revoking_a_token_invalidates_it_and_closes_its_connections() {
 }
 
 #[test]
-fn l8_managing_a_device_requires_all_of_its_scopes() {
+fn managing_a_device_requires_all_of_its_scopes() {
     let dir = DevicesDir::new("l8");
     let devices = open(&dir);
     let (admin, pairing) = (scopes(&["operator.admin"]), scopes(&["operator.pairing"]));
@@ -145,7 +145,7 @@ fn l8_managing_a_device_requires_all_of_its_scopes() {
 }
 
 #[test]
-fn l8_a_device_that_asks_for_more_scopes_waits_and_keeps_those_it_has() {
+fn a_device_that_asks_for_more_scopes_waits_and_keeps_those_it_has() {
     let dir = DevicesDir::new("l8-more");
     let devices = open(&dir);
     let (read, admin) = (scopes(&["operator.read"]), scopes(&["operator.admin"]));

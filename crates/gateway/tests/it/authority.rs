@@ -38,7 +38,7 @@ fn offered(gateway: &TestGateway) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn m2_a_run_requested_without_admin_has_no_owner_tools() {
+async fn a_run_requested_without_admin_has_no_owner_tools() {
     for protocol in [3, 4] {
         let gateway = gateway(says(&["hi"])).await;
         let mut writer = writer(&gateway, protocol).await;
@@ -58,7 +58,7 @@ async fn m2_a_run_requested_without_admin_has_no_owner_tools() {
 }
 
 #[tokio::test]
-async fn m2_a_command_needs_the_scope_of_the_equivalent_method() {
+async fn a_command_needs_the_scope_of_the_equivalent_method() {
     let gateway = gateway(says(&["hi"])).await;
     let mut writer = writer(&gateway, 4).await;
     writer.send("a", "chat.send", message("a", "hello")).await;
@@ -100,7 +100,7 @@ async fn m2_a_command_needs_the_scope_of_the_equivalent_method() {
 }
 
 #[tokio::test]
-async fn m2_a_message_without_admin_does_not_join_a_run_of_the_owner() {
+async fn a_message_without_admin_does_not_join_a_run_of_the_owner() {
     let gate = Arc::new(Semaphore::new(0));
     let gateway = gateway(waits(&gate)).await;
     let (mut admin, mut writer) = (gateway.client(4, json!({})).await, writer(&gateway, 4).await);
@@ -117,7 +117,7 @@ async fn m2_a_message_without_admin_does_not_join_a_run_of_the_owner() {
 }
 
 #[tokio::test]
-async fn m2_a_heartbeat_that_a_writer_woke_has_no_owner_tools() {
+async fn a_heartbeat_that_a_writer_woke_has_no_owner_tools() {
     let gateway = gateway(says(&["HEARTBEAT_OK"])).await;
     let (mut admin, mut writer) = (gateway.client(4, json!({})).await, writer(&gateway, 4).await);
     let wake = |text: &str| json!({"mode": "now", "text": text});

@@ -80,7 +80,7 @@ async fn valid_connects_are_accepted() {
 }
 
 #[tokio::test]
-async fn l6_a_signature_without_a_nonce_is_valid_once() {
+async fn a_signature_without_a_nonce_is_valid_once() {
     let gateway = TestGateway::new(says(&["hi"])).await;
     let mut signed = connect(3);
     let (_, challenge) = gateway.open().await;
@@ -140,7 +140,7 @@ async fn wrong_secrets_are_refused() {
 }
 
 #[tokio::test]
-async fn m7_guessing_locks_out_the_guesser_but_not_the_owner() {
+async fn guessing_locks_out_the_guesser_but_not_the_owner() {
     let gateway = TestGateway::new(says(&["hi"])).await;
     let guess = || {
         try_connect(&gateway, |_, _| {

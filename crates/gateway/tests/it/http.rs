@@ -59,7 +59,7 @@ async fn readiness(gateway: &TestGateway) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn l11_r77_a_gateway_is_ready_as_long_as_its_parts_work() {
+async fn r77_a_gateway_is_ready_as_long_as_its_parts_work() {
     let outages: Arc<Mutex<Vec<Outage>>> = Arc::default();
     let reported = outages.clone();
     let gateway =
@@ -78,7 +78,7 @@ async fn l11_r77_a_gateway_is_ready_as_long_as_its_parts_work() {
 }
 
 #[tokio::test]
-async fn l11_r77_a_gateway_whose_journal_does_not_store_is_not_ready() {
+async fn r77_a_gateway_whose_journal_does_not_store_is_not_ready() {
     // Commits fail for one session, and block at the last batch while the gate is closed.
     let full: BatchCheck = |batch| match batch
         .iter()

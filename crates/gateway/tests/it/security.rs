@@ -139,7 +139,7 @@ fn foreign_origins(port: u16) -> Vec<String> {
     {
         origins.push(format!("http://{name}:{port}"));
     }
-    // L11: another program on this machine is not the gateway.
+    // Another program on this machine is not the gateway.
     for host in ["localhost", "127.0.0.1", "[::1]", "127.0.0.2"] {
         origins.extend([
             format!("http://{host}:5173"),
@@ -416,9 +416,9 @@ async fn r43_a_remote_device_waits_until_it_is_approved() {
     assert_eq!(hello["payload"]["type"], "hello-ok", "{hello}");
 }
 
-// L8: the gateway's secret alone does not widen what a device was approved for.
+// The gateway's secret alone does not widen what a device was approved for.
 #[tokio::test]
-async fn l8_a_paired_remote_device_waits_for_more_scopes() {
+async fn a_paired_remote_device_waits_for_more_scopes() {
     let gateway = TestGateway::new(says(&["hi"])).await;
     let mut owner = gateway.client(4, json!({"scopes": ["operator.admin"]})).await;
     let read = |params: &mut Value| params["scopes"] = json!(["operator.read"]);

@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn m6_limits_of_commands_are_those_of_the_config() {
+    fn limits_of_commands_are_those_of_the_config() {
         let limits = |text: &str| limits(Config::parse(text).unwrap().tools.exec.limits);
         let defaults = sandbox::ResourceLimits::default();
         assert_eq!(limits("{}"), defaults);

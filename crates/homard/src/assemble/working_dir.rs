@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_risky_directories_are_recognized() {
+    fn risky_directories_are_recognized() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("users/ann");
         let (state, link) = (home.join("apps/.homard"), folder.path().join("link"));

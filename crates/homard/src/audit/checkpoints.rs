@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_checkpoints_reach_every_sink_and_can_be_read_back() {
+    async fn checkpoints_reach_every_sink_and_can_be_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let (file, socket) = (folder.path().join("checkpoints.jsonl"), folder.path().join("log"));
         let local = StdSocket::bind(&socket).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_checkpoints_go_to_syslog_over_udp_and_a_failing_sink_blocks_no_other() {
+    async fn checkpoints_go_to_syslog_over_udp_and_a_failing_sink_blocks_no_other() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = json!({"file": "/nonexistent/checkpoints", "syslog": server.local_addr().unwrap().to_string()});
         let (end, heads) = watch::channel(None);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_an_invalid_sink_is_an_error_and_no_sink_disables_checkpoints() {
+    fn an_invalid_sink_is_an_error_and_no_sink_disables_checkpoints() {
         for (section, expected) in [
             (json!({"file": "checkpoints"}), "audit.checkpoints.file must be an absolute path"),
             (json!({"syslog": "localhost"}), "audit.checkpoints.syslog must be host:port"),

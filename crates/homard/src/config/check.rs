@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_every_account_of_a_channel_has_a_name_of_its_own() {
+    fn every_account_of_a_channel_has_a_name_of_its_own() {
         let account =
             "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
         let text = format!("{{channels: {{webhook: {{accounts: {{Door: {account}, door: {account}}}}}}}}}");

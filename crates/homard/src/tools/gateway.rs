@@ -290,7 +290,7 @@ mod tests {
             ("/env/vars/A", json!("2"), "env.vars.A"),
             ("/mcp", json!({"servers": {"x": {"command": "sh"}}}), "mcp"),
             ("/$include", json!("/tmp/x.json"), "$include"),
-            // H1: below every key that an agent may change.
+            // Below every key that an agent may change.
             ("/messages", json!({"$include": "./workspace/x.json"}), "messages"),
             ("/messages/queue", json!({"mode": "steer", "$include": ["a.json"]}), "messages.queue.$include"),
             ("/agents/defaults/heartbeat", json!({"$include": "./workspace/x.json"}), "agents.defaults.heartbeat"),

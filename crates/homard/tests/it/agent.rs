@@ -220,7 +220,7 @@ fn risky(home: &Home) -> [(std::path::PathBuf, &'static str); 2] {
 }
 
 #[test]
-fn c3_a_risky_directory_is_refused_without_a_terminal() {
+fn a_risky_directory_is_refused_without_a_terminal() {
     let home = Home::new();
     for (directory, description) in risky(&home) {
         let mut command = home.command(&["agent", "-m", "What time is it?"]);
@@ -236,7 +236,7 @@ fn c3_a_risky_directory_is_refused_without_a_terminal() {
 }
 
 #[test]
-fn c3_a_risky_directory_is_allowed_with_the_flag_and_its_secrets_stay_hidden() {
+fn a_risky_directory_is_allowed_with_the_flag_and_its_secrets_stay_hidden() {
     let home = Home::new();
     home.configure("{}");
     let (directory, _) = risky(&home)[0].clone();
@@ -257,7 +257,7 @@ fn c3_a_risky_directory_is_allowed_with_the_flag_and_its_secrets_stay_hidden() {
 }
 
 #[test]
-fn c3_the_state_directory_is_rejected_as_a_working_directory() {
+fn the_state_directory_is_rejected_as_a_working_directory() {
     let home = Home::new();
     home.configure("{}");
     for flags in [&["agent", "-m", "hi"][..], &["agent", "--work-here", "-m", "hi"]] {
@@ -272,7 +272,7 @@ fn c3_the_state_directory_is_rejected_as_a_working_directory() {
 }
 
 #[test]
-fn c3_a_terminal_user_confirms_a_turn_in_a_risky_directory() {
+fn a_terminal_user_confirms_a_turn_in_a_risky_directory() {
     let home = Home::new();
     let (directory, _) = risky(&home)[0].clone();
     for (answer, code) in [("y\n", Some(0)), ("\n", Some(1)), ("\u{3}", Some(130))] {

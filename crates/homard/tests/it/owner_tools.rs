@@ -99,7 +99,7 @@ fn waiting(gateway: &RunningGateway<'_>) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c2_a_protected_file_changes_when_the_owner_allows_it() {
+async fn a_protected_file_changes_when_the_owner_allows_it() {
     let fixture = ScriptedHome::with(json!({})).await;
     let home = &fixture.home;
     let gateway = home.gateway();

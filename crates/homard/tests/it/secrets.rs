@@ -44,7 +44,7 @@ fn say(gateway: &RunningGateway<'_>, session: &str, text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
+async fn an_agent_adds_no_include_and_no_variable_to_the_config() {
     let fixture = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "agents": {"list": [{"id": "main"}]},
     }))
@@ -77,7 +77,7 @@ async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h1_a_file_in_the_workspace_is_not_included() {
+async fn a_file_in_the_workspace_is_not_included() {
     let fixture = ScriptedHome::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
     fs::create_dir_all(fixture.home.state().join("workspace")).unwrap();
     fs::write(fixture.home.state().join("workspace/m.json"), "{}").unwrap();
@@ -87,7 +87,7 @@ async fn h1_a_file_in_the_workspace_is_not_included() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h1_prompts_and_replies_are_masked() {
+async fn prompts_and_replies_are_masked() {
     let fixture = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "messages": {"responsePrefix": "<{identityName} ${OTHER_SECRET_VALUE}>"},
         "agents": {"list": [{"id": "main", "identity": {"name": "Robo ${OTHER_SECRET_VALUE}", "theme": "${OTHER_SECRET_VALUE}"}}]},
@@ -117,7 +117,7 @@ fn writer(request: &ReceivedRequest) -> ProviderReply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
+async fn a_secret_in_arguments_reaches_the_tool_and_no_record() {
     let vars = json!({"vars": {"OTHER_SECRET_VALUE": SECRET}});
     let fixture = ScriptedHome::answering(json!({"env": vars}), writer).await;
     let gateway = fixture.home.gateway();
@@ -135,7 +135,7 @@ async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l2_keys_of_mcp_servers_are_in_no_log_and_no_answer() {
+async fn keys_of_mcp_servers_are_in_no_log_and_no_answer() {
     let fixture = ScriptedHome::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
         "a": {"command": "false", "args": ["--token", "argsecretcanary123", "--api-key=argsecretcanary456"]},
         "b": {"url": "http://user:urlpasscanary@127.0.0.1:1/mcp?key=querycanary123"},
@@ -161,7 +161,7 @@ async fn l2_keys_of_mcp_servers_are_in_no_log_and_no_answer() {
 /// Files in `/proc` of a process that is not dumpable belong to root, and only root can read its environment.
 #[cfg(target_os = "linux")]
 #[test]
-fn l3_other_processes_of_the_user_cannot_read_the_environment() {
+fn other_processes_of_the_user_cannot_read_the_environment() {
     const GROUP: u32 = 12_345;
     let home = Home::new();
     let is_root = rustix::process::geteuid().is_root();

@@ -230,7 +230,7 @@ fn stop(gateway: RunningGateway<'_>) {
 }
 
 #[test]
-fn h3_removed_rows_are_reported_until_acknowledged() {
+fn removed_rows_are_reported_until_acknowledged() {
     let home = Home::new();
     home.configure("{}");
     let gateway = home.gateway();
@@ -279,7 +279,7 @@ fn h3_removed_rows_are_reported_until_acknowledged() {
 }
 
 #[test]
-fn h3_a_killed_gateway_causes_no_break() {
+fn a_killed_gateway_causes_no_break() {
     let home = Home::new();
     home.configure("{}");
     for _ in 0..4 {
@@ -294,7 +294,7 @@ fn h3_a_killed_gateway_causes_no_break() {
 }
 
 #[test]
-fn h3_restored_older_copies_are_detected_by_a_checkpoint() {
+fn restored_older_copies_are_detected_by_a_checkpoint() {
     let home = Home::new();
     let checkpoints = home.state().with_file_name("checkpoints.jsonl");
     home.configure(&json!({"audit": {"checkpoints": {"file": checkpoints}}}).to_string());
@@ -325,7 +325,7 @@ fn h3_restored_older_copies_are_detected_by_a_checkpoint() {
 }
 
 #[test]
-fn h3_a_failing_checkpoint_target_stops_nothing() {
+fn a_failing_checkpoint_target_stops_nothing() {
     let home = Home::new();
     let folder = home.state().join("missing/checkpoints.jsonl");
     home.configure(&json!({"audit": {"checkpoints": {"file": folder, "syslog": "/nonexistent/log"}}}).to_string());
@@ -342,7 +342,7 @@ fn h3_a_failing_checkpoint_target_stops_nothing() {
 }
 
 #[test]
-fn l5_a_state_directory_and_config_readable_by_others_are_made_private_at_start() {
+fn a_state_directory_and_config_readable_by_others_are_made_private_at_start() {
     let home = Home::new();
     home.configure("{}");
     let config = home.state().join("homard.json");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn h2_every_peer_has_a_folder_name_of_its_own() {
+    fn every_peer_has_a_folder_name_of_its_own() {
         let peer = |channel: &str, account: &str, id: &str| {
             folder_of(&ChannelAccount::new(channel, account, IdIssuer::Peer, false).sender(id))
         };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_ordinary_ids_stay_as_they_are_and_others_are_escaped() {
+    fn ordinary_ids_stay_as_they_are_and_others_are_escaped() {
         for id in ["123456789", "-1001234", "ann", "ann@example.org", "+4917", "änn", "a_b-c.d/e", "groups"] {
             assert_eq!(escape(id, 0), id);
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_an_id_that_is_too_long_becomes_a_digest() {
+    fn an_id_that_is_too_long_becomes_a_digest() {
         let (one, other) = (escape(&"A".repeat(41), 0), escape(&"A".repeat(42), 0));
         assert_eq!((one.len(), unescape(&one), one == other), (66, None, false));
         assert_eq!(escape(&"a".repeat(MAX_PART_BYTES), 0), "a".repeat(MAX_PART_BYTES));
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn h5_an_escaped_part_can_be_decoded(id in "\\PC{0,12}|[A-Za-z:% ]{0,12}", forced in 0_usize..4) {
+        fn an_escaped_part_can_be_decoded(id in "\\PC{0,12}|[A-Za-z:% ]{0,12}", forced in 0_usize..4) {
             let part = escape(&id, forced);
             if !part.starts_with("%x") {
                 prop_assert_eq!(unescape(&part), Some(id));
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn h5_an_escaped_part_is_valid_in_a_key(id in any::<String>(), forced in 0_usize..4) {
+        fn an_escaped_part_is_valid_in_a_key(id in any::<String>(), forced in 0_usize..4) {
             let part = escape(&id, forced);
             prop_assert!(!part.contains(':') && !RESERVED.contains(&part.as_str()));
             prop_assert_eq!(&part.to_lowercase(), &part);

@@ -203,7 +203,7 @@ fn linked_ids_share_one_session() {
 }
 
 #[test]
-fn c1_an_id_that_looks_like_a_link_or_a_peer_matches_neither() {
+fn an_id_that_looks_like_a_link_or_a_peer_matches_neither() {
     let links = BTreeMap::from([("alice".to_owned(), ["telegram:111", "7"].map(SenderPattern::parse).to_vec())]);
     let direct_binding = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
     let group_binding = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
@@ -226,7 +226,7 @@ fn c1_an_id_that_looks_like_a_link_or_a_peer_matches_neither() {
 }
 
 #[test]
-fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
+fn ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
     let routes = routes(Vec::new());
     for (channel, kind, id, expected) in [
         ("telegram", PeerKind::Direct, "123456789", "agent:main:telegram:direct:123456789"),
@@ -247,7 +247,7 @@ fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
 }
 
 #[test]
-fn h5_an_id_does_not_collide_with_the_name_of_a_linked_person() {
+fn an_id_does_not_collide_with_the_name_of_a_linked_person() {
     let links = BTreeMap::from([("ann".to_owned(), vec![SenderPattern::parse("webhook:x")])]);
     let routes = RoutingTable { identity_links: links, ..routes(Vec::new()) };
     let key_for = |id| key(&routes, &origin("webhook", PeerKind::Direct, id));
@@ -387,7 +387,7 @@ proptest! {
     /// A key consists of a channel, an account, a peer and a thread, and of nothing else: equal keys mean equal
     /// origins.
     #[test]
-    fn h5_different_origins_never_have_one_key(
+    fn different_origins_never_have_one_key(
         mut routes in any_routes(), a in hostile_origin(), b in hostile_origin(), spelling in (0_usize..3, 0_usize..3),
     ) {
         routes.bindings.clear();
@@ -406,7 +406,7 @@ proptest! {
     }
 
     #[test]
-    fn h5_a_key_has_the_kind_and_the_parent_of_its_origin(origin in hostile_origin()) {
+    fn a_key_has_the_kind_and_the_parent_of_its_origin(origin in hostile_origin()) {
         let routes = routes(Vec::new());
         let key = route(&routes, &origin).unwrap().key;
         prop_assert_eq!(key.kind(), if origin.peer.kind == PeerKind::Direct { "direct" } else { "group" });

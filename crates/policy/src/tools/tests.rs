@@ -382,7 +382,7 @@ fn plugin_names_cannot_grant_other_tools() {
 }
 
 #[test]
-fn h2_non_owners_have_no_tools_for_files_memory_commands_and_the_gateway() {
+fn non_owners_have_no_tools_for_files_memory_commands_and_the_gateway() {
     let resolved = resolve(&PolicyScopes::default(), TOOLS);
     let non_owner = |tool: &str| (tool.to_owned(), DenyRule::NonOwner);
     let owner_only = |tool: &str| (tool.to_owned(), DenyRule::OwnerOnly);
@@ -428,7 +428,7 @@ fn a_group_grants_tools_to_non_owners_but_not_owner_only_ones() {
 }
 
 #[test]
-fn h2_an_agent_grants_tools_to_non_owners_but_not_owner_only_ones() {
+fn an_agent_grants_tools_to_non_owners_but_not_owner_only_ones() {
     let granting = |list: &str| PolicyScopes { non_owner_allow: strings(list), ..PolicyScopes::default() };
     let plain = allowed(&PolicyScopes::default());
     let granted = |list: &str| &allowed(&granting(list)) - &plain;

@@ -258,7 +258,7 @@ fn messages_with_an_incomplete_route_are_not_merged() {
 }
 
 #[test]
-fn m2_messages_with_different_authority_are_never_merged() {
+fn messages_with_different_authority_are_never_merged() {
     for (one, other) in [
         (SenderRole::Owner, SenderRole::Operator),
         (SenderRole::Operator, SenderRole::Owner),

@@ -171,7 +171,7 @@ fn no_cut_falls_into_a_grapheme() {
     assert_eq!(whole(paragraphs(1, 2), "👨‍👩‍👧"), ["👨\u{200d}", "👩\u{200d}", "👧"], "it alone is too long");
 }
 
-/// Pitfall 57.
+/// A block is not taken for a repetition of an equal one before it.
 #[test]
 fn equal_blocks_are_all_returned() {
     assert_eq!(streamed(paragraphs(2, 20), &["ok\n\nok\n\nok"]), ["ok", "ok", "ok"]);

@@ -73,7 +73,7 @@ fn a_command_that_is_not_plain_has_a_reason() {
 }
 
 #[test]
-fn m3_git_add_is_harmful_if_it_starts_an_editor_or_reads_a_list() {
+fn git_add_is_harmful_if_it_starts_an_editor_or_reads_a_list() {
     for arguments in ["-e", "-i", "-p", "-vp", "--edit", "--interactive", "--patch", "--pathspec-from-file=/etc/passwd"]
     {
         assert!(parse(&format!("git add {arguments}")).is_err(), "{arguments}");

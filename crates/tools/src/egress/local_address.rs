@@ -86,7 +86,7 @@ Local:
 ";
 
     #[test]
-    fn l7_local_addresses_are_read_from_proc() {
+    fn local_addresses_are_read_from_proc() {
         let nets = local_v4(FIB);
         let is_local = |address: &str| nets.iter().any(|net| net.contains(address.parse().unwrap()));
         let own = ["93.184.216.34", "203.0.113.7", "127.0.0.1"];
@@ -98,7 +98,7 @@ Local:
     }
 
     #[test]
-    fn l7_only_local_addresses_count_as_local() {
+    fn only_local_addresses_count_as_local() {
         assert!(is_local_address(Ipv4Addr::LOCALHOST.into()));
         assert!(
             is_local_address("::ffff:127.0.0.1".parse().unwrap())

@@ -549,7 +549,7 @@ fn is_interface(address: IpAddr) -> bool {
 }
 
 #[tokio::test]
-async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
+async fn this_machine_is_not_reached_by_its_public_addresses() {
     let server = Server::replying(sent_on_to("http://93.184.216.34:8080/")).await;
     let names = FakeResolver::new(&[("own.test", &["93.184.216.34"])]);
     let egress = Egress { is_local: is_interface, ..test_egress(&["127.0.0.0/8"], names) };
@@ -570,7 +570,7 @@ async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
 }
 
 #[tokio::test]
-async fn l7_one_local_address_among_others_is_refused() {
+async fn one_local_address_among_others_is_refused() {
     let names = FakeResolver::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
     let egress = Egress { is_local: is_interface, ..test_egress(&[], names) };
     assert_eq!(

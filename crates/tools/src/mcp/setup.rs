@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn l2_errors_contain_no_query_or_login_of_a_url() {
+    fn errors_contain_no_query_or_login_of_a_url() {
         let transport =
             ServerTransport::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
         let setup = ServerSetup::new("x", transport);

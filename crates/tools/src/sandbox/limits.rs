@@ -198,7 +198,7 @@ mod tests {
     use crate::sandbox::ProcessWrapper;
 
     #[test]
-    fn m6_low_disk_space_is_detected() {
+    fn low_disk_space_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let limits = ResourceLimits { memory: None, disk_free: Some(MIB), ..ResourceLimits::default() };
         let mut usage = Usage::new(limits, folder.path());

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn l1_relative_names_are_read_from_the_table() {
+    fn relative_names_are_read_from_the_table() {
         let lines = [
             ("0000000000000000: 00000002 00000000 00010000 0001 01 25427 rel.sock", Some("rel.sock")),
             ("0000000000000000: 00000002 00000000 00010000 0001 01   427 run/a b.sock", Some("run/a b.sock")),

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_many_files_hide_no_repository() {
+    fn many_files_hide_no_repository() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("sub/.git")).unwrap();
         for name in ["a", "b", "c", "sub/.git/HEAD"] {

@@ -348,9 +348,8 @@ mod tests {
         assert_eq!(fs::read_link(&path).unwrap(), Path::new("notes/AGENTS.md"));
     }
 
-    // C2.
     #[test]
-    fn c2_files_changed_before_a_crash_are_restored_at_the_next_start() {
+    fn files_changed_before_a_crash_are_restored_at_the_next_start() {
         let (_folder, policy, workspace) = directories();
         let state = policy.state_dir.clone().unwrap();
         fs::create_dir_all(workspace.join(".git/hooks")).unwrap();

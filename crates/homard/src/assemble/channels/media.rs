@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h2_a_group_has_its_own_media_folder() {
+    fn a_group_has_its_own_media_folder() {
         let peer = ChannelAccount::new("webhook", "default", IdIssuer::Peer, true).sender("ann");
         let folder = |kind| folder(Path::new("."), (&peer, kind), true).path().to_owned();
         assert_eq!(folder(PeerKind::Direct), "media/inbound/webhook-ann");

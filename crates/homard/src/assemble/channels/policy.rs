@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_configured_owner_is_the_owner_on_that_channel_only() {
+    fn a_configured_owner_is_the_owner_on_that_channel_only() {
         let text = "{commands: {ownerAllowFrom: ['telegram:8', '*', 'webhook:ann', 9]}, channels: {telegram: {allowFrom: [7]}, webhook: {secret: 's'}}}";
         let (telegram, webhook) = (policy(text, "telegram"), policy(text, "webhook"));
         let ids = ["7", "8", "9", "*", "ann", "webhook:ann", "telegram:8", "tg:8", "telegram/default:8", ""];
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_an_owner_on_one_account_of_a_program_is_unknown_on_the_others() {
+    fn an_owner_on_one_account_of_a_program_is_unknown_on_the_others() {
         let text = "{commands: {ownerAllowFrom: ['webhook:ann', 'webhook/bank:bob']},
             channels: {webhook: {secret: 's', accounts: {bank: {}, shop: {}}}}}";
         let owners = |account| owners_of(&policy_of(text, ("webhook", account)), &["ann", "bob"], &[]);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m5_the_host_of_the_first_url_is_found() {
+    fn the_host_of_the_first_url_is_found() {
         for (text, expected) in [
             ("See https://evil.example/?d=1 and http://b.example", Some("evil.example")),
             ("[x](http://user:pw@evil.example:81/a)", Some("evil.example:81")),

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn h4_tier_b_lists_what_commands_can_still_do() {
+    fn tier_b_lists_what_commands_can_still_do() {
         let report = evaluate(AccessMode::Workspace, &Tier::B { why: "bubblewrap is not installed".to_owned() });
         let text = format!("{report:?}");
         assert!(text.contains("commands of agents can list other processes"), "{text}");

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m5_a_recipient_without_a_channel_is_a_warning() {
+    fn a_recipient_without_a_channel_is_a_warning() {
         let text = "{tools: {message: {allowTo: ['7', 'telegram:7', '*', ':7']}},
             agents: {list: [{id: 'a', tools: {message: {allowTo: ['telegram:']}}}]}}";
         let warnings: Vec<_> =

@@ -1,4 +1,4 @@
-//! M5: what leaves the machine without a web tool: messages to other chats, jobs that announce, media and previews of
+//! What leaves the machine without a web tool: messages to other chats, jobs that announce, media and previews of
 //! replies.
 
 use std::fs;
@@ -42,7 +42,7 @@ fn egress_records(fixture: &ChannelFixture) -> Vec<(String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_a_model_writes_only_to_chats_listed_by_the_owner() {
+async fn a_model_writes_only_to_chats_listed_by_the_owner() {
     let fixture = egress_fixture(json!({"tools": {"deny": ["group:web"]}})).await;
     let gateway = fixture.gateway();
     let unknown_chats =
@@ -96,7 +96,7 @@ async fn m5_a_model_writes_only_to_chats_listed_by_the_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_a_list_opens_other_chats_for_all_agents_or_for_one() {
+async fn a_list_opens_other_chats_for_all_agents_or_for_one() {
     let fixture = egress_fixture(json!({
         "tools": {"message": {"allowTo": ["telegram:31337"]}},
         "agents": {"list": [
@@ -115,7 +115,7 @@ async fn m5_a_list_opens_other_chats_for_all_agents_or_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_the_default_recipient_of_a_channel_may_be_written_to() {
+async fn the_default_recipient_of_a_channel_may_be_written_to() {
     let channels = json!({"telegram": {"allowFrom": [7], "defaultTo": "31337"}});
     let config = json!({"commands": {"ownerAllowFrom": ["telegram:7"]}});
     let fixture = ChannelFixture::answering(channels, config, scripted_model::obey).await;
@@ -125,7 +125,7 @@ async fn m5_the_default_recipient_of_a_channel_may_be_written_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m5_without_web_tools_no_url_of_a_reply_is_loaded_and_with_them_it_is_audited() {
+async fn without_web_tools_no_url_of_a_reply_is_loaded_and_with_them_it_is_audited() {
     for is_denied in [true, false] {
         let tools = if is_denied { json!({"deny": ["group:web"]}) } else { json!({}) };
         let fixture = egress_fixture(json!({"tools": tools})).await;

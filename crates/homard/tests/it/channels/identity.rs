@@ -39,7 +39,7 @@ fn offers(request: &ReceivedRequest, tool: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_a_webhook_sender_named_like_the_owner_is_a_non_owner() {
+async fn a_webhook_sender_named_like_the_owner_is_a_non_owner() {
     let owners = json!({"commands": {"ownerAllowFrom": ["telegram:7", "webhook/bank:boss", "8"]}});
     let fixture = ChannelFixture::with(open_webhook(), owners).await;
     let gateway = fixture.gateway();
@@ -55,7 +55,7 @@ async fn c1_a_webhook_sender_named_like_the_owner_is_a_non_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_an_approval_on_one_account_does_not_apply_to_another() {
+async fn an_approval_on_one_account_does_not_apply_to_another() {
     let fixture = ChannelFixture::with(json!({"webhook": {"accounts": {"shop": {}, "bank": {}}}}), json!({})).await;
     let gateway = fixture.gateway();
     let codes = || {
@@ -81,7 +81,7 @@ async fn c1_an_approval_on_one_account_does_not_apply_to_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h5_senders_with_similar_ids_never_share_a_session() {
+async fn senders_with_similar_ids_never_share_a_session() {
     let fixture = ChannelFixture::with(open_webhook(), json!({})).await;
     let gateway = fixture.gateway();
     let senders = [
@@ -127,7 +127,7 @@ fn old_sessions(fixture: &ChannelFixture, sessions: &[(&str, &str, &str, &str)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h5_a_session_in_the_old_format_is_used_by_its_own_sender_only() {
+async fn a_session_in_the_old_format_is_used_by_its_own_sender_only() {
     let fixture = ChannelFixture::with(open_webhook(), json!({})).await;
     old_sessions(
         &fixture,
@@ -170,7 +170,7 @@ async fn h5_a_session_in_the_old_format_is_used_by_its_own_sender_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m1_a_replayed_delivery_with_another_idempotency_key_is_the_same_message() {
+async fn a_replayed_delivery_with_another_idempotency_key_is_the_same_message() {
     let fixture = ChannelFixture::with(json!({"webhook": {"allowFrom": ["ann"]}}), json!({})).await;
     let gateway = fixture.gateway();
     let body = webhook_message("m1", "ann", "hello").to_string();

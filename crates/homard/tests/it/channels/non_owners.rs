@@ -1,4 +1,4 @@
-//! H2: people other than the owner, in direct chats and in groups, reach nothing of the owner's workspace: not with
+//! People other than the owner, in direct chats and in groups, reach nothing of the owner's workspace: not with
 //! tools, not in the prompt, and not as a file that goes with a reply.
 
 use std::fs;
@@ -83,7 +83,7 @@ fn prompt(fixture: &ChannelFixture) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
+async fn non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
     let fixture = non_owner_fixture(json!({})).await;
     let _gateway = fixture.gateway();
     asks(&fixture, (7, 7), "hello").await;
@@ -124,7 +124,7 @@ async fn h2_non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_workspace_files_are_attached_to_replies_to_the_owner_only() {
+async fn workspace_files_are_attached_to_replies_to_the_owner_only() {
     let fixture = non_owner_fixture(json!({})).await;
     let _gateway = fixture.gateway();
     let files = || fixture.telegram.calls().into_iter().filter_map(|call| call.file).count();
@@ -145,7 +145,7 @@ async fn h2_workspace_files_are_attached_to_replies_to_the_owner_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_received_files_are_stored_in_a_directory_per_session() {
+async fn received_files_are_stored_in_a_directory_per_session() {
     let fixture = non_owner_fixture(json!({})).await;
     let _gateway = fixture.gateway();
     let mut folders = Vec::new();
@@ -166,7 +166,7 @@ async fn h2_received_files_are_stored_in_a_directory_per_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_a_non_owner_can_be_bound_to_an_agent_with_its_own_workspace() {
+async fn a_non_owner_can_be_bound_to_an_agent_with_its_own_workspace() {
     let fixture = non_owner_fixture(json!({
         "agents": {"list": [
             {"id": "main", "default": true},

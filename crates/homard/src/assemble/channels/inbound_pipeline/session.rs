@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn h5_a_session_belongs_to_a_peer_unless_another_peer_wrote_there() {
+    fn a_session_belongs_to_a_peer_unless_another_peer_wrote_there() {
         let last = |account: &str, to: &str| json!({"lastChannel": "webhook", "lastAccountId": account, "lastTo": to});
         let (ann, old_ann) = (row("channel:webhook/shop:Ann", Some("shop")), row("channel:webhook:Ann", Some("shop")));
         let (folded, bank) = (row("channel:webhook:ann", Some("shop")), row("channel:webhook:Ann", Some("bank")));

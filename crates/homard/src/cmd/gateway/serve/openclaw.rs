@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn l4_a_pipe_or_a_link_in_place_of_the_lock_is_replaced_at_once() {
+    fn a_pipe_or_a_link_in_place_of_the_lock_is_replaced_at_once() {
         let home = Home::new();
         let lock = home.lock();
         let folder = lock.path.parent().unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn l4_an_untrusted_lock_folder_is_neither_read_nor_written() {
+    fn an_untrusted_lock_folder_is_neither_read_nor_written() {
         let home = Home::new();
         let pid = std::process::id();
         let lock = home.with_lock_of(pid, lock::process_start_time(pid));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn l4_our_lock_folder_is_private() {
+    fn our_lock_folder_is_private() {
         let home = Home::new();
         let pid = std::process::id();
         let lock = home.with_lock_of(pid, lock::process_start_time(pid));

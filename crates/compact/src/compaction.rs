@@ -17,7 +17,7 @@ use crate::{
     serialise::name_image,
     settings::{CompactionLimits, CompactionMode},
     summary::{
-        self, CompactionSummary, NO_HISTORY, PreviousCompaction, QuotedRequest, Summariser, SummaryFailure, SummaryJob,
+        self, CompactionSummary, NO_HISTORY, PreviousCompaction, QuotedRequest, Summarizer, SummaryFailure, SummaryJob,
         SummaryMethod, SummaryRequest,
     },
 };
@@ -111,7 +111,7 @@ pub struct Compaction {
 /// A strategy in progress.
 #[derive(Debug)]
 struct SummaryPass {
-    summariser: Box<Summariser>,
+    summarizer: Box<Summarizer>,
     /// Index of the first line shown after it.
     kept: usize,
     keep: Keep,
@@ -159,7 +159,7 @@ impl Compaction {
             if let Some(end) = &self.end {
                 return end.clone();
             }
-            match self.pass.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
+            match self.pass.as_mut().map(|pass| (pass.summarizer.step(), pass.kept)) {
                 Some((summary::SummaryStep::Ask(request), _)) => return CompactionStep::Ask(request),
                 // A model whose window is too small for any request counts as failed.
                 Some((summary::SummaryStep::Done(summary), _))
@@ -181,7 +181,7 @@ impl Compaction {
     /// Handles the model's answer to the last request.
     pub fn answer(&mut self, answer: Result<&str, SummaryFailure>) {
         if let Some(pass) = &mut self.pass
-            && pass.summariser.answer(answer)
+            && pass.summarizer.answer(answer)
         {
             self.try_next_model();
         }
@@ -271,8 +271,8 @@ impl Compaction {
         let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
         let plan = plan(&History { lines, kept }, keep)?;
         let job = self.job(&plan, lines, window);
-        let summariser = Box::new(Summariser::new(job));
-        self.pass = Some(SummaryPass { summariser, kept: self.kept + plan.kept, keep, uses_model });
+        let summarizer = Box::new(Summarizer::new(job));
+        self.pass = Some(SummaryPass { summarizer, kept: self.kept + plan.kept, keep, uses_model });
         Ok(())
     }
 

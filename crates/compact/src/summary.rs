@@ -113,7 +113,7 @@ pub struct PreviousCompaction {
 /// Next step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SummaryStep {
-    /// Send a request to a model and report the answer to [`Summariser::answer`].
+    /// Send a request to a model and report the answer to [`Summarizer::answer`].
     Ask(SummaryRequest),
     /// The summary is complete.
     Done(CompactionSummary),
@@ -180,7 +180,7 @@ impl SummaryMethod {
 
 /// A summary in progress.
 #[derive(Debug)]
-pub struct Summariser {
+pub struct Summarizer {
     sections: Vec<SummarySection>,
     model: SummaryModel,
     /// Index of the section in progress.
@@ -192,7 +192,7 @@ pub struct Summariser {
     budget: u64,
 }
 
-impl Summariser {
+impl Summarizer {
     /// Creates the state machine.
     pub fn new(job: SummaryJob) -> Self {
         let details = job.previous.as_ref().map_or(&Value::Null, |previous| &previous.details);

@@ -195,7 +195,7 @@ pub struct CompactionEnd {
     /// Approximate number of tokens after compaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_count: Option<u64>,
-    /// Number of messages that were summarised.
+    /// Number of messages that were summarized.
     pub compacted_count: usize,
     /// Transcript of the session.
     #[serde(skip_serializing_if = "Option::is_none")]

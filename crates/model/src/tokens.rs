@@ -105,8 +105,8 @@ impl CharRun {
         let class = Class::of(c);
         let before = self.class;
         // A capital belongs to the word that it starts.
-        let is_capitalised = before == Class::Upper && class == Class::Lower && self.length == 1;
-        self.length = if class == before || is_capitalised { self.length.saturating_add(1) } else { 1 };
+        let is_capitalized = before == Class::Upper && class == Class::Lower && self.length == 1;
+        self.length = if class == before || is_capitalized { self.length.saturating_add(1) } else { 1 };
         let is_repeated = c == self.last;
         (self.class, self.last) = (class, c);
         match (class, self.length) {

@@ -75,8 +75,8 @@ pub fn append(payloads: &mut Vec<Payload>, line: &str) {
 pub fn opening(new_session: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
     let new_session = new_session.map(|id| format!("🧭 This is a new session: {id}"));
     let compacted = compactions.map(|count| match count {
-        0 | 1 => "🧹 The older part of this session was summarised to make room.".to_owned(),
-        count => format!("🧹 The older part of this session was summarised to make room ({count} times so far)."),
+        0 | 1 => "🧹 The older part of this session was summarized to make room.".to_owned(),
+        count => format!("🧹 The older part of this session was summarized to make room ({count} times so far)."),
     });
     new_session.into_iter().chain(compacted).map(notice).collect()
 }
@@ -243,7 +243,7 @@ mod tests {
         let id = SessionId::parse("3f2c").unwrap();
         let expected = [
             "🧭 This is a new session: 3f2c",
-            "🧹 The older part of this session was summarised to make room (2 times so far).",
+            "🧹 The older part of this session was summarized to make room (2 times so far).",
         ];
         assert_eq!(opening(Some(&id), Some(2)), expected.map(|line| notice(line.to_owned())));
         assert_eq!(opening(None, None), []);

@@ -27,7 +27,7 @@ fn run(
     job: SummaryJob,
     answer: impl Fn(usize, &SummaryRequest) -> Result<String, SummaryFailure>,
 ) -> (CompactionSummary, Vec<SummaryRequest>) {
-    let mut machine = Summariser::new(job);
+    let mut machine = Summarizer::new(job);
     let (mut requests, max_requests) = (Vec::new(), machine.max_requests());
     loop {
         match machine.step() {

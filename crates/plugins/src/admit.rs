@@ -218,7 +218,7 @@ mod tests {
             format!("route /hooks/x: {reason}"),
         ];
         assert_eq!(denied, expected);
-        let remaining: Vec<_> = admitted.references().map(|(kind, name, _)| (kind, name)).collect();
+        let remaining: Vec<_> = admitted.handles().map(|(kind, name, _)| (kind, name)).collect();
         assert_eq!(remaining, [(RegistrationKind::Tool, "add"), (RegistrationKind::Hook, "before_tool_call")]);
     }
 

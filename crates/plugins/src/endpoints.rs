@@ -35,7 +35,7 @@ impl PluginTarget {
             on_progress: None,
         };
         let write = |process: &RunningProcess| {
-            params["ref"] = process.reference(&self.address)?.clone();
+            params["ref"] = process.handle(&self.address)?.clone();
             params["name"] = json!(self.address.name);
             CallParams::plain(&params)
         };

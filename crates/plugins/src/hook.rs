@@ -39,7 +39,7 @@ pub(crate) struct PluginHook {
 #[serde(rename_all = "camelCase")]
 struct Invocation<'a> {
     #[serde(rename = "ref")]
-    reference: &'a Value,
+    handle: &'a Value,
     event: &'a RawValue,
     ctx: &'a HookContext,
     deadline_ms: u64,
@@ -68,10 +68,10 @@ impl Hook for PluginHook {
         let answer = self.worker.call(call, |process| {
             let serialise_error =
                 |error: serde_json::Error| Error::Failed(format!("failed to serialize the event: {error}"));
-            let reference = process.reference(&self.address)?;
+            let handle = process.handle(&self.address)?;
             let (event, blobs) = process.session.blobs().write(&event).map_err(serialise_error)?;
             let deadline_ms = timeout.as_millis() as u64;
-            let invocation = Invocation { reference, event: &event, ctx: &context, deadline_ms };
+            let invocation = Invocation { handle, event: &event, ctx: &context, deadline_ms };
             Ok(CallParams { params: to_raw_value(&invocation).map_err(serialise_error)?, blobs: Some(blobs) })
         });
         match answer.await {
@@ -139,7 +139,7 @@ impl Listener for PluginListener {
             on_progress: None,
         };
         let write = |process: &crate::supervisor::RunningProcess| {
-            CallParams::plain(&json!({"ref": process.reference(&self.address)?, "event": event}))
+            CallParams::plain(&json!({"ref": process.handle(&self.address)?, "event": event}))
         };
         parse_listener_result(&self.worker.call(call, write).await?)
     }

@@ -260,7 +260,7 @@ impl HostApi {
     }
 }
 
-/// Builds the response with a referenced value, while its call is open.
+/// Builds the response with a referenced value, which is available while its call is open.
 fn reference_response(id: &Value, params: &Value, session: &SessionState) -> String {
     let reference = params.get("ref").and_then(Value::as_str).unwrap_or_default();
     match session.blobs.get(reference) {

@@ -138,7 +138,7 @@ impl NodeHost {
                 if !registrations.tools.iter().any(|known| known.name == tool.name) {
                     registrations.tools.push(ToolRegistration {
                         is_factory: true,
-                        reference: Value::Null,
+                        handle: Value::Null,
                         ..tool.clone()
                     });
                 }

@@ -372,7 +372,7 @@ impl Plugins {
             let manifest = &candidate.manifest;
             let known = self.register.of(&manifest.id);
             let registered = known.as_ref().and_then(|known| known.registrations.as_ref()).map(|registrations| {
-                registrations.references().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect()
+                registrations.handles().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect()
             });
             PluginStatus {
                 id: manifest.id.clone(),

@@ -31,7 +31,7 @@ pub struct Registrations {
 pub struct ToolRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// Its name.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
@@ -61,7 +61,7 @@ pub struct ToolRegistration {
 pub struct HookRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// The hook point.
     pub name: String,
     /// Hooks with a higher priority are called first.
@@ -81,7 +81,7 @@ pub struct HookRegistration {
 pub struct ListenerRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// Events it subscribes to.
     pub events: Vec<String>,
     /// Its name.
@@ -95,7 +95,7 @@ pub struct ListenerRegistration {
 pub struct CommandRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// Its name, without the slash.
     pub name: String,
     /// Its description.
@@ -115,7 +115,7 @@ pub struct CommandRegistration {
 pub struct ServiceRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its id.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// Its id.
     pub id: String,
 }
@@ -126,7 +126,7 @@ pub struct ServiceRegistration {
 pub struct MethodRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// Its name.
     pub name: String,
     /// Scope that a client needs.
@@ -140,7 +140,7 @@ pub struct MethodRegistration {
 pub struct RouteRegistration {
     /// Handle that the plugin process uses for it in calls; defaults to its path.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
-    pub reference: Value,
+    pub handle: Value,
     /// The path.
     #[serde(deserialize_with = "nullable")]
     pub path: String,
@@ -202,36 +202,36 @@ impl RegistrationKind {
 }
 
 impl Registrations {
-    /// Returns kind, name and reference of every registration. The reference identifies it in calls to the process.
-    pub(crate) fn references(&self) -> impl Iterator<Item = (RegistrationKind, &str, &Value)> {
+    /// Returns kind, name and handle of every registration. The handle identifies it in calls to the process.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = (RegistrationKind, &str, &Value)> {
         let tools = self
             .tools
             .iter()
-            .map(|registration| (RegistrationKind::Tool, tool_key(registration), &registration.reference));
+            .map(|registration| (RegistrationKind::Tool, tool_key(registration), &registration.handle));
         let hooks = self
             .hooks
             .iter()
-            .map(|registration| (RegistrationKind::Hook, registration.name.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Hook, registration.name.as_str(), &registration.handle));
         let listeners = self
             .internal_hooks
             .iter()
-            .map(|registration| (RegistrationKind::Listener, registration.name.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Listener, registration.name.as_str(), &registration.handle));
         let commands = self
             .commands
             .iter()
-            .map(|registration| (RegistrationKind::Command, registration.name.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Command, registration.name.as_str(), &registration.handle));
         let services = self
             .services
             .iter()
-            .map(|registration| (RegistrationKind::Service, registration.id.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Service, registration.id.as_str(), &registration.handle));
         let methods = self
             .gateway_methods
             .iter()
-            .map(|registration| (RegistrationKind::Method, registration.name.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Method, registration.name.as_str(), &registration.handle));
         let routes = self
             .http_routes
             .iter()
-            .map(|registration| (RegistrationKind::Route, registration.path.as_str(), &registration.reference));
+            .map(|registration| (RegistrationKind::Route, registration.path.as_str(), &registration.handle));
         tools.chain(hooks).chain(listeners).chain(commands).chain(services).chain(methods).chain(routes)
     }
 
@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn comparison_ignores_the_handles_of_a_process() {
-        let registrations = |reference: u8| -> Registrations {
-            let hook = json!({"ref": reference, "name": "agent_end", "priority": 2.5, "guard": null});
+        let registrations = |handle: u8| -> Registrations {
+            let hook = json!({"ref": handle, "name": "agent_end", "priority": 2.5, "guard": null});
             serde_json::from_value(json!({"hooks": [hook]})).unwrap()
         };
         assert_ne!(registrations(1), registrations(2));

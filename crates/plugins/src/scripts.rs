@@ -94,7 +94,7 @@ impl ScriptRunner for NodeScripts {
         let read = |at: usize| match reported.get(at) {
             Some(entry) if entry["status"] == "loaded" => {
                 let name = scripts[at].name.clone();
-                Ok(LoadedScript { start, name, reference: entry["ref"].clone() })
+                Ok(LoadedScript { start, name, handle: entry["ref"].clone() })
             }
             Some(entry) => Err(entry["error"].as_str().unwrap_or("failed to load").to_owned()),
             None => Err("the Node host returned no result".to_owned()),
@@ -122,7 +122,7 @@ impl ScriptRunner for NodeScripts {
                 is_elsewhere.store(true, Ordering::Relaxed);
                 return Err(Error::Failed("the script is not loaded in this process".to_owned()));
             }
-            CallParams::plain(&json!({"ref": script.reference, "event": event}))
+            CallParams::plain(&json!({"ref": script.handle, "event": event}))
         };
         match self.0.call(call, write).await {
             Ok(answer) => parse_listener_result(&answer).map(Some),

@@ -128,27 +128,27 @@ pub(crate) struct RunningProcess {
     pub(crate) session: RpcSession,
     /// Number of this start. Anything loaded into the process must be loaded again after the next start.
     pub(crate) start: u64,
-    references: HashMap<RegistrationAddress, Value>,
+    handles: HashMap<RegistrationAddress, Value>,
     /// Plugins that are not loaded, with the reason.
     missing: HashMap<String, String>,
 }
 
 impl RunningProcess {
     fn new(session: RpcSession, start: u64, loaded: &LoadedPlugins) -> Self {
-        let (mut references, mut missing) = (HashMap::new(), HashMap::new());
+        let (mut handles, mut missing) = (HashMap::new(), HashMap::new());
         for (plugin, registrations) in loaded {
             match registrations {
-                Ok(registrations) => references.extend(addresses(plugin, registrations)),
+                Ok(registrations) => handles.extend(addresses(plugin, registrations)),
                 Err(reason) => drop(missing.insert(plugin.clone(), reason.clone())),
             }
         }
-        Self { session, start, references, missing }
+        Self { session, start, handles, missing }
     }
 
     /// Returns the process's handle of a registration.
-    pub(crate) fn reference(&self, address: &RegistrationAddress) -> Result<&Value, Error> {
+    pub(crate) fn handle(&self, address: &RegistrationAddress) -> Result<&Value, Error> {
         let RegistrationAddress { plugin, name, .. } = address;
-        self.references.get(address).ok_or_else(|| match self.missing.get(plugin) {
+        self.handles.get(address).ok_or_else(|| match self.missing.get(plugin) {
             Some(reason) => Error::Unavailable(reason.clone()),
             None => Error::Failed(format!("the plugin {plugin} did not register {name:?} at its last start")),
         })
@@ -159,11 +159,11 @@ impl RunningProcess {
 pub(crate) fn addresses(plugin: &str, registrations: &Registrations) -> Vec<(RegistrationAddress, Value)> {
     let mut counts: HashMap<(RegistrationKind, &str), usize> = HashMap::new();
     let mut all = Vec::new();
-    for (kind, name, reference) in registrations.references() {
+    for (kind, name, handle) in registrations.handles() {
         let count = counts.entry((kind, name)).or_default();
         let address = RegistrationAddress { plugin: plugin.to_owned(), kind, name: name.to_owned(), nth: *count };
         *count += 1;
-        all.push((address, if reference.is_null() { json!(name) } else { reference.clone() }));
+        all.push((address, if handle.is_null() { json!(name) } else { handle.clone() }));
     }
     all
 }
@@ -393,7 +393,7 @@ impl ProcessSupervisor {
             delivery: Delivery::AtMostOnce,
             on_progress: None,
         };
-        self.call(call, |up| CallParams::plain(&json!({"ref": up.reference(service)?, "ctx": context}))).await?;
+        self.call(call, |up| CallParams::plain(&json!({"ref": up.handle(service)?, "ctx": context}))).await?;
         Ok(())
     }
 
@@ -401,8 +401,7 @@ impl ProcessSupervisor {
     pub(crate) async fn stop_service(&self, service: &RegistrationAddress) {
         self.services.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
         let ProcessLife::Up(process) = self.state.borrow().clone() else { return };
-        let Ok(call) = process.reference(service).and_then(|reference| CallParams::plain(&json!({"ref": reference})))
-        else {
+        let Ok(call) = process.handle(service).and_then(|handle| CallParams::plain(&json!({"ref": handle}))) else {
             return;
         };
         if let Err(error) = process.session.call("service.stop", &call.params, self.timing.grace, None).await {
@@ -480,9 +479,8 @@ impl ProcessSupervisor {
         let process = Arc::new(RunningProcess::new(session, self.starts.fetch_add(1, Ordering::Relaxed) + 1, &loaded));
         let services = self.services.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (service, context) in services {
-            let Ok(call) = process
-                .reference(&service)
-                .and_then(|reference| CallParams::plain(&json!({"ref": reference, "ctx": context})))
+            let Ok(call) =
+                process.handle(&service).and_then(|handle| CallParams::plain(&json!({"ref": handle, "ctx": context})))
             else {
                 continue;
             };

@@ -94,11 +94,11 @@ impl PluginTool {
             on_progress,
         };
         let write = |process: &RunningProcess| {
-            let reference = match &created {
+            let handle = match &created {
                 Some(created) => created,
-                None => process.reference(&self.address)?,
+                None => process.handle(&self.address)?,
             };
-            CallParams::plain(&json!({"ref": reference, "name": self.name(), "toolCallId": id, "params": params}))
+            CallParams::plain(&json!({"ref": handle, "name": self.name(), "toolCallId": id, "params": params}))
         };
         Ok(read(&self.worker.call(plugin_call, write).await?))
     }

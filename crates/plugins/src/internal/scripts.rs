@@ -37,7 +37,7 @@ impl std::fmt::Debug for Script {
 pub struct LoadedScript {
     pub(crate) start: u64,
     pub(crate) name: String,
-    pub(crate) reference: Value,
+    pub(crate) handle: Value,
 }
 
 /// A runner of scripts: the Node process.
@@ -133,7 +133,7 @@ mod tests {
             let (start, name) = (recorded.0, scripts[0].name.clone());
             recorded.1.push(format!("load {name}"));
             let is_broken = scripts[0].path.ends_with("broken.js");
-            let script = LoadedScript { start, name, reference: Value::Null };
+            let script = LoadedScript { start, name, handle: Value::Null };
             Ok(vec![if is_broken { Err("it has no default export".to_owned()) } else { Ok(script) }])
         }
 

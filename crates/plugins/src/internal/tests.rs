@@ -20,7 +20,7 @@ impl ScriptRunner for Node {
     async fn load(&self, scripts: &[Script], _: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
         let loaded = |script: &Script| {
             let name = script.path.file_name().unwrap_or_default().display().to_string();
-            Ok(LoadedScript { start: 1, name: format!("{name}#{}", script.export), reference: json!(1) })
+            Ok(LoadedScript { start: 1, name: format!("{name}#{}", script.export), handle: json!(1) })
         };
         Ok(scripts.iter().map(loaded).collect())
     }

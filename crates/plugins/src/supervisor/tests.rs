@@ -8,19 +8,21 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use super::*;
 use crate::{host::NoHost, host_api::UncaughtErrors, process::environment, rpc};
 
-/// A plugin in shell: what it does on `go`, and before the first request.
+/// A plugin written in shell.
 struct Shell {
-    before: &'static str,
-    go: &'static str,
+    /// Shell code that runs before the first request.
+    startup_script: &'static str,
+    /// Shell code that answers the request `go`.
+    go_script: &'static str,
     dir: std::path::PathBuf,
 }
 
-/// Responds to everything but `go` with an empty object.
-const LOOP: &str = r#"
+/// Responds to every request but `go` with an empty object; `GO_SCRIPT` is replaced by the code for `go`.
+const REQUEST_LOOP: &str = r#"
 while IFS= read -r line; do
   id=${line#*\"id\":}; id=${id%%,*}
   case $line in
-    *'"method":"go"'*) GO ;;
+    *'"method":"go"'*) GO_SCRIPT ;;
     *'"method":"$/cancel"'*) ;;
     *'"method":"service.start"'*)
       ctx=${line#*\"ctx\":}; printf '%s\n' "${ctx%\}\}}" >> services; printf '{"id":%s,"result":{}}\n' "$id" ;;
@@ -42,7 +44,7 @@ impl Launcher for Shell {
     }
 
     async fn process_spec(&self) -> Result<ProcessSpec, String> {
-        let script = format!("{}\n{}", self.before, LOOP.replace("GO", self.go));
+        let script = format!("{}\n{}", self.startup_script, REQUEST_LOOP.replace("GO_SCRIPT", self.go_script));
         let path = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
         let (env, run) = (environment(&path, std::iter::empty()), ["sh", "-c", script.as_str()].map(str::to_owned));
         Ok(ProcessSpec { name: "shell".to_owned(), run: run.into(), dir: self.dir.clone(), env, memory_mb: Some(256) })
@@ -78,13 +80,17 @@ fn quick() -> ProcessTiming {
     }
 }
 
-fn shell_fixture(before: &'static str, go: &'static str) -> SupervisorFixture {
-    shell_fixture_with(quick(), before, go)
+fn shell_fixture(startup_script: &'static str, go_script: &'static str) -> SupervisorFixture {
+    shell_fixture_with(quick(), startup_script, go_script)
 }
 
-fn shell_fixture_with(timing: ProcessTiming, before: &'static str, go: &'static str) -> SupervisorFixture {
+fn shell_fixture_with(
+    timing: ProcessTiming,
+    startup_script: &'static str,
+    go_script: &'static str,
+) -> SupervisorFixture {
     let folder = tempfile::tempdir().unwrap();
-    let launch = Shell { before, go, dir: folder.path().to_owned() };
+    let launch = Shell { startup_script, go_script, dir: folder.path().to_owned() };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let worker = ProcessSupervisor::new(Box::new(launch), timing, stop.clone(), &tasks);
     SupervisorFixture { worker, stop, tasks, folder }

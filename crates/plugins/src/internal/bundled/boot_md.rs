@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_is_run_by_an_agent() {
+    async fn the_file_is_sent_to_an_agent() {
         let (messages, result) = booted(Some(b"\nLook at the tide.\n")).await;
         assert_eq!(result, Ok(ListenerResult::default()));
         assert_eq!(messages.len(), 1);

@@ -294,7 +294,7 @@ mod tests {
     fn check(state: &Path, anchor: &MemoryAnchor) -> VerifyReport {
         let location = LogPaths::in_state(state);
         let (anchored, key) = (anchor.load().unwrap(), crate::Key::load(&location.key).unwrap());
-        let evidence = Evidence { key, kept: anchored.head, ledger: anchored.ledger, checkpoints: Vec::new() };
+        let evidence = Evidence { key, stored_head: anchored.head, ledger: anchored.ledger, checkpoints: Vec::new() };
         verify_folder(&location.folder, &evidence).unwrap()
     }
 

@@ -62,12 +62,12 @@ impl Key {
         Ok(key)
     }
 
-    /// Signs some bytes.
+    /// Signs bytes.
     pub(crate) fn sign(&self, bytes: &[u8]) -> Digest {
         Digest::from(<[u8; BYTES]>::from(self.mac(bytes).finalize().into_bytes()))
     }
 
-    /// True if this is the signature of some bytes. Compares in constant time.
+    /// True if `signature` is the signature of `bytes`. Compares in constant time.
     pub(crate) fn has_signed(&self, bytes: &[u8], signature: Digest) -> bool {
         self.mac(bytes).verify_slice(&signature.bytes()).is_ok()
     }

@@ -101,7 +101,7 @@ pub enum LogProblem {
     NoAnchor,
     /// The log does not contain the row of a checkpoint that was sent elsewhere.
     #[error("the checkpoint of row {seq} does not match: rows were removed or replaced, or an older copy was restored")]
-    NotAsShipped {
+    NotAsInCheckpoint {
         /// Sequence number.
         seq: u64,
     },
@@ -112,11 +112,11 @@ pub enum LogProblem {
 pub struct Evidence {
     /// Key that rows are signed with.
     pub key: Option<Key>,
-    /// End stored by the journal.
-    pub kept: Option<ChainHead>,
-    /// Breaks stored by the journal; `None` if it has never stored this log, or is of an older version.
+    /// End of the log that the anchor, the journal, has stored.
+    pub stored_head: Option<ChainHead>,
+    /// Breaks stored by the journal; `None` if it has never stored any, or was written by an older version.
     pub ledger: Option<BreakLedger>,
-    /// Ends that were shipped elsewhere, oldest first.
+    /// Checkpoints, which are ends of the log that were sent elsewhere, oldest first.
     pub checkpoints: Vec<ChainHead>,
 }
 
@@ -149,7 +149,7 @@ pub struct VerifyReport {
 /// Verifies all rows, each with its location, against external evidence.
 pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence: &Evidence) -> VerifyReport {
     let mut verifier = ChainVerifier::new(evidence.key.as_ref());
-    let stored_heads = evidence.kept.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
+    let stored_heads = evidence.stored_head.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
     let wanted_rows: HashSet<u64> = stored_heads.map(|head| head.rows).collect();
     let mut digests_by_row = HashMap::new();
     for (location, line) in lines {
@@ -162,22 +162,22 @@ pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence:
         head.rows == 0 || digests_by_row.get(&head.rows).is_some_and(|found| found.contains(&head.digest))
     };
     let ChainVerifier { head, rows, mut problems, acknowledged, acknowledged_breaks, is_anchored, .. } = verifier;
-    if let Some(kept) = evidence.kept.filter(|kept| !contains(kept)) {
-        problems.push(match head.rows < kept.rows {
-            true => LogProblem::Cut { expected: kept.rows, found: head.rows },
-            false => LogProblem::NotAsAnchored { seq: kept.rows },
+    if let Some(stored_head) = evidence.stored_head.filter(|stored_head| !contains(stored_head)) {
+        problems.push(match head.rows < stored_head.rows {
+            true => LogProblem::Cut { expected: stored_head.rows, found: head.rows },
+            false => LogProblem::NotAsAnchored { seq: stored_head.rows },
         });
     }
     match &evidence.ledger {
         Some(BreakLedger { breaks, last: Some(last), .. }) if *breaks > acknowledged_breaks => {
             problems.push(LogProblem::InJournal { count: breaks - acknowledged_breaks, last: last.clone() });
         }
-        None if is_anchored && evidence.kept.is_none() => problems.push(LogProblem::NoAnchor),
+        None if is_anchored && evidence.stored_head.is_none() => problems.push(LogProblem::NoAnchor),
         Some(_) | None => {}
     }
     let missing: BTreeSet<_> =
         evidence.checkpoints.iter().filter(|head| !contains(head)).map(|head| head.rows).collect();
-    problems.extend(missing.into_iter().map(|seq| LogProblem::NotAsShipped { seq }));
+    problems.extend(missing.into_iter().map(|seq| LogProblem::NotAsInCheckpoint { seq }));
     VerifyReport { head, rows, problems, acknowledged }
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct ChainVerifier<'a> {
     rows: u64,
     /// True once a row was signed: all later rows must be.
     is_signed: bool,
-    is_key_missed: bool,
+    is_missing_key_reported: bool,
     /// True if a row states that the journal anchors the end.
     pub(crate) is_anchored: bool,
     pub(crate) problems: Vec<LogProblem>,
@@ -206,7 +206,7 @@ impl<'a> ChainVerifier<'a> {
             head: ChainHead::default(),
             rows: 0,
             is_signed: false,
-            is_key_missed: false,
+            is_missing_key_reported: false,
             is_anchored: false,
             problems: Vec::new(),
             acknowledged: Vec::new(),
@@ -236,9 +236,9 @@ impl<'a> ChainVerifier<'a> {
         let digest = Digest::of(line);
         match Link::read(line) {
             Some(link) => {
-                let is_valid = self.check_signature(&location, link.seq, line);
-                self.check_position(&location, expected, &link, is_valid);
-                if is_valid {
+                let has_valid_signature = self.check_signature(&location, link.seq, line);
+                self.check_position(&location, expected, &link, has_valid_signature);
+                if has_valid_signature {
                     self.interpret(location, &link);
                 }
                 self.head = ChainHead { rows: link.seq, digest };
@@ -252,16 +252,19 @@ impl<'a> ChainVerifier<'a> {
         self.content.update(b"\n");
     }
 
-    fn check_position(&mut self, location: &str, expected: u64, link: &Link, is_valid: bool) {
-        let is_after_break = is_valid && link.what == AuditKind::ChainBroken.name() && link.seq >= expected;
-        if link.seq != expected && !is_after_break {
+    /// Checks the sequence number and the digest of the predecessor. The row that records a break may skip numbers:
+    /// those of the missing rows are not used again.
+    fn check_position(&mut self, location: &str, expected: u64, link: &Link, has_valid_signature: bool) {
+        let may_skip_numbers =
+            has_valid_signature && link.what == AuditKind::ChainBroken.name() && link.seq >= expected;
+        if link.seq != expected && !may_skip_numbers {
             self.problems.push(LogProblem::OutOfOrder { location: location.to_owned(), expected, found: link.seq });
         } else if link.prev != self.head.digest.to_string() {
             self.problems.push(LogProblem::Changed { location: location.to_owned(), seq: link.seq });
         }
     }
 
-    /// True if the row has a valid signature.
+    /// Checks the signature of a row and records a problem. Returns true if it is valid.
     fn check_signature(&mut self, location: &str, seq: u64, line: &[u8]) -> bool {
         let Some((body, signature)) = signed(line) else {
             if self.is_signed {
@@ -271,7 +274,7 @@ impl<'a> ChainVerifier<'a> {
         };
         self.is_signed = true;
         let Some(key) = self.key else {
-            if !std::mem::replace(&mut self.is_key_missed, true) {
+            if !std::mem::replace(&mut self.is_missing_key_reported, true) {
                 self.problems.push(LogProblem::NoKey { from: seq });
             }
             return false;
@@ -338,14 +341,14 @@ mod tests {
         (lines, head)
     }
 
-    fn problems(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
+    fn problems(lines: &[Vec<u8>], stored_head: Option<ChainHead>) -> Vec<LogProblem> {
         let located = lines.iter().enumerate().map(|(at, line)| (format!("line {}", at + 1), line.as_slice()));
-        verify(located, &Evidence { key: Some(Key::fixed(KEY)), kept, ..Evidence::default() }).problems
+        verify(located, &Evidence { key: Some(Key::fixed(KEY)), stored_head, ..Evidence::default() }).problems
     }
 
     /// Returns the problems other than invalid signatures.
-    fn problems_without_forgeries(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
-        let mut remaining = problems(lines, kept);
+    fn problems_without_forgeries(lines: &[Vec<u8>], stored_head: Option<ChainHead>) -> Vec<LogProblem> {
+        let mut remaining = problems(lines, stored_head);
         remaining.retain(|problem| !matches!(problem, LogProblem::Forged { .. }));
         remaining
     }
@@ -469,16 +472,19 @@ mod tests {
     #[test]
     fn a_checkpoint_finds_an_older_copy_that_was_restored() {
         let (lines, _) = chain(9);
-        let shipped = [chain(5).1, chain(9).1];
+        let checkpoints = [chain(5).1, chain(9).1];
         let check = |lines: &[Vec<u8>]| {
             let located = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
             // The journal was restored as well, so its stored end matches the older copy.
-            let kept = ChainHead::at(lines.last().unwrap());
+            let stored_head = ChainHead::at(lines.last().unwrap());
             let key = Some(Key::fixed(KEY));
-            verify(located, &Evidence { key, kept, ledger: None, checkpoints: shipped.to_vec() }).problems
+            verify(located, &Evidence { key, stored_head, ledger: None, checkpoints: checkpoints.to_vec() }).problems
         };
         assert_eq!(check(&lines), []);
-        assert_eq!(check(&lines[..7]), [LogProblem::NotAsShipped { seq: 9 }]);
-        assert_eq!(check(&lines[..4]), [LogProblem::NotAsShipped { seq: 5 }, LogProblem::NotAsShipped { seq: 9 }]);
+        assert_eq!(check(&lines[..7]), [LogProblem::NotAsInCheckpoint { seq: 9 }]);
+        assert_eq!(
+            check(&lines[..4]),
+            [LogProblem::NotAsInCheckpoint { seq: 5 }, LogProblem::NotAsInCheckpoint { seq: 9 }]
+        );
     }
 }

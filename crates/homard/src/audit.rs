@@ -112,7 +112,7 @@ pub(crate) fn stored_anchor_notes(paths: &Paths) -> Result<Value, homard_store::
 pub(crate) fn evidence(paths: &Paths, described: &Value) -> anyhow::Result<Evidence> {
     let anchor = parse_anchor(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
     let key = Key::load(&location(paths).key)?;
-    Ok(Evidence { key, kept: anchor.head, ledger: anchor.ledger, checkpoints: Vec::new() })
+    Ok(Evidence { key, stored_head: anchor.head, ledger: anchor.ledger, checkpoints: Vec::new() })
 }
 
 /// Maximum length of a reason in bytes, as a row of the log stores no more.

@@ -140,22 +140,23 @@ impl WriterState {
         Ok(())
     }
 
-    /// Deletes what is synced from the database, in a commit of its own. `ends` is the epoch of a process that shuts
-    /// down: its boot is marked as clean.
-    pub(crate) fn delete_checkpointed(&mut self, now_ms: u64, ends: Option<u64>) -> Result<(), Error> {
-        let mut forget = || {
+    /// Deletes from the database, in a commit of its own, the rows whose lines are synced to their files. At shutdown,
+    /// `ending_epoch` is the epoch of this process, whose boot is then marked as clean.
+    pub(crate) fn delete_checkpointed(&mut self, now_ms: u64, ending_epoch: Option<u64>) -> Result<(), Error> {
+        let mut delete = || {
             let tx = self.db.transaction()?;
-            self.done.delete(&tx, (&self.tally, self.keep), now_ms)?;
-            if let Some(epoch) = ends {
+            self.done.delete(&tx, (&self.usage_tally, self.keep), now_ms)?;
+            if let Some(epoch) = ending_epoch {
                 tx.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
             }
             tx.commit()
         };
-        let forgotten = forget();
-        self.health.sql(forgotten)?;
-        self.is_marked_clean |= ends.is_some();
+        let deleted = delete();
+        self.health.sql(deleted)?;
+        self.is_marked_clean |= ending_epoch.is_some();
         if !std::mem::take(&mut self.done).is_empty() {
-            self.tally = self.tally.next();
+            // The tally was added to the stored sums.
+            self.usage_tally = self.usage_tally.next();
         }
         Ok(())
     }

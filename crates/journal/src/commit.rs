@@ -66,7 +66,7 @@ struct CommittedBatch {
     deleted: Vec<(PendingRename, Option<AppendedLines>)>,
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     next_row: i64,
-    tally: UsageTally,
+    usage_tally: UsageTally,
 }
 
 /// Lines appended to one transcript.
@@ -94,13 +94,13 @@ impl JournalInner {
         let Some(written) = self.health.sql(written)? else {
             return Err(self.disk_space.full_error(self.layout.state()));
         };
-        let CommittedBatch { verdicts, pending_records, appended, deleted, records, next_row, tally } = written;
+        let CommittedBatch { verdicts, pending_records, appended, deleted, records, next_row, usage_tally } = written;
         let bytes: usize = appended.values().map(|lines| lines.text.len()).sum();
         self.health.counters.committed(bytes as u64, started_at.elapsed());
         if !std::mem::take(&mut writer.done).is_empty() {
-            writer.tally = writer.tally.next();
+            writer.usage_tally = writer.usage_tally.next();
         }
-        writer.tally.merge(tally);
+        writer.usage_tally.merge(usage_tally);
         (writer.next_row, writer.is_marked_clean) = (next_row, false);
         writer.pending_records.extend(pending_records);
         self.index_records(records);
@@ -126,7 +126,7 @@ impl JournalInner {
             transcripts: &writer.files,
             batch_runs: BatchRuns::new(
                 refuses_new_runs.then(|| self.disk_space.full_error(self.layout.state()).to_string()),
-                &writer.tally,
+                &writer.usage_tally,
                 self.fence.0.cast_signed(),
             ),
             appended: BTreeMap::new(),
@@ -138,7 +138,7 @@ impl JournalInner {
         if writer.is_marked_clean {
             tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
         }
-        writer.done.delete(&tx, (&writer.tally, writer.keep), batch_files.now_ms)?;
+        writer.done.delete(&tx, (&writer.usage_tally, writer.keep), batch_files.now_ms)?;
         let verdicts = batch.iter().map(|rec| draft.apply_record(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
         let is_effective =
             |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
@@ -156,7 +156,7 @@ impl JournalInner {
             deleted,
             records,
             next_row,
-            tally: batch_runs.tally,
+            usage_tally: batch_runs.usage_tally,
         }))
     }
 

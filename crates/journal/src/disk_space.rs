@@ -115,11 +115,11 @@ impl DiskSpace {
 
     /// Returns the error for a message that is refused because space is low.
     pub(crate) fn full_error(&self, state: &Path) -> Error {
-        let floor = (self.measure)().map_or(MAX_KEPT_FREE, Space::min_free);
-        let floor = format!("{:.1}", floor as f64 / MIB as f64);
-        let (floor, state) = (floor.trim_end_matches(".0"), state.display());
+        let min_free = (self.measure)().map_or(MAX_KEPT_FREE, Space::min_free);
+        let min_free = format!("{:.1}", min_free as f64 / MIB as f64);
+        let (min_free, state) = (min_free.trim_end_matches(".0"), state.display());
         Error::Disk(format!(
-            "disk_full: less than {floor} MiB are free on the disk of {state}; free some space and retry"
+            "disk_full: less than {min_free} MiB are free on the disk of {state}; free some space and retry"
         ))
     }
 }
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn the_minimum_free_space_depends_on_the_disk_size() {
-        let floor = |size: u64| Space { free: 0, size }.min_free();
-        assert_eq!([floor(0), floor(100 * MIB), floor(1_280 * MIB)], [0, 5 * MIB, 64 * MIB]);
-        assert_eq!([floor(1_281 * MIB), floor(u64::MAX)], [64 * MIB; 2]);
+        let min_free = |size: u64| Space { free: 0, size }.min_free();
+        assert_eq!([min_free(0), min_free(100 * MIB), min_free(1_280 * MIB)], [0, 5 * MIB, 64 * MIB]);
+        assert_eq!([min_free(1_281 * MIB), min_free(u64::MAX)], [64 * MIB; 2]);
     }
 
     #[test]

@@ -38,9 +38,9 @@ impl SessionIndex {
 
     /// Inserts an unparsable value, to be written back unchanged.
     pub(crate) fn insert_unparsed(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
-        let folder = self.0.entry(agent.clone()).or_default();
-        if !folder.records.keys().any(|key| key.as_str() == name) {
-            folder.unparsed.insert(name, value);
+        let sessions = self.0.entry(agent.clone()).or_default();
+        if !sessions.records.keys().any(|key| key.as_str() == name) {
+            sessions.unparsed.insert(name, value);
         }
     }
 
@@ -64,19 +64,19 @@ impl SessionIndex {
     }
 
     pub(crate) fn put(&mut self, key: SessionKey, record: Arc<Record>) {
-        let folder = self.0.entry(layout::agent_of(&key)).or_default();
-        folder.is_stale = true;
-        folder.put(key, record);
+        let sessions = self.0.entry(layout::agent_of(&key)).or_default();
+        sessions.is_stale = true;
+        sessions.put(key, record);
     }
 
     /// Marks every `sessions.json` as out of date.
     pub(crate) fn mark_all_stale(&mut self) {
-        self.0.values_mut().for_each(|folder| folder.is_stale = true);
+        self.0.values_mut().for_each(|sessions| sessions.is_stale = true);
     }
 
     pub(crate) fn remove(&mut self, key: &SessionKey) {
-        let folder = self.0.entry(layout::agent_of(key)).or_default();
-        folder.is_stale |= folder.records.remove(key).is_some();
+        let sessions = self.0.entry(layout::agent_of(key)).or_default();
+        sessions.is_stale |= sessions.records.remove(key).is_some();
     }
 
     /// Returns the agents that have records.
@@ -85,56 +85,56 @@ impl SessionIndex {
     }
 
     pub(crate) fn all(&self) -> Vec<(SessionKey, Arc<Record>)> {
-        let records = self.0.values().flat_map(|folder| &folder.records);
+        let records = self.0.values().flat_map(|sessions| &sessions.records);
         records.map(|(key, record)| (key.clone(), Arc::clone(record))).collect()
     }
 
     /// Returns the key that refers to this session.
     pub(crate) fn find(&self, session: &SessionId) -> Option<SessionKey> {
-        let mut records = self.0.values().flat_map(|folder| &folder.records);
+        let mut records = self.0.values().flat_map(|sessions| &sessions.records);
         records.find(|(_, record)| record.session_id == *session).map(|(key, _)| key.clone())
     }
 
     /// Returns the agents whose `sessions.json` is out of date.
     pub(crate) fn stale_agents(&self) -> Vec<AgentId> {
-        self.0.iter().filter(|(_, folder)| folder.is_stale).map(|(agent, _)| agent.clone()).collect()
+        self.0.iter().filter(|(_, sessions)| sessions.is_stale).map(|(agent, _)| agent.clone()).collect()
     }
 
     /// Sets whether an agent's `sessions.json` is out of date and returns its content.
     pub(crate) fn snapshot(&mut self, agent: &AgentId, is_stale: bool) -> AgentSessions {
-        let folder = self.0.entry(agent.clone()).or_default();
-        folder.is_stale = is_stale;
-        folder.clone()
+        let sessions = self.0.entry(agent.clone()).or_default();
+        sessions.is_stale = is_stale;
+        sessions.clone()
     }
 }
 
 impl AgentSessions {
-    /// Reads an agent's `sessions.json`.
-    pub(crate) fn read(sessions: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
-        let mut folder = Self::default();
-        let path = sessions.join(SESSIONS_FILE);
+    /// Reads an agent's `sessions.json`; moves it aside if it cannot be parsed.
+    pub(crate) fn read(folder: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
+        let mut sessions = Self::default();
+        let path = folder.join(SESSIONS_FILE);
         if let Some(bytes) = disk::read(&path)? {
             match serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(&bytes) {
-                Ok(values) => values.into_iter().for_each(|(name, value)| folder.insert_member(agent, name, value)),
+                Ok(values) => values.into_iter().for_each(|(name, value)| sessions.insert_member(agent, name, value)),
                 Err(reason) => {
                     let target = path.with_added_extension(format!("corrupt-{now_ms}"));
                     fs::rename(&path, &target).map_err(disk::failed("move aside", &path))?;
-                    disk::sync_folder(sessions)?;
-                    folder.is_stale = true;
+                    disk::sync_folder(folder)?;
+                    sessions.is_stale = true;
                     warn!(path = %path.display(), aside = %target.display(), %reason, "cannot parse a file of session records; moved it aside");
                 }
             }
         }
-        Ok(folder)
+        Ok(sessions)
     }
 
     /// Adds the path of the transcript to the records of threads, because OpenClaw does not find it otherwise.
-    pub(crate) fn name_threads(&mut self, sessions: &Path) {
+    pub(crate) fn name_threads(&mut self, folder: &Path) {
         for (key, record) in &mut self.records {
             if record.extra.contains_key(SESSION_FILE) {
                 continue;
             }
-            let path = layout::thread_name(key, &record.session_id).map(|name| sessions.join(name));
+            let path = layout::thread_name(key, &record.session_id).map(|name| folder.join(name));
             if let Some(path) = path.filter(|path| path.exists()) {
                 Arc::make_mut(record).extra.insert(SESSION_FILE.to_owned(), path.display().to_string().into());
             }

@@ -309,7 +309,7 @@ impl Store for Journal {
 
     async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
         let period = period.clone();
-        self.read(move |writer| writer.tally.query(&writer.db, &period)).await
+        self.read(move |writer| writer.usage_tally.query(&writer.db, &period)).await
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct BatchRuns {
     /// True if a message was refused because the disk is low on space.
     pub(crate) has_refused: bool,
     /// Token usage of the runs that ended in this batch.
-    pub(crate) tally: UsageTally,
+    pub(crate) usage_tally: UsageTally,
     /// Epoch of the writing process.
     epoch: i64,
 }
@@ -48,7 +48,7 @@ pub(crate) struct BatchRuns {
 impl BatchRuns {
     /// Creates the state of a batch. `tally` contains the number of the last end.
     pub(crate) fn new(refusal: Option<String>, tally: &UsageTally, epoch: i64) -> Self {
-        Self { refusal, tally: tally.next(), epoch, ..Self::default() }
+        Self { refusal, usage_tally: tally.next(), epoch, ..Self::default() }
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn apply(db: &Connection, rec: &Rec, batch: &mut BatchRuns) -> Result
                        WHERE run_id = ?1 AND st = 'held'";
             execute(db, sql, params![run.as_str(), at])?
         }
-        Rec::Terminal { ended, .. } => end(db, run, ended, &mut batch.tally)?,
+        Rec::Terminal { ended, .. } => end(db, run, ended, &mut batch.usage_tally)?,
         // The calls of earlier assistant messages have results, and a model may reuse their ids.
         Rec::Entry { entry, .. } if assistant(entry).is_some() => {
             let is_open = is_open(db, run)?;

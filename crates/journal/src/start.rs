@@ -54,10 +54,10 @@ struct StartupState {
     index: SessionIndex,
     epoch: u64,
     boots: BootHistory,
-    moves: Vec<PendingRename>,
+    pending_renames: Vec<PendingRename>,
     redo: BTreeMap<FileId, RedoLines>,
     next_row: i64,
-    tally: UsageTally,
+    usage_tally: UsageTally,
 }
 
 /// Lines of one transcript that may be missing in its file.
@@ -84,7 +84,7 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
         }
         found @ (Ok(_) | Err(DatabaseError::DiskFailed(_) | DatabaseError::Other(_))) => found,
     };
-    let StartupState { db, index, epoch, boots, moves, redo, next_row, tally } =
+    let StartupState { db, index, epoch, boots, pending_renames, redo, next_row, usage_tally } =
         found.map_err(|error| error.into_error(&path))?;
     let (layout, health) = (Arc::clone(layout), Arc::clone(health));
     let mut writer = WriterState {
@@ -93,12 +93,12 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
         health,
         files: HashMap::new(),
         names: HashMap::new(),
-        pending_renames: moves,
+        pending_renames,
         pending_records: Vec::new(),
         next_row,
         done: CheckpointedRows::default(),
         keep: runs::KEEP_RUNS,
-        tally,
+        usage_tally,
         unsynced: 0,
         is_marked_clean: false,
     };
@@ -131,10 +131,10 @@ fn find(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupSta
         health.counters.repaired("delivery_unknown");
     }
     tx.commit().map_err(classify)?;
-    let (moves, redo) = (moves(&db).map_err(classify)?, redo(&db).map_err(classify)?);
+    let (pending_renames, redo) = (read_pending_renames(&db).map_err(classify)?, redo(&db).map_err(classify)?);
     let next_row = redo.values().flat_map(|redo| &redo.rows).max().map_or(1, |last| last + 1);
-    let tally = UsageTally::find(&db).map_err(classify)?;
-    Ok(StartupState { db, index, epoch, boots, moves, redo, next_row, tally })
+    let usage_tally = UsageTally::find(&db).map_err(classify)?;
+    Ok(StartupState { db, index, epoch, boots, pending_renames, redo, next_row, usage_tally })
 }
 
 /// An agent's `sessions.json` that another program changed.
@@ -213,7 +213,7 @@ fn count_boot(db: &Connection, now_ms: u64) -> rusqlite::Result<(u64, BootHistor
     Ok((epoch.unsigned_abs(), BootHistory { unclean_in_5_min: unclean }))
 }
 
-fn moves(db: &Connection) -> rusqlite::Result<Vec<PendingRename>> {
+fn read_pending_renames(db: &Connection) -> rusqlite::Result<Vec<PendingRename>> {
     let mut statement = db.prepare("SELECT agent, name, target FROM moving")?;
     let rows = statement.query_map([], |row| {
         let agent = AgentId::normalize(&row.get::<_, String>(0)?);

@@ -104,9 +104,12 @@ struct TranscriptParser<'a> {
 
 /// Reparents entries after damaged lines: children of a lost line are attached to the line before the damage.
 struct Gap {
+    /// Ids of all entries that were read.
     known: HashSet<EntryId>,
+    /// Last entry before the newest damaged line.
     before: Option<EntryId>,
-    adopted: HashMap<EntryId, Option<EntryId>>,
+    /// New parents of the children of lost entries, by lost parent.
+    new_parents: HashMap<EntryId, Option<EntryId>>,
 }
 
 impl<'a> TranscriptParser<'a> {
@@ -135,7 +138,7 @@ impl<'a> TranscriptParser<'a> {
             return;
         }
         let Ok(Value::Object(mut fields)) = serde_json::from_slice(text) else {
-            self.damage();
+            self.skip_damaged_line();
             return;
         };
         let completed = migrate::complete(&mut fields, &self.ids, self.found.entries.last());
@@ -154,7 +157,8 @@ impl<'a> TranscriptParser<'a> {
         self.found.lines.push(Cow::Borrowed(text));
     }
 
-    fn damage(&mut self) {
+    /// Skips a damaged line. Later entries whose parent was lost are attached to the last entry before it.
+    fn skip_damaged_line(&mut self) {
         self.found.damaged += 1;
         self.ids.push(None);
         let entries = &self.found.entries;
@@ -162,7 +166,7 @@ impl<'a> TranscriptParser<'a> {
         let gap = self.gap.get_or_insert_with(|| Gap {
             known: entries.iter().map(|entry| entry.id.clone()).collect(),
             before: None,
-            adopted: HashMap::new(),
+            new_parents: HashMap::new(),
         });
         gap.before = before;
     }
@@ -178,7 +182,7 @@ impl<'a> TranscriptParser<'a> {
         }
         if let Some(gap) = &mut self.gap {
             if let Some(parent) = entry.parent_id.as_ref().filter(|parent| !gap.known.contains(*parent)) {
-                entry.parent_id = gap.adopted.entry(parent.clone()).or_insert_with(|| gap.before.clone()).clone();
+                entry.parent_id = gap.new_parents.entry(parent.clone()).or_insert_with(|| gap.before.clone()).clone();
                 is_changed = true;
             }
             gap.known.insert(entry.id.clone());

@@ -42,7 +42,7 @@ pub(crate) struct WriterState {
     /// Number of newest runs to keep.
     pub(crate) keep: u32,
     /// Token usage of the runs that ended since the sums were last stored.
-    pub(crate) tally: UsageTally,
+    pub(crate) usage_tally: UsageTally,
     /// Bytes written to transcripts since the last checkpoint.
     pub(crate) unsynced: u64,
     /// True if the database marks this process as cleanly stopped.

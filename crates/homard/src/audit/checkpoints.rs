@@ -165,7 +165,7 @@ impl CheckpointTask {
         Some(Self { stop, task })
     }
 
-    /// Sends the last checkpoint, within a short timeout, and stops.
+    /// Stops the task, which sends the last checkpoint within a short timeout.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {

@@ -87,7 +87,7 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
     }
     let report = check(&setup.paths, &evidence)?;
     let folder = audit::location(&setup.paths).folder;
-    let anchor = evidence.kept;
+    let anchor = evidence.stored_head;
     let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
     let is_whole = problems.is_empty();
     let unanchored = report.head.rows.saturating_sub(anchor.map_or(0, |anchor| anchor.rows));

@@ -1,7 +1,7 @@
 //! State machine of one compaction, which asks its caller for model answers.
 //!
 //! Nothing is written before it is complete: the result is one [`FinishedCompaction`], so an interrupted compaction has
-//! no effect. The transcript keeps every entry; the outcome says from which one on they are shown, and contains the
+//! no effect. The transcript keeps every entry; the outcome says from which one on they are sent, and contains the
 //! summary for the others.
 
 use std::sync::Arc;
@@ -31,13 +31,13 @@ const MIN_SUMMARY_TOKENS: u64 = 256;
 /// Overhead of the message that contains a summary, and of a request quoted in it, in tokens.
 const WRAPPER_TOKENS: u64 = 64;
 
-/// Minimum number of characters shown of a tool result.
+/// Minimum number of characters sent of a tool result.
 const MIN_RESULT_CHARS: usize = 400;
 
 /// Input of a compaction.
 #[derive(Debug, Clone)]
 pub struct CompactionInput {
-    /// Messages shown to the model, oldest first, after the summary of the last compaction.
+    /// Messages sent to the model, oldest first, after the summary of the last compaction.
     pub lines: Vec<HistoryLine>,
     /// How many of them the last compaction kept; `None` if there was none.
     pub kept: Option<usize>,
@@ -71,14 +71,14 @@ pub enum CompactionStep {
 /// Result of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedCompaction {
-    /// Summary of the lines that are no longer shown.
+    /// Summary of the lines that are no longer sent to the model.
     pub summary: String,
     /// Details for programs and the next compaction. `resultChars`, read by [`crate::escalate::kept_chars`], means that
-    /// the tool results among the kept lines are shown as [`crate::escalate::truncate_result`] truncates them.
+    /// the tool results among the kept lines are sent as [`crate::escalate::truncate_result`] truncates them.
     pub details: Value,
     /// How the summary was created; `None` if no line was removed and only tool results were truncated.
     pub method: Option<SummaryMethod>,
-    /// Index of the first line that is still shown; the number of lines if none is.
+    /// Index of the first line that is still sent to the model; the number of lines if none is.
     pub kept: usize,
     /// Strategies used, in order.
     pub strategies: Vec<CompactionStrategy>,
@@ -93,7 +93,7 @@ pub struct FinishedCompaction {
 pub struct Compaction {
     task: CompactionInput,
     ladder: Ladder,
-    /// Index of the first line that is still shown.
+    /// Index of the first line that is still sent to the model.
     kept: usize,
     result_chars: Option<usize>,
     /// Number of characters to which the last compaction truncated the results that it kept; they are already truncated
@@ -112,7 +112,7 @@ pub struct Compaction {
 #[derive(Debug)]
 struct SummaryPass {
     summarizer: Box<Summarizer>,
-    /// Index of the first line shown after it.
+    /// Index of the first line that is sent to the model after it.
     kept: usize,
     keep: Keep,
     /// True if a model is used.
@@ -178,11 +178,11 @@ impl Compaction {
         }
     }
 
-    /// Handles the model's answer to the last request.
+    /// Handles the model's answer to the last request. If the request is given up, the next model is tried.
     pub fn answer(&mut self, answer: Result<&str, SummaryFailure>) {
-        if let Some(pass) = &mut self.pass
-            && pass.summarizer.answer(answer)
-        {
+        let Some(pass) = &mut self.pass else { return };
+        let is_given_up = pass.summarizer.answer(answer);
+        if is_given_up {
             self.try_next_model();
         }
     }
@@ -264,7 +264,7 @@ impl Compaction {
         }
     }
 
-    /// Starts to summarize the lines that are still shown and not to be kept.
+    /// Starts to summarize the lines that are still sent to the model, except those to be kept.
     fn start_summary(&mut self, keep: Keep, uses_model: bool) -> Result<(), NothingToCompact> {
         let window = self.task.summary_windows.get(self.model_index).copied().filter(|_| uses_model).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];

@@ -58,9 +58,9 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<CompactionPlan, Nothing
             whole.find(|&whole| whole < cut && cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
         }
     };
-    // If only the newest request were summarized, nothing would be shorter, because it is quoted verbatim.
-    let is_moved = keep != Keep::None && cut == 1 && request == Some(0);
-    if cut == 0 || is_moved {
+    // If only the newest request were summarized, nothing would become shorter, because it is quoted verbatim.
+    let would_only_quote = keep != Keep::None && cut == 1 && request == Some(0);
+    if cut == 0 || would_only_quote {
         return Err(if history.is_just_compacted() { NothingToCompact::Compacted } else { NothingToCompact::Short });
     }
     let quoted = request.filter(|&request| request < cut);

@@ -20,7 +20,7 @@ use crate::{
 };
 use section::{SummaryModel, SummarySection};
 
-/// Placeholder if there is no conversation before the turn that is cut.
+/// Placeholder if there is no conversation before the turn that is split.
 pub(crate) const NO_HISTORY: &str = "Nothing was said before this turn.";
 
 /// Separator between the summary of the history and that of the turn.

@@ -103,9 +103,9 @@ pub struct Failover {
     level: ReasoningLevel,
     tried: Vec<ReasoningLevel>,
     notes: Vec<CandidateNote>,
-    /// Index of the first note since the last answer.
+    /// Index of the first of `notes` that was made since a model last answered.
     notes_start: usize,
-    /// Time of the current request, while nothing has arrived.
+    /// When the current request was sent; `None` once something has arrived.
     requested_at: Option<u64>,
 }
 

@@ -48,7 +48,7 @@ impl Default for RetryLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryDelay {
     /// Duration of the delay.
-    pub after: Duration,
+    pub delay: Duration,
     /// Number of the next attempt of this candidate: 2 after the first failure.
     pub attempt: u32,
     /// Maximum number of attempts, if the candidate keeps failing at once.
@@ -130,8 +130,8 @@ impl RetryBudget {
         let start = *self.since.get_or_insert(since);
         let requested = error.retry_after.unwrap_or_default();
         let min_delay = self.backoff(error, self.streak).max(requested);
-        let after = min_delay.saturating_add(min_delay.mul_f64(self.next_jitter() / 4.0));
-        let retry_at = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let delay = min_delay.saturating_add(min_delay.mul_f64(self.next_jitter() / 4.0));
+        let retry_at = now.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
             self.rate_limited < self.limits.rate_limits
         } else {
@@ -148,7 +148,7 @@ impl RetryBudget {
         let max_attempts = self.max_attempts(error, others);
         self.streak = self.streak.saturating_add(1);
         self.retried += u32::from(!is_rate_limit);
-        Some(RetryDelay { after, attempt: self.streak + 1, max_attempts: max_attempts.max(self.streak + 1) })
+        Some(RetryDelay { delay, attempt: self.streak + 1, max_attempts: max_attempts.max(self.streak + 1) })
     }
 
     /// Returns the attempts and time spent on the current candidate, if it was tried more than once.
@@ -242,7 +242,7 @@ mod tests {
         let (mut retry, mut now) = (RetryBudget::new(RetryLimits::default(), 7), 0);
         let mut delays = Vec::new();
         for _ in 0..20 {
-            let Some(RetryDelay { after: delay, .. }) = retry.wait(error, (now, now), None, others) else { break };
+            let Some(RetryDelay { delay, .. }) = retry.wait(error, (now, now), None, others) else { break };
             now += delay.as_millis() as u64;
             // Jitter adds at most a quarter, and every step doubles: rounding down to a power of two yields the step.
             let seconds = delay.as_secs_f64();
@@ -306,7 +306,7 @@ mod tests {
             let mut now = 0;
             let mut counted = Vec::new();
             while let Some(wait) = retry.wait(&error(kind, retry_after), (now, now), None, others) {
-                now += wait.after.as_millis() as u64;
+                now += wait.delay.as_millis() as u64;
                 counted.push((wait.attempt, wait.max_attempts));
             }
             counted
@@ -323,7 +323,7 @@ mod tests {
             let (since, now) = (0, 0);
             let mut budget = RetryBudget::new(RetryLimits::default(), seed);
             let delay = budget.wait(&error(ErrorKind::Server, None), (since, now), None, OtherCandidates::None);
-            delay.unwrap().after
+            delay.unwrap().delay
         };
         let delays: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
         assert_eq!(delays.len(), 50);
@@ -374,7 +374,7 @@ mod tests {
                 let error = error(failure.kind, failure.retry_after);
                 first.get_or_insert(started);
                 match retry.wait(&error, (started, now), deadline, failure.others) {
-                    Some(RetryDelay { after: delay, attempt, max_attempts: max }) => {
+                    Some(RetryDelay { delay, attempt, max_attempts: max }) => {
                         now += delay.as_millis() as u64;
                         prop_assert!(delay >= error.retry_after.unwrap_or_default().max(limits.initial_delay / 2));
                         prop_assert!(delay <= limits.max_delay.mul_f64(1.25));

@@ -73,7 +73,7 @@ fn of_json(value: &Value) -> u64 {
     estimate(&value.to_string())
 }
 
-/// A run of characters of one class, up to the last counted one.
+/// The run of characters of one class that ends with the last counted character.
 struct CharRun {
     class: Class,
     last: char,

@@ -70,8 +70,8 @@ pub fn append(payloads: &mut Vec<Payload>, line: &str) {
     }
 }
 
-/// Returns the notices before the replies of a verbose session: that it is new, and how often it was compacted, if it
-/// just was.
+/// Returns the notices before the replies of a verbose session: that it is new, and, if it was just compacted, how
+/// often so far.
 pub fn opening(new_session: Option<&SessionId>, compactions: Option<u64>) -> Vec<Payload> {
     let new_session = new_session.map(|id| format!("🧭 This is a new session: {id}"));
     let compacted = compactions.map(|count| match count {

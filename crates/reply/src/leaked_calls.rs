@@ -1,6 +1,6 @@
 //! Recognizes tool calls that a provider leaked into the text: what follows `[Tool Call: …]`, `[Tool Result for ID …]`
-//! and `<invoke>`. This module follows one such remnant to its end; the text is held back meanwhile and released if it
-//! was none.
+//! and `<invoke>`. This module reads one of them to its end. The text is held back meanwhile, and released if it turns
+//! out not to be a leaked call.
 
 use crate::tags::{TagMatch, starts_with_ignore_case};
 
@@ -26,17 +26,17 @@ pub(crate) fn match_marker(candidate: &str) -> TagMatch<LeakMarker> {
     }
 }
 
-/// A remnant in progress.
+/// Parser of one leaked call or result.
 #[derive(Debug)]
-pub(crate) struct LeakRemnant {
+pub(crate) struct LeakParser {
     /// Text consumed so far.
     held: String,
-    state: RemnantState,
+    state: LeakParserState,
 }
 
-/// Position in a remnant.
+/// Position in a leaked call or result.
 #[derive(Debug)]
-enum RemnantState {
+enum LeakParserState {
     /// After a marker: whitespace and `Arguments:` lead to the JSON, if there is any.
     Gap(LeakMarker),
     Json {
@@ -54,14 +54,14 @@ enum RemnantState {
     Proof(usize),
 }
 
-/// Effect of a character on a remnant.
+/// Effect of a character.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RemnantStep {
-    /// The remnant continues.
+pub(crate) enum LeakStep {
+    /// The leaked call or result continues.
     More,
-    /// The remnant ended with this character and is dropped.
+    /// The leaked call or result ended with this character and is dropped.
     Gone,
-    /// The remnant ended with this character, and it is proved that this provider leaks calls.
+    /// The leaked call ended with this character, and it is proved that this provider leaks calls.
     Proved,
     /// The consumed text, with this character, is text after all.
     Not(String),
@@ -69,31 +69,31 @@ pub(crate) enum RemnantStep {
     Denied(String),
 }
 
-/// Maximum amount of whitespace inside a remnant.
+/// Maximum amount of whitespace inside a leaked call or result.
 const GAP: usize = 64;
 const PROOF: &str = "</minimax:tool_call>";
 const INVOKE: &str = "<invoke";
 
-impl LeakRemnant {
-    /// Creates the remnant after a marker.
+impl LeakParser {
+    /// Starts to read the leaked call or result after its marker.
     pub(crate) fn after(marker: LeakMarker) -> Self {
-        Self { held: String::new(), state: RemnantState::Gap(marker) }
+        Self { held: String::new(), state: LeakParserState::Gap(marker) }
     }
 
-    /// Creates the remnant after the given opening `<invoke>` tag.
+    /// Starts to read the leaked call after the given opening `<invoke>` tag.
     pub(crate) fn invoke(tag: String, is_sure: bool) -> Self {
-        Self { held: tag, state: RemnantState::Invoke { is_sure } }
+        Self { held: tag, state: LeakParserState::Invoke { is_sure } }
     }
 
     /// Processes the next character.
-    pub(crate) fn push(&mut self, c: char) -> RemnantStep {
+    pub(crate) fn push(&mut self, c: char) -> LeakStep {
         self.held.push(c);
         match &mut self.state {
-            RemnantState::Gap(marker) => {
+            LeakParserState::Gap(marker) => {
                 let marker = *marker;
                 self.gap(marker, c)
             }
-            RemnantState::Json { depth, in_string, is_escaped } => {
+            LeakParserState::Json { depth, in_string, is_escaped } => {
                 match c {
                     _ if *is_escaped => *is_escaped = false,
                     '\\' if *in_string => *is_escaped = true,
@@ -102,18 +102,18 @@ impl LeakRemnant {
                     '}' | ']' if !*in_string => *depth -= 1,
                     _ => {}
                 }
-                if *depth == 0 { RemnantStep::Gone } else { RemnantStep::More }
+                if *depth == 0 { LeakStep::Gone } else { LeakStep::More }
             }
-            RemnantState::PlainText => {
+            LeakParserState::PlainText => {
                 // An empty line, or a next marker on its own line.
                 let ends = self.held.ends_with("\n\n") || self.held.ends_with("\n[");
-                if ends { RemnantStep::Not(self.held.split_off(self.held.len() - 2)) } else { RemnantStep::More }
+                if ends { LeakStep::Not(self.held.split_off(self.held.len() - 2)) } else { LeakStep::More }
             }
-            RemnantState::Invoke { is_sure } => {
+            LeakParserState::Invoke { is_sure } => {
                 let is_sure = *is_sure;
                 self.inside_invoke(c, is_sure)
             }
-            RemnantState::Proof(start) => {
+            LeakParserState::Proof(start) => {
                 let start = *start;
                 self.proof(start)
             }
@@ -123,66 +123,66 @@ impl LeakRemnant {
     /// Ends the text. Returns what is text after all.
     pub(crate) fn finish(self) -> String {
         match self.state {
-            RemnantState::PlainText | RemnantState::Invoke { is_sure: true } => String::new(),
+            LeakParserState::PlainText | LeakParserState::Invoke { is_sure: true } => String::new(),
             // Unterminated JSON may be followed by an answer.
-            RemnantState::Gap(_)
-            | RemnantState::Json { .. }
-            | RemnantState::Invoke { is_sure: false }
-            | RemnantState::Proof(_) => self.held,
+            LeakParserState::Gap(_)
+            | LeakParserState::Json { .. }
+            | LeakParserState::Invoke { is_sure: false }
+            | LeakParserState::Proof(_) => self.held,
         }
     }
 
-    fn gap(&mut self, marker: LeakMarker, c: char) -> RemnantStep {
+    fn gap(&mut self, marker: LeakMarker, c: char) -> LeakStep {
         let word = self.held.trim_start();
         let is_label = starts_with_ignore_case("arguments:", word.trim_end());
         match c {
             '{' if word == "{" || (starts_with_ignore_case(word, "arguments:") && word[10..].trim_start() == "{") => {
-                self.state = RemnantState::Json { depth: 1, in_string: false, is_escaped: false };
-                RemnantStep::More
+                self.state = LeakParserState::Json { depth: 1, in_string: false, is_escaped: false };
+                LeakStep::More
             }
-            _ if is_label && self.held.len() <= GAP && !self.held.ends_with("\n\n") => RemnantStep::More,
+            _ if is_label && self.held.len() <= GAP && !self.held.ends_with("\n\n") => LeakStep::More,
             // A list, or the next marker: the next character decides.
-            '[' if marker == LeakMarker::Result && word == "[" => RemnantStep::More,
+            '[' if marker == LeakMarker::Result && word == "[" => LeakStep::More,
             _ if self.held.ends_with("\n\n") || word.starts_with("[[") || starts_with_ignore_case(word, "[t") => {
-                RemnantStep::Not(std::mem::take(&mut self.held))
+                LeakStep::Not(std::mem::take(&mut self.held))
             }
             _ if marker == LeakMarker::Result => {
-                self.state = RemnantState::PlainText;
-                RemnantStep::More
+                self.state = LeakParserState::PlainText;
+                LeakStep::More
             }
-            _ => RemnantStep::Not(std::mem::take(&mut self.held)),
+            _ => LeakStep::Not(std::mem::take(&mut self.held)),
         }
     }
 
-    fn inside_invoke(&mut self, c: char, is_sure: bool) -> RemnantStep {
+    fn inside_invoke(&mut self, c: char, is_sure: bool) -> LeakStep {
         match c {
-            '>' if ends_with_ignore_case(&self.held, "</invoke>") && is_sure => RemnantStep::Gone,
+            '>' if ends_with_ignore_case(&self.held, "</invoke>") && is_sure => LeakStep::Gone,
             '>' if ends_with_ignore_case(&self.held, "</invoke>") => {
-                self.state = RemnantState::Proof(self.held.len());
-                RemnantStep::More
+                self.state = LeakParserState::Proof(self.held.len());
+                LeakStep::More
             }
             // A nested call is not a leaked call.
             'e' | 'E' if !is_sure && ends_with_ignore_case(&self.held, INVOKE) => {
-                RemnantStep::Denied(std::mem::take(&mut self.held))
+                LeakStep::Denied(std::mem::take(&mut self.held))
             }
-            _ => RemnantStep::More,
+            _ => LeakStep::More,
         }
     }
 
-    fn proof(&mut self, start: usize) -> RemnantStep {
+    fn proof(&mut self, start: usize) -> LeakStep {
         let word = self.held[start..].trim_start();
         if word.eq_ignore_ascii_case(PROOF) {
-            return RemnantStep::Proved;
+            return LeakStep::Proved;
         }
         if word.eq_ignore_ascii_case(INVOKE) {
-            self.state = RemnantState::Invoke { is_sure: false };
-            return RemnantStep::More;
+            self.state = LeakParserState::Invoke { is_sure: false };
+            return LeakStep::More;
         }
         let could_be = starts_with_ignore_case(PROOF, word) || starts_with_ignore_case(INVOKE, word);
         if could_be && self.held.len() - start <= GAP {
-            RemnantStep::More
+            LeakStep::More
         } else {
-            RemnantStep::Denied(std::mem::take(&mut self.held))
+            LeakStep::Denied(std::mem::take(&mut self.held))
         }
     }
 }

@@ -29,10 +29,10 @@ fn first(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the text after a think tag at its start.
-fn after(text: &str, edge: TagSide) -> Option<&str> {
+fn after(text: &str, side: TagSide) -> Option<&str> {
     let end = text.strip_prefix('<')?.find('>')? + 2;
     match tags::match_tag(&text[..end]) {
-        TagMatch::Match(tag) if tag.name == TagName::Think && tag.edge == edge => Some(&text[end..]),
+        TagMatch::Match(tag) if tag.name == TagName::Think && tag.side == side => Some(&text[end..]),
         TagMatch::Match(_) | TagMatch::Partial | TagMatch::NoMatch => None,
     }
 }

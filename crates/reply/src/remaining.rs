@@ -271,7 +271,7 @@ mod tests {
             prop_assert_eq!(remaining_texts(&[&text], &blocks).concat(), rest.join(gap));
         }
 
-        /// The same with code, whose fences are closed and reopened at cuts.
+        /// Blocks and remainder are the text, also with code, whose fences are closed and reopened at cuts.
         #[test]
         fn added_fences_do_not_affect_the_remainder(
             lines in prop::collection::vec(

@@ -4,7 +4,7 @@
 use crate::{
     directive::{self, Directive},
     fence::Lines,
-    leaked_calls::{self, LeakMarker, LeakRemnant, RemnantStep},
+    leaked_calls::{self, LeakMarker, LeakParser, LeakStep},
     parse_stream::{MessageDirectives, ParseRules},
     payload::ReplyTo,
     tags::{self, Tag, TagMatch, TagName, TagSide},
@@ -30,7 +30,7 @@ pub(crate) struct StreamScanner {
     around: CodeState,
     /// Text that may become a tag or directive.
     candidate: String,
-    remnant: Option<LeakRemnant>,
+    leak_parser: Option<LeakParser>,
     leaks: LeakState,
     gap: DirectiveGap,
 }
@@ -94,9 +94,9 @@ impl StreamScanner {
     /// Ends the text and decides about what was kept.
     pub(crate) fn finish(&mut self, found: &mut MessageDirectives) {
         loop {
-            if let Some(remnant) = self.remnant.take() {
+            if let Some(leak_parser) = self.leak_parser.take() {
                 self.leaks = LeakState::Over;
-                self.push(&remnant.finish(), found);
+                self.push(&leak_parser.finish(), found);
             } else if !self.candidate.is_empty() {
                 self.treat_as_text(found);
             } else if self.code.open > 0 && !self.code.held.is_empty() {
@@ -111,17 +111,17 @@ impl StreamScanner {
     }
 
     fn take(&mut self, c: char, found: &mut MessageDirectives) {
-        if let Some(remnant) = &mut self.remnant {
-            match remnant.push(c) {
-                RemnantStep::More => {}
-                RemnantStep::Gone => self.remnant = None,
-                RemnantStep::Proved => (self.remnant, self.leaks) = (None, LeakState::Sure),
-                RemnantStep::Not(text) => {
-                    self.remnant = None;
+        if let Some(leak_parser) = &mut self.leak_parser {
+            match leak_parser.push(c) {
+                LeakStep::More => {}
+                LeakStep::Gone => self.leak_parser = None,
+                LeakStep::Proved => (self.leak_parser, self.leaks) = (None, LeakState::Sure),
+                LeakStep::Not(text) => {
+                    self.leak_parser = None;
                     self.push(&text, found);
                 }
-                RemnantStep::Denied(text) => {
-                    (self.remnant, self.leaks) = (None, LeakState::Denied);
+                LeakStep::Denied(text) => {
+                    (self.leak_parser, self.leaks) = (None, LeakState::Denied);
                     self.push(&text, found);
                 }
             }
@@ -206,7 +206,7 @@ impl StreamScanner {
             }
             TagMatch::Match(Construct::Leak(marker)) => {
                 self.candidate.clear();
-                self.remnant = (self.leaks != LeakState::Over).then(|| LeakRemnant::after(marker));
+                self.leak_parser = (self.leaks != LeakState::Over).then(|| LeakParser::after(marker));
             }
         }
     }
@@ -222,7 +222,7 @@ impl StreamScanner {
     }
 
     fn meet_tag(&mut self, tag: Tag, found: &mut MessageDirectives) {
-        match (tag.name, tag.edge) {
+        match (tag.name, tag.side) {
             (TagName::Think, TagSide::Open) if !self.is_thinking => {
                 self.is_thinking = true;
                 self.around = std::mem::take(&mut self.code);
@@ -235,7 +235,7 @@ impl StreamScanner {
                 self.code = std::mem::take(&mut self.around);
             }
             (TagName::Final, TagSide::Open | TagSide::Close) if !self.is_thinking => {
-                self.is_final = tag.edge == TagSide::Open;
+                self.is_final = tag.side == TagSide::Open;
                 if self.rules.enforce_final {
                     self.code = CodeState::default();
                 }
@@ -246,7 +246,7 @@ impl StreamScanner {
                 if !self.is_thinking && matches!(self.leaks, LeakState::Possible | LeakState::Sure) =>
             {
                 let tag = std::mem::take(&mut self.candidate);
-                self.remnant = Some(LeakRemnant::invoke(tag, self.leaks == LeakState::Sure));
+                self.leak_parser = Some(LeakParser::invoke(tag, self.leaks == LeakState::Sure));
             }
             (TagName::Invoke, TagSide::Close | TagSide::Empty) if self.leaks == LeakState::Sure => {}
             (TagName::Calls | TagName::Invoke, _) => return self.treat_as_text(found),

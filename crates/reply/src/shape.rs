@@ -77,7 +77,7 @@ pub struct ShapedReplies {
     /// Payloads in this order; none of them is empty.
     pub payloads: Vec<Payload>,
     /// What the user will have received.
-    pub verdict: ReplyStatus,
+    pub status: ReplyStatus,
 }
 
 /// What a user has received when everything is sent.
@@ -111,20 +111,20 @@ pub fn shape(run: RunReplies<'_>) -> ShapedReplies {
     let errors = error.map(|text| Payload { kind: Kind::Error, ..Payload::answer(text) });
     let tools = run.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
     let reasoning_payload = run.reasoning.as_deref().and_then(reasoning::message);
-    let complete =
+    let undelivered =
         errors.into_iter().chain(tools).chain(reasoning_payload).filter(|payload| !run.delivered.contains(payload));
-    let mut payloads: Vec<_> = complete.chain(texts).filter(|payload| !payload.is_empty()).collect();
+    let mut payloads: Vec<_> = undelivered.chain(texts).filter(|payload| !payload.is_empty()).collect();
     for payload in payloads.iter_mut().filter(|payload| !payload.media.is_empty()) {
         payload.is_voice |= is_voice;
     }
     if was_answered || has_answer(&payloads) {
-        return ShapedReplies { payloads, verdict: ReplyStatus::Answered };
+        return ShapedReplies { payloads, status: ReplyStatus::Answered };
     }
-    let (fallback, verdict) = fall_back(run.failure.as_ref(), run.ending, run.expectation);
-    // Without an answer, its reasoning is not sent either.
-    payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != ReplyStatus::Silent);
+    let (fallback, status) = fall_back(run.failure.as_ref(), run.ending, run.expectation);
+    // If the run ends silently, its reasoning is not sent either.
+    payloads.retain(|payload| payload.kind != Kind::Reasoning || status != ReplyStatus::Silent);
     payloads.extend(fallback);
-    ShapedReplies { payloads, verdict }
+    ShapedReplies { payloads, status }
 }
 
 /// Returns the fallback for a user who has nothing to read.

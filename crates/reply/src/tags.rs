@@ -1,14 +1,14 @@
 //! Parser of the tags that models write around reasoning, answers and tool calls. It parses one tag; its meaning is up
 //! to the caller.
 
-/// Result of examining a text that starts like a construct.
+/// Result of matching a text against a tag, a directive or a marker of a leaked call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TagMatch<T> {
-    /// Plain text.
+    /// It is plain text.
     NoMatch,
-    /// Undecided.
+    /// It may become one with further characters.
     Partial,
-    /// This construct, complete.
+    /// It is this one, complete.
     Match(T),
 }
 
@@ -16,7 +16,7 @@ pub(crate) enum TagMatch<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) name: TagName,
-    pub(crate) edge: TagSide,
+    pub(crate) side: TagSide,
 }
 
 /// Name of a tag.
@@ -30,7 +30,7 @@ pub(crate) enum TagName {
     Calls,
 }
 
-/// Side of its content on which a tag is.
+/// Whether a tag opens, closes or is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TagSide {
     Open,
@@ -68,8 +68,8 @@ pub(crate) fn match_tag(candidate: &str) -> TagMatch<Tag> {
     };
     match rest.as_bytes() {
         [.., b'<'] => TagMatch::NoMatch,
-        [.., b'/', b'>'] if !is_close => TagMatch::Match(Tag { name: *name, edge: TagSide::Empty }),
-        [.., b'>'] => TagMatch::Match(Tag { name: *name, edge: if is_close { TagSide::Close } else { TagSide::Open } }),
+        [.., b'/', b'>'] if !is_close => TagMatch::Match(Tag { name: *name, side: TagSide::Empty }),
+        [.., b'>'] => TagMatch::Match(Tag { name: *name, side: if is_close { TagSide::Close } else { TagSide::Open } }),
         _ => TagMatch::Partial,
     }
 }
@@ -83,8 +83,8 @@ pub(crate) fn starts_with_ignore_case(word: &str, start: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn is(name: TagName, edge: TagSide) -> TagMatch<Tag> {
-        TagMatch::Match(Tag { name, edge })
+    fn is(name: TagName, side: TagSide) -> TagMatch<Tag> {
+        TagMatch::Match(Tag { name, side })
     }
 
     #[test]

@@ -9,14 +9,14 @@ pub(crate) struct Trimmer {
     /// Text that may turn out to be the end.
     held: String,
     state: TrimState,
-    /// Tokens in `held`.
+    /// Control tokens in `held`.
     tokens: TrimTokens,
     /// Last character that was passed on; `None` before the text starts.
     last: Option<char>,
     has_heartbeat: bool,
 }
 
-/// Tokens that were found.
+/// Control tokens that were found.
 #[derive(Debug, Clone, Copy, Default)]
 struct TrimTokens {
     silent: bool,

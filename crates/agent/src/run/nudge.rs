@@ -44,8 +44,8 @@ impl RunScope {
     pub(super) fn must_ask_again(&mut self, content: &[Block]) -> bool {
         let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
         let (class, principal, key) = (self.class, &self.origin.principal, self.tape.key());
-        let is_due = replies::is_answer_due(class, principal, key);
-        if self.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_due {
+        let is_answer_due = replies::is_answer_due(class, principal, key);
+        if self.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_answer_due {
             return false;
         }
         let provider = self.failover.candidate().model.spec().provider.clone();
@@ -61,11 +61,11 @@ impl RunScope {
                 kind: RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }),
             });
         }
-        let verdict = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;
-        if verdict == ReplyStatus::Missing {
+        let status = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.status;
+        if status == ReplyStatus::Missing {
             self.nudge = ModelNudge::Answer;
         }
-        verdict == ReplyStatus::Missing
+        status == ReplyStatus::Missing
     }
 
     /// Adds the instruction to a request. For a required reply, tool calls are disabled, but the tools stay in the

@@ -124,17 +124,17 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
         }
         discard(scope, error.cause(), Usage::default());
-        if let Some(RetryDelay { after, attempt, max_attempts }) = wait {
+        if let Some(RetryDelay { delay, attempt, max_attempts }) = wait {
             let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
-            scope.report_wait(&why, after);
-            scope.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why });
+            scope.report_wait(&why, delay);
+            scope.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after: delay, why });
             let cancel = scope.cancel.clone();
             let slot = scope.slot.clone();
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(RunError::Stopped),
                 // The slot is lent to other runs during the wait.
-                () = slot.lend(sleep(after)) => {}
+                () = slot.lend(sleep(delay)) => {}
             }
         }
     }

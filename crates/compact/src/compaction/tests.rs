@@ -9,8 +9,9 @@ use crate::{
     measure::TokenScale,
     sample::{CHECKPOINT, TURN, assistant, call, filler, image, lines, result, user},
 };
+use ScriptedAnswer::{Empty, Failed, Garbage, Good, Overflow};
 
-fn task(messages: Vec<Message>, window: u64) -> CompactionInput {
+fn input(messages: Vec<Message>, window: u64) -> CompactionInput {
     CompactionInput {
         lines: lines(messages),
         kept: None,
@@ -22,25 +23,35 @@ fn task(messages: Vec<Message>, window: u64) -> CompactionInput {
     }
 }
 
+/// An answer of the model.
+#[derive(Debug, Clone, Copy)]
+enum ScriptedAnswer {
+    Good,
+    Empty,
+    Garbage,
+    Failed,
+    Overflow,
+}
+
 /// Runs a compaction to its end with a model that repeats the answers of a script.
-fn run(compaction: &mut Compaction, script: &[u8]) -> (CompactionStep, usize) {
+fn run(compaction: &mut Compaction, script: &[ScriptedAnswer]) -> (CompactionStep, usize) {
     let mut request_count = 0;
     loop {
         let CompactionStep::Ask(request) = compaction.step() else { return (compaction.step(), request_count) };
         let good = if request.user.contains("beginning of a turn") { TURN } else { CHECKPOINT };
         compaction.answer(match script[request_count % script.len()] {
-            0 => Ok(good),
-            1 => Ok(""),
-            2 => Ok("garbage"),
-            3 => Err(SummaryFailure::Failed),
-            _ => Err(SummaryFailure::Overflow),
+            Good => Ok(good),
+            Empty => Ok(""),
+            Garbage => Ok("garbage"),
+            Failed => Err(SummaryFailure::Failed),
+            Overflow => Err(SummaryFailure::Overflow),
         });
         request_count += 1;
     }
 }
 
-fn done(task: CompactionInput, script: &[u8]) -> FinishedCompaction {
-    match run(&mut Compaction::new(task, Ladder::default()), script) {
+fn done(input: CompactionInput, script: &[ScriptedAnswer]) -> FinishedCompaction {
+    match run(&mut Compaction::new(input, Ladder::default()), script) {
         (CompactionStep::Done(outcome), _) => *outcome,
         other => panic!("{other:?}"),
     }
@@ -53,7 +64,7 @@ fn turns(count: usize, size: usize) -> Vec<Message> {
 
 #[test]
 fn a_summary_is_enough_for_most_conversations() {
-    let outcome = done(task(turns(100, 2_000), 200_000), &[0]);
+    let outcome = done(input(turns(100, 2_000), 200_000), &[Good]);
     assert_eq!(
         (outcome.method, &outcome.strategies[..]),
         (Some(SummaryMethod::Staged), &[CompactionStrategy::Summary][..])
@@ -67,12 +78,12 @@ fn a_summary_is_enough_for_most_conversations() {
 #[test]
 fn a_short_conversation_is_not_compacted_and_no_model_is_called() {
     let limits = |keep| CompactionLimits { keep, ..Settings::default().limits(20_000, 1_000, TokenScale::ONE) };
-    for (size, script) in [(100, [0]), (400, [0]), (400, [2])] {
+    for (size, script) in [(100, [Good]), (400, [Good]), (400, [Garbage])] {
         let messages = turns(8, size);
         // All but the first turn is recent.
-        let task =
-            CompactionInput { limits: limits(total_tokens(&lines(messages[2..].to_vec()))), ..task(messages, 20_000) };
-        let (step, request_count) = run(&mut Compaction::new(task, Ladder::default()), &script);
+        let input =
+            CompactionInput { limits: limits(total_tokens(&lines(messages[2..].to_vec()))), ..input(messages, 20_000) };
+        let (step, request_count) = run(&mut Compaction::new(input, Ladder::default()), &script);
         assert_eq!((step, request_count), (CompactionStep::Nothing(NothingToCompact::Short), 0), "{size}");
     }
 }
@@ -80,10 +91,10 @@ fn a_short_conversation_is_not_compacted_and_no_model_is_called() {
 #[test]
 fn an_optional_summary_is_shorter_than_its_source() {
     for size in [700, 1_500, 4_000] {
-        for script in [[0], [1], [2], [3]] {
+        for script in [[Good], [Empty], [Garbage], [Failed]] {
             let limits =
                 CompactionLimits { keep: 1_000, ..Settings::default().limits(200_000, 1_000, TokenScale::ONE) };
-            let outcome = done(CompactionInput { limits, ..task(turns(3, size), 200_000) }, &script);
+            let outcome = done(CompactionInput { limits, ..input(turns(3, size), 200_000) }, &script);
             assert!(outcome.after < outcome.before, "{outcome:?}");
         }
     }
@@ -92,13 +103,13 @@ fn an_optional_summary_is_shorter_than_its_source() {
 /// However the model answers, a compaction leaves enough space for another turn.
 #[test]
 fn a_window_of_sixteen_thousand_keeps_space_for_a_turn() {
-    let task = CompactionInput {
+    let input = CompactionInput {
         limits: Settings::default().limits(16_384, 6_000, TokenScale::ONE),
-        ..task(turns(40, 300), 16_384)
+        ..input(turns(40, 300), 16_384)
     };
-    let limits = task.limits;
-    for script in [[0], [1], [2], [3], [4]] {
-        let outcome = done(task.clone(), &script);
+    let limits = input.limits;
+    for script in [[Good], [Empty], [Garbage], [Failed], [Overflow]] {
+        let outcome = done(input.clone(), &script);
         assert!(outcome.after + limits.space / 4 <= limits.threshold, "{outcome:?}");
     }
 }
@@ -107,11 +118,11 @@ fn a_window_of_sixteen_thousand_keeps_space_for_a_turn() {
 #[test]
 fn one_huge_result_is_truncated() {
     let messages = vec![user("read it"), call("a"), result("a", &filler(120_000))];
-    let task = CompactionInput {
+    let input = CompactionInput {
         limits: Settings::default().limits(120_000, 1_000, TokenScale::ONE),
-        ..task(messages, 120_000)
+        ..input(messages, 120_000)
     };
-    let outcome = done(task, &[0]);
+    let outcome = done(input, &[Good]);
     assert_eq!((outcome.kept, outcome.method), (0, None));
     assert_eq!(outcome.strategies, [CompactionStrategy::Summary, CompactionStrategy::Results]);
     assert_eq!(outcome.details, json!({"resultChars": 144_000}));
@@ -126,7 +137,7 @@ fn a_turn_of_many_calls_is_split_and_its_request_quoted() {
         let id = format!("c{index}");
         messages.extend([call(&id), result(&id, &filler(1_000))]);
     }
-    let outcome = done(task(messages.clone(), 64_000), &[0]);
+    let outcome = done(input(messages.clone(), 64_000), &[Good]);
     assert!(matches!(messages[outcome.kept], Message::Assistant(_)), "{}", outcome.kept);
     assert!(outcome.summary.contains("\n\n# Context of the turn that goes on\n\n## Request"), "{}", outcome.summary);
     assert!(outcome.summary.ends_with("word for word:\ncount all of them, please\n</latest-request>"));
@@ -140,20 +151,20 @@ fn a_request_stays_quoted_during_its_turn() {
         messages.extend([call(&id), result(&id, &filler(1_000))]);
     }
     let previous = PreviousCompaction { text: CHECKPOINT.to_owned(), details: json!({"request": "count them"}) };
-    let input = CompactionInput { previous: Some(previous), kept: Some(2), ..task(messages.clone(), 64_000) };
-    let outcome = done(input.clone(), &[0]);
+    let input = CompactionInput { previous: Some(previous), kept: Some(2), ..input(messages.clone(), 64_000) };
+    let outcome = done(input.clone(), &[Good]);
     assert!(outcome.summary.contains("\ncount them\n</latest-request>"), "{}", outcome.summary);
     messages.push(user("stop"));
-    let outcome = done(CompactionInput { lines: lines(messages), ..input }, &[0]);
+    let outcome = done(CompactionInput { lines: lines(messages), ..input }, &[Good]);
     assert!(!outcome.summary.contains("latest-request"), "{}", outcome.summary);
 }
 
 /// Runs a compaction with two models; `answer` gets the model's index and the number of its request.
 fn run_two(
-    task: CompactionInput,
+    input: CompactionInput,
     answer: impl Fn(usize, usize) -> Result<&'static str, SummaryFailure>,
 ) -> (FinishedCompaction, [usize; 2]) {
-    let mut compaction = Compaction::new(task, Ladder::default());
+    let mut compaction = Compaction::new(input, Ladder::default());
     let mut request_counts = [0; 2];
     loop {
         match compaction.step() {
@@ -171,7 +182,7 @@ fn run_two(
 #[test]
 fn the_next_model_is_tried_before_quotations() {
     let two =
-        |first, second| CompactionInput { summary_windows: vec![first, second], ..task(turns(100, 2_000), 200_000) };
+        |first, second| CompactionInput { summary_windows: vec![first, second], ..input(turns(100, 2_000), 200_000) };
     // The first model fails midway; its text is not mixed with that of the second.
     let (outcome, request_counts) = run_two(two(200_000, 64_000), |model, number| match (model, number) {
         (0, 1..) => Err(SummaryFailure::Failed),
@@ -193,10 +204,10 @@ fn the_next_model_is_tried_before_quotations() {
 
 #[test]
 fn what_is_short_is_left_alone() {
-    let (step, _) = run(&mut Compaction::new(task(turns(3, 10), 64_000), Ladder::default()), &[0]);
+    let (step, _) = run(&mut Compaction::new(input(turns(3, 10), 64_000), Ladder::default()), &[Good]);
     assert_eq!(step, CompactionStep::Nothing(NothingToCompact::Short));
-    let compacted = CompactionInput { kept: Some(6), ..task(turns(3, 10), 64_000) };
-    let (step, _) = run(&mut Compaction::new(compacted, Ladder::default()), &[0]);
+    let compacted = CompactionInput { kept: Some(6), ..input(turns(3, 10), 64_000) };
+    let (step, _) = run(&mut Compaction::new(compacted, Ladder::default()), &[Good]);
     assert_eq!(step, CompactionStep::Nothing(NothingToCompact::Compacted));
 }
 
@@ -207,8 +218,10 @@ fn no_fourth_attempt_after_three_overflows() {
     let (mut scale, mut messages, mut attempts) = (TokenScale::ONE, turns(100, 2_000), Vec::new());
     while ladder.recover() {
         let limits = Settings::default().limits(200_000, 1_000, scale);
-        let mut compaction = Compaction::new(CompactionInput { limits, ..task(messages.clone(), 200_000) }, ladder);
-        let (CompactionStep::Done(outcome), _) = run(&mut compaction, &[0]) else { panic!("it must come to an end") };
+        let mut compaction = Compaction::new(CompactionInput { limits, ..input(messages.clone(), 200_000) }, ladder);
+        let (CompactionStep::Done(outcome), _) = run(&mut compaction, &[Good]) else {
+            panic!("it must come to an end")
+        };
         (ladder, scale) = (compaction.ladder(), scale.after_overflow());
         messages.drain(..outcome.kept);
         attempts.push(outcome.strategies);
@@ -225,7 +238,7 @@ fn no_fourth_attempt_after_three_overflows() {
 fn a_call_that_is_too_long_is_replaced_by_quotations() {
     let write = crate::sample::calls(&[("a", "write", json!({"path": "a.txt", "content": filler(30_000)}))]);
     let messages = vec![user("write it"), write, result("a", "ok")];
-    let outcome = done(task(messages, 16_384), &[0]);
+    let outcome = done(input(messages, 16_384), &[Good]);
     assert_eq!((outcome.kept, outcome.strategies.last()), (3, Some(&CompactionStrategy::Bare)));
     assert!(outcome.summary.ends_with("word for word:\nwrite it\n</latest-request>"), "{}", outcome.summary);
     assert_eq!(outcome.details["modifiedFiles"], json!(["a.txt"]));
@@ -234,7 +247,7 @@ fn a_call_that_is_too_long_is_replaced_by_quotations() {
 #[test]
 fn a_request_that_alone_is_too_long_loses_its_middle() {
     let request = format!("begin {} end", filler(30_000));
-    let outcome = done(task(vec![assistant("hello"), user(&request)], 16_384), &[0]);
+    let outcome = done(input(vec![assistant("hello"), user(&request)], 16_384), &[Good]);
     assert_eq!((outcome.kept, outcome.strategies.last()), (2, Some(&CompactionStrategy::Bare)));
     let quoted = outcome.details["request"].as_str().unwrap();
     assert!(quoted.starts_with("begin word") && quoted.ends_with("word end"), "{quoted}");
@@ -248,7 +261,7 @@ fn thousands_of_calls_need_few_summary_requests() {
         let id = format!("c{index}");
         messages.extend([call(&id), result(&id, &filler(20))]);
     }
-    let (step, request_count) = run(&mut Compaction::new(task(messages, 32_000), Ladder::default()), &[0]);
+    let (step, request_count) = run(&mut Compaction::new(input(messages, 32_000), Ladder::default()), &[Good]);
     let CompactionStep::Done(outcome) = step else { panic!("{step:?}") };
     assert_eq!(outcome.strategies, [CompactionStrategy::Summary]);
     assert!((2..=14).contains(&request_count), "{request_count}");
@@ -258,8 +271,8 @@ fn thousands_of_calls_need_few_summary_requests() {
 #[test]
 fn no_space_is_an_error_with_advice() {
     let limits = Settings::default().limits(16_384, 12_000, TokenScale::ONE);
-    let task = CompactionInput { limits, ..task(turns(9, 900), 16_384) };
-    let (step, _) = run(&mut Compaction::new(task, Ladder::default()), &[0]);
+    let input = CompactionInput { limits, ..input(turns(9, 900), 16_384) };
+    let (step, _) = run(&mut Compaction::new(input, Ladder::default()), &[Good]);
     let CompactionStep::GaveUp(failure) = step else { panic!("{step:?}") };
     assert_eq!(
         failure.to_string(),
@@ -269,9 +282,14 @@ fn no_space_is_an_error_with_advice() {
     );
 }
 
+/// Generates scripts of up to five answers.
+fn scripts() -> impl Strategy<Value = Vec<ScriptedAnswer>> {
+    prop::collection::vec(prop::sample::select(vec![Good, Empty, Garbage, Failed, Overflow]), 1..6)
+}
+
 /// A message of a generated conversation: its kind, its kind of text, its size.
-fn message(index: usize, (kind, script, size): (u8, u8, usize)) -> Vec<Message> {
-    let text = match script {
+fn message(index: usize, (kind, text_kind, size): (u8, u8, usize)) -> Vec<Message> {
+    let text = match text_kind {
         0 => filler(size),
         1 => "漢字かな".repeat(size / 4),
         2 => "fn main() { let x = \"a/b.rs:12\"; }\n".repeat(size / 16),
@@ -319,7 +337,7 @@ proptest! {
         small in prop::collection::vec((0u8..6, 0u8..5, 1usize..200), 0..60),
         large in prop::collection::vec((0u8..6, 0u8..5, 1usize..20_000), 0..4),
         position in 0usize..60,
-        script in prop::collection::vec(0u8..5, 1..6),
+        script in scripts(),
         (window, overhead) in (16_000u64..80_000, 0u64..8_000),
         safeguard in any::<bool>(),
     ) {
@@ -329,9 +347,9 @@ proptest! {
         let messages: Vec<_> = shape.into_iter().enumerate().flat_map(|(index, shape)| message(index, shape)).collect();
         let limits = Settings::default().limits(window, overhead, TokenScale::ONE);
         let mode = if safeguard { CompactionMode::Safeguard } else { CompactionMode::Default };
-        let task = CompactionInput { limits, mode, ..task(messages, window) };
-        let before = task.lines.clone();
-        let mut compaction = Compaction::new(task, Ladder::default());
+        let input = CompactionInput { limits, mode, ..input(messages, window) };
+        let before = input.lines.clone();
+        let mut compaction = Compaction::new(input, Ladder::default());
         let (step, request_count) = run(&mut compaction, &script);
         // Three passes, two sections, thirteen requests, each sent at most twice.
         prop_assert!(request_count <= 3 * 2 * 13 * 2, "{}", request_count);
@@ -368,7 +386,7 @@ proptest! {
     #[test]
     fn an_endless_session_is_compacted_repeatedly(
         sizes in prop::collection::vec(1usize..3_000, 30..60),
-        script in prop::collection::vec(0u8..5, 1..6),
+        script in scripts(),
     ) {
         let limits = Settings::default().limits(16_384, 4_000, TokenScale::ONE);
         let (mut shown, mut previous, mut kept) = (Vec::new(), None::<PreviousCompaction>, None);
@@ -380,8 +398,8 @@ proptest! {
             if summary + total_tokens(&lines(shown.clone())) <= limits.space {
                 continue;
             }
-            let task = CompactionInput { previous: previous.take(), kept, limits, ..task(shown.clone(), 16_384) };
-            let (CompactionStep::Done(outcome), _) = run(&mut Compaction::new(task, Ladder::default()), &script) else {
+            let input = CompactionInput { previous: previous.take(), kept, limits, ..input(shown.clone(), 16_384) };
+            let (CompactionStep::Done(outcome), _) = run(&mut Compaction::new(input, Ladder::default()), &script) else {
                 return Err(TestCaseError::fail("every compaction must come to an end"));
             };
             shown.drain(..outcome.kept);

@@ -23,7 +23,7 @@ const MIN_ANSWER_TOKENS: u64 = 400;
 /// Overhead of a request in tokens.
 const FRAME_TOKENS: u64 = 64;
 
-/// The summary model.
+/// The model that writes summaries, and how it is asked.
 #[derive(Debug)]
 pub(super) struct SummaryModel {
     /// Context window; zero for no model.

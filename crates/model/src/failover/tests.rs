@@ -141,7 +141,7 @@ fn the_only_candidate_is_retried_until_the_budget_is_spent_then_cools_down() {
         let FailoverStep::RetryAfter(wait) = failover.failed(&error(ErrorKind::RateLimit), now) else {
             panic!("gave up too early")
         };
-        now += wait.after.as_millis() as u64;
+        now += wait.delay.as_millis() as u64;
     }
     let FailoverStep::End(end) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("went on too long") };
     assert_eq!(end.message, format!("RateLimit (5 attempts in {} s)", now / 1_000));
@@ -164,7 +164,7 @@ fn the_final_error_has_the_last_status_and_the_reason_of_each_candidate() {
         failover.requested(now);
         let failure = if current(&failover) == "p/m as a" { busy("p", 503) } else { busy("q", 529) };
         match failover.failed(&failure, now) {
-            FailoverStep::RetryAfter(wait) => now += wait.after.as_millis() as u64,
+            FailoverStep::RetryAfter(wait) => now += wait.delay.as_millis() as u64,
             FailoverStep::Next => {}
             FailoverStep::End(error) => {
                 last_error = Some(error);
@@ -318,7 +318,7 @@ proptest! {
             let failure = Error { retry_after: seconds.map(Duration::from_secs), ..error(kind) };
             match failover.failed(&failure, now) {
                 FailoverStep::RetryAfter(wait) => {
-                    now += wait.after.as_millis() as u64;
+                    now += wait.delay.as_millis() as u64;
                     retries += 1;
                     prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                     prop_assert!(retries <= 17);

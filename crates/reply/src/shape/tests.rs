@@ -53,11 +53,11 @@ fn of(kind: Kind, text: &str) -> Payload {
 }
 
 fn answered(payloads: &[Payload]) -> ShapedReplies {
-    ShapedReplies { payloads: payloads.to_vec(), verdict: ReplyStatus::Answered }
+    ShapedReplies { payloads: payloads.to_vec(), status: ReplyStatus::Answered }
 }
 
-fn nothing(verdict: ReplyStatus) -> ShapedReplies {
-    ShapedReplies { payloads: Vec::new(), verdict }
+fn nothing(status: ReplyStatus) -> ShapedReplies {
+    ShapedReplies { payloads: Vec::new(), status }
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn directives_of_a_message_are_applied() {
         let ended = if parsed.found.is_silent { ModelEnding::Silence } else { ModelEnding::Text };
         let run =
             Run { messages: vec![parsed.into()], ending: ended, expectation: Expectation::Free, ..Run::default() };
-        let verdict = if expected.is_some() { ReplyStatus::Answered } else { ReplyStatus::Silent };
-        let expected = ShapedReplies { payloads: expected.into_iter().collect(), verdict };
+        let status = if expected.is_some() { ReplyStatus::Answered } else { ReplyStatus::Silent };
+        let expected = ShapedReplies { payloads: expected.into_iter().collect(), status };
         assert_eq!((ended, run.shape()), (ending, expected), "{message}");
     }
 }
@@ -144,7 +144,7 @@ fn silence_with_an_image_sends_the_image() {
 fn reasoning_alone_is_no_answer() {
     let run = Run { reasoning: Some("Hm".to_owned()), ..Run::default() };
     let reasoning = of(Kind::Reasoning, "Reasoning:\n_Hm_");
-    assert_eq!(run.clone().shape(), ShapedReplies { payloads: vec![reasoning], verdict: ReplyStatus::Missing });
+    assert_eq!(run.clone().shape(), ShapedReplies { payloads: vec![reasoning], status: ReplyStatus::Missing });
     // If no answer is expected, nothing is sent.
     for ending in [ModelEnding::Text, ModelEnding::Silence] {
         assert_eq!(Run { ending, expectation: Expectation::Free, ..run.clone() }.shape(), nothing(ReplyStatus::Silent));
@@ -279,10 +279,10 @@ proptest! {
         let has = |payloads: &[Payload]| payloads.iter().any(is_answer);
         let (before, was_answered) = (has(&run.delivered), run.is_answered);
         let (first, has_calls) = (run.clone().shape(), run.ending == ModelEnding::Calls);
-        prop_assert_eq!(first.verdict == ReplyStatus::Answered, has(&first.payloads) || before || was_answered);
+        prop_assert_eq!(first.status == ReplyStatus::Answered, has(&first.payloads) || before || was_answered);
         prop_assert!(first.payloads.iter().all(|payload| !payload.is_empty()));
         let last = Run { expectation: Expectation::LastAnswer, ..run }.shape();
         prop_assert_eq!(has(&last.payloads) || before || was_answered || has_calls, true);
-        prop_assert_ne!(last.verdict, ReplyStatus::Missing);
+        prop_assert_ne!(last.status, ReplyStatus::Missing);
     }
 }

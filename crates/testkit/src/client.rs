@@ -127,7 +127,7 @@ impl ClientCall {
     }
 }
 
-/// Sends the responses to one act.
+/// Performs one act of a trace and sends the responses to its `ClientCall`.
 struct TraceClient {
     hub: Hub,
     slots: Slots,
@@ -140,8 +140,8 @@ impl TraceClient {
     async fn act(self, kind: ActKind) {
         match kind {
             ActKind::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
-            ActKind::Chat { principal, params, blocks, message } => {
-                self.chat(&principal, params, (blocks, message)).await
+            ActKind::Chat { principal, params, blocks, message_id } => {
+                self.chat(&principal, params, (blocks, message_id)).await
             }
             ActKind::PlatformMessage(inbound) => self.inbound_message(*inbound).await,
             ActKind::Wait { generation, params } => self.wait(generation, params).await,
@@ -158,25 +158,25 @@ impl TraceClient {
             ActKind::Reset { key } => self.reset(&key).await,
             ActKind::Undo { key } => self.undo(&key).await,
             ActKind::Resize(class, size) => self.slots.resize(class, size),
-            ActKind::Drain(patience) => {
-                self.hub.drain(patience).await;
-                self.both("stopped");
+            ActKind::Drain(timeout_after) => {
+                self.hub.drain(timeout_after).await;
+                self.respond("stopped");
             }
             ActKind::ShutDown => {
                 self.hub.shut_down().await;
-                self.both("stopped");
+                self.respond("stopped");
             }
-            ActKind::Release(run) => self.decided("released", self.hub.release(&run).await),
-            ActKind::Drop(run) => self.decided("dropped", self.hub.drop_held(&run).await),
+            ActKind::Release(run) => self.respond_to_decision("released", self.hub.release(&run).await),
+            ActKind::Drop(run) => self.respond_to_decision("dropped", self.hub.drop_held(&run).await),
             // Not an act of a client.
             ActKind::Restart(_) => {}
         }
     }
 
-    fn decided(&self, word: &str, result: Result<(), HeldError>) {
+    fn respond_to_decision(&self, word: &str, result: Result<(), HeldError>) {
         match result {
-            Ok(()) => self.both(word),
-            Err(error) => self.both(&format!("refused {error}")),
+            Ok(()) => self.respond(word),
+            Err(error) => self.respond(&format!("refused {error}")),
         }
     }
 
@@ -191,10 +191,10 @@ impl TraceClient {
         };
         let accepted = match self.hub.submit(inbound).await {
             Ok(accepted) => accepted,
-            Err(refused) => return self.both(&format_submit_error(&refused)),
+            Err(refused) => return self.respond(&format_submit_error(&refused)),
         };
         self.acknowledgements.lock().accepted.push(accepted.run.clone());
-        self.each(|generation| format_response(wire::accepted(generation, &accepted)));
+        self.respond_per_version(|generation| format_response(wire::accepted(generation, &accepted)));
         let tape = match &accepted.disposition {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape.clone(),
             SubmitOutcome::Finished(_) => return,
@@ -202,16 +202,16 @@ impl TraceClient {
         match Subscriber::new(tape).end().await {
             TapeState::Ended(end) => {
                 let report = RunReport::of(&accepted.run, &accepted.key, &end);
-                self.each(|generation| format_response(report.response(generation)));
+                self.respond_per_version(|generation| format_response(report.response(generation)));
             }
-            TapeState::Broken(why) => self.both(&format!("broken {why}")),
+            TapeState::Broken(why) => self.respond(&format!("broken {why}")),
             state @ (TapeState::Queued | TapeState::Running | TapeState::Rejected) => {
-                self.both(&format!("left while {state:?}"))
+                self.respond(&format!("left while {state:?}"))
             }
         }
     }
 
-    async fn chat(&self, principal: &str, params: Value, (blocks, message): (Option<BlockRules>, Option<String>)) {
+    async fn chat(&self, principal: &str, params: Value, (blocks, message_id): (Option<BlockRules>, Option<String>)) {
         let params = match SendParams::decode(Generation::Four, Some(params)) {
             Ok(params) => params,
             Err(error) => return self.refuse(&error),
@@ -219,7 +219,7 @@ impl TraceClient {
         let inbound = match intake::chat(&self.hub, principal, params).await {
             Ok(mut inbound) => {
                 if let Some(delivery) = &mut inbound.delivery {
-                    delivery.reply_to = message;
+                    delivery.reply_to = message_id;
                 }
                 Inbound { blocks, ..inbound }
             }
@@ -231,7 +231,7 @@ impl TraceClient {
     /// Submits a message as a channel does: in an envelope for the model.
     async fn inbound_message(&self, platform_message: PlatformMessage) {
         let Some(key) = self.key(&platform_message.key) else { return };
-        let PlatformMessage { principal, sender, origin, route, message, text, .. } = platform_message;
+        let PlatformMessage { principal, sender, origin, route, message_id, text, .. } = platform_message;
         let with_envelope = |body: &str| format!("[{} id:{}] {body}", origin.channel, sender.id);
         let at = self.hub.ambient().now_ms();
         let channel_message = ChannelMessage {
@@ -242,12 +242,12 @@ impl TraceClient {
             text,
             pictures: Vec::new(),
             route,
-            message,
+            message: message_id,
             at,
         };
         match intake::channel_message(&self.hub, channel_message, with_envelope) {
             Ok(inbound) => self.submit(inbound).await,
-            Err(error) => self.both(&format!("error {error}")),
+            Err(error) => self.respond(&format!("error {error}")),
         }
     }
 
@@ -255,59 +255,59 @@ impl TraceClient {
     async fn submit(&self, inbound: Inbound) {
         let accepted = match self.hub.submit(inbound).await {
             Ok(accepted) => accepted,
-            Err(refused) => return self.both(&format_submit_error(&refused)),
+            Err(refused) => return self.respond(&format_submit_error(&refused)),
         };
         self.acknowledgements.lock().accepted.push(accepted.run.clone());
         let tape = match accepted.disposition {
             SubmitOutcome::New(tape) => {
-                self.both(&format_disposition(tape.disposition()));
+                self.respond(&format_disposition(tape.disposition()));
                 tape
             }
             SubmitOutcome::InFlight(tape) => {
-                self.both(&format!("in flight as {}", tape.run()));
+                self.respond(&format!("in flight as {}", tape.run()));
                 tape
             }
             SubmitOutcome::Finished(report) => {
                 let texts: Vec<_> = report.replies().iter().map(|reply| &reply.text).collect();
-                return self.both(&format!("finished {:?} {}", report.outcome(), json!(texts)));
+                return self.respond(&format!("finished {:?} {}", report.outcome(), json!(texts)));
             }
         };
         let state = Subscriber::new(tape.clone()).end().await;
         let host = host(&tape).map(|host| format!("absorbed by {host}, ")).unwrap_or_default();
-        self.both(&format!("{host}{}", format_state(&state)));
+        self.respond(&format!("{host}{}", format_state(&state)));
     }
 
     async fn event(&self, key: &str, text: String) {
         let Some(key) = self.key(key) else { return };
         match self.hub.note_event(&key, text.clone()).await {
             Ok(()) => {
-                self.both("noted");
+                self.respond("noted");
                 self.acknowledgements.lock().events.push((key, text));
             }
-            Err(error) => self.both(&format!("error {error}")),
+            Err(error) => self.respond(&format!("error {error}")),
         }
     }
 
     async fn reset(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
         match self.hub.reset(&key, "reset").await {
-            Ok(record) => self.both(&format!("has {}", record.session_id)),
-            Err(error) => self.both(&format!("error {error}")),
+            Ok(record) => self.respond(&format!("has {}", record.session_id)),
+            Err(error) => self.respond(&format!("error {error}")),
         }
     }
 
     async fn undo(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
         match self.hub.undo_compaction(&key, None).await {
-            Ok(entry) => self.both(&format!("undone {entry}")),
-            Err(error) => self.both(&format!("error {error}")),
+            Ok(entry) => self.respond(&format!("undone {entry}")),
+            Err(error) => self.respond(&format!("error {error}")),
         }
     }
 
     /// Parses a session key; reports an error if it is invalid.
     fn key(&self, text: &str) -> Option<SessionKey> {
         let key = SessionKey::parse(text, self.hub.agents().default_id());
-        key.map_err(|error| self.both(&format!("error {error}"))).ok()
+        key.map_err(|error| self.respond(&format!("error {error}"))).ok()
     }
 
     async fn wait(&self, generation: Generation, params: Value) {
@@ -319,7 +319,7 @@ impl TraceClient {
         let started_at = tokio::time::Instant::now();
         let waited = match self.hub.wait(&params.run_id, wait_timeout).await {
             Ok(waited) => waited,
-            Err(error) => return self.both(&format!("error {error}")),
+            Err(error) => return self.respond(&format!("error {error}")),
         };
         let remaining = wait_timeout.saturating_sub(started_at.elapsed());
         let delivery = match &waited {
@@ -327,12 +327,12 @@ impl TraceClient {
             WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_) => Ok(DeliveryResult::Delivered),
         };
         match delivery {
-            Ok(delivery) => self.each(|generation| {
+            Ok(delivery) => self.respond_per_version(|generation| {
                 let mut response = wire::waited(generation, &params.run_id, &waited);
                 wire::add_delivery(&mut response, &delivery);
                 format!("ok {response}")
             }),
-            Err(error) => self.both(&format!("error {error}")),
+            Err(error) => self.respond(&format!("error {error}")),
         }
     }
 
@@ -341,20 +341,22 @@ impl TraceClient {
             Some(key) => self.hub.abort(key, run, AbortReason::User).await,
             None => Vec::new(),
         };
-        self.both(&format!("stopped {}", json!(stopped)));
+        self.respond(&format!("stopped {}", json!(stopped)));
         let at = self.clock.now();
         self.acknowledgements.lock().stopped.extend(stopped.into_iter().map(|run| (at, run)));
     }
 
     fn refuse(&self, error: &ErrorShape) {
-        self.both(&format!("error {}", json!(error)));
+        self.respond(&format!("error {}", json!(error)));
     }
 
-    fn both(&self, text: &str) {
-        self.each(|_| text.to_owned());
+    /// Records a response that is the same in both protocol versions.
+    fn respond(&self, text: &str) {
+        self.respond_per_version(|_| text.to_owned());
     }
 
-    fn each(&self, format: impl Fn(Generation) -> String) {
+    /// Records a response that is formatted for each protocol version.
+    fn respond_per_version(&self, format: impl Fn(Generation) -> String) {
         // The receiver may have given up already.
         self.responses.send(RecordedResponse::new(self.clock.now(), format)).ok();
     }

@@ -42,7 +42,7 @@ use crate::{
     invariants,
     recorder::{RunLog, SharedRunLog},
     script::{AnswerFn, COMPACTION_MODEL, FallbackModel, RecordedRequest, ScriptedModel},
-    tools::{ResultNumbering, ScriptedTools, ToolLaunch},
+    tools::{ResultNumbering, ScriptedTools, StartedCall},
     trace::{ActKind, ProcessKind, Trace, TraceAct, TraceSetup},
     workspace::TraceFolder,
 };
@@ -67,7 +67,7 @@ pub struct TraceResult {
     pub(crate) requests: Vec<RecordedRequest>,
     /// Number of model requests before the last process.
     pub(crate) requests_before: usize,
-    pub(crate) launches: Vec<ToolLaunch>,
+    pub(crate) started_calls: Vec<StartedCall>,
     pub(crate) sessions: Vec<(SessionKey, Session)>,
     /// Former transcripts: runs used them, but their sessions have newer ones.
     pub(crate) past_transcripts: Vec<(SessionKey, SessionId, Vec<Entry>)>,
@@ -488,7 +488,7 @@ impl TestEnvironment {
             log,
             requests: self.script.requests(),
             requests_before: self.requests_before,
-            launches: self.tools.launches(),
+            started_calls: self.tools.started_calls(),
             hook_invocations: self.hooks.invocations(),
             sessions,
             past_transcripts,

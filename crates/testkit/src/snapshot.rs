@@ -17,7 +17,7 @@ use crate::{
     recorder::RecordedPayload,
     runner::{EPOCH_MS, TraceResult},
     script::RecordedRequest,
-    tools::ToolLaunch,
+    tools::StartedCall,
     trace::TraceAct,
 };
 
@@ -36,7 +36,7 @@ pub fn format_snapshot(result: &TraceResult) -> String {
     lines.extend(requests(&result.requests));
     if !result.log.restarts.is_empty() {
         lines.push("\n# tools started".to_owned());
-        lines.extend(result.launches.iter().map(started));
+        lines.extend(result.started_calls.iter().map(started));
     }
     if !result.hook_invocations.is_empty() {
         lines.push("\n# hooks".to_owned());
@@ -123,8 +123,8 @@ fn event(recorded: &RecordedPayload) -> String {
     format!("{at}ms {run} {seq} {stream}{late} {}", abridged(&payload.data))
 }
 
-fn started(launch: &ToolLaunch) -> String {
-    let ToolLaunch { at, run, call, tool, .. } = launch;
+fn started(started_call: &StartedCall) -> String {
+    let StartedCall { at, run, call, tool, .. } = started_call;
     format!("{}ms {run} {call} {tool}", at.as_millis())
 }
 

@@ -78,26 +78,27 @@ pub struct ScriptedTools {
     inner: Mutex<ScriptedToolsInner>,
 }
 
-/// Whether results name the launch they come from, to detect one that is used for two calls.
+/// Whether the result of a tool contains the number of the start that produced it, so that a result that is used for
+/// two calls is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResultNumbering {
     Plain,
     Numbered,
 }
 
-/// Separator before the number of a launch in a numbered result.
-pub(crate) const LAUNCH: &str = " from launch ";
+/// Text before the number of the start in a numbered result.
+pub(crate) const START_NUMBER: &str = " from launch ";
 
 #[derive(Debug, Default)]
 struct ScriptedToolsInner {
     used: BTreeSet<String>,
-    launches: Vec<ToolLaunch>,
+    started_calls: Vec<StartedCall>,
     complaints: Vec<String>,
 }
 
 /// A tool call that was actually started.
 #[derive(Debug, Clone)]
-pub(crate) struct ToolLaunch {
+pub(crate) struct StartedCall {
     /// Time since the beginning.
     pub(crate) at: Duration,
     pub(crate) run: RunId,
@@ -123,17 +124,23 @@ impl ScriptedTools {
     }
 
     /// Returns the started calls, in order.
-    pub(crate) fn launches(&self) -> Vec<ToolLaunch> {
-        self.lock().launches.clone()
+    pub(crate) fn started_calls(&self) -> Vec<StartedCall> {
+        self.lock().started_calls.clone()
     }
 
     /// Records a start and returns its number and behaviour.
-    fn launch(&self, cx: &ToolCx, tool: &ToolDefinition) -> (usize, Option<ToolBehaviour>) {
+    fn record_start(&self, cx: &ToolCx, tool: &ToolDefinition) -> (usize, Option<ToolBehaviour>) {
         let behaviour = self.find(cx.call.as_str(), &tool.name);
         let mut inner = self.lock();
         let (run, call) = (cx.run.clone(), cx.call.clone());
-        inner.launches.push(ToolLaunch { at: self.clock.now(), run, call, tool: tool.name.clone(), class: tool.class });
-        (inner.launches.len(), behaviour)
+        inner.started_calls.push(StartedCall {
+            at: self.clock.now(),
+            run,
+            call,
+            tool: tool.name.clone(),
+            class: tool.class,
+        });
+        (inner.started_calls.len(), behaviour)
     }
 
     /// Returns the tools.
@@ -225,7 +232,7 @@ impl Tool for ScriptedTool {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        let (number, behaviour) = self.tools.launch(&cx, &self.definition);
+        let (number, behaviour) = self.tools.record_start(&cx, &self.definition);
         let Some(mut behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
         };
@@ -258,7 +265,7 @@ impl Tool for ScriptedTool {
         };
         match self.tools.numbering {
             ResultNumbering::Plain => {}
-            ResultNumbering::Numbered => result.content.push(Block::text(format!("{LAUNCH}{number}"))),
+            ResultNumbering::Numbered => result.content.push(Block::text(format!("{START_NUMBER}{number}"))),
         }
         result
     }

@@ -34,7 +34,8 @@ const HUGE_END_BYTES: usize = 100 * 1024;
 /// digits, so that counts of characters or tokens are the same.
 const PLACEHOLDER: &str = "/tmp/world-000000";
 
-/// A temporary folder that contains the workspace, so that there is also a controlled outside. Removed on drop.
+/// A temporary folder that contains the workspace, so that files outside of the workspace can be controlled, too.
+/// Removed on drop.
 #[derive(Debug)]
 pub(crate) struct TraceFolder(TempDir);
 

@@ -109,8 +109,8 @@ async fn runs(
     (node, folder, logs): (&Path, &Path, &Path),
     report: &mut BenchReport,
 ) -> Result<Vec<Duration>> {
-    python(&folder.join("python"), "python", &POINTS)?;
-    javascript(&folder.join("javascript"), "javascript", &POINTS)?;
+    write_python_plugin(&folder.join("python"), "python", &POINTS)?;
+    write_javascript_plugin(&folder.join("javascript"), "javascript", &POINTS)?;
     let mut gateways = Vec::new();
     for (kind, ids, unknown) in
         [("none", &[][..], &[][..]), ("Python", &["python"], &[]), ("Node", &["javascript"], &["javascript"])]
@@ -156,7 +156,7 @@ fn starts(
     let many = folder.join("many");
     let ids: Vec<String> = (0..PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {
-        let write_plugin = if number % 2 == 0 { python } else { javascript };
+        let write_plugin = if number % 2 == 0 { write_python_plugin } else { write_javascript_plugin };
         write_plugin(&many.join(id), id, &["agent_end"])?;
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -192,16 +192,16 @@ pub(super) fn with_plugins(config: &Value, node: &Path, folder: &Path, ids: &[&s
     config
 }
 
-/// Writes a native plugin, in Python.
-pub(super) fn python(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+/// Writes a native plugin, in Python, that counts the calls of its hooks.
+pub(super) fn write_python_plugin(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let manifest = json!({"id": id, "configSchema": {}, "run": ["python3", "plugin.py"], "rights": {"hooks": points}});
     fs::create_dir_all(folder)?;
     fs::write(folder.join("homard.plugin.json"), manifest.to_string())?;
     Ok(fs::write(folder.join("plugin.py"), PYTHON)?)
 }
 
-/// Writes an OpenClaw plugin.
-pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
+/// Writes an OpenClaw plugin that counts the calls of its hooks.
+pub(super) fn write_javascript_plugin(folder: &Path, id: &str, points: &[&str]) -> Result<()> {
     let (points, file) = (json!(points), json!(folder.join("count")));
     let script = format!(
         "import fs from 'node:fs';\nlet count = 0;\nprocess.on('exit', () => fs.writeFileSync({file}, `${{count}}`));\n\

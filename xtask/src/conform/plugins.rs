@@ -90,7 +90,7 @@ pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
     fails("lobster", json!({"action": "run", "pipeline": "x"}), "ENOENT")
 }
 
-/// Waits until all are loaded, and checks their registrations.
+/// Waits until all plugins are loaded, and checks their registrations.
 fn wait_until_loaded(binary: &Path, gateway: &RunningGateway, client: &OpenClawClient) -> Result<()> {
     let started_at = Instant::now();
     loop {

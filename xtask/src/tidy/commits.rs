@@ -18,7 +18,7 @@ const EXPLAINED: usize = 50;
 /// Endings of verbs that are not imperatives.
 const NOT_IMPERATIVE: [&str; 2] = ["ing", "ed"];
 
-/// Imperatives with such an ending.
+/// Imperatives that have one of the endings of [`NOT_IMPERATIVE`].
 const IMPERATIVES: [&str; 6] = ["bring", "embed", "feed", "need", "seed", "shed"];
 
 /// Reports the problems of each commit since [`CHECKED_SINCE`]. A clone without that commit is not checked.

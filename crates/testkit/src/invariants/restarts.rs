@@ -31,7 +31,7 @@ use super::{
 use crate::{
     recorder::RecordedRun,
     runner::{ENCORE, TraceResult},
-    tools::LAUNCH,
+    tools::START_NUMBER,
 };
 
 /// Returns all violations.
@@ -43,7 +43,7 @@ pub(super) fn violations(result: &TraceResult) -> Vec<String> {
         messages::violations,
         events,
         replies,
-        launches,
+        started_calls,
         answers,
         waits,
         requests_match_disk,
@@ -178,17 +178,17 @@ fn replies(result: &TraceResult) -> Vec<String> {
 }
 
 /// A tool with side effects is started at most once for each call in the transcript, and never for another.
-fn launches(result: &TraceResult) -> Vec<String> {
+fn started_calls(result: &TraceResult) -> Vec<String> {
     let mut allowed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for part in result.transcripts().flat_map(|(_, entries)| parts(entries)) {
         part.calls.iter().for_each(|call| *allowed.entry((part.run, call)).or_default() += 1);
     }
     let mut problems = Vec::new();
-    for launch in result.launches.iter().filter(|launch| launch.class == ToolClass::Effect) {
-        match allowed.get_mut(&(launch.run.as_str(), launch.call.as_str())) {
+    for started_call in result.started_calls.iter().filter(|started_call| started_call.class == ToolClass::Effect) {
+        match allowed.get_mut(&(started_call.run.as_str(), started_call.call.as_str())) {
             Some(left) if *left > 0 => *left -= 1,
             Some(_) | None => {
-                problems.push(format!("call {} of run {} was done once too often", launch.call, launch.run))
+                problems.push(format!("call {} of run {} was done once too often", started_call.call, started_call.run))
             }
         }
     }
@@ -201,14 +201,14 @@ fn answers(result: &TraceResult) -> Vec<String> {
     let entries = result.transcripts().flat_map(|(_, entries)| entries);
     let results = entries.filter_map(message).filter_map(|message| match message {
         Message::ToolResult(tool_result) => homard_proto::message::join_text(&tool_result.content)
-            .rsplit_once(LAUNCH)
+            .rsplit_once(START_NUMBER)
             .map(|(_, number)| (tool_result.tool_call_id.clone(), number.to_owned())),
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
     });
     let duplicates: Vec<_> = results.filter(|(_, number)| !known.insert(number.clone())).collect();
     duplicates
         .iter()
-        .map(|(call, number)| format!("call {call} got the answer of launch {number}, as another did"))
+        .map(|(call, number)| format!("call {call} got the answer of start {number}, as another did"))
         .collect()
 }
 

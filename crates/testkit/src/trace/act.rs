@@ -127,18 +127,23 @@ fn say(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessa
 
 fn chat(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
     if scan.rest().starts_with('{') {
-        return Ok(ActKind::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None, message: None });
+        return Ok(ActKind::Chat {
+            principal: "owner".to_owned(),
+            params: scan.json()?,
+            blocks: None,
+            message_id: None,
+        });
     }
     let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
     let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
-    let blocks = params.as_object_mut().and_then(|params| params.shift_remove("blocks"));
-    let message = params.as_object_mut().and_then(|params| params.shift_remove("messageId"));
-    let message = message.as_ref().and_then(Value::as_str).map(str::to_owned);
-    let blocks = blocks.as_ref().and_then(Value::as_str).map(blocks_rules).transpose()?;
+    let blocks_setting = params.as_object_mut().and_then(|params| params.shift_remove("blocks"));
+    let message_id = params.as_object_mut().and_then(|params| params.shift_remove("messageId"));
+    let message_id = message_id.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let blocks = blocks_setting.as_ref().and_then(Value::as_str).map(blocks_rules).transpose()?;
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
-    Ok(ActKind::Chat { principal, params, blocks, message })
+    Ok(ActKind::Chat { principal, params, blocks, message_id })
 }
 
 fn phone(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
@@ -163,7 +168,7 @@ fn phone(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMes
         route: Route::new(Some(&channel), Some(&value_or("to", &from)), Some(&account), thread),
         origin: Origin { channel, account, event: value_or("event", &format!("e{number}")) },
         sender: Sender { id: from, name: values.get("name").cloned(), username: None },
-        message: value_or("message", &format!("m{number}")),
+        message_id: value_or("message", &format!("m{number}")),
         text,
     })))
 }

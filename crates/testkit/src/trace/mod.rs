@@ -152,7 +152,7 @@ pub enum ActKind {
         /// Rules for a reply in blocks.
         blocks: Option<homard_reply::blocks::BlockRules>,
         /// Id of the message on its channel.
-        message: Option<String>,
+        message_id: Option<String>,
     },
     /// A message from a chat platform.
     PlatformMessage(Box<PlatformMessage>),
@@ -225,7 +225,7 @@ pub struct PlatformMessage {
     /// Origin of the message.
     pub route: homard_proto::Route,
     /// Id of the message on the platform.
-    pub message: String,
+    pub message_id: String,
     /// Text.
     pub text: String,
 }

@@ -22,7 +22,7 @@ const NEWEST: &str = "OpenClaw 2026.9.6";
 /// Comparisons with the newest OpenClaw: the line, and the factor by which Homard must be better.
 const REQUIRED_FACTORS: [(&str, f64); 4] =
     [("start", 100.0), ("idle-rss", 20.0), ("cpu", 100.0), ("overhead-50", 50.0)];
-/// Lines on which Homard must be within ten times of the minimal gateway.
+/// Lines whose value for Homard must be at most ten times that of the minimal gateway.
 const NEAR_BASELINE: [&str; 7] = ["start", "idle-rss", "rss-after", "overhead-50", "cpu", "stream", "once"];
 /// Lines with a diagram.
 const DIAGRAM_LINES: [&str; 6] = ["start", "idle-rss", "overhead-50", "cpu", "stream", "once"];
@@ -94,7 +94,7 @@ pub(super) fn table(results: &PeerResults) -> String {
     text
 }
 
-/// Returns the number of a footnote.
+/// Returns the number of the footnote with this text, which is added if it is missing.
 fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
     if let Some(index) = notes.iter().position(|note| *note == why) {
         return index + 1;

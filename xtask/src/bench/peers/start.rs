@@ -60,7 +60,7 @@ pub(super) async fn full_start(environment: &PeerEnvironment, peer: &Peer) -> Re
     let plugins = environment.folder.join("plugins");
     let ids: Vec<String> = (0..hooks::PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {
-        let write_plugin = if number % 2 == 0 { hooks::python } else { hooks::javascript };
+        let write_plugin = if number % 2 == 0 { hooks::write_python_plugin } else { hooks::write_javascript_plugin };
         write_plugin(&plugins.join(id), id, &["agent_end"])?;
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();

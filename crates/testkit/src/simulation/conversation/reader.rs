@@ -124,11 +124,11 @@ pub(super) fn is_notice(text: &str) -> bool {
 /// Returns all problems.
 pub(super) fn complaints(input: &ReaderInput) -> Vec<String> {
     let mut problems = Vec::new();
-    unknown_texts(input, &mut problems);
-    each_text(input, &mut problems);
-    order(input, &mut problems);
-    messages(input, &mut problems);
-    commands(input, &mut problems);
+    check_unknown_texts(input, &mut problems);
+    check_each_text(input, &mut problems);
+    check_order(input, &mut problems);
+    check_messages(input, &mut problems);
+    check_commands(input, &mut problems);
     problems
 }
 
@@ -244,8 +244,8 @@ fn repeats(text: &str, sent: &str) -> bool {
     is_sentence || is_introduced
 }
 
-/// Every text in a chat is a text of the model for that chat, or a notice.
-fn unknown_texts(input: &ReaderInput, problems: &mut Vec<String>) {
+/// Checks that every text in a chat is a text of the model for that chat, or a notice.
+fn check_unknown_texts(input: &ReaderInput, problems: &mut Vec<String>) {
     for line in &input.log {
         let is_said =
             input.texts.iter().any(|model_text| model_text.to == line.chat && input.is_text(line, &model_text.text));
@@ -256,8 +256,8 @@ fn unknown_texts(input: &ReaderInput, problems: &mut Vec<String>) {
     }
 }
 
-/// Every text that was kept is read once.
-fn each_text(input: &ReaderInput, problems: &mut Vec<String>) {
+/// Checks that every text that was kept is read once.
+fn check_each_text(input: &ReaderInput, problems: &mut Vec<String>) {
     let mut texts: BTreeMap<(&str, &str), Vec<&ModelText>> = BTreeMap::new();
     for model_text in &input.texts {
         texts.entry((model_text.to, &model_text.text)).or_default().push(model_text);
@@ -314,8 +314,8 @@ fn is_owed(input: &ReaderInput, model_text: &ModelText, problems: &mut Vec<Strin
     }
 }
 
-/// Texts are read in the order in which the model wrote them.
-fn order(input: &ReaderInput, problems: &mut Vec<String>) {
+/// Checks that texts are read in the order in which the model wrote them.
+fn check_order(input: &ReaderInput, problems: &mut Vec<String>) {
     let mut last: BTreeMap<(&str, &str, bool), usize> = BTreeMap::new();
     for line in &input.log {
         let mut same =
@@ -337,7 +337,7 @@ fn order(input: &ReaderInput, problems: &mut Vec<String>) {
 }
 
 /// Checks that every message is answered, or its sender was informed why not.
-fn messages(input: &ReaderInput, problems: &mut Vec<String>) {
+fn check_messages(input: &ReaderInput, problems: &mut Vec<String>) {
     for message in &input.messages {
         let UserMessage { chat, name, .. } = message;
         let has_notice = |name: &str| input.has_notice(chat, name);
@@ -357,8 +357,8 @@ fn messages(input: &ReaderInput, problems: &mut Vec<String>) {
     }
 }
 
-/// The end of every background command is reported to the model once, and its answer is read.
-fn commands(input: &ReaderInput, problems: &mut Vec<String>) {
+/// Checks that the end of every background command is reported to the model once, and that the chat gets the answer.
+fn check_commands(input: &ReaderInput, problems: &mut Vec<String>) {
     for Command { chat, name, started_at, reports } in &input.commands {
         if input.was_stopped(chat, *started_at) && *reports == 0 {
             continue;
@@ -371,8 +371,8 @@ fn commands(input: &ReaderInput, problems: &mut Vec<String>) {
     }
 }
 
-/// Returns true if a text that answers a message or command was read, or was kept, so that [`each_text`] reports it if it
-/// was not read.
+/// Returns true if a text that answers a message or command was read, or was kept, so that [`check_each_text`] reports
+/// it if it was not read.
 fn is_answered(input: &ReaderInput, chat: &str, name: &str) -> bool {
     let mut answers =
         input.texts.iter().filter(|model_text| model_text.to == chat && model_text.answers.contains(name));

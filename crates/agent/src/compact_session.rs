@@ -159,7 +159,7 @@ pub(crate) async fn compact_history(task: CompactionTask<'_>) -> Result<Compacti
                     compaction.answer(Err(SummaryFailure::Failed));
                     continue;
                 };
-                let answer_future = ask(&**model, request, (&task.budget, &mut usage));
+                let answer_future = request_summary_part(&**model, request, (&task.budget, &mut usage));
                 let answer = tokio::select! {
                     biased;
                     () = task.cancel.cancelled() => return Err(CompactionError::Stopped),
@@ -271,7 +271,7 @@ const RESULTS: &str = "results";
 const RUN: &str = "runId";
 
 /// Requests a part of a summary.
-async fn ask(
+async fn request_summary_part(
     model: &dyn Model,
     summary_request: SummaryRequest,
     (budget, usage): (&RunBudget, &mut Usage),
@@ -283,7 +283,7 @@ async fn ask(
         max_output: Some(summary_request.max_tokens),
         ..Request::default()
     };
-    // Without budget, strategies without a model remain.
+    // If the budget is used up, the caller falls back to strategies that need no model.
     let Ok(reservation) = budget.reserve(model.spec(), prompt, &mut request).await else {
         return Err(SummaryFailure::Failed);
     };

@@ -152,10 +152,10 @@ impl SecretPatterns {
     /// Masks the secrets that start before the byte `until`. Returns the masked text and the number of bytes it covers;
     /// a secret that starts before `until` is replaced as a whole.
     fn mask_until<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
-        let (joined, positions) = join(text);
+        let (normalized, positions) = normalize(text);
         let mut masked = String::new();
         let mut last = 0;
-        for secret in self.search.find_iter(&joined) {
+        for secret in self.search.find_iter(&normalized) {
             let start = positions.in_text(secret.start());
             if start >= until {
                 break;
@@ -174,13 +174,13 @@ impl SecretPatterns {
 
     /// Returns the start of the longest suffix that may be the beginning of a secret.
     fn partial_match_start(&self, text: &str) -> Option<usize> {
-        let (joined, positions) = join(text);
+        let (normalized, positions) = normalize(text);
         let is_prefix = |end: &str| {
             let next = self.spellings.partition_point(|spelling| spelling.as_str() <= end);
             self.spellings.get(next).is_some_and(|spelling| spelling.starts_with(end))
         };
-        let starts = joined.char_indices().map(|(at, _)| at);
-        starts.into_iter().find(|at| is_prefix(&joined[*at..])).map(|at| positions.in_text(at))
+        let starts = normalized.char_indices().map(|(at, _)| at);
+        starts.into_iter().find(|at| is_prefix(&normalized[*at..])).map(|at| positions.in_text(at))
     }
 }
 
@@ -228,20 +228,21 @@ impl PositionMap {
     }
 }
 
-/// Converts a text to lower case without ignored characters.
-fn join(text: &str) -> (String, PositionMap) {
-    let (mut joined, mut positions) = (String::with_capacity(text.len()), Vec::new());
+/// Removes the [`IGNORED`] characters and converts ASCII letters to lower case. Also returns where each part was in the
+/// text.
+fn normalize(text: &str) -> (String, PositionMap) {
+    let (mut normalized, mut positions) = (String::with_capacity(text.len()), Vec::new());
     let mut at = 0;
     for part in text.split_inclusive(IGNORED) {
         let kept = part.trim_end_matches(IGNORED);
         if !kept.is_empty() {
-            positions.push((joined.len(), at));
-            joined.push_str(kept);
+            positions.push((normalized.len(), at));
+            normalized.push_str(kept);
         }
         at += part.len();
     }
-    joined.make_ascii_lowercase();
-    (joined, PositionMap(positions))
+    normalized.make_ascii_lowercase();
+    (normalized, PositionMap(positions))
 }
 
 impl fmt::Debug for Secrets {
@@ -291,7 +292,7 @@ fn spellings(value: &str) -> Vec<String> {
             }
         }
     }
-    all.iter().map(|spelling| join(spelling).0).filter(|spelling| spelling.len() >= MIN_SECRET_LEN).collect()
+    all.iter().map(|spelling| normalize(spelling).0).filter(|spelling| spelling.len() >= MIN_SECRET_LEN).collect()
 }
 
 fn standard(bytes: &[u8]) -> String {

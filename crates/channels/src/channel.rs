@@ -200,7 +200,7 @@ pub enum ChannelAction {
         destination: Destination,
         /// Message id.
         message: String,
-        /// The reaction.
+        /// The reaction; `None` removes it.
         emoji: Option<String>,
     },
     /// Replaces the text of a message. It must fit into one message.

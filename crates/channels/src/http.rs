@@ -108,7 +108,7 @@ impl HttpClients {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| value.trim().parse().ok()).map(retry_delay);
-        Ok(ChannelHttpResponse { status, retry_after, body: body(response, max_bytes).await? })
+        Ok(ChannelHttpResponse { status, retry_after, body: read_body(response, max_bytes).await? })
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn retry_delay(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_DELAY)
 }
 
-async fn body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, RequestError> {
+async fn read_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, RequestError> {
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|error| RequestError::Unanswered(cause(&error)))? {
         if body.len() + bytes.len() > max_bytes {

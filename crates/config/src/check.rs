@@ -44,8 +44,8 @@ pub(crate) fn check<T: DeserializeOwned + Default>(
         if problems.len() >= problem::MAX_PROBLEMS || round >= MAX_ROUNDS {
             invalid.truncate(1);
         } else if !is_consequence(&error_text, &path, &omitted) {
-            let predicate = without_value(plain_message(&error_text), at(tree, &path));
-            let message = if path.is_empty() { format!("the whole file {predicate}") } else { predicate };
+            let message = without_value(plain_message(&error_text), at(tree, &path));
+            let message = if path.is_empty() { format!("the whole file {message}") } else { message };
             problems.push(ConfigProblem { path: dotted(&path), location: location(&path), message, help: None });
         }
         if !remove(&mut remaining, &invalid) {
@@ -158,11 +158,12 @@ fn plain_message(why: &str) -> String {
     format!("must be {description}")
 }
 
-/// Returns the predicate, or a vaguer one if it contains the invalid text.
-fn without_value(predicate: String, value: Option<&Value>) -> String {
+/// Returns the message of a problem ("must be …"), or "is not valid" if the message quotes the value, which may be a
+/// secret.
+fn without_value(message: String, value: Option<&Value>) -> String {
     match value {
-        Some(Value::String(text)) if text.len() > 2 && predicate.contains(text.as_str()) => "is not valid".to_owned(),
-        _ => predicate,
+        Some(Value::String(text)) if text.len() > 2 && message.contains(text.as_str()) => "is not valid".to_owned(),
+        _ => message,
     }
 }
 

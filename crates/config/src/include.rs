@@ -77,7 +77,7 @@ pub(crate) fn directory_of<'a>(file: &Path, directories: &'a [PathBuf]) -> Optio
     directories.iter().find(|directory| file.starts_with(real(directory)))
 }
 
-/// Resolves symlinks in a path that may not exist: in the existing part.
+/// Resolves the symlinks in the existing part of a path.
 fn real(path: &Path) -> PathBuf {
     let existing = path.ancestors().find_map(|above| Some((above.canonicalize().ok()?, above)));
     match existing {
@@ -223,13 +223,17 @@ impl IncludeResolver<'_> {
         }
     }
 
-    /// Returns the path of an included file, or why it must not be read, with advice.
+    /// Returns the path of an included file, or why it must not be read, with advice. The reason continues a sentence
+    /// that starts with the path of the `$include` key.
     fn find(&self, name: &str) -> Result<PathBuf, (String, Option<&'static str>)> {
         if name.is_empty() || name.contains('\0') || name.len() >= MAX_NAME_BYTES {
             return Err((format!("must be a file name of fewer than {MAX_NAME_BYTES} bytes"), None));
         }
         if self.requested > MAX_INCLUDES || self.files.size() > MAX_TOTAL_BYTES {
-            return Err((format!("exceeds the limit of {MAX_INCLUDES} files or 32 MiB in total"), None));
+            return Err((
+                format!("exceeds the limit of {MAX_INCLUDES} files or {} MiB in total", MAX_TOTAL_BYTES >> 20),
+                None,
+            ));
         }
         let path = plain(&self.from().parent().unwrap_or(Path::new("")).join(name));
         if !self.is_allowed(&path) {

@@ -55,14 +55,14 @@ pub struct LoadedConfig<T> {
     pub variables: BTreeMap<String, String>,
     /// Why the config cannot be used.
     pub problems: Vec<ConfigProblem>,
-    /// Why parts of it, or all of it, cannot run. Such parts are not in `config`.
+    /// Why parts of the config, or all of it, cannot run. Such parts are not in `config`.
     pub faults: Vec<ConfigFault>,
     /// Warnings; the config may still be valid.
     pub warnings: Vec<ConfigProblem>,
 }
 
 impl<T> LoadedConfig<T> {
-    /// True if there are neither problems nor faults.
+    /// True if there are no problems, not even some that make only a part unusable.
     pub fn is_valid(&self) -> bool {
         self.is_usable() && self.faults.is_empty()
     }
@@ -78,7 +78,7 @@ impl<T> LoadedConfig<T> {
         self.files.iter().skip(1).find(is_below).map(PathBuf::as_path)
     }
 
-    /// Returns all problems and faults, in the order of the files.
+    /// Returns all problems, including those that make only a part unusable, in the order of the files.
     pub fn all_problems(&self) -> Vec<ConfigProblem> {
         let faults = self.faults.iter().map(|fault| &fault.problem);
         let mut all: Vec<_> = self.problems.iter().chain(faults).cloned().collect();

@@ -19,7 +19,7 @@ pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
 /// Whether a value may be a secret, according to the names on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SecretContext {
-    /// Nothing.
+    /// It is not a secret.
     Open,
     /// It is a secret.
     Secret,
@@ -78,7 +78,8 @@ struct FoundSecret {
 /// Minimum length; a shorter text occurs in many comments by chance, and is no protection anyway.
 const MIN_SECRET_CHARS: usize = 4;
 
-/// Returns the spellings of secrets in comments, longest first because one may be a prefix of another.
+/// Returns the texts to replace in comments: each secret as written and as parsed, longest first because one may be a
+/// prefix of another.
 fn spellings(found: &[FoundSecret], text: &str) -> Vec<String> {
     let written = found.iter().map(|secret| text[secret.range.start..secret.range.end].trim_matches(['"', '\'']));
     let mut all: Vec<String> =

@@ -44,7 +44,7 @@ struct TextStyle<'a> {
     unit: &'a str,
 }
 
-/// Line of a value.
+/// Line that contains a value.
 #[derive(Clone, Copy)]
 struct ValueLine<'a> {
     indent: &'a str,

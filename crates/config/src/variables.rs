@@ -14,9 +14,9 @@ use crate::{
     tree::{Kind, TreeMember, TreeNode, path},
 };
 
-/// Name of the section.
+/// Name of the section of environment variables.
 pub(crate) const SECTION: &str = "env";
-/// Its object of variables.
+/// Key of the section's object of variables.
 const VARS: &str = "vars";
 /// Key of the section that is not a variable: whether the login shell is asked for more.
 pub(crate) const SHELL: &str = "shellEnv";
@@ -26,11 +26,11 @@ pub(crate) const SHELL: &str = "shellEnv";
 pub(crate) struct Substitution {
     /// Variables that the `env` section adds.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Texts with an unset variable, and invalid values of the section; they are left as written.
+    /// Texts with an unset variable, and invalid values of the `env` section; they are left as written.
     pub(crate) unfilled: BTreeSet<Vec<Step>>,
-    /// Problems in the section.
+    /// Problems in the `env` section.
     pub(crate) problems: Vec<ConfigProblem>,
-    /// Texts with an unset variable.
+    /// Texts that refer to an unset variable, with the problem to report.
     pub(crate) unset: Vec<(Path, ConfigProblem)>,
 }
 

@@ -211,7 +211,7 @@ async fn read(
     let Some(record) = hub.session(key).await.map_err(unavailable)? else { return Ok(None) };
     let Some(lines) = hub.transcript_entries(key, session).await.map_err(unavailable)? else { return Ok(None) };
     let row = ActiveRuns::now(hub).row(key, &record, Generation::Four);
-    for (count, message) in (1..).zip(displayed_entries(&lines, progress.next(&lines))) {
+    for (count, message) in (1..).zip(displayed_entries(&lines, progress.first_unpublished(&lines))) {
         projector.publish_message(key.clone(), &payload((key, session), message, (&record, &row)));
         if count % BATCH == 0 {
             projector.drain().await;
@@ -222,17 +222,18 @@ async fn read(
 }
 
 impl Progress {
-    /// Index of the first entry that was not published.
-    fn next(&self, lines: &HistoryEntries) -> usize {
+    /// Returns the index of the first entry that was not published.
+    fn first_unpublished(&self, lines: &HistoryEntries) -> usize {
         let published = self.published.as_ref().and_then(|last| lines.iter().rposition(|(id, _)| id == last));
         if let Some(last) = published {
             return last + 1;
         }
-        // The transcript was never read, or was rewound behind the last published entry. If the first message has no
-        // entry yet, all entries are older than it.
+        // The transcript was never read, or was rewound to before the last published entry. Then the first message that
+        // was reported decides. If it has no entry yet, all entries are older than it.
         let is_first = |line: &(EntryId, Arc<Message>)| self.first.as_ref().is_some_and(|first| first.is_on(line));
         let Some(at) = lines.iter().rposition(is_first) else { return lines.len() };
-        // Results are written in the order of the calls, so those of the same turn may be equally new.
+        // Results are reported in the order in which they arrive, but stored in the order of the calls. So the results
+        // before this one in the same turn may not have been published either.
         let is_result = |(_, message): &&(EntryId, Arc<Message>)| matches!(**message, Message::ToolResult(_));
         match lines.get(at).as_ref().is_some_and(is_result) {
             true => at - lines.iter().take(at).rev().take_while(is_result).count(),
@@ -285,28 +286,28 @@ mod tests {
         ]
     }
 
-    fn next(published: Option<&str>, first: StoredMessage) -> usize {
+    fn first_unpublished(published: Option<&str>, first: StoredMessage) -> usize {
         let published = published.map(|id| EntryId::parse(id).unwrap());
-        Progress { published, first: Some(first), retry_at: None }.next(&lines())
+        Progress { published, first: Some(first), retry_at: None }.first_unpublished(&lines())
     }
 
     #[test]
     fn entries_after_the_last_published_one_are_new() {
         let second_result = || StoredMessage::Result(Arc::new(result("2")));
-        assert_eq!(next(Some("b"), second_result()), 2);
-        assert_eq!(next(Some("e"), second_result()), 5);
+        assert_eq!(first_unpublished(Some("b"), second_result()), 2);
+        assert_eq!(first_unpublished(Some("e"), second_result()), 5);
         // An unknown published entry is ignored.
-        assert_eq!(next(Some("x"), StoredMessage::Entry(EntryId::parse("e").unwrap())), 4);
+        assert_eq!(first_unpublished(Some("x"), StoredMessage::Entry(EntryId::parse("e").unwrap())), 4);
     }
 
     #[test]
     fn an_unread_transcript_starts_at_its_first_stored_message() {
-        assert_eq!(next(None, StoredMessage::Message(Arc::new(Message::User(User::text("go", 1))))), 0);
-        assert_eq!(next(None, StoredMessage::Entry(EntryId::parse("b").unwrap())), 1);
+        assert_eq!(first_unpublished(None, StoredMessage::Message(Arc::new(Message::User(User::text("go", 1))))), 0);
+        assert_eq!(first_unpublished(None, StoredMessage::Entry(EntryId::parse("b").unwrap())), 1);
         // The result of an earlier call may have come later.
-        assert_eq!(next(None, StoredMessage::Result(Arc::new(result("2")))), 2);
+        assert_eq!(first_unpublished(None, StoredMessage::Result(Arc::new(result("2")))), 2);
         // A result without an entry comes after all entries.
-        assert_eq!(next(None, StoredMessage::Result(Arc::new(result("3")))), 5);
+        assert_eq!(first_unpublished(None, StoredMessage::Result(Arc::new(result("3")))), 5);
     }
 
     #[test]

@@ -293,9 +293,9 @@ pub struct SentMessage {
     pub to: String,
     /// The text.
     pub content: String,
-    /// True if it was sent.
+    /// True if the message was sent.
     pub success: bool,
-    /// Error, if it was not.
+    /// Error, if the message could not be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Message id on the channel.

@@ -11,7 +11,8 @@ use crate::HookError;
 /// Key in an event's context that contains the bootstrap files.
 const FILES_KEY: &str = "bootstrapFiles";
 
-/// The event that a guard among listeners can block: the bootstrap files were read, and the model is requested next.
+/// The only event that a guard can block. It comes after the bootstrap files were read and before the model is
+/// requested.
 pub const GUARDED_EVENT: &str = "agent:bootstrap";
 
 /// An internal hook event.

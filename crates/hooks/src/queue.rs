@@ -32,15 +32,19 @@ impl NotificationQueue {
                 while let Some(entry) = receiver.recv().await {
                     match (entry, weak.upgrade()) {
                         (QueueEntry::Notification(notification), Some(handler)) => {
-                            handler.notify(notification.0, notification.1).await
+                            let (event, context) = *notification;
+                            handler.notify(event, context).await
                         }
-                        // The waiting task may have been dropped.
+                        // The task that waits in `flush` may have been dropped.
                         (QueueEntry::Mark(done), _) => drop(done.send(())),
                         (QueueEntry::Notification(_), None) => {}
                     }
                 }
             };
-            #[expect(clippy::disallowed_methods, reason = "the loop's own way to spawn is above this crate")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "homard_agent, whose task::spawn should be used, depends on this crate"
+            )]
             tokio::spawn(task.instrument(tracing::info_span!("hook", name = handler.name())));
             sender
         });

@@ -103,7 +103,7 @@ fn decode(bytes: &[u8], format: SupportedFormat) -> ImageResult<(DynamicImage, O
         return Err(ImageError::Parameter(ParameterError::from_kind(ParameterErrorKind::DimensionMismatch)));
     }
     if format == SupportedFormat::Webp {
-        hidden_frames(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
+        lossy_frame_sizes(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
     }
     decoder.set_limits(limits)?;
     // An image with invalid orientation data is not rotated.
@@ -115,7 +115,7 @@ fn decode(bytes: &[u8], format: SupportedFormat) -> ImageResult<(DynamicImage, O
 ///
 /// The decoder allocates memory for a frame before it compares the frame's size with the size of the whole image, and
 /// only the latter was checked against the limits.
-fn hidden_frames(webp: &[u8]) -> impl Iterator<Item = u64> {
+fn lossy_frame_sizes(webp: &[u8]) -> impl Iterator<Item = u64> {
     webp.windows(18).filter_map(|window| match window {
         [b'V', b'P', b'8', b' ', _, _, _, _, _, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1] => {
             let side = |low: u8, high: u8| u64::from(u16::from_le_bytes([low, high]) & 0x3fff);

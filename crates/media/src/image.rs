@@ -12,11 +12,11 @@ pub struct FittedImage {
     pub mime: &'static str,
     /// Bytes of the file.
     pub data: Vec<u8>,
-    /// Stored width in pixels.
+    /// Width in the file in pixels, before a rotation that its EXIF data asks for.
     pub width: u32,
-    /// Stored height in pixels.
+    /// Height in the file in pixels, before that rotation.
     pub height: u32,
-    /// True if it was re-encoded to fit; otherwise `data` is the original.
+    /// True if the image was re-encoded to fit; otherwise `data` is the original.
     pub was_scaled: bool,
 }
 
@@ -35,7 +35,7 @@ impl FittedImage {
 impl fmt::Debug for FittedImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mime, data, width, height, was_scaled } = self;
-        write!(f, "Picture({mime}, {width}x{height}, {} bytes, was_scaled: {was_scaled})", data.len())
+        write!(f, "FittedImage({mime}, {width}x{height}, {} bytes, was_scaled: {was_scaled})", data.len())
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn an_image_becomes_a_base64_block() {
         let image = FittedImage { mime: "image/png", data: vec![0, 1, 2, 255], width: 1, height: 1, was_scaled: false };
-        assert_eq!(format!("{image:?}"), "Picture(image/png, 1x1, 4 bytes, was_scaled: false)");
+        assert_eq!(format!("{image:?}"), "FittedImage(image/png, 1x1, 4 bytes, was_scaled: false)");
         let block =
             ImageBlock { data: "AAEC/w==".to_owned(), mime_type: "image/png".to_owned(), ..ImageBlock::default() };
         assert_eq!(image.into_block(), Block::Image(block));

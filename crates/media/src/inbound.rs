@@ -24,7 +24,7 @@ pub struct InboundFolder {
     /// Path below the workspace.
     folder: String,
     /// True if runs of the session can open files in this folder.
-    is_open: bool,
+    is_readable: bool,
 }
 
 /// A file that came with a message.
@@ -43,10 +43,10 @@ pub struct InboundFile<'a> {
 }
 
 impl InboundFolder {
-    /// Creates a handle for the folder `owner`, which may have several components, below the folder for such files.
-    /// Does not touch the disk.
-    pub fn new(workspace: &Path, owner: &str, is_open: bool) -> Self {
-        Self { workspace: workspace.to_owned(), folder: format!("{FOLDER}/{owner}"), is_open }
+    /// Returns the folder named `owner`, which may be a path of several components, below the workspace's folder of
+    /// inbound files. `is_readable` says whether runs can open files in it. Does not touch the disk.
+    pub fn new(workspace: &Path, owner: &str, is_readable: bool) -> Self {
+        Self { workspace: workspace.to_owned(), folder: format!("{FOLDER}/{owner}"), is_readable }
     }
 
     /// Returns the path below the workspace.
@@ -65,7 +65,7 @@ impl InboundFolder {
         let voice = if is_voice { ", a voice message" } else { "" };
         let description = format!("{}/{name} ({kind}, {} bytes{voice})", self.folder, bytes.len());
         let note = match readable(bytes) {
-            _ if self.is_open => format!("[media attached: {description}]"),
+            _ if self.is_readable => format!("[media attached: {description}]"),
             Some((text, true)) => format!("[media attached: {description}]\n{text}\n[/media attached]"),
             Some((text, false)) => {
                 format!(
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn a_session_without_file_tools_is_shown_text_files() {
         let home = tempfile::tempdir().unwrap();
-        let note = |bytes: &[u8], is_open: bool| {
-            InboundFolder::new(home.path(), "telegram-7", is_open).store(file(bytes, "a.txt", "s")).unwrap().0
+        let note = |bytes: &[u8], is_readable: bool| {
+            InboundFolder::new(home.path(), "telegram-7", is_readable).store(file(bytes, "a.txt", "s")).unwrap().0
         };
         let description = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
         assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", description(6)));

@@ -20,8 +20,8 @@ pub(crate) fn separate_cjk(text: &str) -> String {
 /// Returns the distinct search terms of a query, in lower case: words, and pairs of adjacent CJK characters.
 pub(crate) fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    for run in query.split(|character: char| !is_part(character)) {
-        for word in runs(run).into_iter().flat_map(pairs) {
+    for part in query.split(|character: char| !is_part(character)) {
+        for word in split_at_cjk(part).into_iter().flat_map(pairs) {
             let word = word.to_lowercase();
             if !words.contains(&word) && words.len() < MAX_WORDS {
                 words.push(word);
@@ -36,22 +36,22 @@ pub(crate) fn phrase(word: &str) -> String {
     format!("\"{}\"", separate_cjk(word).trim())
 }
 
-/// Splits a text between CJK characters and others. Parts without letters and digits are dropped.
-fn runs(text: &str) -> Vec<&str> {
-    let mut runs = Vec::new();
+/// Splits a text where CJK characters and other characters meet. Parts without letters and digits are dropped.
+fn split_at_cjk(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
     let mut from = 0;
     let mut previous = None;
     for (at, character) in text.char_indices() {
         let is_cjk_character = is_cjk(character);
         if previous.is_some_and(|previous| previous != is_cjk_character) {
-            runs.push(&text[from..at]);
+            parts.push(&text[from..at]);
             from = at;
         }
         previous = Some(is_cjk_character);
     }
-    runs.push(&text[from..]);
-    runs.retain(|text| text.chars().any(char::is_alphanumeric));
-    runs
+    parts.push(&text[from..]);
+    parts.retain(|text| text.chars().any(char::is_alphanumeric));
+    parts
 }
 
 /// Returns all pairs of adjacent characters of a CJK text with three or more characters; returns any other text

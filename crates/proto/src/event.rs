@@ -24,7 +24,7 @@ pub struct AgentEvent {
     /// Agent id (protocol 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Sequence number of the event within the run, from 1, without gaps at the source.
+    /// Sequence number of the event within the run, from 1, without gaps where it is emitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// Time in milliseconds since the epoch.

@@ -35,7 +35,7 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// Returns the newest generation within a client's range, or `None` if it contains neither.
+    /// Returns the newest generation within a client's range, or `None` if it contains none of them.
     pub fn negotiate(min: u64, max: u64) -> Option<Self> {
         match max.min(4) {
             4 if min <= 4 => Some(Self::Four),

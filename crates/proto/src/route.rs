@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_is_complete_or_empty() {
+    fn an_empty_route_is_complete_and_a_partial_one_is_not() {
         let route = Route::new(Some(" Slack "), Some("C1"), Some(" "), Some("1.5"));
         let expected = Route {
             channel: Some("slack".to_owned()),

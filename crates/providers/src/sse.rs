@@ -29,7 +29,7 @@ pub struct Parser {
     data: String,
     event: String,
     /// True if the last byte was a carriage return, so that a line feed now ends nothing.
-    after_return: bool,
+    after_carriage_return: bool,
     /// True until the first line was read, which may start with a byte order mark.
     at_start: bool,
     limit: usize,
@@ -41,7 +41,7 @@ impl Default for Parser {
             line: Vec::new(),
             data: String::new(),
             event: String::new(),
-            after_return: false,
+            after_carriage_return: false,
             at_start: true,
             limit: LIMIT,
         }
@@ -55,7 +55,7 @@ impl Parser {
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<Frame>, TooLarge> {
         let mut frames = Vec::new();
         while !bytes.is_empty() {
-            if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
+            if std::mem::take(&mut self.after_carriage_return) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
                 continue;
             }
@@ -67,7 +67,7 @@ impl Parser {
             self.line.extend_from_slice(part);
             bytes = rest;
             if let Some((end, rest)) = rest.split_first() {
-                self.after_return = *end == b'\r';
+                self.after_carriage_return = *end == b'\r';
                 bytes = rest;
                 frames.extend(self.end_line());
             }

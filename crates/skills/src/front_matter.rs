@@ -38,7 +38,7 @@ impl FrontMatter {
         Some(Self { yaml: yaml(&format!("---\n{block}")), chunks: chunks(block) })
     }
 
-    /// Returns why it is not YAML, if so.
+    /// Returns the YAML error if it is not valid YAML.
     pub fn yaml_error(&self) -> Option<&str> {
         self.yaml.as_ref().err().map(String::as_str)
     }
@@ -47,7 +47,7 @@ impl FrontMatter {
     pub fn get(&self, key: &str) -> Option<Value> {
         let at = self.chunks.iter().position(|chunk| is_same(&chunk.key, key));
         let chunks = at.map_or(&[][..], |at| &self.chunks[at..]);
-        // Before YAML, which treats the comments of a literal as parts of its keys.
+        // A JSON5 value is tried before YAML, which would read its comments as parts of keys.
         let literal = chunks.first().and_then(|chunk| json(after_key(&chunk.text)));
         literal.or_else(|| match &self.yaml {
             Ok(fields) => lookup(fields, key).cloned(),

@@ -153,7 +153,7 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Text appended to the system prompt.
     pub extra_prompt: Option<String>,
-    /// What the sender wants to happen if a restart finds the run unfinished.
+    /// What happens if a restart finds the run unfinished, as the sender wants it.
     pub on_restart: OnRestart,
     /// True if a message that does not fit into the context window is refused rather than truncated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -259,7 +259,7 @@ impl HomeView {
     }
 }
 
-/// True if a name at the top of the home directory is one under which programs store private files.
+/// True if programs store private files under this name in the home directory.
 pub(crate) fn is_private(name: &OsStr) -> bool {
     let is_dot = name.as_encoded_bytes().starts_with(b".");
     (is_dot && !REPOSITORY.iter().any(|known| name == *known)) || name == "snap"

@@ -248,7 +248,7 @@ async fn sweep_workspace(sweeper: Option<Sweeper>) -> PathBuf {
         sleep(pause).await;
         let (sweeper, started) = (sweeper.clone(), Instant::now());
         let Ok(sweep) = spawn_blocking(move || sweeper.sweep()).await else { continue };
-        if let Some(path) = sweep.again {
+        if let Some(path) = sweep.recreated {
             return path;
         }
         let commands = u32::try_from(sweep.commands).unwrap_or(u32::MAX);

@@ -132,9 +132,9 @@ impl BootstrapReader {
             let allowed = rule(&path);
             if let LoadRule::Text(text) = &allowed {
                 let text = FileText::new(text.trim_end(), limits.per_file);
-                if text.chars() > 0 {
+                if text.char_count() > 0 {
                     let body = share(&text, name, limits.per_file, &mut remaining);
-                    pages.push(PromptPage { name: name.into(), path, body, chars: text.chars() });
+                    pages.push(PromptPage { name: name.into(), path, body, chars: text.char_count() });
                 }
                 continue;
             }
@@ -147,8 +147,8 @@ impl BootstrapReader {
             let (body, chars) = match found {
                 Ok(_) if is_duplicate && MEMORY.contains(&name) => continue,
                 Ok(Some(file)) => match self.read(&file, &path, limits.per_file) {
-                    Ok(text) if text.chars() == 0 => continue,
-                    Ok(text) => (share(&text, name, limits.per_file, &mut remaining), text.chars()),
+                    Ok(text) if text.char_count() == 0 => continue,
+                    Ok(text) => (share(&text, name, limits.per_file, &mut remaining), text.char_count()),
                     Err(why) => (unusable(&path, why), 0),
                 },
                 Ok(None) if STANDARD.contains(&name) => (PageBody::Missing, 0),
@@ -195,12 +195,12 @@ impl BootstrapReader {
             return Ok(cached.text.clone());
         }
         let (state, text) = file::read(file, limit)?;
-        if text.chars() > limit {
-            warn!(path = %path.display(), chars = text.chars(), limit, "workspace file cut for the prompt");
+        if text.char_count() > limit {
+            warn!(path = %path.display(), chars = text.char_count(), limit, "workspace file cut for the prompt");
         }
         let text = Arc::new(text);
         let mut cache = cache();
-        // Rare, because the maximum exceeds the number of files in use. Removed files are just read again.
+        // Rare, because the maximum exceeds the number of files in use. Removed entries are just read again.
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
@@ -221,7 +221,7 @@ fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<WorkspaceF
 /// Fits a file into the remaining space of the prompt and reduces that space. If too little is left, the file is only
 /// mentioned.
 fn share(text: &FileText, name: &str, per_file: usize, remaining: &mut usize) -> PageBody {
-    let wanted = text.chars().min(per_file);
+    let wanted = text.char_count().min(per_file);
     if *remaining < wanted && *remaining < MIN_SHARE {
         return text.note(name);
     }
@@ -236,7 +236,7 @@ pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &Bootstr
         return PromptPage { name: name.into(), path, body: PageBody::Missing, chars: 0 };
     };
     let text = FileText::new(content, limits.per_file);
-    let (body, chars) = (text.fit(&name, limits.per_file).0, text.chars());
+    let (body, chars) = (text.fit(&name, limits.per_file).0, text.char_count());
     PromptPage { name: name.into(), path, body, chars }
 }
 

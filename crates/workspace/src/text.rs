@@ -42,7 +42,7 @@ impl FileText {
     }
 
     /// Returns the length of the whole text in characters; in bytes if only its ends were read.
-    pub(crate) fn chars(&self) -> usize {
+    pub(crate) fn char_count(&self) -> usize {
         match self {
             Self::Whole { chars, .. } | Self::Ends { chars, .. } => *chars,
         }
@@ -75,7 +75,7 @@ impl FileText {
 
     fn length(&self) -> String {
         let is_estimate = matches!(self, Self::Ends { is_counted: false, .. });
-        format!("{}{} characters", if is_estimate { "about " } else { "" }, self.chars())
+        format!("{}{} characters", if is_estimate { "about " } else { "" }, self.char_count())
     }
 }
 

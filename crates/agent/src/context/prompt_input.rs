@@ -74,7 +74,7 @@ pub(crate) struct StableInput<'a> {
 pub(crate) struct PromptIdentity<'a> {
     /// Name in the configuration, used if `name` is empty.
     pub(crate) display_name: Option<&'a str>,
-    /// Its own name.
+    /// The agent's own name.
     pub(crate) name: Option<&'a str>,
     /// Emoji.
     pub(crate) emoji: Option<&'a str>,
@@ -85,11 +85,11 @@ pub(crate) struct PromptIdentity<'a> {
 /// Sandbox of an agent's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PromptSandbox<'a> {
-    /// Working directory inside.
+    /// Working directory inside the sandbox.
     pub(crate) dir: &'a Path,
     /// Access to the agent's own workspace.
     pub(crate) access: SandboxAccess,
-    /// Its path inside, if it is not the working directory.
+    /// Path of the workspace inside the sandbox, if it is not the working directory.
     pub(crate) mount: Option<&'a Path>,
     /// Available browsers.
     pub(crate) browser: Browser,
@@ -100,7 +100,7 @@ pub(crate) struct PromptSandbox<'a> {
 /// Access of sandboxed tools to the agent's workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SandboxAccess {
-    /// None: they see a copy.
+    /// No access: they see a copy.
     None,
     /// Read-only.
     Read,
@@ -112,11 +112,11 @@ pub(crate) enum SandboxAccess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "there is no browser yet"))]
 pub(crate) enum Browser {
-    /// None.
+    /// No browser.
     None,
-    /// One inside the sandbox.
+    /// A browser inside the sandbox.
     Inside,
-    /// One inside the sandbox, and the host's own.
+    /// A browser inside the sandbox, and the host's own one.
     InsideAndHost,
 }
 
@@ -127,11 +127,11 @@ pub(crate) struct TurnInput<'a> {
     pub(crate) extra: Option<&'a str>,
     /// Channel of the message.
     pub(crate) channel: Option<&'a str>,
-    /// Capabilities of that channel.
+    /// Capabilities of the channel.
     pub(crate) capabilities: &'a [String],
-    /// Hints about the message tool on that channel, one per line.
+    /// Hints about the message tool on the channel, one per line.
     pub(crate) hints: &'a [String],
-    /// How often to react to messages there.
+    /// How often to react to messages on the channel.
     pub(crate) reactions: Option<ReactionLevel>,
     /// Agent, machine and model.
     pub(crate) runtime: RuntimeInfo<'a>,

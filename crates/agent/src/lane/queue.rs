@@ -193,9 +193,9 @@ impl Lane {
         }
     }
 
-    /// Returns the queue settings of a message.
+    /// Returns the queue settings of a message; `None` if it is not subject to the queue mode.
     fn settings(&self, ticket: &Ticket, active: Option<&Ticket>) -> Option<QueueSettings> {
-        // A resumed run has started already, and a command gets a turn of its own.
+        // A resumed run has started already, and a command gets a run of its own.
         let inline = ticket.inbound.queue.filter(|_| !ticket.is_resumed && ticket.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| QueueOverrides::from(&session.record)).unwrap_or_default();
         let (channel, config) = self.hub.config.rules().queue.of(&ticket.inbound.route);

@@ -214,11 +214,11 @@ impl RunScope {
         self.hub.send_deliveries(commit, outgoing, Some(&output));
     }
 
-    /// Reports on the run's channel, once per run, that no model is available and that the run waits.
+    /// Tells the chat of the run, once per run, that no model is available and that the run waits.
     pub(super) fn report_wait(&mut self, why: &str, after: Duration) {
         self.waited += after;
-        let is_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
-        if self.is_wait_reported || self.waited < REPORT_WAIT_AFTER || !is_due || self.output.is_none() {
+        let is_answer_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
+        if self.is_wait_reported || self.waited < REPORT_WAIT_AFTER || !is_answer_due || self.output.is_none() {
             return;
         }
         self.is_wait_reported = true;

@@ -109,8 +109,8 @@ impl ApiRoute {
         }
     }
 
-    /// Returns the allowed HTTP method if this one is not.
-    fn allowed_method(&self, method: &Method) -> Option<&'static str> {
+    /// Returns the allowed methods, for the `Allow` header, if this method is not one of them.
+    fn methods_if_not_allowed(&self, method: &Method) -> Option<&'static str> {
         match self {
             Self::Chat | Self::Responses | Self::Tools => (method != Method::POST).then_some("POST"),
             Self::Models | Self::Model(_) => (method != Method::GET && method != Method::HEAD).then_some("GET, HEAD"),
@@ -149,12 +149,11 @@ pub(crate) async fn answer(
     route: ApiRoute,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Some(allowed) = route.allowed_method(&parts.method) {
+    if let Some(allowed) = route.methods_if_not_allowed(&parts.method) {
         return method_not_allowed(&parts.method, parts.uri.path(), allowed);
     }
     if let Err(error) = authenticate(&server, peer, &parts.headers).and_then(|()| route.check(&server.endpoints)) {
-        // Closing a connection with unread bytes would discard the response.
-        timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
+        discard(body).await;
         return error.into_response();
     }
     serve(&server, route, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
@@ -203,7 +202,7 @@ async fn read(body: Body, limit: usize) -> Result<Value, ApiError> {
     };
     if body.size_hint().lower() > limit as u64 {
         // The announced bytes may never arrive.
-        timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
+        discard(body).await;
         return Err(too_large());
     }
     let bytes = read_limited(body, limit).await?.ok_or_else(too_large)?;
@@ -212,6 +211,11 @@ async fn read(body: Body, limit: usize) -> Result<Value, ApiError> {
     }
     let body = json::from_slice(&bytes).map_err(|error| ApiError::invalid(format!("the body is not JSON: {error}")))?;
     if body.is_object() { Ok(body) } else { Err(ApiError::invalid("the body must be a JSON object")) }
+}
+
+/// Reads and discards a rejected body: closing a connection with unread bytes would discard the response.
+async fn discard(body: Body) {
+    timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
 }
 
 /// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.

@@ -26,7 +26,7 @@ pub(crate) struct Decoder {
     usage: Usage,
 }
 
-/// A received call. Its position in the list is its index for the reader.
+/// A received call. Its position in the list is its index in the events.
 #[derive(Debug, PartialEq, Eq)]
 struct ReceivedCall {
     /// The model's own id, or empty.

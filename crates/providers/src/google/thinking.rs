@@ -21,6 +21,7 @@ pub(super) fn config(spec: &ModelSpec, wanted: ReasoningLevel, limit: Option<u64
 
 fn level_name(level: ReasoningLevel) -> &'static str {
     match level {
+        // Reasoning cannot be switched off.
         ReasoningLevel::Off | ReasoningLevel::Minimal => "MINIMAL",
         ReasoningLevel::Low => "LOW",
         ReasoningLevel::Medium => "MEDIUM",

@@ -84,7 +84,7 @@ impl OutboxSimulation {
         let rows = self.outbox.undelivered();
         let Some(id) = due(&rows, self.now).get(nth).map(|row| row.delivery.id.clone()) else { return };
         assert!(self.mark(&id, &DeliveryState::Sending), "{id} is due");
-        assert!(!self.mark(&id, &DeliveryState::Sending), "{id} is on its way");
+        assert!(!self.mark(&id, &DeliveryState::Sending), "{id} cannot be sent twice at a time");
         let reason = String::new();
         let answer = match outcome {
             SendOutcome::Answered => Some(DeliveryState::Sent { provider_id: Some("p".to_owned()) }),
@@ -103,9 +103,10 @@ impl OutboxSimulation {
         assert!(answer.is_none_or(|answer| self.mark(&id, &answer)), "{id} is answered");
     }
 
+    /// Sends a delivery if its state allows that, even before its retry time or before earlier deliveries.
     fn send_early(&mut self, nth: usize) {
         let Some(id) = self.outbox.0.get(nth).map(|row| row.delivery.id.clone()) else { return };
-        assert!(!self.mark(&id, &DeliveryState::Queued), "nobody puts {id} back");
+        assert!(!self.mark(&id, &DeliveryState::Queued), "{id} cannot be marked as queued again");
         if self.mark(&id, &DeliveryState::Sending) {
             self.arrived.push(id.clone());
             assert!(self.mark(&id, &DeliveryState::Sent { provider_id: None }));

@@ -38,7 +38,7 @@ pub struct ShellCommand {
 /// Operator between a command and the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// None: the first command.
+    /// No operator, because it is the first command.
     First,
     /// `&&`
     And,

@@ -35,30 +35,31 @@ pub(super) struct SweepState {
 
 impl Record {
     /// Quarantines settings and hooks in the known new git directories of a running command, and restores changed
-    /// originals. Returns one that was created again after it was quarantined or restored. Blocks.
+    /// originals. Returns a file that the command created or changed again after it was quarantined or restored, or any
+    /// restored file after [`MAX_SWEEP_NOTES`] notes. Blocks.
     pub(super) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
         let mut sweep = std::mem::take(&mut self.sweep_state);
         let mut batch = QuarantineBatch::new(quarantine);
-        let mut again = self.take_settings(&mut sweep, &mut batch, &mut Vec::new());
+        let mut recreated = self.take_settings(&mut sweep, &mut batch, &mut Vec::new());
         let mut changed = Vec::new();
         // A config that names no program is restored when the command has ended.
         let failed = self.put_back(|name| !self.is_plain_setting(name), &mut batch, &mut changed);
         for name in self.originals.roots().filter(|name| is_setting(name)) {
             if changed.iter().any(|changed| changed.starts_with(name)) && !sweep.handled.insert(name.to_owned()) {
-                again = again.or(Some(name.to_owned()));
+                recreated = recreated.or(Some(name.to_owned()));
             }
         }
         let failed: Vec<_> = failed.into_iter().filter(|note| !sweep.notes.contains(note)).collect();
         sweep.notes.extend(failed.into_iter().chain(batch.note()).chain(put_back_note(&changed)));
         if sweep.notes.len() >= MAX_SWEEP_NOTES {
-            again = again.or(changed.pop());
+            recreated = recreated.or(changed.pop());
         }
         self.sweep_state = sweep;
-        again
+        recreated
     }
 
-    /// Quarantines unwanted files of a running command, given the result of a scan. Returns one that was created again
-    /// too often. Blocks.
+    /// Quarantines unwanted files of a running command, given the result of a scan. Returns a file that the command
+    /// created again after it was quarantined, or any quarantined file after [`MAX_SWEEP_NOTES`] notes. Blocks.
     ///
     /// Settings and hooks by which git runs programs are quarantined at once, everything else when it is found for the
     /// second time, because it may be half written. Failures are left to [`Record::check`].
@@ -80,9 +81,9 @@ impl Record {
         let new = new.filter(|name| self.is_there(name));
         let (settings, others): (Vec<_>, Vec<_>) = new.partition(|name| is_setting(name));
         unfinished.extend(others);
-        let mut again = self.take_settings(&mut sweep, &mut batch, &mut unfinished);
+        let mut recreated = self.take_settings(&mut sweep, &mut batch, &mut unfinished);
         for name in settings {
-            again = again.or(self.take_setting(name, &mut sweep, &mut batch));
+            recreated = recreated.or(self.take_setting(name, &mut sweep, &mut batch));
         }
         let (twice, first): (Vec<_>, Vec<_>) = unfinished.into_iter().partition(|name| sweep.pending.contains(name));
         sweep.pending = first.into_iter().collect();
@@ -93,20 +94,21 @@ impl Record {
         }
         sweep.notes.extend(batch.note());
         if sweep.notes.len() >= MAX_SWEEP_NOTES {
-            again = again.or(batch.quarantined.pop());
+            recreated = recreated.or(batch.quarantined.pop());
         }
         self.sweep_state = sweep;
-        again
+        recreated
     }
 
     /// Quarantines what git would execute in new git directories. What may be half written is added to `unfinished`.
+    /// Returns a file that the command created again.
     fn take_settings(
         &self,
         sweep: &mut SweepState,
         batch: &mut QuarantineBatch<'_>,
         unfinished: &mut Vec<PathBuf>,
     ) -> Option<PathBuf> {
-        let mut again = None;
+        let mut recreated = None;
         for git in sweep.repositories.clone() {
             for name in repository::unwanted(&self.workspace, &git).unwrap_or_default() {
                 // Without a `HEAD` it is not a repository yet.
@@ -117,11 +119,11 @@ impl Record {
                 if name == git || name.file_name().is_some_and(|name| name == repository::MODULES) {
                     unfinished.push(name);
                 } else {
-                    again = again.or(self.take_setting(name, sweep, batch));
+                    recreated = recreated.or(self.take_setting(name, sweep, batch));
                 }
             }
         }
-        again
+        recreated
     }
 
     /// Quarantines a setting or a hook; returns it if that has happened before.

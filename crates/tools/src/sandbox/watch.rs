@@ -216,7 +216,7 @@ impl Sweeper {
             // The command cannot change anything.
             return Sweep::default();
         }
-        let again = record.sweep_settings(&self.quarantine);
+        let recreated = record.sweep_settings(&self.quarantine);
         let (workspace, is_searched) = (record.workspace.clone(), record.repositories.is_some());
         drop(live);
         // Without the lock: the scan takes longest, and tools and prompts wait for the lock.
@@ -224,16 +224,16 @@ impl Sweeper {
         let mut live = self.watches.lock();
         let commands = live.records.len();
         let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
-        let again = again.or(record.sweep(&self.quarantine, found));
-        Sweep { again: again.map(|name| workspace.join(name)), commands }
+        let recreated = recreated.or(record.sweep(&self.quarantine, found));
+        Sweep { recreated: recreated.map(|name| workspace.join(name)), commands }
     }
 }
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// A file that was quarantined or restored, and that the command created again.
-    pub(crate) again: Option<PathBuf>,
+    /// A file that the command created or changed again after it was quarantined or restored.
+    pub(crate) recreated: Option<PathBuf>,
     /// Number of watched commands, each of which is swept.
     pub(crate) commands: usize,
 }

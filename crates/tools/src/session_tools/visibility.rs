@@ -85,7 +85,7 @@ impl<'a> VisibleSessions<'a> {
         self.ancestors(key).contains(self.session) && (self.origin.is_owner() || self.rows.iter().any(is_child))
     }
 
-    /// True if another session is an ancestor of the run's.
+    /// True if another session is an ancestor of the run's session.
     pub(super) fn is_ancestor(&self, key: &SessionKey) -> bool {
         self.ancestors(self.session).contains(key)
     }

@@ -16,11 +16,11 @@ use crate::event::{HeartbeatAnswer, HeartbeatKind};
 /// Time within which the same text is not reported again, in milliseconds.
 const REPEAT_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Field with the text of the last report.
+/// Field of the session's record: text of the last report.
 const TEXT: &str = "lastHeartbeatText";
-/// Field with the time when it was queued for delivery.
+/// Field of the session's record: when the last report was queued for delivery.
 const SENT_AT: &str = "lastHeartbeatSentAt";
-/// Field with the time when it was shown to connected clients only, because the heartbeat had no chat.
+/// Field of the session's record: when the last report was shown to connected clients only, because there was no chat.
 const SHOWN_AT: &str = "lastHeartbeatShownAt";
 
 /// Inputs for the interpretation of an answer.
@@ -30,7 +30,7 @@ pub(crate) struct AnswerContext<'a> {
     pub(crate) has_token: bool,
     /// Maximum characters besides the token in an answer that still means that there is nothing to report.
     pub(crate) ack_max: usize,
-    /// True if system events caused it: the answer is about them, so it is not a repetition.
+    /// True if system events caused the heartbeat: the answer is about them, so it is not a repetition.
     pub(crate) has_events: bool,
     /// True if there is a chat to report to.
     pub(crate) has_chat: bool,

@@ -194,7 +194,7 @@ impl MarkdownConverter {
                 }
                 self.lists.push(first);
             }
-            Tag::Item => self.item(),
+            Tag::Item => self.start_item(),
             Tag::Table(_) => {
                 self.block();
                 self.table = Some(Table::default());
@@ -275,7 +275,9 @@ impl MarkdownConverter {
         }
     }
 
-    fn item(&mut self) {
+    /// Starts a list item: prepares its marker, which is written before its text.
+    fn start_item(&mut self) {
+        // Writes a pending marker: the outer item has no text before its nested list.
         self.push_text("");
         self.gap = self.gap.max(1);
         let depth = self.lists.len().clamp(1, MAX_DEPTH) - 1;

@@ -12,13 +12,13 @@ use homard_tools::egress::{Egress, EgressLimits, Request, SystemResolver};
 const MAX_ATTACHMENTS: usize = 20;
 
 /// Returns the directory for the files of a chat. Every peer has its own, so that access to one peer's files does not
-/// give access to another's. `is_open` says whether the chat's runs can open them there.
-pub(super) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_open: bool) -> InboundFolder {
+/// give access to another's. `is_readable` says whether the chat's runs can open them there.
+pub(super) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_readable: bool) -> InboundFolder {
     let groups = match kind {
         PeerKind::Direct => "",
         PeerKind::Group | PeerKind::Channel => "groups/",
     };
-    InboundFolder::new(workspace, &format!("{groups}{}", folder_of(peer)), is_open)
+    InboundFolder::new(workspace, &format!("{groups}{}", folder_of(peer)), is_readable)
 }
 
 /// Loaded attachments.

@@ -24,8 +24,8 @@ fn document(list: &SkillList) -> Value {
         matching.map(|(judged, _)| judged.skill.name.clone()).collect::<Vec<_>>()
     };
     let eligible = names(&|judged, _| judged.verdict.is_eligible);
-    let visible = names(&|_, state| state["modelVisible"] == true);
-    let called = names(&|_, state| state["commandVisible"] == true);
+    let model_visible = names(&|_, state| state["modelVisible"] == true);
+    let command_visible = names(&|_, state| state["commandVisible"] == true);
     let disabled = names(&|judged, _| judged.verdict.is_disabled);
     let blocked = names(&|judged, _| judged.verdict.is_blocked_by_allowlist && !judged.verdict.is_disabled);
     let filtered = names(&|judged, _| judged.verdict.is_filtered_out && judged.verdict.is_eligible);
@@ -45,11 +45,11 @@ fn document(list: &SkillList) -> Value {
         "workspaceDir": list.report["workspaceDir"],
         "managedSkillsDir": list.report["managedSkillsDir"],
         "summary": {
-            "total": list.set.skills.len(), "eligible": eligible.len(), "modelVisible": visible.len(),
-            "commandVisible": called.len(), "disabled": disabled.len(), "blocked": blocked.len(),
+            "total": list.set.skills.len(), "eligible": eligible.len(), "modelVisible": model_visible.len(),
+            "commandVisible": command_visible.len(), "disabled": disabled.len(), "blocked": blocked.len(),
             "agentFiltered": filtered.len(), "missingRequirements": missing.len(),
         },
-        "eligible": eligible, "modelVisible": visible, "commandVisible": called,
+        "eligible": eligible, "modelVisible": model_visible, "commandVisible": command_visible,
         "disabled": disabled, "blocked": blocked,
         "agentFiltered": filtered, "missingRequirements": missing,
         "problems": list.set.problems.iter().map(problem).collect::<Vec<_>>(),

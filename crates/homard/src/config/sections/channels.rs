@@ -139,7 +139,7 @@ pub(crate) struct Streaming(pub(crate) Option<StreamingMode>);
 impl Streaming {
     const WORDS: [&'static str; 3] = ["off", "partial", "block"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         match word.trim() {
             "off" => Some(Self(None)),
             // `progress` also shows tools in OpenClaw, which is unsupported here.
@@ -162,7 +162,7 @@ impl<'de> Deserialize<'de> for Streaming {
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Streaming, E> {
-                Streaming::read(word).ok_or_else(|| E::invalid_value(de::Unexpected::Str(word), &self))
+                Streaming::parse(word).ok_or_else(|| E::invalid_value(de::Unexpected::Str(word), &self))
             }
 
             fn visit_bool<E: de::Error>(self, is_enabled: bool) -> Result<Streaming, E> {
@@ -315,7 +315,7 @@ impl JsonSchema for Id {
 impl FixedValues for DmPolicy {
     const WORDS: &'static [&'static str] = &["pairing", "allowlist", "open", "disabled"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }
@@ -323,7 +323,7 @@ impl FixedValues for DmPolicy {
 impl FixedValues for GroupPolicy {
     const WORDS: &'static [&'static str] = &["allowlist", "open", "disabled"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }
@@ -331,7 +331,7 @@ impl FixedValues for GroupPolicy {
 impl FixedValues for ThreadMode {
     const WORDS: &'static [&'static str] = &["off", "first", "all"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }

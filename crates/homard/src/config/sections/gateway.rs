@@ -78,7 +78,7 @@ super::word::words! {
 impl Bind {
     /// Parses a word.
     pub(crate) fn named(word: &str) -> Option<Self> {
-        Self::read(word.trim())
+        Self::parse(word.trim())
     }
 }
 

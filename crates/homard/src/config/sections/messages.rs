@@ -129,7 +129,7 @@ impl Messages {
 impl FixedValues for QueueMode {
     const WORDS: &'static [&'static str] = &["steer", "followup", "collect", "steer-backlog", "interrupt"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }
@@ -137,7 +137,7 @@ impl FixedValues for QueueMode {
 impl FixedValues for DropPolicy {
     const WORDS: &'static [&'static str] = &["old", "new", "summarize"];
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         Self::parse(word)
     }
 }

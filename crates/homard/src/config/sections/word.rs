@@ -13,18 +13,18 @@ pub(crate) trait FixedValues: Sized {
     /// The values that the reference lists.
     const WORDS: &'static [&'static str];
     /// Parses a value.
-    fn read(word: &str) -> Option<Self>;
+    fn parse(word: &str) -> Option<Self>;
 }
 
-/// A value of such a setting, parsed.
+/// A parsed value of a setting with a fixed set of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word<T>(pub(crate) T);
 
 impl<'de, T: FixedValues> Deserialize<'de> for Word<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct One<T>(std::marker::PhantomData<T>);
+        struct WordVisitor<T>(std::marker::PhantomData<T>);
 
-        impl<T: FixedValues> Visitor<'_> for One<T> {
+        impl<T: FixedValues> Visitor<'_> for WordVisitor<T> {
             type Value = T;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,11 +32,11 @@ impl<'de, T: FixedValues> Deserialize<'de> for Word<T> {
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
-                T::read(word.trim()).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
+                T::parse(word.trim()).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
             }
         }
 
-        deserializer.deserialize_any(One(std::marker::PhantomData)).map(Self)
+        deserializer.deserialize_any(WordVisitor(std::marker::PhantomData)).map(Self)
     }
 }
 
@@ -60,7 +60,7 @@ macro_rules! words {
         $(impl $crate::config::sections::word::FixedValues for $name {
             const WORDS: &'static [&'static str] = &[$($word),+];
 
-            fn read(word: &str) -> Option<Self> {
+            fn parse(word: &str) -> Option<Self> {
                 match word {
                     $($word => Some($value),)+
                     _ => None,

@@ -149,10 +149,11 @@ impl InboundPipeline {
         let is_owner = first.is_owner && (is_direct || first.is_control);
         let sender = policy.sender(incoming);
         let origin = RunOrigin { principal: principal(&sender, is_owner && is_direct), ..RunOrigin::default() };
-        let is_open = self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace((&origin, &key)));
+        let is_readable =
+            self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace((&origin, &key)));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let peer = policy.account.sender(&incoming.peer.id);
-        let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_open);
+        let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_readable);
         let LoadedMedia { pictures, notes } =
             media::load(&self.channel, &messages, policy.max_media_bytes, folder).await;
         let texts: Vec<&str> =

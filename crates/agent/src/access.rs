@@ -219,7 +219,11 @@ mod tests {
     fn a_denied_tool_is_neither_listed_nor_found() {
         let toolbox = toolbox().only(|name| ["exec", "read", "write"].contains(&name));
         let deny = ["group:runtime", "write"].map(str::to_owned).to_vec();
-        let scopes = PolicyScopes { global: ToolPolicy { deny, ..ToolPolicy::default() }, ..PolicyScopes::default() };
+        let scopes = PolicyScopes {
+            sender: homard_policy::tools::SenderRole::Owner,
+            global: ToolPolicy { deny, ..ToolPolicy::default() },
+            ..PolicyScopes::default()
+        };
         let resolved = resolve(&scopes, &["exec", "read", "write"]);
         let filtered = toolbox.only(|name| resolved.allowed.contains(name));
         let names: Vec<_> = filtered.specs().iter().map(|spec| spec.name.clone()).collect();

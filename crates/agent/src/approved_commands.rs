@@ -8,12 +8,12 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use homard_approvals::{Approval, ApprovalState, approvals::ExecApprovals};
 use homard_proto::{AgentId, SessionKey};
 use homard_runtime::task;
+use homard_skills::Variables;
 use serde::Deserialize as _;
 
 use crate::{
     Hub,
     context::background::{APPROVAL, CommandOrigin},
-    tool::Variables,
 };
 
 /// Result of an allowed command, as a text for its session.

@@ -9,11 +9,10 @@ use std::{
 };
 
 use homard_compact::{HistoryLine, escalate};
+use homard_prompt::context_budget::MeasuredHistory;
 use homard_proto::{EntryId, message::Message, transcript::Entry};
 use homard_store::branch::{self, ContextView, Summary};
 use serde_json::Value;
-
-use crate::context::budget::MeasuredHistory;
 
 /// History of a session for a model. Dereferences to its messages, with the summary of the last compaction first.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +130,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
-    use crate::context::budget;
+    use homard_prompt::context_budget as budget;
 
     fn id(number: usize) -> EntryId {
         EntryId::parse(&format!("l{number}")).unwrap()

@@ -24,7 +24,6 @@ pub mod reply_settings;
 pub mod row;
 pub mod sandboxing;
 pub mod schedule;
-pub mod secrets;
 pub mod tape;
 pub mod tool;
 pub mod wire;
@@ -39,14 +38,7 @@ mod run;
 mod timeline;
 mod writer;
 
-pub use context::{
-    background::CommandOrigin,
-    client_results,
-    history::{ChannelLimits, HistoryLimits},
-    notes::insert_notes,
-    prompt_config::{self, PromptConfig},
-    shortening,
-};
+pub use context::background::CommandOrigin;
 pub use event::{
     AbortReason, CompactionEvent, Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
     TapeEvent, ToolEvent,

@@ -15,17 +15,17 @@ use homard_model::{
     candidates::Candidates,
     retry::{self, RetryLimits},
 };
+use homard_prompt::config::{PictureSources, PromptConfig};
 use homard_proto::{AgentId, SessionKey};
+use homard_secrets::Secrets;
 use homard_store::RunOverrides;
 use homard_workspace::Starter;
 
 use crate::{
     access::ToolRules,
-    context::prompt_config::{PictureSources, PromptConfig},
     reply_settings::DeliverySettings,
     run::guard::RunBounds,
     sandboxing::{self, SandboxView, Sandboxing, WorkspaceAccess},
-    secrets::Secrets,
     tool::{RunOrigin, Toolbox},
 };
 

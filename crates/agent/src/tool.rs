@@ -11,16 +11,19 @@ use async_trait::async_trait;
 use homard_audit::Audit;
 use homard_command::OWNER;
 use homard_policy::tools::SenderRole;
+use homard_prompt::compact_tools;
 use homard_proto::{
     CallId, Route, RunId, SessionKey,
     message::Block,
     schema::{Schema, SchemaViolation},
 };
+use homard_secrets::Secrets;
+use homard_skills::Variables;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, Inbound, context::compact_tools, sandboxing::SandboxView, schedule::SCHEDULE};
+use crate::{Hub, Inbound, sandboxing::SandboxView, schedule::SCHEDULE};
 
 pub use homard_model::ToolSpec;
 pub use homard_store::{Authority, ToolClass};
@@ -158,29 +161,6 @@ fn sender(principal: &str, authority: Authority) -> SenderRole {
     }
 }
 
-/// Environment variables for the commands of a run. They may be secrets and are never shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Variables(Arc<BTreeMap<String, String>>);
-
-impl Variables {
-    /// Iterates over all variables.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-}
-
-impl FromIterator<(String, String)> for Variables {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        Self(Arc::new(variables.into_iter().collect()))
-    }
-}
-
-impl fmt::Debug for Variables {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
 /// Receives progress of a long call.
 #[derive(Debug, Clone)]
 pub struct ProgressSender {
@@ -228,6 +208,19 @@ impl ToolResult {
     /// An error that the model can read and act on.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// Masks the secrets in it.
+    pub fn masked(mut self, secrets: &Secrets) -> Self {
+        for block in &mut self.content {
+            if let Block::Text(text) = block {
+                secrets.mask_string(&mut text.text);
+            }
+        }
+        if let Some(details) = &mut self.details {
+            secrets.mask_value(details);
+        }
+        self
     }
 
     /// Adds details for programs.
@@ -372,4 +365,17 @@ fn bad_arguments(name: &str, problems: &[SchemaViolation], received: &Value) -> 
     }
     text.push_str(&format!("Received: {received}"));
     ToolResult::error(text).with_details(json!({"status": "error", "tool": name, "error": "invalid arguments"}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_details_of_a_result_are_masked() {
+        let secrets = Secrets::new(["key-0123456789".to_owned()]);
+        let result = ToolResult::text("KEY=key-0123456789").with_details(json!({"tail": ["key-0123456789"], "n": 1}));
+        let masked = ToolResult::text("KEY=[secret]").with_details(json!({"tail": ["[secret]"], "n": 1}));
+        assert_eq!(result.masked(&secrets), masked);
+    }
 }

@@ -24,9 +24,10 @@ pub(crate) mod working_dir;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{ChannelLimits, HistoryLimits, Hub, HubEvent, HubRules};
+use homard_agent::{Hub, HubEvent, HubRules};
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
+use homard_prompt::history_limits::{ChannelLimits, HistoryLimits};
 use homard_queue::{RunClass, Slots};
 use homard_runtime::Ambient;
 use homard_tools::sandbox;

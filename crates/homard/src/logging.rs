@@ -12,9 +12,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use homard_agent::secrets::Secrets;
 use homard_gateway::LogBuffer;
 use homard_runtime::Ambient;
+use homard_secrets::Secrets;
 use tracing_subscriber::{
     EnvFilter, Layer,
     fmt::{self, MakeWriter},

@@ -17,6 +17,7 @@ mod command;
 mod prompt;
 mod skill_set;
 mod status;
+mod variables;
 
 pub use command::{Invocation, SlashCommand, commands, invoke, rewrite};
 pub use discover::{
@@ -32,3 +33,4 @@ pub use skill::{
 };
 pub use skill_set::{JudgedSkill, SkillSet, environment};
 pub use status::report;
+pub use variables::Variables;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Hub, HubRules, Profile, PromptConfig, Tape, TapeEvent,
+    Agents, Hub, HubRules, Profile, Tape, TapeEvent,
     hub::{CrashLoops, WaitResult},
     profile::ModelResolver,
     tape::TapeState,
@@ -21,6 +21,7 @@ use homard_model::{
     candidates::{Candidate, CandidateRank, Candidates, Credential, CredentialOrder},
     retry::RetryLimits,
 };
+use homard_prompt::PromptConfig;
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_queue::Slots;
 use homard_runtime::{Ambient, task};

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Inbound, Outcome, Profile, PromptConfig, Subscriber,
+    Agents, Hub, Inbound, Outcome, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -27,6 +27,7 @@ use homard_model::{
     stream::{AnswerEnd, CallDelta},
     tokens,
 };
+use homard_prompt::PromptConfig;
 use homard_proto::{
     AgentId, RunId, SessionId, SessionKey,
     message::{Message, StopReason, Usage, User},

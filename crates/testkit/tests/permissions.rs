@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, FLUSH_PROMPT, Hub, Inbound, Profile, PromptConfig,
+    Agents, FLUSH_PROMPT, Hub, Inbound, Profile,
     access::ToolRules,
     hub::{CrashLoops, WaitResult},
     tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
@@ -24,6 +24,7 @@ use homard_model::{
     stream::{AnswerEnd, CallDelta},
 };
 use homard_policy::tools::{self as policy, ToolPolicy};
+use homard_prompt::PromptConfig;
 use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User, join_text},

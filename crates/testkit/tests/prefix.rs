@@ -2,8 +2,8 @@
 //! after restarts.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-use homard_agent::prompt_config::SkillKit;
 use homard_model::{ModelSpec, Request};
+use homard_prompt::config::SkillKit;
 use homard_proto::message::Message as ModelMessage;
 use homard_providers::{ModelTarget, Wire};
 use homard_skills::{

@@ -8,11 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::{
-    prompt_config::{HostInfo, PromptStyle, SkillKit},
-    tool::Toolbox,
-};
+use homard_agent::tool::Toolbox;
 use homard_model::{Request, ToolSpec, tokens};
+use homard_prompt::config::{HostInfo, PromptStyle, SkillKit};
 use homard_skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
 };

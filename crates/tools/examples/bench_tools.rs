@@ -16,11 +16,10 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{
-    secrets::Secrets,
-    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
-};
+use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_secrets::Secrets;
+use homard_skills::Variables;
 use homard_tools::{
     ExecSettings, all, all_with,
     sandbox::{AccessMode, Tier},

@@ -18,12 +18,13 @@ use async_trait::async_trait;
 use homard_agent::{
     CommandOrigin, Hub,
     sandboxing::SandboxView,
-    tool::{ProgressSender, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
+    tool::{ProgressSender, Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_approvals::DirIdentity;
 use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey};
 use homard_runtime::Ambient;
+use homard_skills::Variables;
 use serde_json::{Value, json};
 use tokio::{
     sync::OnceCell,

@@ -14,10 +14,11 @@ use homard_agent::{
         ChannelSender, ChannelTraits, MessageActionKind, OutgoingAction, OutgoingMedia, Poll, Receipt, Recipient,
         SendError,
     },
-    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult},
 };
 use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, Route, RunId};
+use homard_skills::Variables;
 use homard_tools::{MessageRules, MessageTool, Recipients};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

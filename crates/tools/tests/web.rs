@@ -14,9 +14,10 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
-use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables};
+use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_runtime::{Ambient, task::spawn};
+use homard_skills::Variables;
 use homard_tools::{
     WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
     egress::{EgressLimits, SystemResolver},

@@ -1,11 +1,11 @@
 //! Attachments named in a message's text: the skill it invokes, and the pictures it names.
 
 use homard_media::{ImageRoot, find, load};
+use homard_prompt::config::SkillKit;
 use homard_proto::message::{Block, Content, User};
 use homard_skills::ToolDispatch;
 use serde_json::{Value, json};
 
-use super::prompt_config::SkillKit;
 use crate::profile::Profile;
 
 /// Attachments of a message.

@@ -6,12 +6,12 @@
 
 use std::path::PathBuf;
 
+use homard_prompt::notes::{EVENT, one_line};
 use homard_proto::{Route, session::Record};
 use homard_store::Authority;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::notes::{EVENT, one_line};
 use crate::tool::RunOrigin;
 
 /// Field of a record with the commands.

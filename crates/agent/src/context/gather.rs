@@ -5,18 +5,18 @@ use std::sync::Arc;
 use homard_command::OWNER;
 use homard_hooks::{BootstrapFile, Hooks, InternalEvent};
 use homard_model::{ModelSpec, ReasoningLevel, ToolSpec};
+use homard_prompt::{
+    config::{PromptConfig, PromptStyle, SkillKit},
+    input::{self as prompt_input, PromptContext, RuntimeInfo, StableInput, TurnInput, Wording},
+    report::{ContextReport, ReportParams, ReportSource},
+    sections::{self as prompt, SystemPrompt},
+    shortening,
+};
 use homard_proto::{Route, SessionId, SessionKey, session::Record};
 use homard_store::{PromptMode, timeline::PromptCuts};
 use homard_workspace::{AgentPersona, Audience, BootstrapReader, LoadRule, PageBody, PromptPage, page_of};
 use serde_json::json;
 
-use super::{
-    prompt::{self, SystemPrompt},
-    prompt_config::{PromptConfig, PromptStyle, SkillKit},
-    prompt_input::{self, PromptContext, RuntimeInfo, StableInput, TurnInput, Wording},
-    report::{ContextReport, ReportParams, ReportSource},
-    shortening,
-};
 use crate::{
     profile::Profile,
     sandboxing::WorkspaceAccess,

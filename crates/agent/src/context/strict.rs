@@ -8,10 +8,10 @@ use homard_compact::{
     escalate::Ladder,
 };
 use homard_model::{Error, ErrorKind, ModelSpec, tokens};
+use homard_prompt::{context_budget as budget, shortening::grouped};
 use homard_proto::message::Message;
 use homard_store::timeline::TruncatedInput;
 
-use super::{budget, shortening::grouped};
 use crate::{compact_session, history::SessionHistory};
 
 /// Returns the newest message, if no model has answered it yet.

@@ -11,6 +11,7 @@ use std::{
 use homard_audit::Audit;
 use homard_command::{self as command, Command, InlineQueue, OWNER, ParsedMessage, Triggers};
 use homard_hooks::Hooks;
+use homard_prompt::history_limits::HistoryLimits;
 use homard_proto::{
     AgentId, Route, RunId, SessionId, SessionKey,
     message::{Message, User},
@@ -25,7 +26,6 @@ use homard_store::{
 use crate::{
     auto_reset::AutoReset,
     budget::BudgetLimits,
-    context::history::HistoryLimits,
     delivery::{DeliveryReport, DeliveryRules},
     intake::CHANNEL,
     tape::{Tape, TapeState},

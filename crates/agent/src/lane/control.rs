@@ -6,6 +6,10 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use homard_command::{ApproveCommand, Command, CommandResult, LevelSetting, StatusInput, StopForm, stop};
+use homard_prompt::{
+    context_budget::measure,
+    report::{ContextReport, format_report},
+};
 use homard_proto::{RunId, SessionKey, message::Usage, session::Record};
 use homard_queue::{inbox::QueueItem, settings::QueueOverrides};
 use homard_reply::payload::Payload;
@@ -21,11 +25,7 @@ use super::{
 };
 use crate::{
     budget::Spend,
-    context::{
-        budget::measure,
-        gather::{self, PromptInput},
-        report::{ContextReport, format_report},
-    },
+    context::gather::{self, PromptInput},
     delivery::queue_records,
     event::{RunEnd, StoredEvent},
     history::SessionHistory,

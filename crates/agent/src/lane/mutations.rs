@@ -6,6 +6,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use homard_command::homard_message;
+use homard_prompt::notes;
 use homard_proto::{
     AgentId, EntryId, Extra, SessionId, SessionKey,
     message::{Assistant, Message},
@@ -23,12 +24,7 @@ use super::{
     model_choice,
     session::OpenSession,
 };
-use crate::{
-    auto_reset::SessionUse,
-    context::{background, notes},
-    event::AbortReason,
-    run::session_stats,
-};
+use crate::{auto_reset::SessionUse, context::background, event::AbortReason, run::session_stats};
 
 /// A change to a session's record from outside.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use homard_command::Command;
+use homard_prompt::notes;
 use homard_proto::{
     SessionId, SessionKey,
     message::Message,
@@ -22,10 +23,7 @@ use super::{
 };
 use crate::{
     auto_reset::{AutoReset, SessionUse},
-    context::{
-        background::{self, CommandOrigin},
-        notes,
-    },
+    context::background::{self, CommandOrigin},
     delivery::plan::set_last_route,
     history::SessionHistory,
     hub::{Admission, Inbound},

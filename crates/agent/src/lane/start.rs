@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use homard_command::{Command, OWNER};
 use homard_compact::escalate::Ladder;
+use homard_prompt::{config::SkillKit, notes};
 use homard_proto::{
     CallId, Extra, Route, RunId, SessionId,
     message::{Block, Content, Message, ToolResult, Usage, User},
@@ -29,8 +30,6 @@ use crate::{
     context::{
         attachments::MessageAttachments,
         gather::{PromptFiles, PromptInput},
-        notes,
-        prompt_config::SkillKit,
     },
     event::{CompactionEvent, QueueEvent, StoredEvent},
     history::SessionHistory,

@@ -7,14 +7,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use homard_prompt::client_results;
 use homard_proto::message::{Assistant, ToolCall};
 use homard_store::ToolClass;
 use serde_json::Value;
 
-use crate::{
-    context::client_results,
-    tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
-};
+use crate::tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox};
 
 struct ClientTool(ToolSpec);
 

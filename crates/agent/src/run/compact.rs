@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use homard_compact::{Settings, escalate::Ladder, measure::TokenScale};
 use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, tokens};
+use homard_prompt::context_budget as budget;
 use homard_proto::transcript::{Entry, Kind};
 use homard_runtime::ambient::iso;
 use homard_store::Rec;
@@ -11,7 +12,7 @@ use homard_store::Rec;
 use super::{ContextFill, FinalRecords, RunError, RunScope, flush::flush};
 use crate::{
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
-    context::{budget, strict},
+    context::strict,
     event::{CompactionEvent, StoredEvent},
     tape::Commit,
 };

@@ -7,16 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
 use homard_model::{Model, ModelAnswer, ModelEvent};
+use homard_prompt::context_budget::{self as budget, MeasuredHistory};
 use homard_proto::message::{Assistant, Block, Message, StopReason, Usage, User};
 use homard_queue::slots::RunClass;
 use homard_reply::silent;
 use tokio::time::timeout;
 
 use super::{RunError, RunScope, compact, tools, turn};
-use crate::{
-    context::budget::{self, MeasuredHistory},
-    sandboxing::WorkspaceAccess,
-};
+use crate::sandboxing::WorkspaceAccess;
 
 /// Prompt of the memory flush.
 pub const FLUSH_PROMPT: &str = "[The conversation up to here will soon be replaced by a summary, and details will be lost. \

@@ -11,6 +11,7 @@ use homard_model::{
     candidates::PreferredCredential,
     failover::{Failover, FailoverTerms},
 };
+use homard_prompt::sections::SystemPrompt;
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Content, Message, User, join_text},
@@ -20,10 +21,7 @@ use homard_store::recovery::STEERED_INTO;
 use serde_json::{Map, Value, json};
 
 use super::{FinalRecords, RunError, RunScope};
-use crate::{
-    context::prompt::SystemPrompt,
-    tool::{ToolResult, Toolbox},
-};
+use crate::tool::{ToolResult, Toolbox};
 
 /// Time limit of a plugin's chat command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);

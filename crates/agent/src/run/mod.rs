@@ -28,6 +28,7 @@ use homard_command::homard_message;
 use homard_compact::escalate::Ladder;
 use homard_hooks::Hooks;
 use homard_model::{ModelSpec, ReasoningLevel, ToolSpec, failover::Failover};
+use homard_prompt::sections::SystemPrompt;
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult, Usage},
@@ -36,20 +37,21 @@ use homard_proto::{
 use homard_queue::slots::{Lender, RunClass};
 use homard_reply::{blocks::BlockStream, silent::TOKEN as SILENCE};
 use homard_runtime::ambient::iso;
+use homard_skills::Variables;
 use homard_store::{Error as StoreError, Rec, timeline::PromptCuts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     budget::RunBudget,
-    context::{gather::PromptInput, prompt::SystemPrompt},
+    context::gather::PromptInput,
     delivery::run_output::RunOutput,
     event::{LiveEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,
     profile::Profile,
     tape::{Commit, Tape},
-    tool::{RunOrigin, Toolbox, Variables},
+    tool::{RunOrigin, Toolbox},
 };
 use guard::RunGuard;
 use session_stats::SessionStats;

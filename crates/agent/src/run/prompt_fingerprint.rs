@@ -4,10 +4,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use homard_model::{ModelSpec, Request};
+use homard_prompt::sections::PromptSection;
 use homard_store::timeline::{ModelRequestSpan, PromptStats};
 
 use super::RunScope;
-use crate::context::prompt::PromptSection;
 
 /// Fingerprint of a session's last request prefix. Small, because every open session keeps one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

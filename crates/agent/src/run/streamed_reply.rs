@@ -1,6 +1,5 @@
 //! The visible part of a model's stream: text, reasoning and blocks as they are shown while streaming.
 
-use crate::tape::Commit;
 use std::{sync::Arc, time::Duration};
 
 use homard_proto::message::{Block, ThinkingBlock, join_text};
@@ -11,7 +10,7 @@ use homard_reply::{
     payload::{Kind, Payload},
     reasoning_tags,
 };
-
+use homard_secrets::{MaskedStream, Secrets};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -20,7 +19,7 @@ use crate::{
     delivery::queue_records,
     event::ReplyEvent,
     replies::{self, Replies},
-    secrets::{MaskedStream, Secrets},
+    tape::Commit,
 };
 
 /// An assistant message being streamed to the user.

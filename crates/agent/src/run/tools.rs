@@ -14,6 +14,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult as Answered, join_text},
 };
 use homard_runtime::task;
+use homard_secrets::Secrets;
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -30,7 +31,6 @@ use crate::{
     event::{StoredEvent, ToolEvent},
     hooks,
     profile::ToolMode,
-    secrets::Secrets,
     tape::Commit,
     tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
 };
@@ -284,13 +284,13 @@ fn spawn_tool(
         let result = loop {
             tokio::select! {
                 biased;
-                Some(partial) = updates.recv() => { report(secrets.mask_result(partial)); }
+                Some(partial) = updates.recv() => { report(partial.masked(&secrets)); }
                 joined = &mut handle => break joined.unwrap_or_else(|error| panic_result(&name, error)),
             }
         };
         let Some(params) = params else { return result };
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        after_call((&hooks, &context), &run, params, (secrets.mask_result(result), duration_ms)).await
+        after_call((&hooks, &context), &run, params, (result.masked(&secrets), duration_ms)).await
     }
 }
 
@@ -312,7 +312,7 @@ pub(super) async fn hidden_call(
 /// Builds the result for the model, with masked secrets and within the size limit.
 fn result_entry(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
     let window = scope.failover.candidate().model.spec().context_window;
-    let result = truncate_result(scope.profile.secrets.mask_result(result), max_chars(window));
+    let result = truncate_result(result.masked(&scope.profile.secrets), max_chars(window));
     Answered {
         tool_call_id: call.to_string(),
         tool_name: name.to_owned(),

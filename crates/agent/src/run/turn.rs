@@ -12,11 +12,17 @@ use homard_model::{
     failover::{CandidateNote, FailoverStep},
     retry::RetryDelay,
 };
+use homard_prompt::{
+    context_budget::{self as budget, WindowFit},
+    conversation::{self, HistoryView},
+    history_limits,
+};
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, Usage},
 };
 use homard_reply::blocks::BlockStream;
+use homard_secrets::Secrets;
 use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
@@ -24,14 +30,7 @@ use super::{
     AnsweredBy, FinalRecords, MaskedArguments, ModelNudge, RunError, RunScope, compact,
     streamed_reply::{self, StreamedReply},
 };
-use crate::{
-    context::{
-        self,
-        budget::{self, WindowFit},
-    },
-    event::{RequestEvent, StoredEvent},
-    secrets::Secrets,
-};
+use crate::event::{RequestEvent, StoredEvent};
 
 /// Result of a turn.
 pub(super) enum TurnResult {
@@ -329,7 +328,14 @@ impl RunScope {
             (rendered.prompt.text.clone(), rendered.prompt.stable, rendered.tools.clone())
         };
         let rules = self.hub.config.rules();
-        let messages = context::conversation(history, &policy, (&self.profile, &rules, self.tape.key()));
+        let messages = conversation::conversation(
+            history,
+            HistoryView {
+                zone: self.profile.prompt.zone.as_ref(),
+                max_turns: history_limits::limit(&rules.history, self.tape.key()),
+                policy: &policy,
+            },
+        );
         let (thinking, session) = (self.failover.level(), Some(self.session.as_str().into()));
         Request { system, stable_bytes: stable, messages, tools, thinking, session, ..Request::default() }
     }

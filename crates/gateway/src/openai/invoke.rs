@@ -8,11 +8,12 @@ use axum::{
 };
 use homard_agent::{
     Profile,
-    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolClass, ToolCx, Toolbox, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolClass, ToolCx, Toolbox},
 };
 use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use homard_runtime::task;
+use homard_skills::Variables;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -211,7 +212,7 @@ impl ResolvedCall {
         let call_task =
             AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
         let result = match timeout(profile.timeout.unwrap_or(DEFAULT_TIMEOUT), call_task).await {
-            Ok(Ok(result)) => profile.secrets.mask_result(result),
+            Ok(Ok(result)) => result.masked(&profile.secrets),
             Ok(Err(_)) => return Err(broken(format!("{name} failed with an internal error"))),
             Err(_) => {
                 let why = format!("{name} timed out and was stopped");

@@ -27,8 +27,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
-use homard_agent::{Inbound, client_results, hub::HTTP, intake::attachments};
+use homard_agent::{Inbound, hub::HTTP, intake::attachments};
 use homard_command::OWNER;
+use homard_prompt::client_results;
 use homard_proto::{
     RunId, SessionKey,
     frame::{MAX_DEPTH, nests_too_deep},

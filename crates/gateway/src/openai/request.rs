@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::{
-    client_results::{ClientResult, placeholder_result},
-    tool::ToolSpec,
-};
+use homard_agent::tool::ToolSpec;
+use homard_prompt::client_results::{ClientResult, placeholder_result};
 use homard_proto::message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult, User};
 use serde_json::{Map, Value, json};
 

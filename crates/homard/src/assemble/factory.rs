@@ -10,22 +10,25 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Agents, Profile, PromptConfig, RunBounds,
+    Agents, Profile, RunBounds,
     hub::WorkingDirs,
     profile::{AgentIdentity, ModelResolver, RetryTime},
-    prompt_config::{HostInfo, PictureSources, PromptStyle},
     sandboxing::Sandboxing,
     schedule::Schedule,
-    secrets::Secrets,
-    shortening,
     tool::Toolbox,
 };
 use homard_audit::Audit;
 use homard_compact::Settings;
 use homard_config::LoadedConfig;
 use homard_model::{Error, ErrorKind, ModelSpec, candidates::Candidates};
+use homard_prompt::{
+    PromptConfig,
+    config::{HostInfo, PictureSources, PromptStyle},
+    shortening,
+};
 use homard_proto::AgentId;
 use homard_providers::HttpClient;
+use homard_secrets::Secrets;
 use homard_store::timeline::PromptCuts;
 use homard_tools::BackgroundCommands;
 use homard_workspace::{Audience, BootstrapLimits, BootstrapReader, Starter};

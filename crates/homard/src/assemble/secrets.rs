@@ -1,8 +1,8 @@
 //! Collects every secret of this setup that has to be masked: from the config, the environment, the credentials and the
 //! gateway.
 
-use homard_agent::secrets::Secrets;
 use homard_config::{LoadedConfig, redact};
+use homard_secrets::Secrets;
 
 use crate::{
     auth::{Keyring, Kind},

@@ -7,8 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::prompt_config::{SharedSkills, SkillKit};
 use homard_config::LoadedConfig;
+use homard_prompt::config::{SharedSkills, SkillKit};
 use homard_skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillEntry, SkillRoots, SkillRules, SkillSet, block,
     discover_allowed,

@@ -1,7 +1,8 @@
 //! `homard status`: shows the configuration, the gateway's state, and recent sessions.
 
 use anyhow::Result;
-use homard_agent::{row::status_row, shortening};
+use homard_agent::row::status_row;
+use homard_prompt::shortening;
 use homard_proto::AgentId;
 use homard_runtime::Ambient;
 use serde_json::{Value, json};

@@ -62,7 +62,7 @@ fn escape(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::secrets::Secrets;
+    use homard_secrets::Secrets;
 
     use super::*;
 

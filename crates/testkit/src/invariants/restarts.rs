@@ -8,10 +8,10 @@ use std::{
 use homard_agent::{
     CONTINUE_NUDGE, FLUSH_PROMPT, REPLY_NUDGE,
     hub::WaitResult,
-    insert_notes,
     tape::TapeState,
     wire::{self, RunReport},
 };
+use homard_prompt::notes::insert_notes;
 use homard_proto::{
     EntryId, Generation, RunId,
     message::{Block, Content, Message, User},

@@ -3,16 +3,20 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_agent::{
-    ChannelLimits, HistoryLimits, PromptConfig, Pruning, RunBounds, ToolMode,
+    Pruning, RunBounds, ToolMode,
     auto_reset::{AutoReset, ResetMode, ResetRule},
     channel_sender::ChannelTraits,
     hub::QueueDefaults,
-    prompt_config::{PictureSources, PromptStyle},
     reply_settings::DeliverySettings,
     tool::Toolbox,
 };
 use homard_command::{self as command, Command, QueueCommand, Triggers};
 use homard_model::{ModelSpec, ReasoningLevel};
+use homard_prompt::{
+    PromptConfig,
+    config::{PictureSources, PromptStyle},
+    history_limits::{ChannelLimits, HistoryLimits},
+};
 use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
 use homard_queue::settings::QueueOverrides;
 use homard_reply::pace::BlockDelay;

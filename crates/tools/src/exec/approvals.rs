@@ -7,12 +7,13 @@ use homard_agent::{
     approved_commands::{ApprovedRunner, Followup, command_id, follow},
     hub::BackgroundCommand,
     sandboxing::SandboxView,
-    tool::{ProgressSender, ToolCx, ToolResult, Variables},
+    tool::{ProgressSender, ToolCx, ToolResult},
 };
 use homard_approvals::{Approval, ExecApprovals, LevelOverrides};
 use homard_audit::AuditKind;
 use homard_proto::{AgentId, RunId, SessionKey};
 use homard_runtime::task;
+use homard_skills::Variables;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

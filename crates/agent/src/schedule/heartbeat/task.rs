@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_prompt::notes;
 use homard_proto::{AgentId, Route};
 use homard_queue::slots::RunClass;
 use jiff::tz::TimeZone;
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{HeartbeatConfig, HeartbeatFile, SkipInput, SkipReason, prompt, skip};
 use crate::{
-    context::notes,
     event::{HeartbeatAnswer, HeartbeatKind},
     hub::{Hub, Inbound},
     schedule::{

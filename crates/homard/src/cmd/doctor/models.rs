@@ -1,6 +1,6 @@
 //! Checks that every agent has a usable model, by the config and the credentials. No request is sent.
 
-use homard_agent::shortening;
+use homard_prompt::shortening;
 
 use super::{
     CheckContext,

@@ -1,6 +1,6 @@
 //! Formats a run's timeline for the terminal.
 
-use homard_agent::shortening;
+use homard_prompt::shortening;
 use homard_runtime::{Ambient, ambient::iso};
 use homard_store::timeline::PromptCuts;
 use serde::Deserialize;

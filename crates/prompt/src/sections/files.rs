@@ -4,20 +4,21 @@ use std::borrow::Cow;
 
 use homard_workspace::{PageBody, PromptPage};
 
-use super::{super::prompt_input::Wording, PROJECT_CONTEXT, StableInput, path, sanitize};
+use super::{PROJECT_CONTEXT, StableInput, path, sanitize};
+use crate::input::Wording;
 
 /// Maximum characters of all files in a lean prompt.
 const LEAN_FILES_CHARS: usize = 2_500;
 
 /// A file in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::context) struct ShownFile<'a> {
+pub(crate) struct ShownFile<'a> {
     /// The file.
-    pub(in crate::context) page: &'a PromptPage,
+    pub(crate) page: &'a PromptPage,
     /// Text that is shown.
-    pub(in crate::context) text: Cow<'a, str>,
+    pub(crate) text: Cow<'a, str>,
     /// True if the text is truncated.
-    pub(in crate::context) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 pub(super) fn all(stable: &StableInput<'_>) -> Option<String> {
@@ -46,7 +47,7 @@ fn context(stable: &StableInput<'_>, wording: Wording, remark: Option<&str>) -> 
 }
 
 /// Returns the shown text of each file.
-pub(in crate::context) fn shown(pages: &[PromptPage], wording: Wording) -> Vec<ShownFile<'_>> {
+pub(crate) fn shown(pages: &[PromptPage], wording: Wording) -> Vec<ShownFile<'_>> {
     let mut shown: Vec<_> = pages.iter().map(whole).collect();
     match wording {
         Wording::Rich => {}

@@ -4,7 +4,7 @@ use homard_command::ContextDetail;
 use homard_store::timeline::PromptCuts;
 
 use super::{ContextReport, PromptSizes, RequestTokens};
-use crate::context::shortening::{self, RICH, grouped};
+use crate::shortening::{self, RICH, grouped};
 
 /// Approximate characters per token, if no count is known.
 const CHARS_PER_TOKEN: u64 = 4;
@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 40;
 const LIMITS_HINT: &str = "Limits: agents.defaults.bootstrapMaxChars, bootstrapTotalMaxChars.";
 
 /// Builds the reply to `/context`.
-pub(crate) fn format_report(report: &ContextReport, detail: ContextDetail) -> String {
+pub fn format_report(report: &ContextReport, detail: ContextDetail) -> String {
     match detail {
         ContextDetail::List => lines(report, &[&totals(report)], Some("More: /context detail, /context json.")),
         ContextDetail::Detail => {

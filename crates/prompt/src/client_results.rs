@@ -37,7 +37,7 @@ struct AttachedResults {
 }
 
 /// Returns text and details of the placeholder result.
-pub(crate) fn placeholder(tool: &str) -> (&'static str, Value) {
+pub fn placeholder(tool: &str) -> (&'static str, Value) {
     (PENDING, json!({"status": "pending", "tool": tool}))
 }
 

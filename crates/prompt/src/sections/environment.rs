@@ -1,9 +1,7 @@
 //! Prompt sections about the environment: workspace, sandbox, owners, time, files.
 
-use super::{
-    super::prompt_input::{Browser, SandboxAccess},
-    StableInput, capped, files, path, sanitize, sanitized, tool,
-};
+use super::{StableInput, capped, files, path, sanitize, sanitized, tool};
+use crate::input::{Browser, SandboxAccess};
 
 /// Maximum number of model aliases.
 const MAX_ALIASES: usize = 50;

@@ -1,7 +1,8 @@
 //! Prompt sections about replies: quoting, voice and silence.
 
+use homard_reply::heartbeat::TOKEN as ACK_TOKEN;
+
 use super::{StableInput, non_empty};
-use crate::schedule::heartbeat::ACK_TOKEN;
 
 /// The reply that is not sent.
 pub(super) const SILENT: &str = "NO_REPLY";

@@ -7,7 +7,8 @@ use homard_model::ModelSpec;
 use homard_store::timeline::{PromptCuts, TruncatedFile};
 use homard_workspace::PromptPage;
 
-use super::{budget::SMALL_WINDOW, compact_tools, prompt::files, prompt_config::PromptStyle, prompt_input::Wording};
+use super::compact_tools;
+use crate::{config::PromptStyle, context_budget::SMALL_WINDOW, input::Wording, sections::files};
 
 /// Name of the full prompt style.
 pub(crate) const RICH: &str = "rich";
@@ -37,7 +38,7 @@ impl LeanReason {
 }
 
 /// Selects the wording for a model.
-pub(crate) fn wording(style: PromptStyle, spec: &ModelSpec) -> Wording {
+pub fn wording(style: PromptStyle, spec: &ModelSpec) -> Wording {
     if LeanReason::of(style, spec).is_some() { Wording::Lean } else { Wording::Rich }
 }
 
@@ -119,7 +120,7 @@ fn part(name: &str, (kept, all): (u64, u64)) -> String {
 }
 
 /// Formats a number with its digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let (head, tail) = digits.split_at(first);

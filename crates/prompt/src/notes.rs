@@ -35,7 +35,7 @@ const STOPPED_NOTE: &str = "The run before this message was stopped before it fi
                        Check the current state before you continue its work.";
 
 /// Prefix of a system event in the notes of a message.
-pub(super) const EVENT: &str = "System event: ";
+pub const EVENT: &str = "System event: ";
 
 /// Builds an event for the record: its text, or an object with its authority.
 fn event(text: String, authority: Authority) -> Value {
@@ -47,7 +47,7 @@ fn text(event: &Value) -> Option<&str> {
 }
 
 /// Returns the lowest authority among the pending events.
-pub(crate) fn authority(record: &Record) -> Authority {
+pub fn authority(record: &Record) -> Authority {
     let events = record.extra.get(EVENTS_FIELD).and_then(Value::as_array).into_iter().flatten();
     let authority_of =
         |event: &Value| event.get(AUTHORITY).map(|value| Authority::deserialize(value).unwrap_or(Authority::Limited));
@@ -55,7 +55,7 @@ pub(crate) fn authority(record: &Record) -> Authority {
 }
 
 /// Returns a record with one more event.
-pub(crate) fn add_event(record: &Record, text: &str, authority: Authority) -> Record {
+pub fn add_event(record: &Record, text: &str, authority: Authority) -> Record {
     let mut record = record.clone();
     let mut events = match record.extra.shift_remove(EVENTS_FIELD) {
         Some(Value::Array(events)) => events,
@@ -68,18 +68,18 @@ pub(crate) fn add_event(record: &Record, text: &str, authority: Authority) -> Re
 }
 
 /// True if there are pending events.
-pub(crate) fn has_pending_events(record: &Record) -> bool {
+pub fn has_pending_events(record: &Record) -> bool {
     record.extra.get(EVENTS_FIELD).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
 }
 
 /// Normalizes an event: one line, limited length, and no brackets, which distinguish it from what people write.
-pub(super) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     joined.replace('[', "(").replace(']', ")").chars().take(MAX_EVENT_CHARS).collect()
 }
 
 /// Removes the notes for the next run from a record.
-pub(crate) fn take(record: &mut Record) -> Vec<String> {
+pub fn take(record: &mut Record) -> Vec<String> {
     let stopped = record.aborted_last_run == Some(true);
     let mut notes: Vec<_> = stopped.then(|| STOPPED_NOTE.to_owned()).into_iter().collect();
     if stopped {
@@ -92,19 +92,19 @@ pub(crate) fn take(record: &mut Record) -> Vec<String> {
 }
 
 /// Returns true if a note is a system event, not a note about the previous run.
-pub(crate) fn is_event(note: &str) -> bool {
+pub fn is_event(note: &str) -> bool {
     note.starts_with(EVENT)
 }
 
 /// Returns true if a message has system events in its notes.
-pub(crate) fn has_events(message: &Message) -> bool {
+pub fn has_events(message: &Message) -> bool {
     let Message::User(user) = message else { return false };
     let notes = user.extra.get(NOTES).and_then(Value::as_array).into_iter().flatten();
     notes.filter_map(Value::as_str).any(is_event)
 }
 
 /// Adds notes to a message.
-pub(crate) fn attach(message: &mut User, notes: &[String]) {
+pub fn attach(message: &mut User, notes: &[String]) {
     if !notes.is_empty() {
         message.extra.insert(NOTES.to_owned(), json!(notes));
     }

@@ -6,12 +6,10 @@ use std::{
 };
 
 use homard_command as command;
-use homard_skills::{Invocation, SkillSet, SlashCommand};
+use homard_skills::{Invocation, SkillSet, SlashCommand, Variables};
 use homard_store::PromptMode;
 use homard_workspace::{BootstrapLimits, BootstrapReader};
 use jiff::tz::TimeZone;
-
-use crate::tool::Variables;
 
 /// Prompt configuration of an agent. The default prompt contains only its tools and its name.
 #[derive(Debug, Clone, Default)]
@@ -102,9 +100,9 @@ impl SharedSkills {
 #[derive(Debug, Default)]
 pub struct SkillKit {
     /// Text for prompts.
-    pub(crate) block: Box<str>,
+    pub block: Box<str>,
     /// Environment variables for commands.
-    pub(crate) variables: Variables,
+    pub variables: Variables,
     commands: Vec<SlashCommand>,
 }
 
@@ -119,7 +117,7 @@ impl SkillKit {
     }
 
     /// Returns the skill that a text invokes, if any.
-    pub(crate) fn invoked(&self, text: &str) -> Option<Invocation> {
+    pub fn invoked(&self, text: &str) -> Option<Invocation> {
         homard_skills::invoke(&self.commands, text)
     }
 

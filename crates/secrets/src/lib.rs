@@ -11,8 +11,6 @@ use base64::{
 use homard_proto::message::Block;
 use serde_json::Value;
 
-use crate::tool::ToolResult;
-
 /// Replacement for a secret.
 const MASK: &str = "[secret]";
 
@@ -66,12 +64,12 @@ impl Secrets {
     }
 
     /// Returns a masker for a text that arrives in pieces.
-    pub(crate) fn stream(&self) -> MaskedStream {
+    pub fn stream(&self) -> MaskedStream {
         MaskedStream { secrets: self.clone(), pending: String::new() }
     }
 
     /// True if a value contains a text in which a secret was masked.
-    pub(crate) fn is_masked(value: &Value) -> bool {
+    pub fn is_masked(value: &Value) -> bool {
         match value {
             Value::String(text) => text.contains(MASK),
             Value::Array(values) => values.iter().any(Self::is_masked),
@@ -89,7 +87,7 @@ impl Secrets {
     }
 
     /// Masks the blocks of a message, including arguments of calls.
-    pub(crate) fn mask_blocks(&self, content: &mut [Block]) {
+    pub fn mask_blocks(&self, content: &mut [Block]) {
         if self.0.is_none() {
             return;
         }
@@ -102,7 +100,7 @@ impl Secrets {
     }
 
     /// Masks a block of text or reasoning. Changed reasoning loses its signature, which would no longer match.
-    pub(crate) fn mask_text_block(&self, block: &mut Block) {
+    pub fn mask_text_block(&self, block: &mut Block) {
         match block {
             Block::Text(text) => self.mask_string(&mut text.text),
             Block::Thinking(thinking) => {
@@ -122,23 +120,8 @@ impl Secrets {
         }
     }
 
-    /// Masks a tool result.
-    pub fn mask_result(&self, mut result: ToolResult) -> ToolResult {
-        if self.0.is_none() {
-            return result;
-        }
-        for block in &mut result.content {
-            if let Block::Text(text) = block {
-                self.mask_string(&mut text.text);
-            }
-        }
-        if let Some(details) = &mut result.details {
-            self.mask_value(details);
-        }
-        result
-    }
-
-    fn mask_value(&self, value: &mut Value) {
+    /// Masks all texts of a value in place.
+    pub fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.mask_string(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.mask_value(value)),
@@ -186,14 +169,14 @@ impl SecretPatterns {
 
 /// Masks a text that arrives in pieces: a possible beginning of a secret is held back until the next piece.
 #[derive(Debug)]
-pub(crate) struct MaskedStream {
+pub struct MaskedStream {
     secrets: Secrets,
     pending: String,
 }
 
 impl MaskedStream {
     /// Adds a piece. Returns the text that can be shown.
-    pub(crate) fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
+    pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         let Some(patterns) = &self.secrets.0 else { return piece.into() };
         self.pending.push_str(piece);
         let mut shown = String::new();
@@ -210,7 +193,7 @@ impl MaskedStream {
     }
 
     /// Returns the text that was held back, at the end of the stream.
-    pub(crate) fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.pending);
         self.secrets.mask(&rest).into_owned()
     }
@@ -459,13 +442,5 @@ mod tests {
         assert!(
             Secrets::is_masked(&json!({"env": [{"X": "a [secret]"}]})) && !Secrets::is_masked(&json!({"a": ["b"]}))
         );
-    }
-
-    #[test]
-    fn text_and_details_of_a_result_are_masked() {
-        let secrets = Secrets::new([KEY.to_owned()]);
-        let result = ToolResult::text(format!("KEY={KEY}")).with_details(json!({"tail": [KEY], "n": 1}));
-        let masked = ToolResult::text("KEY=[secret]").with_details(json!({"tail": ["[secret]"], "n": 1}));
-        assert_eq!(secrets.mask_result(result), masked);
     }
 }

@@ -29,7 +29,7 @@ const RARE_PARAMETERS: [&str; 16] = [
 ];
 
 /// Returns compact specs of the core tools. The other tools can still be called.
-pub(crate) fn compact_specs(all: &[ToolSpec]) -> Arc<[ToolSpec]> {
+pub fn compact_specs(all: &[ToolSpec]) -> Arc<[ToolSpec]> {
     all.iter().filter(|spec| CORE_TOOLS.contains(&spec.name.as_str())).map(compact_spec).collect()
 }
 

@@ -1,11 +1,7 @@
 //! Prompt sections about messaging and the current channel.
 
-use super::{
-    super::prompt_input::{PromptContext, ReactionLevel},
-    StableInput, capped,
-    replies::SILENT,
-    sanitize, sanitized, tool,
-};
+use super::{StableInput, capped, replies::SILENT, sanitize, sanitized, tool};
+use crate::input::{PromptContext, ReactionLevel};
 
 /// Maximum number of channel hints.
 const MAX_HINTS: usize = 20;

@@ -13,74 +13,74 @@ use homard_workspace::PageBody;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    prompt::{PROJECT_CONTEXT, SKILLS, SystemPrompt, TOOLING, files, skills},
-    prompt_input::PromptContext,
-    shortening,
+use super::shortening;
+use crate::{
+    input::PromptContext,
+    sections::{PROJECT_CONTEXT, SKILLS, SystemPrompt, TOOLING, files, skills},
 };
 
-pub(crate) use format::format_report;
+pub use format::format_report;
 
 /// Parts of a prompt and their sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct ContextReport {
+pub struct ContextReport {
     /// `run` for a prompt that was sent, `estimate` for one that would be.
-    pub(crate) source: String,
+    pub source: String,
     /// Milliseconds since the epoch.
-    pub(crate) generated_at: u64,
+    pub generated_at: u64,
     /// Id of the transcript.
-    pub(crate) session_id: String,
+    pub session_id: String,
     /// Key of the session.
-    pub(crate) session_key: String,
+    pub session_key: String,
     /// Provider of the model.
-    pub(crate) provider: String,
+    pub provider: String,
     /// Model.
-    pub(crate) model: String,
+    pub model: String,
     /// Working directory of tools.
-    pub(crate) workspace_dir: String,
+    pub workspace_dir: String,
     /// Maximum characters of a file.
-    pub(crate) bootstrap_max_chars: usize,
+    pub bootstrap_max_chars: usize,
     /// Sandbox of the tools.
-    pub(crate) sandbox: SandboxReport,
+    pub sandbox: SandboxReport,
     /// Size of the prompt.
-    pub(crate) system_prompt: PromptSizes,
+    pub system_prompt: PromptSizes,
     /// Files in the prompt.
-    pub(crate) injected_workspace_files: Vec<FileReport>,
+    pub injected_workspace_files: Vec<FileReport>,
     /// Skills in the prompt.
-    pub(crate) skills: SkillsReport,
+    pub skills: SkillsReport,
     /// Tools of the request.
-    pub(crate) tools: ToolsReport,
+    pub tools: ToolsReport,
     /// Context window in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) context_window: Option<u64>,
+    pub context_window: Option<u64>,
     /// Sections of the prompt, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) parts: Vec<SectionSize>,
+    pub parts: Vec<SectionSize>,
     /// Token counts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens: Option<RequestTokens>,
+    pub tokens: Option<RequestTokens>,
     /// What is omitted or truncated, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) shortened: Option<PromptCuts>,
+    pub shortened: Option<PromptCuts>,
 }
 
 /// Token counts of a request, with the measure that also decides when to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct RequestTokens {
+pub struct RequestTokens {
     /// System prompt.
-    pub(crate) system_prompt: u64,
+    pub system_prompt: u64,
     /// Tools.
-    pub(crate) tools: u64,
+    pub tools: u64,
     /// Total, with the history; `None` if there is none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) context: Option<u64>,
+    pub context: Option<u64>,
 }
 
 impl RequestTokens {
     /// Tokens besides the history.
-    pub(crate) fn overhead(self) -> u64 {
+    pub fn overhead(self) -> u64 {
         self.system_prompt + self.tools
     }
 }
@@ -88,137 +88,136 @@ impl RequestTokens {
 /// Sandbox of a run's tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct SandboxReport {
+pub struct SandboxReport {
     /// The setting: `off`, `non-main` or `all`.
-    pub(crate) mode: String,
+    pub mode: String,
     /// True if commands run in a sandbox: because of the mode, or because of `tools.exec.sandbox`.
-    pub(crate) sandboxed: bool,
+    pub sandboxed: bool,
     /// True if the session is sandboxed by the mode, so that it uses a sandbox workspace.
-    pub(crate) workspace: bool,
+    pub workspace: bool,
 }
 
 /// Size of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct PromptSizes {
+pub struct PromptSizes {
     /// Total.
-    pub(crate) chars: usize,
+    pub chars: usize,
     /// Workspace files.
-    pub(crate) project_context_chars: usize,
+    pub project_context_chars: usize,
     /// The rest.
-    pub(crate) non_project_context_chars: usize,
+    pub non_project_context_chars: usize,
 }
 
 /// A file in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct FileReport {
+pub struct FileReport {
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
     /// Path.
-    pub(crate) path: String,
+    pub path: String,
     /// True if it does not exist.
-    pub(crate) missing: bool,
+    pub missing: bool,
     /// Size of the file.
-    pub(crate) raw_chars: usize,
+    pub raw_chars: usize,
     /// Size in the prompt, including remarks.
-    pub(crate) injected_chars: usize,
+    pub injected_chars: usize,
     /// True if it was truncated.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
     /// Why it could not be used.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// Skills in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct SkillsReport {
+pub struct SkillsReport {
     /// Size of the section.
-    pub(crate) prompt_chars: usize,
+    pub prompt_chars: usize,
     /// Each skill.
-    pub(crate) entries: Vec<SkillReport>,
+    pub entries: Vec<SkillReport>,
 }
 
 /// A skill in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct SkillReport {
+pub struct SkillReport {
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
     /// Size of its text.
-    pub(crate) block_chars: usize,
+    pub block_chars: usize,
 }
 
 /// Tools of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct ToolsReport {
+pub struct ToolsReport {
     /// Size of the list in the prompt.
-    pub(crate) list_chars: usize,
+    pub list_chars: usize,
     /// Size of the argument schemas.
-    pub(crate) schema_chars: usize,
+    pub schema_chars: usize,
     /// Each tool.
-    pub(crate) entries: Vec<ToolReport>,
+    pub entries: Vec<ToolReport>,
     /// Names of tools that a lean prompt omits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) left_out: Vec<String>,
+    pub left_out: Vec<String>,
 }
 
 /// A tool of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct ToolReport {
+pub struct ToolReport {
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
     /// Size of the description.
-    pub(crate) summary_chars: usize,
+    pub summary_chars: usize,
     /// Size of the argument schema.
-    pub(crate) schema_chars: usize,
+    pub schema_chars: usize,
     /// Number of arguments, if known.
-    pub(crate) properties_count: Option<usize>,
+    pub properties_count: Option<usize>,
 }
 
 /// A section of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct SectionSize {
+pub struct SectionSize {
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
     /// Size.
-    pub(crate) chars: usize,
+    pub chars: usize,
     /// True if it is stable from run to run.
-    pub(crate) stable: bool,
+    pub stable: bool,
 }
 
 /// Parameters of a report.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReportParams<'a> {
+pub struct ReportParams<'a> {
     /// Whether the prompt was sent.
-    pub(crate) source: ReportSource,
+    pub source: ReportSource,
     /// Current time in milliseconds since the epoch.
-    pub(crate) at: u64,
+    pub at: u64,
     /// Id of the transcript.
-    pub(crate) session: &'a SessionId,
+    pub session: &'a SessionId,
     /// Key of the session.
-    pub(crate) key: &'a SessionKey,
+    pub key: &'a SessionKey,
     /// Provider and model.
-    pub(crate) model: (&'a str, &'a str),
+    pub model: (&'a str, &'a str),
     /// Context window in tokens.
-    pub(crate) window: Option<u64>,
+    pub window: Option<u64>,
     /// Maximum characters of a file.
-    pub(crate) page_cap: usize,
+    pub page_cap: usize,
     /// Sandbox mode: `off`, `non-main` or `all`.
-    pub(crate) sandbox: &'a str,
+    pub sandbox: &'a str,
     /// True if commands are sandboxed in every session.
-    pub(crate) confines_commands: bool,
+    pub confines_commands: bool,
 }
 
 /// Occasion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReportSource {
+pub enum ReportSource {
     /// The prompt was sent.
-    #[cfg_attr(not(test), expect(dead_code, reason = "runs do not keep their report yet"))]
     Run,
     /// The prompt would be sent by the next run.
     Estimate,
@@ -226,13 +225,13 @@ pub(crate) enum ReportSource {
 
 impl ContextReport {
     /// Describes what the prompt omits or truncates, why, and which setting changes that; `None` if nothing.
-    pub(crate) fn shortening_text(&self) -> Option<String> {
+    pub fn shortening_text(&self) -> Option<String> {
         let (shortened, model) = (self.shortened.as_ref()?, format!("{}/{}", self.provider, self.model));
         Some(format!("{}; {}", shortening::explain(shortened, &model), shortening::remedy(shortened, &model)))
     }
 
     /// Builds the report of a rendered prompt.
-    pub(crate) fn of(context: &PromptContext<'_>, prompt: &SystemPrompt, params: &ReportParams<'_>) -> Self {
+    pub fn of(context: &PromptContext<'_>, prompt: &SystemPrompt, params: &ReportParams<'_>) -> Self {
         let parts: BTreeMap<_, _> = prompt.parts.iter().map(|part| (part.name, part.chars)).collect();
         let chars_of = |name| parts.get(name).copied().unwrap_or(0);
         let chars = prompt.parts.iter().map(|part| part.chars).sum();

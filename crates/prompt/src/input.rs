@@ -13,25 +13,25 @@ use homard_workspace::PromptPage;
 
 /// All inputs of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct PromptContext<'a> {
+pub struct PromptContext<'a> {
     /// Which sections are included.
-    pub(crate) mode: PromptMode,
+    pub mode: PromptMode,
     /// Length of the text.
-    pub(crate) wording: Wording,
+    pub wording: Wording,
     /// Stable inputs.
-    pub(crate) stable: StableInput<'a>,
+    pub stable: StableInput<'a>,
     /// Inputs that may change.
-    pub(crate) turn: TurnInput<'a>,
+    pub turn: TurnInput<'a>,
 }
 
 /// Returns the default prompt mode of a session.
-pub(crate) fn mode_of(key: &SessionKey) -> PromptMode {
+pub fn mode_of(key: &SessionKey) -> PromptMode {
     if key.is_subagent() { PromptMode::Minimal } else { PromptMode::Full }
 }
 
 /// Length of a prompt's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wording {
+pub enum Wording {
     /// Everything useful.
     Rich,
     /// The minimum, for small models and small context windows.
@@ -40,66 +40,66 @@ pub(crate) enum Wording {
 
 /// Inputs that are equal in every run of a session, as long as files and settings are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct StableInput<'a> {
+pub struct StableInput<'a> {
     /// Identity of the agent.
-    pub(crate) identity: PromptIdentity<'a>,
+    pub identity: PromptIdentity<'a>,
     /// Tools of the agent.
-    pub(crate) tools: &'a [ToolSpec],
+    pub tools: &'a [ToolSpec],
     /// Skills, as text with an `<available_skills>` list; empty without any.
-    pub(crate) skills: &'a str,
+    pub skills: &'a str,
     /// Model aliases with their `provider/model`.
-    pub(crate) aliases: &'a [(String, String)],
+    pub aliases: &'a [(String, String)],
     /// Working directory of tools.
-    pub(crate) workspace: &'a Path,
+    pub workspace: &'a Path,
     /// Path of Homard's documentation.
-    pub(crate) docs: Option<&'a Path>,
+    pub docs: Option<&'a Path>,
     /// Sandbox of the tools.
-    pub(crate) sandbox: Option<PromptSandbox<'a>>,
+    pub sandbox: Option<PromptSandbox<'a>>,
     /// Numbers or names by which channels know the owner.
-    pub(crate) owners: &'a [String],
+    pub owners: &'a [String],
     /// Name of the user's time zone.
-    pub(crate) zone: Option<&'a str>,
+    pub zone: Option<&'a str>,
     /// Workspace files.
-    pub(crate) files: &'a [PromptPage],
+    pub files: &'a [PromptPage],
     /// Instructions for spoken replies, if enabled.
-    pub(crate) voice: Option<&'a str>,
+    pub voice: Option<&'a str>,
     /// True if reasoning and answer must be separated with tags; see [`needs_tags`].
-    pub(crate) needs_tags: bool,
+    pub needs_tags: bool,
     /// The heartbeat prompt, if known.
-    pub(crate) heartbeat: Option<&'a str>,
+    pub heartbeat: Option<&'a str>,
 }
 
 /// Identity of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PromptIdentity<'a> {
+pub struct PromptIdentity<'a> {
     /// Name in the configuration, used if `name` is empty.
-    pub(crate) display_name: Option<&'a str>,
+    pub display_name: Option<&'a str>,
     /// The agent's own name.
-    pub(crate) name: Option<&'a str>,
+    pub name: Option<&'a str>,
     /// Emoji.
-    pub(crate) emoji: Option<&'a str>,
+    pub emoji: Option<&'a str>,
     /// Personality, in a few words.
-    pub(crate) theme: Option<&'a str>,
+    pub theme: Option<&'a str>,
 }
 
 /// Sandbox of an agent's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PromptSandbox<'a> {
+pub struct PromptSandbox<'a> {
     /// Working directory inside the sandbox.
-    pub(crate) dir: &'a Path,
+    pub dir: &'a Path,
     /// Access to the agent's own workspace.
-    pub(crate) access: SandboxAccess,
+    pub access: SandboxAccess,
     /// Path of the workspace inside the sandbox, if it is not the working directory.
-    pub(crate) mount: Option<&'a Path>,
+    pub mount: Option<&'a Path>,
     /// Available browsers.
-    pub(crate) browser: Browser,
+    pub browser: Browser,
     /// How elevated commands run outside; `None` if they may not.
-    pub(crate) elevated: Option<&'a str>,
+    pub elevated: Option<&'a str>,
 }
 
 /// Access of sandboxed tools to the agent's workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SandboxAccess {
+pub enum SandboxAccess {
     /// No access: they see a copy.
     None,
     /// Read-only.
@@ -110,8 +110,7 @@ pub(crate) enum SandboxAccess {
 
 /// Browsers available to a sandboxed agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "there is no browser yet"))]
-pub(crate) enum Browser {
+pub enum Browser {
     /// No browser.
     None,
     /// A browser inside the sandbox.
@@ -122,29 +121,28 @@ pub(crate) enum Browser {
 
 /// Inputs that may differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct TurnInput<'a> {
+pub struct TurnInput<'a> {
     /// The caller's addition: about a group, or a sub-agent's task.
-    pub(crate) extra: Option<&'a str>,
+    pub extra: Option<&'a str>,
     /// Channel of the message.
-    pub(crate) channel: Option<&'a str>,
+    pub channel: Option<&'a str>,
     /// Capabilities of the channel.
-    pub(crate) capabilities: &'a [String],
+    pub capabilities: &'a [String],
     /// Hints about the message tool on the channel, one per line.
-    pub(crate) hints: &'a [String],
+    pub hints: &'a [String],
     /// How often to react to messages on the channel.
-    pub(crate) reactions: Option<ReactionLevel>,
+    pub reactions: Option<ReactionLevel>,
     /// Agent, machine and model.
-    pub(crate) runtime: RuntimeInfo<'a>,
+    pub runtime: RuntimeInfo<'a>,
     /// Thinking level.
-    pub(crate) thinking: &'a str,
+    pub thinking: &'a str,
     /// Visibility of reasoning: `off`, `on` or `stream`.
-    pub(crate) reasoning: &'a str,
+    pub reasoning: &'a str,
 }
 
 /// How often an agent reacts to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "there are no channels yet"))]
-pub(crate) enum ReactionLevel {
+pub enum ReactionLevel {
     /// Rarely.
     Minimal,
     /// Whenever it is natural.
@@ -153,29 +151,28 @@ pub(crate) enum ReactionLevel {
 
 /// Agent, machine and model for the last lines of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RuntimeInfo<'a> {
+pub struct RuntimeInfo<'a> {
     /// Id of the agent.
-    pub(crate) agent: &'a str,
+    pub agent: &'a str,
     /// Host name.
-    pub(crate) host: Option<&'a str>,
+    pub host: Option<&'a str>,
     /// Repository that contains the workspace.
-    pub(crate) repo: Option<&'a str>,
+    pub repo: Option<&'a str>,
     /// Operating system.
-    pub(crate) os: Option<&'a str>,
+    pub os: Option<&'a str>,
     /// Processor architecture.
-    pub(crate) arch: Option<&'a str>,
+    pub arch: Option<&'a str>,
     /// Current model, as `provider/model`.
-    pub(crate) model: Option<&'a str>,
+    pub model: Option<&'a str>,
     /// Default model.
-    pub(crate) default_model: Option<&'a str>,
+    pub default_model: Option<&'a str>,
     /// Shell of commands.
-    pub(crate) shell: Option<&'a str>,
+    pub shell: Option<&'a str>,
 }
 
 /// True if a provider's models mix reasoning into their answers unless they are asked to tag both. The caller decides:
 /// an API that returns reasoning separately, as ours for ollama does, needs no tags.
-#[cfg_attr(not(test), expect(dead_code, reason = "every wire gets the reasoning apart so far"))]
-pub(crate) fn needs_tags(provider: &str) -> bool {
+pub fn needs_tags(provider: &str) -> bool {
     let provider = provider.trim().to_lowercase();
     matches!(provider.as_str(), "ollama" | "google-gemini-cli" | "google-generative-ai")
         || ["google-antigravity", "minimax"].iter().any(|part| provider.contains(part))

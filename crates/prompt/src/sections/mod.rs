@@ -20,25 +20,25 @@ pub(super) mod tests;
 use std::{borrow::Cow, path::Path, sync::Arc};
 
 use homard_model::ToolSpec;
+use homard_secrets::Secrets;
 use homard_store::PromptMode;
 
-use super::prompt_input::{PromptContext, StableInput, Wording};
-use crate::secrets::Secrets;
+use crate::input::{PromptContext, StableInput, Wording};
 
 /// A rendered system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SystemPrompt {
+pub struct SystemPrompt {
     /// The text.
-    pub(crate) text: Arc<str>,
+    pub text: Arc<str>,
     /// Length in bytes of the prefix that is stable from run to run.
-    pub(crate) stable: usize,
+    pub stable: usize,
     /// Sections in order. Their character counts add up to the total: a line break counts for the section after it.
-    pub(crate) parts: Vec<PromptSection>,
+    pub parts: Vec<PromptSection>,
 }
 
 impl SystemPrompt {
     /// Masks secrets and keeps the division into stable and changing text.
-    pub(crate) fn masked(self, secrets: &Secrets) -> Self {
+    pub fn masked(self, secrets: &Secrets) -> Self {
         let (stable, rest) = self.text.split_at(self.stable);
         match (secrets.mask(stable), secrets.mask(rest)) {
             (Cow::Borrowed(_), Cow::Borrowed(_)) => self,
@@ -49,11 +49,11 @@ impl SystemPrompt {
 
 /// A section of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PromptSection {
+pub struct PromptSection {
     /// Name.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Number of characters.
-    pub(crate) chars: usize,
+    pub chars: usize,
     /// True if it is in the stable prefix.
     pub(crate) is_stable: bool,
 }
@@ -127,7 +127,7 @@ const SECTIONS: &[SectionDef] = &{
 };
 
 /// Renders a prompt: equal inputs give equal bytes.
-pub(crate) fn render(context: &PromptContext<'_>) -> SystemPrompt {
+pub fn render(context: &PromptContext<'_>) -> SystemPrompt {
     let renderer = |section: &'static SectionDef| match context.wording {
         Wording::Rich => Some((section.name, section.rich)),
         Wording::Lean => Some((section.name, section.lean?)),

@@ -5,12 +5,10 @@ use homard_proto::AgentId;
 use homard_store::PromptMode;
 use serde_json::json;
 
-use super::{
-    super::{
-        prompt::{self, tests::full},
-        prompt_input::Wording,
-    },
-    *,
+use super::*;
+use crate::{
+    input::Wording,
+    sections::{self as prompt, tests::full},
 };
 
 fn report(mode: PromptMode, wording: Wording) -> ContextReport {

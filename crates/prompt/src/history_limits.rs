@@ -17,7 +17,7 @@ pub struct ChannelLimits {
 }
 
 /// Returns the limit of a session, if it is a direct chat that has one.
-pub(crate) fn limit(limits: &HistoryLimits, key: &SessionKey) -> Option<usize> {
+pub fn limit(limits: &HistoryLimits, key: &SessionKey) -> Option<usize> {
     let (channel, peer) = direct_chat(key.rest())?;
     let channel = limits.get(channel)?;
     channel.peers.get(peer).copied().or(channel.direct).filter(|&max| max > 0)
@@ -39,7 +39,7 @@ fn direct_chat(rest: &str) -> Option<(&str, &str)> {
 }
 
 /// Keeps the last `max` user turns with everything that follows: calls and their results stay together.
-pub(crate) fn last_turns(mut messages: Vec<Arc<Message>>, max: usize) -> Vec<Arc<Message>> {
+pub fn last_turns(mut messages: Vec<Arc<Message>>, max: usize) -> Vec<Arc<Message>> {
     let turns = messages.iter().enumerate().rev().filter(|(_, message)| matches!(***message, Message::User(_)));
     if let Some((first, _)) = turns.take(max).last() {
         messages.drain(..first);

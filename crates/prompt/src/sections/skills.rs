@@ -1,17 +1,18 @@
 //! Prompt section with the skills: the complete list, or names only.
 
-use super::{super::prompt_input::Wording, StableInput, non_empty, sanitize, tool};
+use super::{StableInput, non_empty, sanitize, tool};
+use crate::input::Wording;
 
 /// Maximum characters of the list in a lean prompt.
 const LEAN_SKILLS_CHARS: usize = 600;
 
 /// A skill in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::context) struct ShownSkill {
+pub(crate) struct ShownSkill {
     /// Name.
-    pub(in crate::context) name: String,
+    pub(crate) name: String,
     /// Its text in the prompt.
-    pub(in crate::context) text: String,
+    pub(crate) text: String,
 }
 
 pub(super) fn all(stable: &StableInput<'_>) -> Option<String> {
@@ -45,7 +46,7 @@ pub(super) fn names(stable: &StableInput<'_>) -> Option<String> {
 }
 
 /// Returns the text of each skill in the prompt.
-pub(in crate::context) fn shown_skills(block: &str, wording: Wording) -> Vec<ShownSkill> {
+pub(crate) fn shown_skills(block: &str, wording: Wording) -> Vec<ShownSkill> {
     match wording {
         Wording::Rich => {
             entries(block).map(|(name, text)| ShownSkill { name, text: format!("<skill>{text}</skill>") }).collect()

@@ -2,7 +2,8 @@
 
 use homard_store::PromptMode;
 
-use super::{super::prompt_input::PromptContext, non_empty, sanitized};
+use super::{non_empty, sanitized};
+use crate::input::PromptContext;
 
 pub(super) fn extra(context: &PromptContext<'_>) -> Option<String> {
     let heading = match context.mode {

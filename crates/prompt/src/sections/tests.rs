@@ -8,11 +8,9 @@ use homard_workspace::{PageBody, PromptPage};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::{
-    super::prompt_input::{
-        Browser, PromptIdentity, PromptSandbox, ReactionLevel, RuntimeInfo, SandboxAccess, TurnInput, mode_of,
-    },
-    *,
+use super::*;
+use crate::input::{
+    Browser, PromptIdentity, PromptSandbox, ReactionLevel, RuntimeInfo, SandboxAccess, TurnInput, mode_of,
 };
 
 fn spec(name: &str, description: &str, properties: Value) -> ToolSpec {
@@ -125,7 +123,7 @@ static ALIASES: LazyLock<Vec<(String, String)>> =
     LazyLock::new(|| vec![("opus".to_owned(), "anthropic/claude-opus".to_owned())]);
 
 /// Inputs without optional values.
-pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
+pub(crate) fn bare(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
     let stable = StableInput {
         identity: PromptIdentity::default(),
         tools: &[],
@@ -146,7 +144,7 @@ pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> PromptCont
 }
 
 /// Inputs with all values.
-pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
+pub(crate) fn full(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
     let stable = StableInput {
         identity: PromptIdentity {
             display_name: Some("Main"),

@@ -10,7 +10,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 /// Formats the timestamp prefix of a message, such as `[Sun 2026-11-15 10:36 CET] `; `None` without a time, or for a
 /// time outside the calendar.
-pub(crate) fn stamp(timestamp: u64, zone: &TimeZone) -> Option<String> {
+pub fn stamp(timestamp: u64, zone: &TimeZone) -> Option<String> {
     let timestamp = i64::try_from(timestamp).ok().filter(|timestamp| *timestamp > 0)?;
     let timestamp = Timestamp::from_millisecond(timestamp).ok()?.to_zoned(zone.clone());
     Some(timestamp.strftime("[%a %Y-%m-%d %H:%M %Z] ").to_string())

@@ -7,14 +7,14 @@ use homard_model::{Error, ErrorKind, ModelSpec, tokens};
 use homard_proto::message::Message;
 
 /// Minimum context window for an agent, in tokens.
-pub(crate) const MIN_WINDOW: u64 = 16_000;
+pub const MIN_WINDOW: u64 = 16_000;
 
 /// Context window below which an agent loses context quickly and gets a lean prompt.
-pub(crate) const SMALL_WINDOW: u64 = 32_000;
+pub const SMALL_WINDOW: u64 = 32_000;
 
 /// Whether a model's context window is large enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WindowFit {
+pub enum WindowFit {
     /// Large enough, or unknown.
     Fine,
     /// Small, but usable.
@@ -25,7 +25,7 @@ pub(crate) enum WindowFit {
 
 impl WindowFit {
     /// Classifies a model's context window.
-    pub(crate) fn of(spec: &ModelSpec) -> Self {
+    pub fn of(spec: &ModelSpec) -> Self {
         match spec.context_window {
             0 => Self::Fine,
             window if window < MIN_WINDOW => Self::TooSmall,
@@ -36,7 +36,7 @@ impl WindowFit {
 }
 
 /// Error for a model whose context window is too small for an agent.
-pub(crate) fn too_small(spec: &ModelSpec) -> Error {
+pub fn too_small(spec: &ModelSpec) -> Error {
     let ModelSpec { provider, model, context_window, .. } = spec;
     Error::new(
         ErrorKind::Rejected,
@@ -48,7 +48,7 @@ pub(crate) fn too_small(spec: &ModelSpec) -> Error {
 }
 
 /// Returns the error for a request that cannot fit; `None` if it may.
-pub(crate) fn overflow(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> Option<Error> {
+pub fn overflow(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> Option<Error> {
     let size = measure(spec, overhead, history);
     let window = spec.context_window;
     // An estimate may be too high, a provider's count is not: a request that might fit is not rejected.
@@ -67,15 +67,15 @@ pub(crate) fn overflow(spec: &ModelSpec, overhead: u64, history: MeasuredHistory
 
 /// A history, and what is known about its size.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct MeasuredHistory<'a> {
+pub struct MeasuredHistory<'a> {
     /// The messages.
-    pub(crate) messages: &'a [Arc<Message>],
+    pub messages: &'a [Arc<Message>],
     /// Cached token estimate of each message. Messages beyond the end of this slice are estimated each time.
-    pub(crate) estimates: &'a [OnceLock<u64>],
+    pub estimates: &'a [OnceLock<u64>],
     /// Number of messages older than the last compaction.
-    pub(crate) kept: usize,
+    pub kept: usize,
     /// Tokens of these, including overhead, as recorded by the compaction.
-    pub(crate) kept_tokens: Option<u64>,
+    pub kept_tokens: Option<u64>,
 }
 
 impl MeasuredHistory<'_> {
@@ -92,23 +92,23 @@ impl MeasuredHistory<'_> {
 /// Size of a request in tokens. The single measure: it decides when to compact, and it is shown wherever the size of
 /// the context is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RequestSize {
+pub struct RequestSize {
     /// Tokens that the provider reported up to its last answer.
-    pub(crate) counted: u64,
+    pub counted: u64,
     /// Estimated tokens of the rest, or of everything.
-    pub(crate) estimated: u64,
+    pub estimated: u64,
 }
 
 impl RequestSize {
     /// Returns the total.
-    pub(crate) fn tokens(self) -> u64 {
+    pub fn tokens(self) -> u64 {
         self.counted + self.estimated
     }
 }
 
 /// Measures a request: the usage that this model reported with its last answer, plus an estimate of the rest. Usage
 /// reported before a compaction no longer applies. `overhead` is the size of system prompt and tools.
-pub(crate) fn measure(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> RequestSize {
+pub fn measure(spec: &ModelSpec, overhead: u64, history: MeasuredHistory<'_>) -> RequestSize {
     let MeasuredHistory { messages, kept, kept_tokens, .. } = history;
     let counted = |message: &Arc<Message>| match &**message {
         Message::Assistant(assistant) if spec.wrote(assistant) => {

@@ -420,7 +420,21 @@ impl Drop for KillGuard<'_> {
 #[async_trait]
 impl Tool for Exec {
     fn spec(&self) -> ToolSpec {
-        let (is_gated, no) = (self.settings.approvals.is_some(), "Not supported yet");
+        let mut properties = json!({
+            "command": {"type": "string", "description": "The shell command"},
+            "workdir": {"type": "string", "description": "Where: a directory of the workspace; the workspace itself by default"},
+            "env": {"type": "object", "description": "More environment variables, such as NODE_ENV, PORT, RUST_LOG, CI, TZ. Set others in the command itself"},
+            "yieldMs": {"type": "number", "description": "Milliseconds to wait before the command continues in the background; 10000 by default"},
+            "background": {"type": "boolean", "description": "Run in the background from the start, with an input that process can write to"},
+            "timeout": {"type": "number", "description": "Seconds until the command is stopped; 1800 by default, at most 86400"},
+            "pty": {"type": "boolean", "description": "Run in a terminal, for programs that need one"},
+        });
+        if self.settings.approvals.is_some() {
+            properties["security"] =
+                json!({"type": "string", "description": "deny, allowlist or full; only stricter than usual"});
+            properties["ask"] =
+                json!({"type": "string", "description": "off, on-miss or always; only stricter than usual"});
+        }
         ToolSpec {
             name: "exec".to_owned(),
             description: format!(
@@ -431,24 +445,8 @@ impl Tool for Exec {
                 confinement(&self.settings.sandbox),
                 self.home_view_note()
             ),
-            parameters: json!({
-                "type": "object",
-                "required": ["command"],
-                "properties": {
-                    "command": {"type": "string", "description": "The shell command"},
-                    "workdir": {"type": "string", "description": "Where: a directory of the workspace; the workspace itself by default"},
-                    "env": {"type": "object", "description": "More environment variables, such as NODE_ENV, PORT, RUST_LOG, CI, TZ. Set others in the command itself"},
-                    "yieldMs": {"type": "number", "description": "Milliseconds to wait before the command continues in the background; 10000 by default"},
-                    "background": {"type": "boolean", "description": "Run in the background from the start, with an input that process can write to"},
-                    "timeout": {"type": "number", "description": "Seconds until the command is stopped; 1800 by default, at most 86400"},
-                    "pty": {"type": "boolean", "description": "Run in a terminal, for programs that need one"},
-                    "elevated": {"type": "boolean", "description": "Not supported yet"},
-                    "host": {"type": "string", "description": "Where: sandbox. Nothing else is supported yet"},
-                    "security": {"type": "string", "description": if is_gated { "deny, allowlist or full; only stricter than usual" } else { no }},
-                    "ask": {"type": "string", "description": if is_gated { "off, on-miss or always; only stricter than usual" } else { no }},
-                    "node": {"type": "string", "description": "Not supported yet: commands run on this machine"},
-                },
-            }),
+            // Other parameters of OpenClaw (elevated, host, node) are accepted too; `Args::notes` answers them.
+            parameters: json!({"type": "object", "required": ["command"], "properties": properties}),
         }
     }
 

@@ -28,8 +28,6 @@ pub struct PromptConfig {
     pub zone: Option<TimeZone>,
     /// Model aliases with their `provider/model`.
     pub aliases: Vec<(String, String)>,
-    /// Path of Homard's documentation.
-    pub docs: Option<PathBuf>,
     /// The heartbeat prompt, if it is not the default.
     pub heartbeat: Option<String>,
     /// Machine that the agent runs on.

@@ -51,19 +51,13 @@ pub struct StableInput<'a> {
     pub aliases: &'a [(String, String)],
     /// Working directory of tools.
     pub workspace: &'a Path,
-    /// Path of Homard's documentation.
-    pub docs: Option<&'a Path>,
     /// Sandbox of the tools.
     pub sandbox: Option<PromptSandbox<'a>>,
-    /// Numbers or names by which channels know the owner.
-    pub owners: &'a [String],
     /// Name of the user's time zone.
     pub zone: Option<&'a str>,
     /// Workspace files.
     pub files: &'a [PromptPage],
-    /// Instructions for spoken replies, if enabled.
-    pub voice: Option<&'a str>,
-    /// True if reasoning and answer must be separated with tags; see [`needs_tags`].
+    /// True if reasoning and answer must be separated with tags.
     pub needs_tags: bool,
     /// The heartbeat prompt, if known.
     pub heartbeat: Option<&'a str>,
@@ -91,10 +85,6 @@ pub struct PromptSandbox<'a> {
     pub access: SandboxAccess,
     /// Path of the workspace inside the sandbox, if it is not the working directory.
     pub mount: Option<&'a Path>,
-    /// Available browsers.
-    pub browser: Browser,
-    /// How elevated commands run outside; `None` if they may not.
-    pub elevated: Option<&'a str>,
 }
 
 /// Access of sandboxed tools to the agent's workspace.
@@ -108,17 +98,6 @@ pub enum SandboxAccess {
     Write,
 }
 
-/// Browsers available to a sandboxed agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Browser {
-    /// No browser.
-    None,
-    /// A browser inside the sandbox.
-    Inside,
-    /// A browser inside the sandbox, and the host's own one.
-    InsideAndHost,
-}
-
 /// Inputs that may differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TurnInput<'a> {
@@ -126,27 +105,12 @@ pub struct TurnInput<'a> {
     pub extra: Option<&'a str>,
     /// Channel of the message.
     pub channel: Option<&'a str>,
-    /// Capabilities of the channel.
-    pub capabilities: &'a [String],
-    /// Hints about the message tool on the channel, one per line.
-    pub hints: &'a [String],
-    /// How often to react to messages on the channel.
-    pub reactions: Option<ReactionLevel>,
     /// Agent, machine and model.
     pub runtime: RuntimeInfo<'a>,
     /// Thinking level.
     pub thinking: &'a str,
     /// Visibility of reasoning: `off`, `on` or `stream`.
     pub reasoning: &'a str,
-}
-
-/// How often an agent reacts to messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReactionLevel {
-    /// Rarely.
-    Minimal,
-    /// Whenever it is natural.
-    Extensive,
 }
 
 /// Agent, machine and model for the last lines of a prompt.
@@ -170,14 +134,6 @@ pub struct RuntimeInfo<'a> {
     pub shell: Option<&'a str>,
 }
 
-/// True if a provider's models mix reasoning into their answers unless they are asked to tag both. The caller decides:
-/// an API that returns reasoning separately, as ours for ollama does, needs no tags.
-pub fn needs_tags(provider: &str) -> bool {
-    let provider = provider.trim().to_lowercase();
-    matches!(provider.as_str(), "ollama" | "google-gemini-cli" | "google-generative-ai")
-        || ["google-antigravity", "minimax"].iter().any(|part| provider.contains(part))
-}
-
 #[cfg(test)]
 mod tests {
     use homard_proto::AgentId;
@@ -190,17 +146,5 @@ mod tests {
         assert_eq!(mode("agent:main:subagent:u1"), PromptMode::Minimal);
         assert_eq!(mode("agent:main:main"), PromptMode::Full);
         assert_eq!(mode("agent:main:telegram:group:subagent"), PromptMode::Full);
-    }
-
-    #[test]
-    fn providers_that_need_tags_are_known_by_name() {
-        for provider in
-            ["ollama", " Ollama ", "google-gemini-cli", "google-generative-ai", "x-google-antigravity", "minimax-cn"]
-        {
-            assert!(needs_tags(provider), "{provider}");
-        }
-        for provider in ["", "google", "openai", "anthropic", "ollama2", "google-vertex"] {
-            assert!(!needs_tags(provider), "{provider}");
-        }
     }
 }

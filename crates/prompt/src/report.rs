@@ -25,7 +25,7 @@ pub use format::format_report;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContextReport {
-    /// `run` for a prompt that was sent, `estimate` for one that would be.
+    /// Always `estimate`: of the prompt that the next run would send.
     pub source: String,
     /// Milliseconds since the epoch.
     pub generated_at: u64,
@@ -194,8 +194,6 @@ pub struct SectionSize {
 /// Parameters of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportParams<'a> {
-    /// Whether the prompt was sent.
-    pub source: ReportSource,
     /// Current time in milliseconds since the epoch.
     pub at: u64,
     /// Id of the transcript.
@@ -214,15 +212,6 @@ pub struct ReportParams<'a> {
     pub confines_commands: bool,
 }
 
-/// Occasion of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportSource {
-    /// The prompt was sent.
-    Run,
-    /// The prompt would be sent by the next run.
-    Estimate,
-}
-
 impl ContextReport {
     /// Describes what the prompt omits or truncates, why, and which setting changes that; `None` if nothing.
     pub fn shortening_text(&self) -> Option<String> {
@@ -236,12 +225,8 @@ impl ContextReport {
         let chars_of = |name| parts.get(name).copied().unwrap_or(0);
         let chars = prompt.parts.iter().map(|part| part.chars).sum();
         let project_context_chars = chars_of(PROJECT_CONTEXT);
-        let source = match params.source {
-            ReportSource::Run => "run",
-            ReportSource::Estimate => "estimate",
-        };
         Self {
-            source: source.to_owned(),
+            source: "estimate".to_owned(),
             generated_at: params.at,
             session_id: params.session.to_string(),
             session_key: params.key.to_string(),

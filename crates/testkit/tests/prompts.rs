@@ -97,7 +97,6 @@ fn in_workspace(name: &str, style: PromptStyle, text: &str) -> Trace {
     prompt_config.skills.replace(skill_kit(&golden(name)));
     prompt_config.style = style;
     prompt_config.aliases = vec![("fast".to_owned(), "script/script-1".to_owned())];
-    prompt_config.docs = Some("/usr/share/doc/homard".into());
     let some = |text: &str| Some(text.to_owned());
     prompt_config.machine = HostInfo {
         host: some("lighthouse"),

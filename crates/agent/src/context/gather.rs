@@ -8,7 +8,7 @@ use homard_model::{ModelSpec, ReasoningLevel, ToolSpec};
 use homard_prompt::{
     config::{PromptConfig, PromptStyle, SkillKit},
     input::{self as prompt_input, PromptContext, RuntimeInfo, StableInput, TurnInput, Wording},
-    report::{ContextReport, ReportParams, ReportSource},
+    report::{ContextReport, ReportParams},
     sections::{self as prompt, SystemPrompt},
     shortening,
 };
@@ -203,7 +203,6 @@ impl PromptInput {
     ) -> ContextReport {
         let profile = &self.profile;
         let params = ReportParams {
-            source: ReportSource::Estimate,
             at: now,
             session,
             key: &self.key,
@@ -275,7 +274,6 @@ impl PromptInput {
                 skills: &files.kit.block,
                 aliases: &config.aliases,
                 workspace: &profile.workdir,
-                docs: config.docs.as_deref(),
                 sandbox: profile.sandbox.as_ref().map(|sandbox| prompt_input::PromptSandbox {
                     dir: &profile.workdir,
                     access: match sandbox.access {
@@ -284,22 +282,15 @@ impl PromptInput {
                         WorkspaceAccess::Rw => prompt_input::SandboxAccess::Write,
                     },
                     mount: sandbox.readable(),
-                    browser: prompt_input::Browser::None,
-                    elevated: None,
                 }),
-                owners: &[],
                 zone,
                 files: &files.pages,
-                voice: None,
                 needs_tags: homard_model::uses_reasoning_tags(&spec.provider),
                 heartbeat: config.heartbeat.as_deref(),
             },
             turn: TurnInput {
                 extra: self.extra.as_deref(),
                 channel: self.channel.as_deref(),
-                capabilities: &[],
-                hints: &[],
-                reactions: None,
                 runtime: RuntimeInfo {
                     agent: profile.id.as_str(),
                     host: machine.host.as_deref(),

@@ -251,8 +251,7 @@ impl AgentFactory {
             skills: library.published.clone(),
             zone: Some(builder.time_zone()),
             aliases: builder.models.names.aliases(),
-            docs: None,
-            heartbeat: None,
+            heartbeat: heartbeat_prompt(config, agent),
             machine: machine(config),
             // A run may override these.
             mode: None,
@@ -451,6 +450,12 @@ fn limits(config: &Config) -> BootstrapLimits {
         per_file: number(defaults.bootstrap_max_chars, limits.per_file),
         total: number(defaults.bootstrap_total_max_chars, limits.total),
     }
+}
+
+/// Returns the configured heartbeat prompt of an agent.
+fn heartbeat_prompt(config: &Config, agent: &ConfiguredAgent<'_>) -> Option<String> {
+    let heartbeat = config.agents.defaults.heartbeat.heartbeat(agent.config.heartbeat.as_ref(), agent.id.clone());
+    heartbeat.ok().and_then(|heartbeat| heartbeat.prompt)
 }
 
 fn style(config: &Config) -> PromptStyle {

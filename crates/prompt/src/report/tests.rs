@@ -12,14 +12,9 @@ use crate::{
 };
 
 fn report(mode: PromptMode, wording: Wording) -> ContextReport {
-    report_from(ReportSource::Run, mode, wording)
-}
-
-fn report_from(source: ReportSource, mode: PromptMode, wording: Wording) -> ContextReport {
     let context = full(mode, wording);
     let (session, key) = (SessionId::parse("s-1").unwrap(), SessionKey::parse("main", &AgentId::main()).unwrap());
     let params = ReportParams {
-        source,
         at: 7,
         session: &session,
         key: &key,
@@ -39,7 +34,7 @@ fn a_report_has_the_format_of_openclaw() {
     let expected = "source generatedAt sessionId sessionKey provider model workspaceDir bootstrapMaxChars sandbox \
                     systemPrompt injectedWorkspaceFiles skills tools contextWindow parts tokens";
     assert_eq!(members.join(" "), expected);
-    assert_eq!((&report["source"], &report["sessionKey"]), (&json!("run"), &json!("agent:main:main")));
+    assert_eq!((&report["source"], &report["sessionKey"]), (&json!("estimate"), &json!("agent:main:main")));
     assert_eq!(report["sandbox"], json!({"mode": "all", "sandboxed": true, "workspace": true}));
     assert_eq!(
         report["injectedWorkspaceFiles"].as_array().unwrap()[1..5],
@@ -57,13 +52,6 @@ fn a_report_has_the_format_of_openclaw() {
     assert_eq!(report["skills"]["entries"], json!([{"name": "weather", "blockChars": 135}]));
     let zoo = json!({"name": "zoo", "summaryChars": 29, "schemaChars": 47, "propertiesCount": 0});
     assert_eq!(report["tools"]["entries"].as_array().unwrap().last(), Some(&zoo));
-}
-
-#[test]
-fn an_estimated_report_is_marked_as_estimate() {
-    let estimate = report_from(ReportSource::Estimate, PromptMode::Full, Wording::Rich);
-    let sent = report(PromptMode::Full, Wording::Rich);
-    assert_eq!(estimate, ContextReport { source: "estimate".to_owned(), ..sent });
 }
 
 #[test]

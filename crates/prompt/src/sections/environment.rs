@@ -1,12 +1,10 @@
-//! Prompt sections about the environment: workspace, sandbox, owners, time, files.
+//! Prompt sections about the environment: workspace, sandbox, time, files.
 
 use super::{StableInput, capped, files, path, sanitize, sanitized, tool};
-use crate::input::{Browser, SandboxAccess};
+use crate::input::SandboxAccess;
 
 /// Maximum number of model aliases.
 const MAX_ALIASES: usize = 50;
-/// Maximum number of owner names.
-const MAX_OWNERS: usize = 20;
 
 pub(super) fn aliases(stable: &StableInput<'_>) -> Option<String> {
     if stable.aliases.is_empty() {
@@ -34,15 +32,6 @@ pub(super) fn short_workspace(stable: &StableInput<'_>) -> Option<String> {
     Some(format!("## Workspace\nYou work in the directory {}. Relative paths start there.", path(stable.workspace)))
 }
 
-pub(super) fn documentation(stable: &StableInput<'_>) -> Option<String> {
-    let docs = path(stable.docs?);
-    Some(format!(
-        "## Documentation\n\
-         Homard's documentation is in {docs}. For questions about Homard itself, its settings or its commands, read there \
-         before you answer."
-    ))
-}
-
 pub(super) fn sandbox(stable: &StableInput<'_>) -> Option<String> {
     let sandbox = stable.sandbox?;
     let mut lines = vec![
@@ -55,31 +44,8 @@ pub(super) fn sandbox(stable: &StableInput<'_>) -> Option<String> {
         SandboxAccess::Read => format!("The real workspace can be read{mount}, not changed."),
         SandboxAccess::Write => format!("The real workspace can be read and changed{mount}."),
     });
-    match sandbox.browser {
-        Browser::None => {}
-        Browser::Inside => lines.push("There is a browser inside; the machine's own is out of reach.".to_owned()),
-        Browser::InsideAndHost => {
-            lines.push("There is a browser inside; the machine's own can be used, too.".to_owned())
-        }
-    }
-    lines.push(match sanitized(sandbox.elevated) {
-        Some(level) => format!(
-            "Elevated commands run outside, on the machine; the person switches that with /elevated (now: {level})."
-        ),
-        None => "Nothing runs outside of it. If a task needs that, ask the person.".to_owned(),
-    });
+    lines.push("Nothing runs outside of it. If a task needs that, ask the person.".to_owned());
     Some(lines.join("\n"))
-}
-
-pub(super) fn owners(stable: &StableInput<'_>) -> Option<String> {
-    let owners: Vec<_> = stable.owners.iter().filter_map(|owner| sanitized(Some(owner))).collect();
-    if owners.is_empty() {
-        return None;
-    }
-    let more = owners.len().saturating_sub(MAX_OWNERS);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let first = owners[..owners.len().min(MAX_OWNERS)].join(", ");
-    Some(format!("## User Identity\nThe person you work for writes as: {first}{more}."))
 }
 
 pub(super) fn time(stable: &StableInput<'_>) -> Option<String> {

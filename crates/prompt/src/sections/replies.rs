@@ -1,4 +1,4 @@
-//! Prompt sections about replies: quoting, voice and silence.
+//! Prompt sections about replies: quoting, reasoning and silence.
 
 use homard_reply::heartbeat::TOKEN as ACK_TOKEN;
 
@@ -15,10 +15,6 @@ Where a channel can quote, a tag at the very beginning of a reply makes it an an
 - [[reply_to:<id>]] answers another one; only with an id that you were given.
 The tag is taken out before the reply is sent.";
     Some(text.to_owned())
-}
-
-pub(super) fn voice(stable: &StableInput<'_>) -> Option<String> {
-    Some(format!("## Voice (TTS)\n{}", non_empty(stable.voice)?))
 }
 
 pub(super) fn format(stable: &StableInput<'_>) -> Option<String> {

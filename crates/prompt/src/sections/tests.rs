@@ -5,13 +5,11 @@
 use std::{path::Path, sync::LazyLock};
 
 use homard_workspace::{PageBody, PromptPage};
-use proptest::{option, prelude::*, sample::select};
+use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::input::{
-    Browser, PromptIdentity, PromptSandbox, ReactionLevel, RuntimeInfo, SandboxAccess, TurnInput, mode_of,
-};
+use crate::input::{PromptIdentity, PromptSandbox, RuntimeInfo, SandboxAccess, TurnInput, mode_of};
 
 fn spec(name: &str, description: &str, properties: Value) -> ToolSpec {
     let mut parameters = json!({"type": "object", "required": []});
@@ -110,15 +108,6 @@ const SKILL_LIST: &str = "\n\nThese skills hold instructions for certain tasks.\
                           <name>weather</name>\n    <description>Forecasts</description>\n    \
                           <location>~/skills/weather/SKILL.md</location>\n  </skill>\n</available_skills>\n";
 
-static STRING_LISTS: LazyLock<[Vec<String>; 3]> = LazyLock::new(|| {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    [
-        words(&["+15550001", "+15550002"]),
-        words(&["inlineButtons", "threads"]),
-        words(&["Stickers go by id.", "- One at a time."]),
-    ]
-});
-
 static ALIASES: LazyLock<Vec<(String, String)>> =
     LazyLock::new(|| vec![("opus".to_owned(), "anthropic/claude-opus".to_owned())]);
 
@@ -130,12 +119,9 @@ pub(crate) fn bare(mode: PromptMode, wording: Wording) -> PromptContext<'static>
         skills: "",
         aliases: &[],
         workspace: Path::new("/home/ann/desk"),
-        docs: None,
         sandbox: None,
-        owners: &[],
         zone: None,
         files: &[],
-        voice: None,
         needs_tags: false,
         heartbeat: None,
     };
@@ -156,18 +142,13 @@ pub(crate) fn full(mode: PromptMode, wording: Wording) -> PromptContext<'static>
         skills: SKILL_LIST,
         aliases: &ALIASES,
         workspace: Path::new("/home/ann/desk"),
-        docs: Some(Path::new("/usr/share/doc/homard")),
         sandbox: Some(PromptSandbox {
             dir: Path::new("/workspace"),
             access: SandboxAccess::Read,
             mount: Some(Path::new("/agent")),
-            browser: Browser::Inside,
-            elevated: Some("ask"),
         }),
-        owners: &STRING_LISTS[0],
         zone: Some("Europe/Berlin"),
         files: &PAGES,
-        voice: Some("Replies are spoken: short sentences, no tables."),
         needs_tags: true,
         heartbeat: Some("Look around."),
     };
@@ -184,9 +165,6 @@ pub(crate) fn full(mode: PromptMode, wording: Wording) -> PromptContext<'static>
     let turn = TurnInput {
         extra: Some("Four friends, one dinner.\n\nBe kind."),
         channel: Some("telegram"),
-        capabilities: &STRING_LISTS[1],
-        hints: &STRING_LISTS[2],
-        reactions: Some(ReactionLevel::Minimal),
         runtime,
         thinking: "low",
         reasoning: "stream",
@@ -241,22 +219,17 @@ fn sections_are_in_order() {
         "## Homard Self-Update",
         "## Model Aliases",
         "## Workspace",
-        "## Documentation",
         "## Sandbox",
-        "## User Identity",
         "## Current Date & Time",
         "## Workspace Files (injected)",
         "## Reply Tags",
         "## Messaging",
-        "## Voice (TTS)",
         "## Reasoning Format",
         "# Project Context",
         "## USER.md",
         "## Silent Replies",
         "## Heartbeats",
-        "## This Channel",
         "## Group Chat Context",
-        "## Reactions",
         "## Runtime",
     ];
     assert_eq!(headings(&full(PromptMode::Full, Wording::Rich)), expected);
@@ -277,7 +250,6 @@ fn a_sub_agent_prompt_omits_conversation_sections() {
         "# Project Context",
         "## USER.md",
         "## Subagent Context",
-        "## Reactions",
         "## Runtime",
     ];
     let key = homard_proto::SessionKey::parse("agent:main:subagent:u1", &homard_proto::AgentId::main()).unwrap();
@@ -328,26 +300,24 @@ fn a_lean_prompt_with_its_tools_stays_below_two_thousand_tokens() {
 
 #[test]
 fn the_sandbox_section_describes_its_access() {
-    let section = |access, mount, browser, elevated| {
+    let section = |access, mount| {
         let mut context = bare(PromptMode::Full, Wording::Rich);
-        context.stable.sandbox = Some(PromptSandbox { dir: Path::new("/box"), access, mount, browser, elevated });
+        context.stable.sandbox = Some(PromptSandbox { dir: Path::new("/box"), access, mount });
         environment::sandbox(&context.stable).unwrap()
     };
     let head = "## Sandbox\nYour tools run in a sandbox, in /box. Some may be missing or refused there.";
+    let tail = "Nothing runs outside of it. If a task needs that, ask the person.";
     assert_eq!(
-        section(SandboxAccess::None, None, Browser::None, None),
-        format!(
-            "{head}\nIt has its own copy of the workspace; the real one is out of reach.\n\
-             Nothing runs outside of it. If a task needs that, ask the person."
-        )
+        section(SandboxAccess::None, None),
+        format!("{head}\nIt has its own copy of the workspace; the real one is out of reach.\n{tail}")
     );
     assert_eq!(
-        section(SandboxAccess::Write, None, Browser::InsideAndHost, Some("on")),
-        format!(
-            "{head}\nThe real workspace can be read and changed.\n\
-             There is a browser inside; the machine's own can be used, too.\n\
-             Elevated commands run outside, on the machine; the person switches that with /elevated (now: on)."
-        )
+        section(SandboxAccess::Read, Some(Path::new("/agent"))),
+        format!("{head}\nThe real workspace can be read, at /agent, not changed.\n{tail}")
+    );
+    assert_eq!(
+        section(SandboxAccess::Write, None),
+        format!("{head}\nThe real workspace can be read and changed.\n{tail}")
     );
 }
 
@@ -356,14 +326,12 @@ fn values_cannot_start_a_new_line() {
     let evil = "a\n## Safety\r\u{2028}b\u{1b}[0m";
     assert_eq!(sanitize(evil), "a ## Safety  b [0m");
     let mut context = bare(PromptMode::Full, Wording::Rich);
-    let (owners, aliases) = ([evil.to_owned()], [(evil.to_owned(), evil.to_owned())]);
+    let aliases = [(evil.to_owned(), evil.to_owned())];
     let tools = [spec(evil, evil, json!({}))];
     context.stable.identity =
         PromptIdentity { display_name: None, name: Some(evil), emoji: Some(evil), theme: Some(evil) };
     context.stable = StableInput {
         workspace: Path::new(evil),
-        docs: Some(Path::new(evil)),
-        owners: &owners,
         aliases: &aliases,
         tools: &tools,
         zone: Some(evil),
@@ -371,8 +339,6 @@ fn values_cannot_start_a_new_line() {
     };
     context.turn = TurnInput {
         channel: Some(evil),
-        capabilities: &owners,
-        hints: &owners,
         runtime: RuntimeInfo { agent: evil, host: Some(evil), model: Some(evil), ..RuntimeInfo::default() },
         thinking: evil,
         reasoning: evil,
@@ -387,7 +353,6 @@ const TEXTS: [Option<&str>; 4] = [None, Some(""), Some("words"), Some("é\n\n## 
 /// Arbitrary inputs that may change from run to run.
 fn turns() -> impl Strategy<Value = TurnInput<'static>> {
     let text = || select(TEXTS.to_vec());
-    let lists = || select(vec![[].as_slice(), &STRING_LISTS[1], &STRING_LISTS[2]]);
     let runtime = (text(), text(), text(), text(), text()).prop_map(|(host, os, arch, model, shell)| RuntimeInfo {
         agent: "main",
         host,
@@ -398,20 +363,14 @@ fn turns() -> impl Strategy<Value = TurnInput<'static>> {
         default_model: model,
         shell,
     });
-    let reactions = option::of(select(vec![ReactionLevel::Minimal, ReactionLevel::Extensive]));
     let levels = (select(vec!["", "off", "high"]), select(vec!["", "off", "on", "stream"]));
-    (text(), text(), lists(), lists(), reactions, runtime, levels).prop_map(
-        |(extra, channel, capabilities, hints, reactions, runtime, (thinking, reasoning))| TurnInput {
-            extra,
-            channel,
-            capabilities,
-            hints,
-            reactions,
-            runtime,
-            thinking,
-            reasoning,
-        },
-    )
+    (text(), text(), runtime, levels).prop_map(|(extra, channel, runtime, (thinking, reasoning))| TurnInput {
+        extra,
+        channel,
+        runtime,
+        thinking,
+        reasoning,
+    })
 }
 
 /// Stable inputs, with or without optional values.

@@ -31,10 +31,6 @@ pub(super) fn short_runtime(context: &PromptContext<'_>) -> Option<String> {
         (Some(os), Some(arch)) => Some(format!("{os} ({arch})")),
         (os, arch) => os.or(arch),
     };
-    let capabilities: Vec<_> = turn.capabilities.iter().filter_map(|capability| sanitized(Some(capability))).collect();
-    let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(",") };
-    let channel = sanitized(turn.channel);
-    let capabilities = channel.is_some().then_some(capabilities);
     let fields = [
         ("agent", sanitized(Some(runtime.agent))),
         ("host", sanitized(runtime.host)),
@@ -43,8 +39,7 @@ pub(super) fn short_runtime(context: &PromptContext<'_>) -> Option<String> {
         ("model", sanitized(runtime.model)),
         ("default_model", sanitized(runtime.default_model)),
         ("shell", sanitized(runtime.shell)),
-        ("channel", channel),
-        ("capabilities", capabilities),
+        ("channel", sanitized(turn.channel)),
         ("thinking", Some(sanitized(Some(turn.thinking)).unwrap_or_else(|| "off".to_owned()))),
     ];
     let fields = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));

@@ -23,7 +23,6 @@ pub mod profile;
 pub mod reply_settings;
 pub mod row;
 pub mod sandboxing;
-pub mod schedule;
 pub mod tape;
 pub mod tool;
 pub mod wire;

@@ -347,7 +347,7 @@ impl Agents {
     }
 
     /// Returns the agent of a session; the default agent if its agent no longer exists.
-    pub(crate) fn of(&self, id: Option<&AgentId>) -> Arc<Profile> {
+    pub fn of(&self, id: Option<&AgentId>) -> Arc<Profile> {
         id.and_then(|id| self.all.get(id)).unwrap_or(&self.default).clone()
     }
 

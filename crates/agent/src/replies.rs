@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{
     event::{ReplyEvent, RunEvent, StoredEvent, TapeEvent},
-    schedule::SCHEDULE,
+    hub::SCHEDULE,
 };
 
 /// Everything relevant for the replies of a run.

@@ -2,7 +2,7 @@
 //!
 //! These are the owner's settings. A channel supplies its own properties when it asks for block rules.
 
-use crate::schedule::heartbeat::ACK_MAX;
+use homard_reply::heartbeat::ACK_MAX;
 use homard_reply::{
     blocks::{BlockBreak, BlockRules},
     chunk::{ChunkBounds, CutPreference},

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, Inbound, sandboxing::SandboxView, schedule::SCHEDULE};
+use crate::{Hub, Inbound, hub::SCHEDULE, sandboxing::SandboxView};
 
 pub use homard_model::ToolSpec;
 pub use homard_store::{Authority, ToolClass};

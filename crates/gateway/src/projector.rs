@@ -16,9 +16,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use homard_agent::{HubEvent, Tape, schedule::Schedule};
+use homard_agent::{HubEvent, Tape};
 use homard_proto::{RunId, SessionId, SessionKey};
 use homard_runtime::task;
+use homard_schedule::Schedule;
 use serde_json::Value;
 use tokio::{
     sync::{

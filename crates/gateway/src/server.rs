@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, HubEvent, schedule::Schedule};
+use homard_agent::{Hub, HubEvent};
 use homard_runtime::task;
+use homard_schedule::Schedule;
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::mpsc::UnboundedReceiver,

@@ -64,6 +64,13 @@ fn has_time(text: &str) -> bool {
     envelope.as_bytes().windows(16).any(is_time)
 }
 
+/// Formats the line with the current time.
+pub fn clock_line(now: u64, zone: &TimeZone) -> String {
+    let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
+    let zone_name = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("Current time: {}{zone_name}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
+}
+
 #[cfg(test)]
 mod tests {
     use homard_proto::message::{Assistant, ImageBlock};

@@ -8,6 +8,9 @@ use crate::{
 /// The token.
 pub const TOKEN: &str = "HEARTBEAT_OK";
 
+/// Default maximum of characters beside the token in an answer that still means that there is nothing to do.
+pub const ACK_MAX: usize = 300;
+
 /// Meaning of an answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatReply {

@@ -31,12 +31,11 @@ use tokio::sync::Notify;
 use crate::{
     channel_sender::{ChannelSender, ChannelTraits},
     hub::{Hub, HubEvent, Shared},
-    schedule::heartbeat::{self, HeartbeatConfig},
     writer::WriteRequest,
 };
 use payload::OutboxPayload;
-pub use plan::DEFAULT_CHANNEL;
-use plan::{DeliveryPlan, DeliveryRequest};
+use plan::DeliveryPlan;
+pub use plan::{DEFAULT_CHANNEL, DeliveryRequest, INTERNAL, LAST};
 pub use result::DeliveryResult;
 use run_output::RunOutput;
 
@@ -320,30 +319,14 @@ impl Hub {
         })
     }
 
-    /// Plans the delivery of a heartbeat's findings; an error says why there is no chat. Unlike a requested answer, a
-    /// finding is not sent to a channel on which the owner has never written.
-    pub(crate) async fn plan_heartbeat(
-        &self,
-        key: &SessionKey,
-        config: &HeartbeatConfig,
-    ) -> Result<(Route, ReplyDelivery), String> {
-        let to = (config.to.as_deref(), config.account.as_deref());
-        let channel = match &config.target {
-            heartbeat::HeartbeatTarget::Nowhere => return Err("target-none".to_owned()),
-            heartbeat::HeartbeatTarget::Last => {
-                let record = self.record(key).await.map_err(|error| error.to_string())?;
-                let last = record.as_ref().map(plan::last_route).unwrap_or_default();
-                last.channel.filter(|channel| channel != plan::INTERNAL).ok_or("no-target")?
-            }
-            heartbeat::HeartbeatTarget::Channel(channel) => channel.clone(),
-        };
-        let request = DeliveryRequest { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
-        let (route, delivery) = self.plan_delivery(key, &request, false).await?.ok_or("no-target")?;
-        Ok((route, ReplyDelivery { reports_tools: false, ..delivery }))
+    /// Returns the route of the last message that came to a session from a channel; empty if there is none.
+    pub async fn last_route(&self, key: &SessionKey) -> Result<Route, StoreError> {
+        let record = self.session(key).await?;
+        Ok(record.as_deref().map(plan::last_route).unwrap_or_default())
     }
 
     /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
-    pub(crate) async fn plan_delivery(
+    pub async fn plan_delivery(
         &self,
         key: &SessionKey,
         request: &DeliveryRequest,

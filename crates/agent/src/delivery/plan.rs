@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use crate::channel_sender::ChannelTraits;
 
 /// Name of the internal channel.
-pub(crate) const INTERNAL: &str = "webchat";
+pub const INTERNAL: &str = "webchat";
 /// Name for the session's last channel.
-pub(crate) const LAST: &str = "last";
+pub const LAST: &str = "last";
 /// Channel for a session whose last channel is internal, if the config names no default channel.
 pub const DEFAULT_CHANNEL: &str = "whatsapp";
 
 /// Destination in a request. Channels are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct DeliveryRequest {
+pub struct DeliveryRequest {
     /// True if the answer is to be delivered.
-    pub(crate) is_wanted: bool,
+    pub is_wanted: bool,
     /// The given parts of the destination.
-    pub(crate) route: Route,
+    pub route: Route,
 }
 
 /// Where an answer goes.

@@ -13,6 +13,7 @@ use std::{
 
 use homard_proto::{SessionKey, message::User};
 use homard_queue::slots::RunClass;
+use homard_reply::heartbeat::TOKEN;
 use homard_store::{Error as StoreError, ReplyDelivery};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,6 @@ use super::{Hub, Inbound, SubmitError};
 use crate::{
     context::background::{self, CommandChange, CommandOrigin},
     lane::mutations::{ChangeError, Mutation},
-    schedule::heartbeat::ACK_TOKEN,
     tool::RunOrigin,
 };
 
@@ -199,7 +199,7 @@ impl Hub {
         };
         let text = format!(
             "{cause} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
-             answer {ACK_TOKEN} and nothing else."
+             answer {TOKEN} and nothing else."
         );
         let run = self.0.ambient.run_id();
         let mut message = User::text(text, self.0.ambient.now_ms());

@@ -62,7 +62,8 @@ pub use live_status::{LiveRunStatus, RunProgress};
 pub use recover::{CrashLoops, RecoveryResult};
 pub(crate) use request::Admission;
 pub use request::{
-    AcceptedRun, HTTP, HubEvent, HubRules, Inbound, QueueDefaults, SubmitError, SubmitOutcome, WaitResult, WorkingDirs,
+    AcceptedRun, HTTP, HubEvent, HubRules, Inbound, QueueDefaults, SCHEDULE, SubmitError, SubmitOutcome, WaitResult,
+    WorkingDirs,
 };
 pub(crate) use shared::Shared;
 pub use trace::RunTrace;

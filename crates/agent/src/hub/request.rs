@@ -101,6 +101,9 @@ pub struct Inbound {
     pub is_ephemeral: bool,
 }
 
+/// Principal of scheduled runs.
+pub const SCHEDULE: &str = "schedule";
+
 /// Method name of messages that came as HTTP requests.
 pub const HTTP: &str = "http";
 
@@ -275,7 +278,7 @@ pub struct QueueDefaults {
 
 impl QueueDefaults {
     /// Returns the settings of a route's channel and the global ones.
-    pub(crate) fn of(&self, route: &Route) -> (QueueOverrides, QueueOverrides) {
+    pub fn of(&self, route: &Route) -> (QueueOverrides, QueueOverrides) {
         let channel = route.channel.as_ref().and_then(|channel| self.by_channel.get(channel));
         (channel.copied().unwrap_or_default(), self.all)
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use homard_command::{Command, OWNER, StatusInput};
+use homard_prompt::timestamps::clock_line;
 use homard_proto::{Route, SessionKey, session};
 use homard_queue::settings::{QueueOverrides, resolve};
 use homard_store::Error as StoreError;
@@ -12,7 +13,6 @@ use super::{Hub, LiveRunStatus, RunProgress};
 use crate::{
     history::SessionHistory,
     lane::{answering, answering_model, context_report},
-    schedule::clock_line,
     tool::RunOrigin,
 };
 

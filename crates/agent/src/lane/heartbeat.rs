@@ -1,5 +1,7 @@
 //! End of a heartbeat run: whether its answer is reported, and whether it stays in the context.
 
+pub(super) mod finding;
+
 use homard_proto::transcript::{Entry, Kind};
 use homard_queue::slots::RunClass;
 use homard_reply::payload::Payload;
@@ -9,8 +11,8 @@ use homard_store::Rec;
 use super::{Lane, Ticket};
 use crate::{
     event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, StoredEvent, TapeEvent},
+    lane::heartbeat::finding::AnswerContext,
     profile::Profile,
-    schedule::heartbeat::finding::{self, AnswerContext},
 };
 
 /// Tools that affect people, other sessions or later runs. Their calls must be in the context when a reaction arrives.

@@ -2,10 +2,6 @@
 
 use std::cmp::Ordering;
 
-use homard_agent::schedule::{
-    self, RunMode, RunNowResult, Schedule,
-    job::{CronJob, WakeMode},
-};
 use homard_proto::{
     AgentId, ErrorShape, Generation, SessionKey,
     method::{
@@ -15,6 +11,10 @@ use homard_proto::{
             SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams,
         },
     },
+};
+use homard_schedule::{
+    self as schedule, RunMode, RunNowResult, Schedule,
+    job::{CronJob, WakeMode},
 };
 use serde_json::{Value, json};
 

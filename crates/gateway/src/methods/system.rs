@@ -1,9 +1,6 @@
 //! Methods about the gateway itself: tools, environments, memory, and features that have nothing to list here.
 
-use homard_agent::{
-    schedule::job::WakeMode,
-    tool::{Authority, RunOrigin, ToolSpec},
-};
+use homard_agent::tool::{Authority, RunOrigin, ToolSpec};
 use homard_command::OWNER;
 use homard_proto::{
     ErrorShape,
@@ -12,6 +9,7 @@ use homard_proto::{
         UsageStatusParams,
     },
 };
+use homard_schedule::job::WakeMode;
 use serde_json::{Value, json};
 
 use super::{models::profile, session_key, unavailable};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use homard_agent::{external, schedule::job::WakeMode};
+use homard_agent::external;
+use homard_schedule::job::WakeMode;
 use serde_json::{Map, Value};
 
 use super::{dedupe_key::IdempotencyKey, rejection::WebhookRejection};

@@ -1,6 +1,6 @@
 //! Mappings: which requests to custom paths they match, and the action they produce. Pure.
 
-use homard_agent::schedule::job::WakeMode;
+use homard_schedule::job::WakeMode;
 use serde_json::{Map, Value};
 
 use super::{

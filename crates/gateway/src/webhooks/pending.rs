@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use homard_agent::{Patch, schedule::job::WakeMode};
+use homard_agent::Patch;
 use homard_proto::{Extra, RunId, SessionKey};
+use homard_schedule::job::WakeMode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

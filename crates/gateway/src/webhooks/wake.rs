@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use homard_agent::{ChangeError, Patch, schedule::job::WakeMode, tool::Authority};
+use homard_agent::{ChangeError, Patch, tool::Authority};
 use homard_proto::{Extra, SessionKey};
+use homard_schedule::job::WakeMode;
 use serde_json::{Value, json};
 
 use super::{WebhookServer, action::WakeText, dedupe_key::DedupeKey, rejection::WebhookRejection, run};

@@ -17,11 +17,6 @@ use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
     Agents, Hub, HubRules, Profile,
     access::ToolRules,
-    schedule::{
-        self, Schedule,
-        heartbeat::{HeartbeatConfig, HeartbeatFile},
-        store::MemoryJobStore,
-    },
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_gateway::{Gateway, Secret, Settings, bind};
@@ -36,6 +31,11 @@ use homard_proto::{
 };
 use homard_queue::Slots;
 use homard_runtime::{Ambient, task};
+use homard_schedule::{
+    self as schedule, Schedule,
+    heartbeat::{HeartbeatConfig, HeartbeatFile},
+    store::MemoryJobStore,
+};
 use homard_store::{
     DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,
     UnfinishedRun, Verdict,

@@ -14,7 +14,6 @@ use homard_agent::{
     hub::WorkingDirs,
     profile::{AgentIdentity, ModelResolver, RetryTime},
     sandboxing::Sandboxing,
-    schedule::Schedule,
     tool::Toolbox,
 };
 use homard_audit::Audit;
@@ -28,6 +27,7 @@ use homard_prompt::{
 };
 use homard_proto::AgentId;
 use homard_providers::HttpClient;
+use homard_schedule::Schedule;
 use homard_secrets::Secrets;
 use homard_store::timeline::PromptCuts;
 use homard_tools::BackgroundCommands;

@@ -4,16 +4,14 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
-use homard_agent::{
-    Hub,
-    schedule::{
-        Schedule, ScheduleSettings, ScheduleTasks,
-        heartbeat::{HeartbeatConfig, HeartbeatFile},
-        store::JobStore,
-    },
-};
+use homard_agent::Hub;
 use homard_journal::CronFiles;
 use homard_runtime::Ambient;
+use homard_schedule::{
+    Schedule, ScheduleSettings, ScheduleTasks,
+    heartbeat::{HeartbeatConfig, HeartbeatFile},
+    store::JobStore,
+};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 use serde_json::Value;

@@ -13,13 +13,13 @@ use homard_agent::{
     access::ToolRules,
     channel_sender::ChannelSender,
     sandboxing::SandboxMode,
-    schedule::Schedule,
     tool::{Tool, Toolbox},
 };
 use homard_audit::Audit;
 use homard_config::LoadedConfig;
 use homard_policy::tools::ToolPolicy;
 use homard_runtime::Ambient;
+use homard_schedule::Schedule;
 use homard_tools::{
     BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
     WebFetchSettings, WebSearch, WebSearchSettings,

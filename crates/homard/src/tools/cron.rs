@@ -3,15 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use homard_agent::{
-    schedule::{
-        JobCheck, RunMode, RunNowResult, Schedule,
-        job::{CronJob, WakeMode},
-    },
-    tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
-};
+use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use homard_proto::{AgentId, Extra};
 use homard_runtime::ambient::iso;
+use homard_schedule::{
+    JobCheck, RunMode, RunNowResult, Schedule,
+    job::{CronJob, WakeMode},
+};
 use homard_tools::Recipients;
 use serde::Deserialize;
 use serde_json::{Value, json};

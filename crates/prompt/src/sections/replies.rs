@@ -1,6 +1,6 @@
 //! Prompt sections about replies: quoting, reasoning and silence.
 
-use homard_reply::heartbeat::TOKEN as ACK_TOKEN;
+use homard_reply::heartbeat::TOKEN;
 
 use super::{StableInput, non_empty};
 
@@ -42,6 +42,6 @@ pub(super) fn heartbeats(stable: &StableInput<'_>) -> Option<String> {
     Some(format!(
         "## Heartbeats\n\
          {description}\n\
-         If nothing needs attention then, reply with {ACK_TOKEN} and nothing else. If something does, say what, without {ACK_TOKEN}."
+         If nothing needs attention then, reply with {TOKEN} and nothing else. If something does, say what, without {TOKEN}."
     ))
 }

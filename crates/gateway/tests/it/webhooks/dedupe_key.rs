@@ -74,7 +74,7 @@ async fn an_event_sent_again_in_another_form_is_one_run() {
     let mail = |time: u64| json!({"messages": [{"id": "19a", "from": "ann", "subject": "Hi"}], "historyId": time});
     let gmail = |webhooks: &mut Webhooks| {
         let gmail = homard_gateway::Mapping::gmail();
-        let wake = homard_agent::schedule::job::WakeMode::NextHeartbeat;
+        let wake = homard_schedule::job::WakeMode::NextHeartbeat;
         webhooks.mappings = vec![homard_gateway::Mapping { wake, ..gmail }];
     };
     let gateway = gateway_over(store.clone(), gmail).await;

@@ -1,8 +1,8 @@
 //! Mappings of custom paths.
 
 use async_trait::async_trait;
-use homard_agent::schedule::job::WakeMode;
 use homard_gateway::{Mapping, MappingAction, Template, Transform, Transformer};
+use homard_schedule::job::WakeMode;
 use serde_json::json;
 
 use super::*;

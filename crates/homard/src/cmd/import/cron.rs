@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::schedule::job::CronJob;
 use homard_proto::AgentId;
+use homard_schedule::job::CronJob;
 use serde_json::{Map, Value, json};
 
 use super::{

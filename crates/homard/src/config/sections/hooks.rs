@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use homard_agent::schedule::job::WakeMode;
 use homard_gateway::{Mapping as Meant, MappingAction, Template, Transform as Module, WebhookError, Webhooks};
+use homard_schedule::job::WakeMode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

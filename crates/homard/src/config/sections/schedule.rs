@@ -2,8 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use homard_agent::schedule::heartbeat::{ACK_MAX, HeartbeatConfig, Hours};
 use homard_proto::AgentId;
+use homard_reply::heartbeat::ACK_MAX;
+use homard_schedule::heartbeat::{HeartbeatConfig, Hours};
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{

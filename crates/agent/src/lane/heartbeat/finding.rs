@@ -27,17 +27,17 @@ const SHOWN_AT: &str = "lastHeartbeatShownAt";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerContext<'a> {
     /// True if the last message contains the acknowledgement token.
-    pub(crate) has_token: bool,
+    pub has_token: bool,
     /// Maximum characters besides the token in an answer that still means that there is nothing to report.
-    pub(crate) ack_max: usize,
+    pub ack_max: usize,
     /// True if system events caused the heartbeat: the answer is about them, so it is not a repetition.
-    pub(crate) has_events: bool,
+    pub has_events: bool,
     /// True if there is a chat to report to.
     pub(crate) has_chat: bool,
     /// Record of the session.
-    pub(crate) record: Option<&'a Record>,
+    pub record: Option<&'a Record>,
     /// Current time in milliseconds since the epoch.
-    pub(crate) now: u64,
+    pub now: u64,
 }
 
 /// Interprets the answer of a heartbeat.

@@ -9,6 +9,7 @@ mod request;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_agent::hub::Hub;
 use homard_queue::slots::RunClass;
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
@@ -26,7 +27,6 @@ use super::{
     slot_state::{RunningSlot, record_end, run_entry, settle},
     store::JobStore,
 };
-use crate::hub::Hub;
 
 pub(super) use request::ScheduleRequest;
 pub use request::{RunMode, RunNowResult};
@@ -326,7 +326,7 @@ impl Scheduler {
     /// True if the hub knows the run of a slot.
     async fn is_known(&mut self, job: &CronJob, slot: u64) -> bool {
         let Some(run) = job.run_id(slot) else { return false };
-        let is_over = matches!(self.hub.wait(&run, Duration::ZERO).await, Ok(crate::hub::WaitResult::Ended(_)));
+        let is_over = matches!(self.hub.wait(&run, Duration::ZERO).await, Ok(homard_agent::hub::WaitResult::Ended(_)));
         is_over || self.hub.session_of(&run).is_some()
     }
 }

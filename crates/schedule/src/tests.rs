@@ -10,6 +10,10 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
+use homard_agent::{
+    Agents, Profile,
+    channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
+};
 use homard_model::{EventStream, Model, ModelEvent, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd};
 use homard_proto::{
     Route, SessionKey,
@@ -25,10 +29,6 @@ use super::{
     heartbeat::{HeartbeatFile, Hours},
     store::MemoryJobStore,
     *,
-};
-use crate::{
-    Agents, Profile,
-    channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
 };
 
 /// 2026-11-15T00:00:00Z.
@@ -406,7 +406,7 @@ impl ChannelSender for RecordingChat {
 async fn set_last_route(hub: &Hub, channel: &str, to: &str) {
     let changes = json!({"lastChannel": channel, "lastTo": to});
     let Value::Object(changes) = changes else { panic!() };
-    let patch = crate::Patch { expected: None, changes };
+    let patch = homard_agent::Patch { expected: None, changes };
     hub.patch(&AgentId::main().main_session(), patch).await.unwrap();
 }
 

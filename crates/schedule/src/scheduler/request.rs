@@ -1,17 +1,15 @@
 //! Requests to the scheduler: add, change, remove and run jobs.
 
+use homard_agent::profile::Agents;
 use homard_proto::{Extra, RunId};
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{Error, Scheduler};
 use crate::{
-    profile::Agents,
-    schedule::{
-        JobCheck, due,
-        edit::{self, JobContext},
-        job::CronJob,
-    },
+    JobCheck, due,
+    edit::{self, JobContext},
+    job::CronJob,
 };
 
 /// Result of a request to run a job.
@@ -37,7 +35,7 @@ pub enum RunMode {
 type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
 
 /// A request to the scheduler.
-pub(in crate::schedule) enum ScheduleRequest {
+pub(crate) enum ScheduleRequest {
     Add(Extra, JobCheck, ReplySender<CronJob>),
     Change((String, Extra), JobCheck, ReplySender<CronJob>),
     Remove(String, ReplySender<bool>),

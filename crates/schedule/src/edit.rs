@@ -1,5 +1,6 @@
 //! Creation and changes of jobs: accepted fields, defaults and error messages.
 
+use homard_agent::profile::Agents;
 use homard_proto::{AgentId, Extra};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -8,7 +9,6 @@ use super::{
     due::{self, MIN_INTERVAL_MS},
     job::{CronJob, JobPayload, JobSchedule, JobState},
 };
-use crate::profile::Agents;
 
 /// How far in the past a one-time job may be created: a client's clock may be slow.
 const PAST_MS: u64 = 60_000;

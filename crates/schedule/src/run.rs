@@ -2,25 +2,24 @@
 
 use std::time::Duration;
 
+use homard_agent::{
+    event::HeartbeatAnswer,
+    hub::{Hub, Inbound, SCHEDULE, SubmitError, SubmitOutcome},
+    tape::{Subscriber, TapeState},
+    wire::RunReport,
+};
 use homard_command::{Command, levels};
+use homard_prompt::timestamps::clock_line;
 use homard_proto::{Generation, RunId, SessionKey, message::User};
 use homard_queue::slots::RunClass;
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use super::{
     answer_target::AnswerTarget,
     job::{AgentTurn, CronJob},
 };
-use crate::{
-    event::HeartbeatAnswer,
-    hub::{Hub, Inbound, SubmitError, SubmitOutcome},
-    tape::{Subscriber, TapeState},
-    wire::RunReport,
-};
 
-/// Principal of the schedule.
-pub(crate) const SCHEDULE: &str = "schedule";
 /// Maximum time limit of a run, in seconds: a year.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 /// Maximum characters of an answer in the run history of a job.
@@ -75,13 +74,6 @@ pub(super) async fn with_delivery(
 pub(super) fn prompt(job: &CronJob, turn: &AgentTurn, now: u64, zone: &TimeZone) -> String {
     let CronJob { id, name, .. } = job;
     format!("[cron:{id} {name}] {}\n{}", turn.message.trim(), clock_line(now, zone))
-}
-
-/// Formats the line with the current time.
-pub(crate) fn clock_line(now: u64, zone: &TimeZone) -> String {
-    let time = i64::try_from(now).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
-    let zone_name = zone.iana_name().map(|name| format!(" ({name})")).unwrap_or_default();
-    format!("Current time: {}{zone_name}", time.to_zoned(zone.clone()).strftime("%A, %Y-%m-%d %H:%M %:z"))
 }
 
 /// Result of a run.
@@ -157,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schedule::job::JobPayload;
+    use crate::job::JobPayload;
 
     #[test]
     fn the_prompt_of_a_job_has_its_name_and_the_time() {

@@ -3,9 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_agent::{
+    delivery::{DeliveryRequest, INTERNAL},
+    event::{HeartbeatAnswer, HeartbeatKind},
+    hub::{Hub, Inbound},
+};
 use homard_prompt::notes;
-use homard_proto::{AgentId, Route};
+use homard_proto::{AgentId, Route, SessionKey};
 use homard_queue::slots::RunClass;
+use homard_store::ReplyDelivery;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use tokio::{
@@ -14,14 +20,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{HeartbeatConfig, HeartbeatFile, SkipInput, SkipReason, prompt, skip};
+use super::{HeartbeatConfig, HeartbeatFile, HeartbeatTarget, SkipInput, SkipReason, prompt, skip};
 use crate::{
-    event::{HeartbeatAnswer, HeartbeatKind},
-    hub::{Hub, Inbound},
-    schedule::{
-        ScheduleEvents,
-        run::{self, ScheduledResult, ScheduledRun},
-    },
+    ScheduleEvents,
+    run::{self, ScheduledResult, ScheduledRun},
 };
 
 /// Retry delay for a wake while the session is busy.
@@ -67,14 +69,14 @@ impl Heartbeats {
     }
 
     /// Triggers an agent's heartbeat now.
-    pub(in crate::schedule) fn wake(&self, agent: AgentId, trigger: String) {
+    pub(crate) fn wake(&self, agent: AgentId, trigger: String) {
         // If the task is gone, the process is shutting down.
         self.requests.send(HeartbeatRequest::Wake(agent, trigger)).ok();
     }
 }
 
 /// State of the heartbeat task.
-pub(in crate::schedule) struct HeartbeatTask {
+pub(crate) struct HeartbeatTask {
     hub: Hub,
     zone: TimeZone,
     configs: Arc<[HeartbeatConfig]>,
@@ -101,7 +103,7 @@ struct FinishedHeartbeat {
 }
 
 /// Creates the heartbeat task and its handle.
-pub(in crate::schedule) fn prepare(
+pub(crate) fn prepare(
     (hub, zone): (&Hub, TimeZone),
     configs: Vec<HeartbeatConfig>,
     file: HeartbeatFile,
@@ -128,7 +130,7 @@ pub(in crate::schedule) fn prepare(
 
 impl HeartbeatTask {
     /// Main loop of the task.
-    pub(in crate::schedule) async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let now = Instant::now();
         for config in self.configs.iter().filter(|config| !config.every.is_zero()) {
             self.due.insert(config.agent.clone(), now + config.every);
@@ -199,7 +201,7 @@ impl HeartbeatTask {
                 let text = prompt(config, file.as_deref(), (now, &self.zone));
                 let text = self.hub.agents().of(Some(agent)).secrets.mask(&text).into_owned();
                 let authority = record.as_deref().map(notes::authority).unwrap_or_default();
-                let (chat, delivery) = match self.hub.plan_heartbeat(&key, config).await {
+                let (chat, delivery) = match plan_delivery(&self.hub, &key, config).await {
                     Ok((route, delivery)) => (Ok(route), Some(delivery)),
                     Err(error) => (Err(error), None),
                 };
@@ -260,4 +262,25 @@ impl HeartbeatTask {
         self.events.publish("heartbeat", payload.clone());
         self.last.send_replace(Some(Arc::new(payload)));
     }
+}
+
+/// Plans the delivery of a heartbeat's findings; an error says why there is no chat. Unlike a requested answer, a
+/// finding is not sent to a channel on which the owner has never written.
+async fn plan_delivery(
+    hub: &Hub,
+    key: &SessionKey,
+    config: &HeartbeatConfig,
+) -> Result<(Route, ReplyDelivery), String> {
+    let channel = match &config.target {
+        HeartbeatTarget::Nowhere => return Err("target-none".to_owned()),
+        HeartbeatTarget::Last => {
+            let last = hub.last_route(key).await.map_err(|error| error.to_string())?;
+            last.channel.filter(|channel| channel != INTERNAL).ok_or("no-target")?
+        }
+        HeartbeatTarget::Channel(channel) => channel.clone(),
+    };
+    let route = Route::new(Some(&channel), config.to.as_deref(), config.account.as_deref(), None);
+    let request = DeliveryRequest { is_wanted: true, route };
+    let (route, delivery) = hub.plan_delivery(key, &request, false).await?.ok_or("no-target")?;
+    Ok((route, ReplyDelivery { reports_tools: false, ..delivery }))
 }

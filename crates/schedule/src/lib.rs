@@ -14,10 +14,9 @@ mod scheduler;
 mod slot_state;
 pub mod store;
 
-pub(crate) use run::SCHEDULE;
-
 use std::sync::Arc;
 
+use homard_agent::{ChangeError, Hub};
 use homard_proto::{AgentId, Extra};
 use homard_runtime::task;
 use homard_store::{Authority, Error as StoreError};
@@ -35,9 +34,7 @@ use self::{
     scheduler::{ScheduleRequest, Scheduler},
     store::JobStore,
 };
-use crate::{hub::Hub, lane::mutations::ChangeError};
 
-pub(crate) use run::clock_line;
 pub use scheduler::{Error, RunMode, RunNowResult, ScheduleView};
 
 /// Capacity of the request queue: every request has a waiting caller.

@@ -2,25 +2,20 @@
 //!
 //! This part is pure: when a heartbeat is skipped, and its prompt. The task is in `task`.
 
-pub(crate) mod finding;
 mod task;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use homard_prompt::timestamps::clock_line;
 use homard_proto::AgentId;
-use homard_reply::heartbeat;
+use homard_reply::heartbeat::{ACK_MAX, TOKEN};
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::run::clock_line;
 pub use task::Heartbeats;
 pub(super) use task::prepare;
 
 /// Default interval.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(30 * 60);
-/// Default maximum of characters besides the acknowledgement token.
-pub const ACK_MAX: usize = 300;
-/// The acknowledgement token: nothing to do.
-pub const ACK_TOKEN: &str = heartbeat::TOKEN;
 /// Maximum characters of HEARTBEAT.md in the prompt.
 const MAX_FILE_CHARS: usize = 20_000;
 
@@ -58,7 +53,7 @@ pub struct HeartbeatConfig {
     pub hours: Option<Hours>,
     /// Prompt that replaces the default.
     pub prompt: Option<String>,
-    /// Maximum characters besides [`ACK_TOKEN`] in an answer that still means that there is nothing to report.
+    /// Maximum characters besides [`TOKEN`] in an answer that still means that there is nothing to report.
     pub ack_max: usize,
     /// Destination of findings.
     pub target: HeartbeatTarget,
@@ -211,7 +206,7 @@ fn prompt(config: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -
     let default_prompt = format!(
         "This is a heartbeat from a timer, not a message from a person. Look at recent events and at the text below, \
          and do what is asked for now. \
-         Do not resume old tasks that nobody asks about. If there is nothing to do or to report, answer {ACK_TOKEN} and \
+         Do not resume old tasks that nobody asks about. If there is nothing to do or to report, answer {TOKEN} and \
          nothing else."
     );
     let mut text = config.prompt.clone().filter(|prompt| !prompt.trim().is_empty()).unwrap_or(default_prompt);
@@ -286,6 +281,6 @@ mod tests {
         );
         let long = prompt(&config, Some(&"ä".repeat(MAX_FILE_CHARS)), now);
         assert!(long.len() < MAX_FILE_CHARS + 200 && long.contains("…(truncated; read the file for the rest)"));
-        assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now).contains(ACK_TOKEN));
+        assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now).contains(TOKEN));
     }
 }

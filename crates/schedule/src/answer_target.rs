@@ -9,11 +9,11 @@
 //! Older jobs have it in their payload: `deliver`, `channel`, `to`, `bestEffortDeliver`. Missing values are taken from
 //! the last route of the agent's main session.
 
+use homard_agent::delivery::{DeliveryRequest, LAST};
 use homard_proto::{Extra, Route};
 use serde_json::Value;
 
 use super::job::{AgentTurn, CronJob, JobPayload};
-use crate::delivery::plan::{DeliveryRequest, LAST};
 
 /// Destination of a job's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

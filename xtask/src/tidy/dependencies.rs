@@ -34,6 +34,20 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-approvals", AllowedDependencies::Use(&["homard-proto", "homard-store", "homard-audit", "homard-runtime"])),
     ("homard-queue", AllowedDependencies::Use(&["homard-proto", "homard-policy"])),
     ("homard-command", AllowedDependencies::Use(&["homard-proto", "homard-approvals", "homard-queue"])),
+    ("homard-secrets", AllowedDependencies::Use(&["homard-proto"])),
+    (
+        "homard-prompt",
+        AllowedDependencies::Use(&[
+            "homard-proto",
+            "homard-model",
+            "homard-store",
+            "homard-workspace",
+            "homard-skills",
+            "homard-reply",
+            "homard-command",
+            "homard-secrets",
+        ]),
+    ),
     (
         "homard-agent",
         AllowedDependencies::Use(&[
@@ -52,6 +66,21 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-approvals",
             "homard-queue",
             "homard-command",
+            "homard-prompt",
+            "homard-secrets",
+        ]),
+    ),
+    (
+        "homard-schedule",
+        AllowedDependencies::UseAndTestWithAny(&[
+            "homard-proto",
+            "homard-store",
+            "homard-reply",
+            "homard-runtime",
+            "homard-queue",
+            "homard-command",
+            "homard-prompt",
+            "homard-agent",
         ]),
     ),
     (
@@ -59,6 +88,8 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         AllowedDependencies::Use(&[
             "homard-proto",
             "homard-audit",
+            "homard-secrets",
+            "homard-skills",
             "homard-workspace",
             "homard-memory",
             "homard-media",
@@ -87,7 +118,10 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-runtime",
             "homard-queue",
             "homard-command",
+            "homard-skills",
+            "homard-prompt",
             "homard-agent",
+            "homard-schedule",
         ]),
     ),
     (
@@ -101,6 +135,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-runtime",
             "homard-queue",
             "homard-command",
+            "homard-prompt",
             "homard-agent",
         ]),
     ),

@@ -20,7 +20,7 @@ const SESSIONS: usize = 200;
 const TURNS: usize = 20;
 /// Interval between memory readings.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
-/// Message of a run.
+/// Message that starts each run: the model server answers it with 20 chunks.
 const TEXT: &str = "chunks=20";
 /// Fraction of the time that counts as warm-up.
 const WARM_UP: f64 = 0.2;

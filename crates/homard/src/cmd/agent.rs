@@ -55,7 +55,7 @@ const FLAGS: [(&str, &str); 7] = [
   homard agent --message-file question.txt --session-key project-x
   homard agent -m 'Run `date`' --local --timeout 120
 
-Without a session, the turn goes to the main session of the default agent.")]
+Without a session, the message goes to the main session of the default agent.")]
 pub(super) struct Args {
     /// Message text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -72,7 +72,7 @@ pub(super) struct Args {
     /// Agent id; without a session, its main session is used
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Model for this turn, as provider/model; the session keeps its own
+    /// Model for this run, as provider/model; the session keeps its own
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Reasoning level: off, minimal, low, medium, high or xhigh
@@ -97,7 +97,7 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Maximum duration of the turn, such as 90s or 5m; a bare number is seconds, 0 is no limit
+    /// Maximum duration of the run, such as 90s or 5m; a bare number is seconds, 0 is no limit
     #[arg(long, value_name = "DURATION", value_parser = turn_timeout)]
     timeout: Option<Duration>,
     /// How long to try to reconnect after the connection to the gateway is lost; a bare number is seconds, 0 is never
@@ -169,7 +169,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let (renderer, signals) = (RunRenderer::new(options), Signals::listen()?);
     let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, renderer, signals };
     let outcome = if args.local {
-        local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
+        local::run(&chosen, &paths, &mut turn, "to send the message through the gateway, omit --local").await
     } else {
         run_turn(&chosen, &paths, &mut turn, options).await
     };

@@ -93,7 +93,7 @@ struct Add {
     /// Run repeatedly, at an interval such as 30m or 1h
     #[arg(long, value_name = "SPAN", group = "when")]
     every: Option<String>,
-    /// Run by a cron expression
+    /// Run at the times of a cron expression, such as "0 7 * * 1-5"
     #[arg(long, value_name = "EXPR", group = "when")]
     cron: Option<String>,
     /// Time zone of the cron expression [default: the gateway's]
@@ -102,7 +102,7 @@ struct Add {
     /// Message for the agent, in a separate session
     #[arg(short, long, value_name = "TEXT", group = "what")]
     message: Option<String>,
-    /// Event for the agent's main session
+    /// Text of a system event for the agent's main session
     #[arg(long, value_name = "TEXT", group = "what")]
     event: Option<String>,
     /// Agent of the job [default: the default agent]

@@ -65,7 +65,7 @@ impl Args {
 enum Command {
     /// List hooks (the default)
     List {
-        /// Only hooks that have all requirements and are not disabled by their own entry
+        /// Only hooks whose requirements are met and that are not disabled by their own entry
         #[arg(long)]
         eligible: bool,
         /// Also show the events and the handler of each hook
@@ -77,7 +77,7 @@ enum Command {
         /// Hook name or a unique prefix of it
         name: String,
     },
-    /// Show which hooks are enabled, what the others need, and invalid files; run Node if a hook needs it
+    /// Show which hooks are enabled, what the others need, and invalid files; test Node if a hook needs it
     Check,
     /// Enable a hook
     Enable {

@@ -65,10 +65,12 @@ struct Which {
     all: bool,
 }
 
-/// A decision about held runs.
+/// The owner's decision about held runs: runs that were active at several crashes in a row and are not resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
+    /// Queue them again.
     Release,
+    /// End them as failed, without resuming them.
     Drop,
 }
 
@@ -163,7 +165,7 @@ async fn decide(setup: &CommandContext, selection: &Which, decision: Decision, i
     Ok(())
 }
 
-/// Decides about a run in the state directory.
+/// Releases or drops a held run in the journal, while no gateway is running.
 async fn decide_offline(setup: &CommandContext, run: &RunId, decision: Decision) -> Result<Value> {
     let (run, ambient) = (run.clone(), Ambient::system());
     let decided = setup.read_state(async move |journal: &Journal| {

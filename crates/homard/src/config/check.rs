@@ -139,7 +139,8 @@ impl Config {
             let folder: PathBuf = state.join(folder).components().collect();
             match owners.get(&folder) {
                 Some(owner) if agent.agent_dir.is_some() => {
-                    let message = format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+                    let message =
+                        format!("is also the agent directory of {owner}; every agent needs its own directory");
                     found.push((path.key("agentDir"), message));
                 }
                 Some(_) => {}
@@ -164,7 +165,7 @@ impl Config {
         }
     }
 
-    /// Checks times of day and time zones.
+    /// Checks the active hours of heartbeats (times of day and a time zone), and the time zone of the user.
     fn check_hours(&self, found: &mut FoundProblems) {
         let defaults = &self.agents.defaults;
         let agent_heartbeats = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
@@ -193,7 +194,7 @@ impl Config {
         }
     }
 
-    /// Checks that a scope has `allow` or `alsoAllow`, not both.
+    /// Checks that no tool policy, neither the global one nor that of an agent, has both `allow` and `alsoAllow`.
     fn check_tool_lists(&self, found: &mut FoundProblems) {
         let agent_policies = self.all_agents().map(|(path, _, agent)| (path.key("tools"), agent.tools.to_policy()));
         let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.to_policy())).chain(agent_policies).collect();
@@ -263,7 +264,7 @@ mod tests {
             state.display()
         );
         let message =
-            |owner: &str| format!("is a duplicate agent directory: {owner} has it; every agent needs its own");
+            |owner: &str| format!("is also the agent directory of {owner}; every agent needs its own directory");
         assert_eq!(
             messages(&text),
             [

@@ -67,7 +67,7 @@ pub(super) fn table(results: &PeerResults) -> String {
         }
     }
     let columns = results.peers.len() + 4 + usize::from(results.peers.iter().any(|peer| peer == FLOOR));
-    text += &format!("aim | |\n|{}\n", "---|".repeat(columns));
+    text += &format!("target | |\n|{}\n", "---|".repeat(columns));
     for line in LINES.iter().filter(|line| results.cells.contains_key(line.key)) {
         let mut row = format!("| {} | {} |", line.title, line.unit);
         for peer in &results.peers {
@@ -156,10 +156,10 @@ fn head(elapsed: Duration) -> Result<String> {
 
 /// Compares with the newest OpenClaw, the minimal gateway, and the published values of ZeroClaw.
 fn comparisons(results: &PeerResults) -> String {
-    let mut text = String::from("## In the same run\n\n");
+    let mut text = String::from("## Comparisons\n\n");
     let title = |key: &str| LINES.iter().find(|line| line.key == key).map_or("", |line| line.title);
     let verdict = |is_met: bool| if is_met { "met" } else { "**missed**" };
-    text += "| against OpenClaw 2026.9.6 | times less | aim | |\n|---|---|---|---|\n";
+    text += "| compared with OpenClaw 2026.9.6 | times lower | target | |\n|---|---|---|---|\n";
     for (key, min) in REQUIRED_FACTORS {
         if let (Some(ours), Some(theirs)) = (results.value(key, OURS), results.value(key, NEWEST)) {
             let times = theirs / ours;
@@ -167,14 +167,14 @@ fn comparisons(results: &PeerResults) -> String {
             text += &format!("| {} | {factor} | ≥ {min} | {met} |\n", title(key));
         }
     }
-    text += "\n| against the floor | times more | aim | |\n|---|---|---|---|\n";
+    text += "\n| compared with the floor | times higher | target | |\n|---|---|---|---|\n";
     for key in NEAR_BASELINE {
         if let (Some(ours), Some(theirs)) = (results.value(key, OURS), results.value(key, FLOOR)) {
             let times = ours / theirs;
             text += &format!("| {} | {} | ≤ 10 | {} |\n", title(key), number(times), verdict(times <= 10.0));
         }
     }
-    text += "\n| against ZeroClaw, as quoted | Homard | ZeroClaw | |\n|---|---|---|---|\n";
+    text += "\n| compared with ZeroClaw, as quoted | Homard | ZeroClaw | |\n|---|---|---|---|\n";
     for line in LINES {
         let (Some((quoted, value)), Some(ours)) = (line.zeroclaw, results.value(line.key, OURS)) else { continue };
         let is_ahead = match line.target {
@@ -193,7 +193,7 @@ fn comparisons(results: &PeerResults) -> String {
 
 /// Draws the diagrams and returns their links.
 fn diagrams(results: &PeerResults, folder: &Path) -> Result<String> {
-    let mut text = String::from("## Pictures\n\n");
+    let mut text = String::from("## Charts\n\n");
     for key in DIAGRAM_LINES {
         let Some(line) = LINES.iter().find(|line| line.key == key) else { continue };
         let values = results.peers.iter().filter_map(|peer| Some((peer.clone(), results.value(key, peer)?)));
@@ -236,23 +236,24 @@ pub(in crate::bench) fn replace_soak() -> Result<()> {
 const METHOD: &str = "## Method
 
 One program is the load generator and the model server for all gateways. The model server implements OpenAI chat completions on
-loopback and answers at full speed: a plain run is a stream of 20 chunks, written at once. All gateways get the same
-configuration for it and are otherwise as installed. Homard and the floor are called with protocol 4, OpenClaw 2026.2.9 with
+loopback and answers at full speed: a plain run is a stream of 20 chunks, written at once. All gateways are configured to use
+this model server and are otherwise as installed. Homard and the floor are called with protocol 4, OpenClaw 2026.2.9 with
 protocol 3 and 2026.9.6 with protocol 4, all with the method `agent`. A process is measured with all of its child processes.
 
 - **install**: the binary; for OpenClaw what npm installs, without Node.
 - **cold start**: from the start of the process to an accepted handshake, in a home directory that was used before; median of 15, for
   OpenClaw of 3. **Memory, idle**: ten seconds later.
 - **overhead of a run**: from the request to the last response, minus the same stream read directly from the model server,
-  alternating, at the same percentile; warm, in ten sessions, up to 1,000 runs, for slow gateways as many as fit in 15 s. The files are
-  in memory, so that this is the cost *without the commit*; the rows *with the commits* are the same on the disk, and the single
-  sync is an append of 1 KB and `fdatasync` there. **Processor time** is that of the runs in memory.
+  alternating, at the same percentile; warm, in ten sessions, up to 1,000 runs, for slow gateways as many as fit in 15 s. The files
+  are in memory, so that this is the cost *without the commits* to disk; the rows *with the commits* are measured with the files on
+  the disk, and the single sync is an append of 1 KB and `fdatasync` on that disk. **Processor time** is that of the runs with files
+  in memory.
 - **runs a second**: for 12 s each of the sessions executes one run after the other, on the disk; a session gets 20 turns, then a new
   one replaces it. Each number of sessions has a fresh gateway.
 - **memory after load**: two seconds after at least 10,000 runs, ten at once, for slow gateways as many as fit in a minute. Here, too, a
   session gets 20 turns, then a new one replaces it.
 - **4,000-chunk stream**: processor time of the gateway, files in memory.
-- **50 messages**: sent at once to one session; the model takes 20 ms for each. Until the last reply; the order is checked.
+- **50 messages**: sent at once to one session; the model takes 20 ms for each. The time until the last reply; the order is checked.
 - **history**: a transcript of 5,000 messages of 1 KB that all go to the model. The additional time of a warm turn compared to a new
   session, minus the additional time that the model server needs to read it.
 - **fan-out**: a stream of two seconds that many sockets follow; processor time per delivered frame.

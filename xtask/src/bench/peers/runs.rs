@@ -26,10 +26,11 @@ const MAX_RUNS: usize = 1_000;
 const MIN_RUNS: usize = 20;
 const WARM_TIME: Duration = Duration::from_secs(15);
 
-/// Numbers of concurrent sessions with the line of each, and the duration.
+/// Numbers of concurrent sessions, each with the key of its line in the table.
 const LOADS: [(usize, &str); 4] = [(1, "load-1"), (10, "load-10"), (100, "load-100"), (1_000, "load-1000")];
 /// Number of sessions that share a socket: a gateway may limit concurrent requests per client.
 const SESSIONS_PER_SOCKET: usize = 100;
+/// Duration of each load.
 const LOAD_TIME: Duration = Duration::from_secs(12);
 
 /// Runs before memory is read: this many in ten sessions, or as many as fit into this time, in slices.

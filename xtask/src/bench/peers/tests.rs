@@ -19,11 +19,11 @@ fn an_empty_cell_has_a_footnote() {
     results.enter(PeerRow::Start, "Homard", Ok(vec![("start", 20.0)]));
     assert_eq!(
         page::table(&results),
-        "| | | floor | ZeroClaw 0.8.4 (quoted) | Homard | aim | |\n\
+        "| | | floor | ZeroClaw 0.8.4 (quoted) | Homard | target | |\n\
          |---|---|---|---|---|---|---|\n\
          | cold start to an accepted handshake | ms | 7.00 | 34–40 | **20.0** | ≤ 40 | met |\n\
          | memory, idle | MB | 2.50 | 37 | – [1] | ≤ 25 |  |\n\
-         | history of 5,000 × 1 KB, more a turn | ms | – [2] | – | **25.0** | ≤ 20 | **missed** |\n\
+         | history of 5,000 × 1 KB, additional time per turn | ms | – [2] | – | **25.0** | ≤ 20 | **missed** |\n\
          \n[1] not measured\n\
          \n[2] the floor has no history\n"
     );

@@ -15,7 +15,7 @@ use super::{
     victim::Victim,
 };
 
-/// How long to wait for a moment; after that the gateway is killed anyway.
+/// How long to wait for the event of a kill point; after that the gateway is killed anyway.
 const MOMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// When the gateway is killed.
@@ -23,13 +23,14 @@ const MOMENT_TIMEOUT: Duration = Duration::from_secs(2);
 enum KillPoint {
     /// This long after its process started: during recovery.
     DuringStart(Duration),
-    /// When this has happened that many times, and a little later.
+    /// This long after an event has happened this many times.
     AtMoment(KillMoment, u64, Duration),
     /// This long after it was ready.
     AfterReady(Duration),
 }
 
 impl KillPoint {
+    /// Draws a random kill point.
     fn draw(rng: &mut SplitMix) -> Self {
         let moment = KillMoment::ALL[rng.below(KillMoment::ALL.len() as u64) as usize];
         let nth = match moment {
@@ -39,19 +40,20 @@ impl KillPoint {
         match rng.below(10) {
             0 => Self::DuringStart(Duration::from_millis(rng.below(40))),
             1..3 => Self::AfterReady(Duration::from_millis(rng.below(150))),
-            // Half of them immediately, the others a moment later.
+            // Immediately after the event; otherwise up to 5 ms later.
             3..7 => Self::AtMoment(moment, nth, Duration::ZERO),
             _ => Self::AtMoment(moment, nth, Duration::from_micros(rng.below(5_000))),
         }
     }
 }
 
-/// The result of the kills.
+/// Statistics of the kills.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct KillStats {
     pub(super) kills: usize,
     pub(super) restarts: usize,
-    /// Time of each start after a kill.
+    /// Duration of each start after a kill: from the start of the process until it was ready. Starts that were killed
+    /// themselves are not included.
     pub(super) ready: Vec<Duration>,
 }
 
@@ -86,6 +88,7 @@ pub(super) async fn kill(
     Ok(stats)
 }
 
+/// Waits until the gateway is to be killed.
 async fn await_kill_point(kill_point: KillPoint, moments: &mut UnboundedReceiver<KillMoment>) {
     match kill_point {
         KillPoint::DuringStart(after) | KillPoint::AfterReady(after) => sleep(after).await,
@@ -99,7 +102,7 @@ async fn await_kill_point(kill_point: KillPoint, moments: &mut UnboundedReceiver
                     }
                 }
             };
-            // The gateway is killed now, whether the moment came or not.
+            // On timeout the gateway is killed although the event has not happened.
             timeout(MOMENT_TIMEOUT, reached).await.ok();
             if !after.is_zero() {
                 sleep(after).await;

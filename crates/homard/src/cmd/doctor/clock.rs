@@ -32,7 +32,7 @@ fn evaluate(now_ms: u64, newest: Option<(PathBuf, u64)>, made_ms: Option<u64>) -
         ));
     } else if let Some((path, changed)) = newest.filter(|(_, changed)| *changed > now_ms + TOLERANCE_MS) {
         let message = format!(
-            "{} was modified at {}, but the current time is {}: the clock is wrong, or was",
+            "{} was modified at {}, but the current time is {}: the clock is wrong now, or was wrong then",
             path.display(),
             at(changed),
             at(now_ms)
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(
             messages(now, now + 3_600_000, Some(now + 200_000)),
             [
-                "/s/x was modified at 2026-01-12T14:46:40Z, but the current time is 2026-01-12T13:46:40Z: the clock is wrong, or was",
+                "/s/x was modified at 2026-01-12T14:46:40Z, but the current time is 2026-01-12T13:46:40Z: the clock is wrong now, or was wrong then",
                 "the clock of the file system differs from this machine's by 3m 20s",
             ]
         );

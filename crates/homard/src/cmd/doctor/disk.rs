@@ -20,7 +20,7 @@ pub(super) fn check(context: &CheckContext) -> CheckReport {
         Ok(found) => evaluate(&found),
         Err(error) => {
             let message = format!("cannot read the disk usage of {}: {error}", existing.display());
-            CheckReport::new("", vec![DoctorFinding::note(message, "check the disk")])
+            CheckReport::new("", vec![DoctorFinding::note(message, "make sure that the disk is mounted and readable")])
         }
     }
 }

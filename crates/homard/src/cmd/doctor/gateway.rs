@@ -43,7 +43,7 @@ pub(super) async fn check(context: &CheckContext) -> CheckReport {
     let setup = match context.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => {
-            let remedy = "correct it; see: homard docs gateway";
+            let remedy = "correct the setting or file that the message names; see: homard docs gateway";
             return CheckReport::new("", vec![DoctorFinding::problem(format!("{error:#}"), remedy)]);
         }
     };
@@ -86,7 +86,10 @@ fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, p
         (ProbeResult::Gateway { is_healthy, notice, down }, _) => {
             let notice_finding = |notice: &String| match is_healthy {
                 true => DoctorFinding::note(format!("the gateway warns: {notice}"), "check whether this is intended"),
-                false => DoctorFinding::problem(format!("the gateway is unhealthy: {notice}"), "follow the message"),
+                false => DoctorFinding::problem(
+                    format!("the gateway is unhealthy: {notice}"),
+                    "resolve the cause that the message names; for details: homard health",
+                ),
             };
             let unexplained =
                 || DoctorFinding::problem("the gateway reports that it is unhealthy", "see why with: homard health");
@@ -94,7 +97,7 @@ fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, p
             let down = down.iter().map(|message| {
                 DoctorFinding::problem(
                     message.clone(),
-                    "follow the message; see: homard channels status, homard models status, homard plugins doctor",
+                    "resolve the cause that the message names; for details: homard channels status, homard models status, homard plugins doctor",
                 )
             });
             let notice = notice.as_ref().map(notice_finding).into_iter();
@@ -118,7 +121,7 @@ fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, p
             CheckReport::new("", vec![DoctorFinding::problem(message, remedy)])
         }
         (ProbeResult::Error(why), _) => {
-            let remedy = "see its log; if it hangs: homard gateway run --takeover";
+            let remedy = "see the log of the gateway: homard logs; if the gateway hangs: homard gateway run --takeover";
             CheckReport::new("", vec![DoctorFinding::problem(why.clone(), remedy)])
         }
     }

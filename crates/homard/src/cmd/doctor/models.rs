@@ -52,14 +52,14 @@ fn evaluate(agent: &str, status: &ModelStatus) -> Vec<DoctorFinding> {
     let unusable = status.unusable.iter().map(|credential| {
         DoctorFinding::problem(
             format!("agent {agent}: {credential}"),
-            "correct it, or remove it: homard models auth remove ID",
+            "correct the credential, or remove it: homard models auth remove ID",
         )
     });
     findings.extend(unusable);
     findings.extend(status.skipped_fallbacks.iter().map(|fallback| {
         DoctorFinding::note(
             format!("agent {agent}: {fallback}"),
-            "correct the fallbacks, or allow it in agents.defaults.models",
+            "correct the name of the fallback, or add the model to agents.defaults.models",
         )
     }));
     let shortened = status.shortened.iter().map(|(model, shortened)| {

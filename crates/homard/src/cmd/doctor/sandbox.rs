@@ -18,9 +18,9 @@ fn evaluate(mode: AccessMode, tier: &Tier) -> CheckReport {
     let install = "install bubblewrap (apt-get install bubblewrap), or see: homard docs security";
     match (mode, tier) {
         (AccessMode::Full, _) => {
-            let remedy = "if this is not intended: homard config unset tools.exec.mode";
+            let remedy = "if this is not intended: homard config unset tools.exec.sandbox.mode";
             let message = "no sandbox: commands of agents run with your permissions";
-            CheckReport::new("disabled by tools.exec", vec![DoctorFinding::note(message, remedy)])
+            CheckReport::new("disabled: tools.exec.sandbox.mode is full", vec![DoctorFinding::note(message, remedy)])
         }
         (_, Tier::A { bwrap, .. }) => CheckReport::new(
             format!("tier A: namespaces ({}), a system call filter, and Landlock", bwrap.display()),

@@ -25,7 +25,13 @@ pub(super) fn check(context: &CheckContext) -> CheckReport {
         Ok(found) => found,
         Err(error) => {
             let message = format!("the sessions in {} cannot be listed: {error}", state.display());
-            return CheckReport::new("", vec![DoctorFinding::problem(message, "check that directory").at(state)]);
+            return CheckReport::new(
+                "",
+                vec![
+                    DoctorFinding::problem(message, "make sure that the user that runs Homard can read this directory")
+                        .at(state),
+                ],
+            );
         }
     };
     let members = context.loaded.as_ref().map(|loaded| loaded.config.agents.members());
@@ -53,13 +59,19 @@ fn journal(found: &DatabaseStatus) -> Option<DoctorFinding> {
                 "the journal is damaged ({why}); records of runs are lost, and sessions are restored from sessions.json"
             );
             Some(
-                DoctorFinding::problem(message, "the next start moves the journal aside and creates a new one")
-                    .fixed_by(Fix::Journal),
+                DoctorFinding::problem(
+                    message,
+                    "start the gateway, which moves the journal aside and creates a new one",
+                )
+                .fixed_by(Fix::Journal),
             )
         }
         DatabaseStatus::Unusable(why) => {
             let message = format!("the journal cannot be used: {why}");
-            Some(DoctorFinding::problem(message, "check the file, and which version of Homard wrote it"))
+            Some(DoctorFinding::problem(
+                message,
+                "if a newer version of Homard wrote the journal, use that version; otherwise check the file and the disk",
+            ))
         }
     }
 }
@@ -71,15 +83,15 @@ fn damaged_file(FileDamage { path, kind }: &FileDamage, is_held: bool) -> Option
         DamageKind::Torn if is_held => return None,
         DamageKind::Torn => (
             format!("{name} ends with an incomplete line, as after a crash"),
-            "nothing: the transcript is repaired when the session continues",
+            "no action is needed: the transcript is repaired when the session continues",
         ),
         DamageKind::Damaged(lines) => (
             format!("{name} has damaged lines ({lines}), which are ignored"),
-            "nothing: the transcript is repaired when the session continues, and the damaged lines are kept next to it",
+            "no action is needed: the transcript is repaired when the session continues, and the damaged lines are kept next to it",
         ),
         DamageKind::InvalidRecords(why) => (
             format!("{name} is not a valid session list: {why}"),
-            "the next start moves the file aside and rebuilds it from the journal",
+            "start or restart the gateway, which moves the file aside and rebuilds it from the journal",
         ),
         DamageKind::Unreadable(why) => {
             let remedy = "make sure that the file belongs to the user that runs Homard";

@@ -60,8 +60,8 @@ pub(super) struct Args {
     /// Port to listen on; 0 for a free one [default: 18789]
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// Interfaces to listen on: loopback is this machine only, lan all its networks [default: gateway.bind of the
-    /// config, or loopback]
+    /// Interfaces to listen on: loopback for this machine only, lan for all its networks, tailnet for its Tailscale
+    /// network, custom for gateway.customBindHost [default: gateway.bind of the config, or loopback]
     #[arg(long, value_name = "loopback|lan|tailnet|custom")]
     bind: Option<String>,
     /// Token that clients must send

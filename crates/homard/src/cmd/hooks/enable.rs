@@ -41,7 +41,7 @@ pub(super) fn run(list: &HookList, paths: &Paths, (name, enable): (&str, bool), 
     }
     for key in others {
         render::print(&render::strip_controls(&format!(
-            "{key} stays disabled: hooks.internal.enabled was false and has been removed, so the entry of {key} is now set to false"
+            "hook {key} stays disabled: hooks.internal.enabled, which was false, was removed from the config; the entry of {key} is set to false instead"
         )))?;
     }
     if let Some(missing) = missing {

@@ -97,7 +97,7 @@ pub(super) fn blockers(hook: &InternalHook, decision: &HookDecisionState) -> Vec
     }
     lines.extend(env.iter().map(|name| {
         let key = entry(hook).key("env").key(name).to_string();
-        format!("set the variable {name}, or: homard config set {} VALUE", shell_quote(&key))
+        format!("set the environment variable {name}, or: homard config set {} VALUE", shell_quote(&key))
     }));
     lines.extend(
         config.iter().map(|path| format!("set {path} in the config: homard config set {} VALUE", shell_quote(path))),
@@ -169,7 +169,7 @@ mod tests {
                 "disabled, as every workspace hook is by default; review the hook, then: homard hooks enable 'a tide'",
                 "install the program gps",
                 "install one of the programs a, b",
-                "set the variable KEY, or: homard config set 'hooks.internal.entries[\"a tide\"].env.KEY' VALUE",
+                "set the environment variable KEY, or: homard config set 'hooks.internal.entries[\"a tide\"].env.KEY' VALUE",
                 "set channels.slack in the config: homard config set channels.slack VALUE",
             ]
         );

@@ -156,7 +156,13 @@ impl SessionPlanner<'_> {
                 Ok((key, record)) => {
                     let newer = records.get(&key).is_none_or(|other| other.updated_at < record.updated_at);
                     if newer && let Some(older) = records.insert(key.clone(), record) {
-                        self.plan.warn(&key, &format!("occurs twice; {} is the older one", older.session_id));
+                        self.plan.warn(
+                            &key,
+                            &format!(
+                                "occurs twice in sessions.json; the older session {} is not imported",
+                                older.session_id
+                            ),
+                        );
                     }
                 }
                 Err(why) => {

@@ -62,7 +62,7 @@ pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<
     lines.extend(env.iter().map(|name| {
         let key =
             if skill.primary_env.as_ref() == Some(name) { entry.key("apiKey") } else { entry.key("env").key(name) };
-        format!("set the variable {name}, or: homard config set {} VALUE", shell_quote(&key))
+        format!("set the environment variable {name}, or: homard config set {} VALUE", shell_quote(&key))
     }));
     lines.extend(config.iter().map(|path| format!("set {path} in the config: homard config set {path} VALUE")));
     if eligibility.is_filtered_out {
@@ -176,8 +176,8 @@ mod tests {
             [
                 "install the program gps (Install gps (brew))",
                 "install one of the programs a, b (Install gps (brew))",
-                "set the variable MAPS_KEY, or: homard config set 'skills.entries[\"a map\"].apiKey' VALUE",
-                "set the variable MAPS_URL, or: homard config set 'skills.entries[\"a map\"].env.MAPS_URL' VALUE",
+                "set the environment variable MAPS_KEY, or: homard config set 'skills.entries[\"a map\"].apiKey' VALUE",
+                "set the environment variable MAPS_URL, or: homard config set 'skills.entries[\"a map\"].env.MAPS_URL' VALUE",
                 "set channels.slack in the config: homard config set channels.slack VALUE",
             ]
         );

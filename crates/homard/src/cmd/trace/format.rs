@@ -33,7 +33,7 @@ fn fitted_timeline(trace: &Value, has_bars: bool, width: Option<usize>) -> Strin
     text.push(Table::fields(rows).fit(width));
     let (named, all) = (number(trace, "accountedMs"), number(trace, "totalMs"));
     if named != all {
-        text.push(format!("{} of {} are accounted for", duration_ms(named), duration_ms(all)));
+        text.push(format!("the steps account for {} of {}", duration_ms(named), duration_ms(all)));
     }
     let sent: Vec<_> = list_of(trace, "deliveries").iter().map(delivery).collect();
     if !sent.is_empty() {
@@ -46,7 +46,12 @@ fn fitted_timeline(trace: &Value, has_bars: bool, width: Option<usize>) -> Strin
 /// Describes the current step of a run in one line.
 pub(super) fn current_step(trace: &Value) -> String {
     let last = list_of(trace, "steps").iter().rfind(|step| step["aside"] == false).map(step_text).unwrap_or_default();
-    format!("{}: {} since {}", text_of(&trace["run"], "status"), last, duration_ms(number(trace, "totalMs")))
+    format!(
+        "{}: {} ({} after the message was accepted)",
+        text_of(&trace["run"], "status"),
+        last,
+        duration_ms(number(trace, "totalMs"))
+    )
 }
 
 /// Formats runs as a table for stdout.
@@ -226,21 +231,24 @@ fn step_text(step: &Value) -> String {
         }
         "hook" => format!("hook {} at {}: {}", text("hook"), text("point"), text("decision")),
         "switched" => format!("candidate {} failed ({}): {}", text("fromModel"), text("reason"), text("why")),
-        "joined" => "absorbed a message".to_owned(),
+        "joined" => "absorbed a message, which this run answers too".to_owned(),
         "withheld" => {
             let description = match step["repetition"].as_str().unwrap_or_default() {
-                "part" => "which are part of what",
-                "introduced" => "which introduce and repeat what",
-                _ => "which repeat what",
+                "part" => "which are part of",
+                "introduced" => "which introduce and repeat",
+                _ => "which repeat",
             };
             let (chars, call) = (plural(number(step, "chars"), "character"), text("call"));
-            format!("withheld {chars}, {description} call {call} had sent to the same chat: {:?}", text("text"))
+            format!(
+                "withheld {chars} of the reply, {description} the message that tool call {call} had sent to the same chat: {:?}",
+                text("text")
+            )
         }
         "placed" => match step["position"].as_u64() {
             Some(position) => {
-                format!("the message was moved in the queue: {}, position {position}", text("disposition"))
+                format!("the disposition of the message changed to {}, position {position}", text("disposition"))
             }
-            None => format!("the message was moved in the queue: {}", text("disposition")),
+            None => format!("the disposition of the message changed to {}", text("disposition")),
         },
         "busy" => {
             format!("still waiting; the session was {} for {}", text("activity"), duration_ms(number(step, "busyMs")))
@@ -334,8 +342,8 @@ mod tests {
         let step = json!({"step": "model", "provider": "p", "model": "m"});
         assert_eq!(step_text(&step), "called p/m: no answer");
         let step = json!({"step": "withheld", "call": "c1", "repetition": "same", "chars": 20, "text": "The report is ready."});
-        let expected =
-            "withheld 20 characters, which repeat what call c1 had sent to the same chat: \"The report is ready.\"";
+        let expected = "withheld 20 characters of the reply, which repeat the message that tool call c1 had sent to the same \
+                        chat: \"The report is ready.\"";
         assert_eq!(step_text(&step), expected);
     }
 
@@ -380,7 +388,7 @@ Deliveries:
         assert_eq!(
             current_step(&trace),
             "ok: compacted the history (extract) from 900 to 300 tokens; the message did not fit, so the model got \
-             250 of its 800 tokens since 1.24s"
+             250 of its 800 tokens (1.24s after the message was accepted)"
         );
     }
 }

@@ -134,7 +134,9 @@ pub(crate) struct Defaults {
     /// Pause between two blocks, to imitate a person who types.
     #[serde(deserialize_with = "super::object")]
     pub(crate) human_delay: HumanDelay,
-    /// When a chat shows the typing indicator: never, instant, thinking, message. Default: instant if the sender expects a reply, message in groups.
+    /// When a chat shows the typing indicator: never; instant, from the start of the run; thinking, from the first
+    /// reasoning, text or tool call; message, from the first text or tool call. Default: instant if the sender expects
+    /// a reply, else message.
     pub(crate) typing_mode: Option<Word<super::typing::Mode>>,
     /// Refresh interval of the typing indicator in seconds. Default: 6.
     #[serde(deserialize_with = "super::number::at_least_one")]
@@ -227,7 +229,8 @@ pub(crate) struct Subagents {
 pub(crate) struct Agent {
     /// Id of the agent: letters, digits, `_` and `-`.
     pub(crate) id: Option<Text>,
-    /// Make this the default agent, which receives messages that name no agent. Default: the first in the list is.
+    /// Make this the default agent, which receives messages that name no agent. Default: the first agent in the list is
+    /// the default agent.
     pub(crate) default: bool,
     /// Display name.
     pub(crate) name: Option<String>,

@@ -90,9 +90,10 @@ accounts! {
     group_allow_from: Vec<Id>,
     /// Groups whose messages are read, by id; `*` for all others.
     groups: BTreeMap<String, Group>,
-    /// Maximum number of earlier group messages not addressed to the agent that are included with the next one that is. Default: 50.
+    /// Maximum number of earlier group messages, not addressed to the agent, that are passed on together with a message
+    /// that is addressed to it. Default: 50.
     history_limit: usize,
-    /// Which messages of a reply quote the message they answer: off, first or all. Default: off.
+    /// Which messages of a reply quote the message that they answer: off for none, first or all. Default: off.
     reply_to_mode: Word<ThreadMode>,
     /// Maximum number of characters per outgoing message.
     text_chunk_limit: usize,
@@ -195,7 +196,9 @@ impl JsonSchema for Streaming {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": ["string", "boolean", "object"], "properties": {"mode": {"type": ["string", "boolean"]}}})
+        let description = "One of off, partial and block; true is partial, false is off.";
+        let mode = json_schema!({"type": ["string", "boolean"], "description": description});
+        json_schema!({"type": ["string", "boolean", "object"], "properties": {"mode": mode}})
     }
 }
 

@@ -9,6 +9,8 @@ use super::channels::Id;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Commands {
-    /// Senders that are the owner on chat platforms: channel and id, such as `telegram:123456789`, or `webhook/door:ann` for one account. Each listed sender has all of the owner's rights. Default: the only sender who may write, if there is only one.
+    /// Senders that are treated as the owner on chat platforms: channel and id, such as `telegram:123456789`, or
+    /// `webhook/door:ann` for one account. Each listed sender has all of the owner's rights. Default: the only sender
+    /// who may write, if there is only one.
     pub(crate) owner_allow_from: Vec<Id>,
 }

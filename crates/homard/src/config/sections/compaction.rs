@@ -13,7 +13,8 @@ use crate::config::Text;
 pub(crate) struct Compaction {
     /// Compact a session automatically before it exceeds the model's context window. Default: true.
     enabled: Option<bool>,
-    /// How much history is summarized at once: default, as much as the model accepts, or safeguard, smaller parts of which more is kept. Default: default.
+    /// How much history is summarized at once: default for as much as the model accepts, safeguard for smaller parts,
+    /// so that more of each is kept. Default: default.
     mode: Option<Word<CompactionMode>>,
     /// Tokens reserved for the reply; never more than a quarter of the context window. Default: 16384.
     reserve_tokens: Option<u64>,
@@ -21,7 +22,7 @@ pub(crate) struct Compaction {
     reserve_tokens_floor: Option<u64>,
     /// Maximum number of tokens of the newest messages that are kept unchanged. Default: 20000.
     keep_recent_tokens: Option<u64>,
-    /// Maximum share of the context window for these messages, from 0 to 1. Default: 0.5.
+    /// Maximum share of the context window for the newest messages that are kept unchanged, from 0 to 1. Default: 0.5.
     #[serde(deserialize_with = "super::number::fraction")]
     #[schemars(range(min = 0, max = 1))]
     max_history_share: Option<f64>,
@@ -42,7 +43,7 @@ struct MemoryFlush {
     soft_threshold_tokens: Option<u64>,
     /// Prompt of the memory flush, in place of the built-in one.
     prompt: Option<Text>,
-    /// Addition to its system prompt, in place of the built-in one.
+    /// Addition to the system prompt of the memory flush, in place of the built-in one.
     system_prompt: Option<Text>,
 }
 

@@ -182,9 +182,9 @@ pub(crate) struct Responses {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Tools {
-    /// Tools that it may call although they are dangerous, such as `exec`.
+    /// Tools that `/tools/invoke` may call although they are dangerous, such as `exec`.
     pub(crate) allow: Vec<String>,
-    /// Tools that it may not call.
+    /// Tools that `/tools/invoke` may not call.
     pub(crate) deny: Vec<String>,
 }
 

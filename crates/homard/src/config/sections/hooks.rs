@@ -33,19 +33,19 @@ pub(crate) struct Hooks {
     pub(crate) token: Option<Text>,
     /// Maximum size of a request body in bytes. Default: 262144.
     pub(crate) max_body_bytes: Option<usize>,
-    /// Session key of runs that name none. Default: a new session for each run.
+    /// Session key of runs whose request sets none. Default: a new session for each run.
     pub(crate) default_session_key: Option<Text>,
     /// Allow requests to set the session key.
     pub(crate) allow_request_session_key: bool,
-    /// Required prefixes of session keys that are set, such as `hook:`. Default: any key is allowed.
+    /// Prefixes, such as `hook:`, one of which a session key set by a request must have. Default: any key is allowed.
     pub(crate) allowed_session_key_prefixes: Option<Vec<String>>,
-    /// Agents that may be named besides the default one; `*` for all. Default: all.
+    /// Agents that requests may name, besides the default one; `*` for all. Default: all.
     pub(crate) allowed_agent_ids: Option<Vec<String>>,
     /// Built-in mappings to enable: `gmail`. They are matched after `mappings`.
     pub(crate) presets: Vec<String>,
-    /// Directory of transform modules. Default: that of this file.
+    /// Directory of transform modules. Default: the directory of the config file.
     pub(crate) transforms_dir: Option<Text>,
-    /// Mappings for other paths; the first match applies.
+    /// Mappings for all paths except `wake` and `agent`; the first match applies.
     #[serde(deserialize_with = "super::objects")]
     pub(crate) mappings: Vec<Mapping>,
     /// Settings of the preset `gmail`.
@@ -115,7 +115,7 @@ pub(crate) struct Match {
 pub(crate) struct Transform {
     /// Path of the module, relative to `hooks.transformsDir`.
     pub(crate) module: String,
-    /// Exported function to call. Default: the module's own.
+    /// Exported function to call. Default: the module's default export.
     pub(crate) export: Option<String>,
 }
 

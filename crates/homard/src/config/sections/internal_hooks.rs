@@ -13,7 +13,8 @@ use crate::config::Text;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Internal {
-    /// Enable hooks: false for none, true for all but those of a workspace. Default: hooks whose entries enable them.
+    /// Enable hooks: false for none, true for all but those of a workspace. Default: only hooks whose own entries
+    /// enable them.
     pub(crate) enabled: Option<bool>,
     /// Settings per hook, by its key.
     #[serde(deserialize_with = "super::named_objects")]
@@ -36,8 +37,8 @@ pub(crate) struct Entry {
     pub(crate) enabled: Option<bool>,
     /// Environment variables of its process.
     pub(crate) env: BTreeMap<String, Text>,
-    /// Make the hook a guard: no model request is sent if it fails to answer. True, or the list ["agent:bootstrap"], the
-    /// only event that can be refused. Default: false.
+    /// Make the hook a guard: no model request is sent if it fails to answer. True, or the list ["agent:bootstrap"],
+    /// because that is the only event that a guard can refuse. Default: false.
     pub(crate) guard: GuardSetting,
     /// Settings that the hook itself defines.
     #[serde(flatten)]

@@ -43,7 +43,7 @@ pub(crate) struct Server {
     pub(crate) cwd: Option<Text>,
     /// URL of a server that speaks streamable HTTP.
     pub(crate) url: Option<Text>,
-    /// Transport: stdio, streamable-http. Default: by whether there is a command or a url.
+    /// Transport: stdio, streamable-http. Default: stdio if `command` is set, else streamable-http.
     pub(crate) transport: Option<Word<Transport>>,
     /// HTTP headers sent with every request to the url.
     pub(crate) headers: BTreeMap<String, PlainText>,

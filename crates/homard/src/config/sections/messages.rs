@@ -61,7 +61,8 @@ pub(crate) struct GroupChat {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Queue {
-    /// Queue mode: steer into the active run, followup with a run of their own, collect into one later run, steer-backlog for both steer and followup, or interrupt the active run. Default: steer.
+    /// Queue mode: steer to pass messages to the active run, followup for a later run of each, collect for one later
+    /// run of all, steer-backlog for both steer and followup, interrupt to abort the active run. Default: steer.
     mode: Option<Word<QueueMode>>,
     /// Queue mode per channel, by its name.
     by_channel: BTreeMap<String, Word<QueueMode>>,
@@ -71,7 +72,8 @@ struct Queue {
     debounce_ms_by_channel: BTreeMap<String, u64>,
     /// Maximum number of queued messages. Default: 20.
     cap: Option<u64>,
-    /// What is dropped if the queue is full: old for the oldest messages, new for new ones, or summarize for the oldest with a line of each kept. Default: summarize.
+    /// What is dropped if the queue is full: old for the oldest messages, new for new ones, or summarize to replace the
+    /// oldest by a summary with one line for each. Default: summarize.
     drop: Option<Word<DropPolicy>>,
 }
 
@@ -93,7 +95,7 @@ super::word::words! {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusReactions {
-    /// `false` has the effect of `queueStatus: "off"`, where that is not set. Default: true.
+    /// `false` has the effect of `queueStatus: "off"`, unless `queueStatus` is set. Default: true.
     enabled: Option<bool>,
 }
 

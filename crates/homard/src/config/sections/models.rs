@@ -95,13 +95,13 @@ pub(crate) struct Offer {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct Cost {
-    /// Price of input tokens.
+    /// Price of input tokens, in US dollars per million.
     input: f64,
-    /// Price of output tokens.
+    /// Price of output tokens, in US dollars per million.
     output: f64,
-    /// Price of input tokens read from the provider's cache.
+    /// Price of input tokens read from the provider's cache, in US dollars per million.
     cache_read: f64,
-    /// Price of input tokens written to the provider's cache.
+    /// Price of input tokens written to the provider's cache, in US dollars per million.
     cache_write: f64,
 }
 

@@ -141,7 +141,8 @@ pub(crate) struct Install {
     installed_at: Option<String>,
     /// Digest of its files. If the files do not match it, the plugin is not started.
     pub(crate) hash: Option<String>,
-    /// Operations that it guarded when it was installed. While the plugin is enabled but does not guard them, they are blocked.
+    /// Hooks that the plugin guarded when it was installed. While the plugin is enabled but does not guard them, the
+    /// guarded operations are blocked.
     pub(crate) guard: Vec<String>,
 }
 

@@ -37,13 +37,14 @@ pub(crate) struct Heartbeat {
     active_hours: Option<ActiveHours>,
     /// Prompt of a heartbeat.
     prompt: Option<Text>,
-    /// Maximum number of characters besides `HEARTBEAT_OK` up to which a reply counts as nothing to report and is not delivered. Default: 300.
+    /// Maximum number of characters besides `HEARTBEAT_OK` in a reply that is not delivered because it counts as
+    /// nothing to report. Default: 300.
     ack_max_chars: Option<usize>,
     /// Where findings are delivered: `last` (the chat in which the owner wrote last), `none`, or the name of a channel. Default: last.
     target: Option<Text>,
-    /// Recipient on that channel. Default: the last chat there.
+    /// Recipient on the channel in `target`. Default: the last chat there.
     to: Option<Text>,
-    /// Account that sends the findings. Default: the account of the last chat on that channel.
+    /// Account that sends the findings. Default: the account of the last chat on the channel in `target`.
     account_id: Option<Text>,
 }
 
@@ -54,7 +55,7 @@ struct ActiveHours {
     start: Option<String>,
     /// End, as `HH:MM`; `24:00` is midnight.
     end: Option<String>,
-    /// Time zone of both. Default: the machine's.
+    /// Time zone of `start` and `end`. Default: the machine's.
     timezone: Option<String>,
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct Tools {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Message {
-    /// Chats that agents may write to, besides the one that is answered and those that the config or a pairing names: `telegram:7`, `telegram/work:7`, `telegram:@channel`, `telegram:*`, `*`. Default: none.
+    /// Chats that agents may write to, in addition to the current one and those that the config or a pairing names:
+    /// `telegram:7`, `telegram/work:7`, `telegram:@channel`, `telegram:*`, `*`. Default: none.
     pub(crate) allow_to: Vec<String>,
     /// Messages from one chat to others.
     #[serde(deserialize_with = "super::object")]
@@ -110,7 +111,7 @@ pub(crate) struct AgentToAgent {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentTools {
-    /// Base set of tools, instead of that in `tools`.
+    /// Base set of tools, instead of `tools.profile`.
     pub(crate) profile: Option<Word<ToolProfile>>,
     /// The only tools that may be used.
     pub(crate) allow: Option<Vec<String>>,
@@ -165,9 +166,11 @@ pub(crate) struct Exec {
     pub(crate) security: Option<Word<Security>>,
     /// When approval is requested: off, on-miss for commands that are not on the allowlist, always. Default: off, and on-miss with an allowlist.
     pub(crate) ask: Option<Word<Ask>>,
-    /// Programs that need no approval as long as they only process standard input, of jq, grep, cut, sort, uniq, head, tail, tr, wc. Default: all of these.
+    /// Programs that need no approval as long as they only process standard input; possible values are jq, grep, cut,
+    /// sort, uniq, head, tail, tr, wc. Default: all of these.
     pub(crate) safe_bins: Option<Vec<String>>,
-    /// Environment variables that calls may set for a command, in addition to the default ones such as NODE_ENV, PORT and RUST_LOG. Full names.
+    /// Full names of environment variables that calls may set for a command, in addition to the default ones such as
+    /// NODE_ENV, PORT and RUST_LOG.
     pub(crate) allow_env: Vec<String>,
     /// Sandbox of commands.
     #[serde(deserialize_with = "super::object")]
@@ -182,7 +185,7 @@ pub(crate) struct Exec {
     pub(crate) timeout_sec: Option<u64>,
     /// Time in milliseconds that a finished command is kept for `process`. Default: 1800000.
     pub(crate) cleanup_ms: Option<u64>,
-    /// Wake the session when a background command finishes. Default: true.
+    /// Start a run in the session when a background command finishes. Default: true.
     pub(crate) notify_on_exit: Option<bool>,
 }
 
@@ -190,9 +193,9 @@ pub(crate) struct Exec {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentExec {
-    /// Commands that may run, if stricter than `tools.exec.security`.
+    /// Commands that may run; has an effect only if stricter than `tools.exec.security`.
     pub(crate) security: Option<Word<Security>>,
-    /// When approval is requested, if more often than `tools.exec.ask`.
+    /// When approval is requested; has an effect only if stricter than `tools.exec.ask`.
     pub(crate) ask: Option<Word<Ask>>,
 }
 
@@ -275,7 +278,7 @@ pub(crate) struct Search {
     pub(crate) enabled: Option<bool>,
     /// Search provider: brave or searxng.
     pub(crate) provider: Option<Word<SearchBackend>>,
-    /// API key of the provider; else `BRAVE_API_KEY`.
+    /// API key of the provider. Default: the variable `BRAVE_API_KEY`.
     pub(crate) api_key: Option<Text>,
     /// A SearXNG server of your own.
     #[serde(deserialize_with = "super::object")]
@@ -295,7 +298,7 @@ pub(crate) struct Search {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Searxng {
-    /// URL of the server, such as `http://127.0.0.1:8888`; else `SEARXNG_BASE_URL`.
+    /// URL of the server, such as `http://127.0.0.1:8888`. Default: the variable `SEARXNG_BASE_URL`.
     pub(crate) base_url: Option<Text>,
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
         };
         match lock::holder(state) {
             Some(holder) if killed.as_ref() != Some(&holder) => {
-                tracing::warn!(%holder, "taking over the state directory");
+                tracing::warn!(%holder, "killing the process that holds the state directory, because of --takeover");
                 kill(&holder)?;
                 killed = Some(holder);
             }
@@ -53,7 +53,10 @@ fn kill(holder: &LockHolder) -> Result<()> {
         process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     };
 
-    let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw).context("invalid process id")?;
+    let pid = i32::try_from(holder.pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("the lock of the state directory names an invalid process id")?;
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => process,
         Err(Errno::SRCH) => return Ok(()),

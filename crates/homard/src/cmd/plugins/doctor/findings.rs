@@ -63,7 +63,7 @@ fn variables(list: &PluginList, candidate: &DiscoveredPlugin) -> Vec<PluginFindi
     let missing = rights.env.iter().filter(is_missing).map(|name| {
         let key = shell_quote(&env.key(name).to_string());
         let remedy = format!("if the plugin needs the variable, set it, or: homard config set {key} VALUE");
-        PluginFinding::note(format!("the plugin reads the variable {name}, which is not set"), remedy)
+        PluginFinding::note(format!("the plugin reads the environment variable {name}, which is not set"), remedy)
     });
     let undeclared = configured.keys().filter(|name| !rights.env.contains(name)).map(|name| {
         let file = candidate.root.join(FILE_NAMES[0]);

@@ -11,12 +11,12 @@ use serde_json::Value;
 
 /// Field of a record with the time of the last message of a person.
 const LAST_INTERACTION: &str = "lastInteractionAt";
-/// Default hour of a daily rule.
+/// Hour of a rule of mode [`ResetMode::Daily`], if none is set.
 const DEFAULT_HOUR: u8 = 4;
-/// Default idle time of an idle rule.
+/// Idle time of a rule of mode [`ResetMode::Idle`], in minutes, if none is set.
 const DEFAULT_IDLE_MINUTES: u64 = 60;
 
-/// When transcripts become stale. By default never.
+/// Rules for when a transcript becomes stale. Without a rule it never does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AutoReset {
     /// For every session.
@@ -42,27 +42,27 @@ pub struct ResetRule {
     pub mode: Option<ResetMode>,
     /// Hour of a daily rule, 0 to 23.
     pub at_hour: Option<u8>,
-    /// Idle time in minutes; with a daily rule, whichever ends first.
+    /// Idle time in minutes. With a daily rule, the earlier of the two limits applies.
     pub idle_minutes: Option<u64>,
 }
 
-/// Kinds of rules.
+/// Event after which a rule considers a transcript stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetMode {
-    /// Transcripts never become stale.
+    /// None: transcripts never become stale.
     Never,
-    /// At an hour of the day.
+    /// The daily hour [`ResetRule::at_hour`] has passed since the last use.
     Daily,
-    /// After an idle time.
+    /// The session was idle for [`ResetRule::idle_minutes`].
     Idle,
 }
 
-/// Who uses a session.
+/// Origin of a message: only messages of people keep a session fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionUse {
-    /// A person, with a message.
+    /// A person wrote it.
     Person,
-    /// Anything else.
+    /// Anything else, such as a scheduled run or a sub-agent.
     Machine,
 }
 

@@ -133,7 +133,8 @@ pub enum MessageActionKind {
 }
 
 impl MessageActionKind {
-    /// Returns the name used in requests.
+    /// Returns the name of the action in calls of the `message` tool, their results, and errors. Removing a reaction is
+    /// the action `react` with the argument `remove`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -191,7 +192,7 @@ impl fmt::Debug for OutgoingMedia {
     }
 }
 
-/// Confirmation of a platform.
+/// A platform's confirmation of an action.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Receipt {
     /// Id of the message on the platform.

@@ -41,7 +41,7 @@ pub struct Profile {
     pub id: AgentId,
     /// Display name.
     pub name: Option<String>,
-    /// How it presents itself.
+    /// Public identity: name, emoji, personality and avatar.
     pub identity: AgentIdentity,
     /// Model candidates: the primary model and its fallbacks.
     pub candidates: Candidates,
@@ -69,7 +69,7 @@ pub struct Profile {
     pub prompt: PromptConfig,
     /// Time limit of a run; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// How several calls of one message are executed.
+    /// How several tool calls of one assistant message are executed.
     pub tool_mode: ToolMode,
     /// True if the process ends with its run: no follow-up runs are started.
     pub is_one_shot: bool,
@@ -309,13 +309,14 @@ pub struct AgentIdentity {
     pub avatar: Option<String>,
 }
 
-/// How several calls of one assistant message are executed. Results are recorded in the order of the calls either way.
+/// How several tool calls of one assistant message are executed. Their results are recorded in the order of the calls
+/// either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolMode {
-    /// Concurrently.
+    /// The calls are executed concurrently.
     #[default]
     Parallel,
-    /// Sequentially.
+    /// The calls are executed one after the other.
     Sequential,
 }
 

@@ -107,7 +107,11 @@ impl CommitWriter {
     ) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
         let (reply, verdicts) = oneshot::channel();
         self.send(WriteRequest { records, after_commit: AfterCommit::Reply(reply) });
-        async { verdicts.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
+        async {
+            verdicts
+                .await
+                .unwrap_or_else(|_| Err(Error::Disk("the task that writes to the journal has stopped".to_owned())))
+        }
     }
 }
 
@@ -129,7 +133,7 @@ async fn write(
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
         if let Err(error) = &stored {
-            tracing::error!(%error, "failed to commit records to the store");
+            tracing::error!(%error, "failed to commit records to the journal");
         }
         if sizes.iter().any(|size| *size > 0) {
             let is_full = |verdict: &Verdict| matches!(verdict, Verdict::Full(_));

@@ -49,11 +49,13 @@ pub struct ApprovalRules {
     pub hash: String,
 }
 
-/// A change in progress.
+/// A change of the approvals in progress: made on a copy of the table, which replaces the table once it is stored.
 struct ApprovalChange {
+    /// The copy.
     table: ApprovalTable,
+    /// Time of the change in milliseconds since the epoch.
     now: u64,
-    /// Events to publish once it is stored.
+    /// Events to publish once the change is stored.
     events: Vec<(&'static str, Value)>,
     /// Request whose rules are stored before the decision takes effect.
     allowed_always: Option<Approval>,
@@ -247,7 +249,8 @@ impl ExecApprovals {
         self.change(|_| Ok(())).await
     }
 
-    /// Makes and stores a change, even if the caller is dropped in the meantime.
+    /// Applies `change` to a copy of the table, stores the copy and publishes its events, even if the caller is dropped
+    /// in the meantime. Overdue requests expire first.
     async fn change<T, F>(&self, change: F) -> Result<T, Error>
     where
         T: Send + 'static,

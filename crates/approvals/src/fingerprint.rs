@@ -13,15 +13,15 @@ pub struct CommandFingerprint {
     pub cwd: DirIdentity,
     /// Digest of the whole environment; see [`digest`].
     pub env: String,
-    /// Programs and files that it names.
+    /// Programs and files that the command names.
     pub files: Vec<FileIdentity>,
-    /// Session key.
+    /// Key of the session that runs the command.
     pub session: String,
-    /// Run id.
+    /// Id of the run that runs the command.
     pub run: String,
-    /// Name of its sandbox profile.
+    /// Name of the sandbox profile of the command.
     pub profile: String,
-    /// Digest of the settings of the git repository that it uses, if any.
+    /// Digest of the settings of the git repository that the command uses, if any.
     #[serde(default)]
     pub repository: Option<String>,
 }
@@ -29,7 +29,7 @@ pub struct CommandFingerprint {
 /// A directory and its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirIdentity {
-    /// Path.
+    /// Path of the directory.
     pub path: String,
     /// Device number.
     pub dev: u64,
@@ -40,17 +40,17 @@ pub struct DirIdentity {
 /// A file and its identity. A change of its content changes its ctime, which cannot be set by programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
-    /// Path.
+    /// Path of the file.
     pub path: String,
     /// Device number.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// Size.
+    /// Size in bytes.
     pub size: u64,
-    /// Modification time, in nanoseconds.
+    /// Modification time (mtime), in nanoseconds since the epoch.
     pub written: i64,
-    /// Status change time (ctime), in nanoseconds.
+    /// Status change time (ctime), in nanoseconds since the epoch.
     pub changed: i64,
 }
 

@@ -20,7 +20,7 @@ impl Approval {
         })
     }
 
-    /// Payload of `exec.approval.resolved`. An expired request counts as denied.
+    /// Payload of `exec.approval.resolved`. An expired request counts as denied at `now`.
     pub fn resolved(&self, now: u64) -> Value {
         json!({
             "id": self.id, "decision": self.state.decision().unwrap_or("deny"), "resolvedBy": self.decided_by,

@@ -16,7 +16,7 @@ enum RulePattern {
     Words { argv: Vec<String>, is_exact: bool },
     /// A program with any arguments, by a pattern of its path, as OpenClaw writes it.
     Path(String),
-    /// An entry with an unknown field that may restrict it.
+    /// Allows nothing: the entry is invalid, or has a field that restricts it in a way that is not supported.
     Nothing,
 }
 
@@ -102,7 +102,7 @@ impl ApprovalRule {
         }
     }
 
-    /// Serializes it for [`ApprovalRule::read`].
+    /// Serializes it for [`ApprovalRule::parse`].
     pub(super) fn to_value(&self) -> Value {
         match &self.pattern {
             RulePattern::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn openclaw_patterns_are_parsed_and_restricted_ones_allow_nothing() {
+    fn openclaw_patterns_are_parsed_and_invalid_or_restricted_entries_allow_nothing() {
         let rule = |entry: Value| ApprovalRule::parse(&entry);
         for (entry, allowed, refused) in [
             (json!({"pattern": "/usr/bin/rg"}), "/usr/bin/rg x", "/usr/bin/rgx x"),
@@ -192,6 +192,7 @@ mod tests {
             let rule = rule(entry);
             assert_eq!((allows(&rule, allowed), allows(&rule, refused)), (true, false), "{rule:?}");
         }
+        // A pattern must contain a slash, `argv` must begin with an absolute path, and `argPattern` is not supported.
         for entry in [
             json!({"pattern": "rg"}),
             json!({"pattern": "/usr/bin/rg", "argPattern": "^x$"}),

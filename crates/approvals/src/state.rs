@@ -60,22 +60,22 @@ pub struct Approval {
     /// Rules to store with `allow-always`.
     #[serde(default)]
     rules: Vec<Value>,
-    /// The tool call.
+    /// The tool call, to execute it later.
     #[serde(default)]
     pub call: Value,
-    /// When it was requested.
+    /// Time of the request, in milliseconds since the epoch.
     pub created_at_ms: u64,
-    /// When it expires.
+    /// Time of expiry, in milliseconds since the epoch.
     pub expires_at_ms: u64,
-    /// State.
+    /// State of the request.
     pub state: ApprovalState,
-    /// Who decided.
+    /// Principal that decided, such as `owner`; `None` for a pending or expired request.
     #[serde(default)]
     pub decided_by: Option<String>,
-    /// When it was decided.
+    /// Time of the decision, in milliseconds since the epoch.
     #[serde(default)]
     pub decided_at_ms: Option<u64>,
-    /// When the approval was used or invalidated.
+    /// Time at which the approval was used or invalidated, in milliseconds since the epoch.
     #[serde(default)]
     pub used_at_ms: Option<u64>,
 }
@@ -113,10 +113,10 @@ pub enum Error {
     /// No request has this id.
     #[error("unknown or expired approval id {}", quoted(.0))]
     Unknown(String),
-    /// It is already settled.
+    /// The request exists already and is in this state, which does not allow the operation.
     #[error("approval {} is already {}", .0, .1.as_str())]
     Settled(String, ApprovalState),
-    /// It was used already, or the command has changed.
+    /// The approval cannot be used: it was used already, has expired, or does not match the command.
     #[error("approval {id} is no longer valid: {why}")]
     Invalidated {
         /// Id of the request.
@@ -130,7 +130,7 @@ pub enum Error {
     /// Too many requests are pending.
     #[error("too many approval requests are pending; decide some of them: homard approvals list")]
     Full,
-    /// It could not be stored; nothing has changed.
+    /// The change could not be stored; nothing has changed.
     #[error("the approval could not be stored: {0}")]
     Store(#[from] StoreError),
 }
@@ -227,6 +227,8 @@ enum Requester {
 }
 
 impl Requester {
+    /// Returns the requester of a command, from the session in its fingerprint. Without a fingerprint, a client runs
+    /// the command.
     fn of(fingerprint: Option<&CommandFingerprint>) -> Self {
         let Some(fingerprint) = fingerprint else { return Self::Client };
         match SessionKey::parse(&fingerprint.session, &AgentId::main()) {
@@ -376,7 +378,9 @@ impl ApprovalTable {
             return Err(invalidated("it has expired".to_owned()));
         }
         let Some(approved) = &entry.fingerprint else {
-            return Err(invalidated("the client that requested it runs the command itself".to_owned()));
+            return Err(invalidated(
+                "it is for a command that the requesting client runs itself, not the gateway".to_owned(),
+            ));
         };
         let difference = approved.difference(current);
         entry.used_at_ms = Some(now);

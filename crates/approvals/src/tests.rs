@@ -131,7 +131,7 @@ async fn pending_denied_and_client_approvals_cannot_be_consumed() {
     assert_eq!(approvals.consume(&id, test_fingerprint()).await, Err(Error::Settled(id, ApprovalState::Denied)));
     let client_id = approvals.request(ApprovalParams { fingerprint: None, ..params("ls") }).await.unwrap().id;
     approvals.decide(&client_id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
-    let reason = "the client that requested it runs the command itself".to_owned();
+    let reason = "it is for a command that the requesting client runs itself, not the gateway".to_owned();
     assert_eq!(
         approvals.consume(&client_id, test_fingerprint()).await,
         Err(Error::Invalidated { id: client_id, why: reason })
@@ -377,6 +377,7 @@ async fn rules_are_replaced_only_with_the_current_hash() {
 #[tokio::test(start_paused = true)]
 async fn event_payloads_have_the_fields_of_both_protocol_generations() {
     let approvals = approvals().await;
+    // A character that changes the text direction is shown as an escape sequence.
     let entry = approvals.request(params("git push\u{202e}")).await.unwrap();
     let request = json!({
         "cwd": "/w", "sessionKey": "agent:main:main", "command": "git push\\u{202e}", "agentId": "main", "host": null,
@@ -389,6 +390,7 @@ async fn event_payloads_have_the_fields_of_both_protocol_generations() {
     assert_eq!(entry.requested(), requested);
     let decided = approvals.decide(id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     let resolved = json!({"id": id, "decision": "allow-once", "resolvedBy": "ann", "ts": START_MS, "request": request});
+    // `ts` is the time of the decision; the time 7 would be used only for a request without one.
     assert_eq!(decided.resolved(7), resolved);
 }
 

@@ -16,7 +16,7 @@ pub trait Anchor: Send + Sync {
     /// Stores the end soon, without waiting for the disk.
     fn store_soon(&self, head: ChainHead);
 
-    /// Stores both atomically; they are on disk when this returns.
+    /// Stores the end, if it is given, and the ledger atomically; they are on disk when this returns.
     fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String>;
 }
 
@@ -48,9 +48,9 @@ pub struct BreakLedger {
 pub struct Break {
     /// Time of detection in milliseconds since the epoch.
     pub at_ms: u64,
-    /// Expected end of the log, such as `12:abc…`; empty if unknown.
+    /// Expected end of the log as a formatted [`ChainHead`], such as `12:abc…`; empty if unknown.
     pub expected: String,
-    /// Actual end of the log.
+    /// Actual end of the log, in the same format.
     pub found: String,
 }
 

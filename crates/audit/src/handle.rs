@@ -49,9 +49,9 @@ struct Totals {
 /// Number of written and lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Rows on disk.
+    /// Rows that were written to disk.
     pub written: u64,
-    /// Records that were lost.
+    /// Records that were not written, because the queue was full or writing failed.
     pub lost: u64,
 }
 
@@ -110,7 +110,7 @@ impl Audit {
 
     /// Appends a row that acknowledges all current problems of the log. Blocks until it is on disk.
     pub fn acknowledge(&self, reason: &str, actor: &str) -> io::Result<()> {
-        let no_writer = || io::Error::other("the audit log is not written by this process");
+        let no_writer = || io::Error::other("auditing is not active in this process");
         let log = self.0.as_ref().ok_or_else(no_writer)?;
         let (done, reply) = mpsc::sync_channel(1);
         let (reason, actor) = (reason.to_owned(), actor.to_owned());
@@ -175,6 +175,7 @@ struct WriterThread {
     counts: Arc<Totals>,
     /// Number of lost records already recorded in the file.
     recorded_lost: u64,
+    /// True after a failure, until a write succeeds: only the first failure is logged.
     is_failing: bool,
 }
 
@@ -213,6 +214,7 @@ impl WriterThread {
         }
     }
 
+    /// Writes records as rows, after a row with the number of records lost since the last write, if any.
     fn write(&mut self, mut records: Vec<(u64, AuditRecord)>) {
         let Some((now, _)) = records.last() else { return };
         let now = *now;
@@ -237,7 +239,7 @@ impl WriterThread {
         }
     }
 
-    /// Logs a break that was found.
+    /// Logs and counts a break of the hash chain, if the writer found one. Returns the result unchanged.
     fn report_break(&self, result: io::Result<WriteResult>) -> io::Result<WriteResult> {
         let result = result?;
         if let Some(broken) = &result.broken {

@@ -35,7 +35,7 @@ impl Key {
             Ok(digest) => Ok(Some(Self(digest.bytes()))),
             Err(()) => {
                 let text = format!(
-                    "{} does not contain a key; restore it from a backup, or move it away and acknowledge the break that is then recorded",
+                    "{} does not contain a key; restore it from a backup, or move it away; a break of the audit log is then recorded, which you acknowledge with: homard audit acknowledge --reason TEXT",
                     path.display()
                 );
                 Err(io::Error::new(ErrorKind::InvalidData, text))

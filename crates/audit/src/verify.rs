@@ -20,7 +20,7 @@ pub enum LogProblem {
         /// File name and line number.
         location: String,
     },
-    /// A row that is not the next one.
+    /// A row whose sequence number is not the next one.
     #[error("{location}: found row {found} instead of row {expected}: rows were removed, inserted or moved")]
     OutOfOrder {
         /// File name and line number.
@@ -30,7 +30,7 @@ pub enum LogProblem {
         /// Actual sequence number.
         found: u64,
     },
-    /// The digest of the preceding row does not match: it was changed.
+    /// A row whose digest of the preceding row does not match that row: the preceding row was changed.
     #[error("{location}: the row before row {seq} was changed after it was written")]
     Changed {
         /// File name and line number.
@@ -38,7 +38,7 @@ pub enum LogProblem {
         /// Sequence number of the row that shows it.
         seq: u64,
     },
-    /// Rows with a signature of another key.
+    /// Consecutive rows whose signature is not valid for the key of the log.
     #[error("{location}: rows {from} to {to} are not signed with the key of this log: they were changed or forged")]
     Forged {
         /// File name and line number of the first one.
@@ -72,14 +72,14 @@ pub enum LogProblem {
         /// Actual number of rows.
         found: u64,
     },
-    /// The row stored by the journal differs.
+    /// A row differs from the one that the journal has stored as the end of the log.
     #[error("row {seq} differs from the one recorded in the journal: it was changed")]
     NotAsAnchored {
         /// Sequence number.
         seq: u64,
     },
     /// A break that was recorded in the log when it was found.
-    #[error("{location}: a break was recorded at {}: {what}", iso(*.at_ms))]
+    #[error("{location}: a break in the chain of rows was recorded at {}: {what}", iso(*.at_ms))]
     Recorded {
         /// File name and line number.
         location: String,

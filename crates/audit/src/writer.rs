@@ -22,7 +22,7 @@ use crate::{
     verify::ChainVerifier,
 };
 
-/// Maximum length of a row: its values are bounded.
+/// Maximum length of a row in bytes. No row is longer, because the values of a record are bounded.
 const MAX_ROW_BYTES: u64 = 64 * 1024;
 
 /// Writer of a log.
@@ -30,6 +30,7 @@ pub(crate) struct AuditWriter {
     location: LogPaths,
     anchor: Option<Arc<dyn Anchor>>,
     expected: ExpectedEnd,
+    /// Breaks of the log, and whether a row states that its end is anchored.
     ledger: BreakLedger,
     /// True if the ledger has changes that are not in the anchor.
     is_ledger_new: bool,
@@ -51,9 +52,12 @@ enum ExpectedEnd {
     End(LogEnd),
 }
 
+/// End of the log on disk.
 #[derive(Debug, Clone)]
 struct LogEnd {
+    /// Newest file.
     path: PathBuf,
+    /// Length of that file in bytes.
     length: u64,
     /// Length of the last row, with its line break; 0 if the file has none.
     row: u64,
@@ -72,8 +76,9 @@ pub(crate) struct WriteResult {
 /// Actual end, and the break if it is not the expected one.
 struct ObservedEnd {
     end: Option<LogEnd>,
+    /// The break, and the end that was expected.
     broken: Option<(Break, ChainHead)>,
-    /// True if a row must state that the end is anchored.
+    /// True if the next write must add an [`AuditKind::Anchored`] row, which states that the end is anchored.
     needs_mark: bool,
 }
 
@@ -115,6 +120,11 @@ impl AuditWriter {
         Ok(WriteResult { broken: before.broken, ..after })
     }
 
+    /// Like [`Self::write`], for a caller that holds the lock.
+    ///
+    /// Rows about the log itself come before the records: a break, the number of bytes of an incomplete row that were
+    /// removed, and the statement that the end is anchored. The new end is then stored in the anchor: at once together
+    /// with the ledger if that has changed, else soon.
     fn write_locked(&mut self, records: &[(u64, AuditRecord)], now: u64) -> io::Result<WriteResult> {
         self.read_anchor()?;
         let key = Key::load_or_create(&self.location.key)?;
@@ -162,6 +172,8 @@ impl AuditWriter {
         Ok(WriteResult { head, broken: broken.map(|(broken, _)| broken) })
     }
 
+    /// Appends rows to the newest file, or to a new one if a new day has begun. `row` is the length of the last row,
+    /// `head` the new end of the chain.
     fn append(
         &self,
         end: Option<LogEnd>,
@@ -190,9 +202,9 @@ impl AuditWriter {
             self.expected = ExpectedEnd::AnyEnd;
             return Ok(());
         };
-        let anchored = anchor
-            .load()
-            .map_err(|reason| io::Error::other(format!("cannot read the recorded end of the log: {reason}")))?;
+        let anchored = anchor.load().map_err(|reason| {
+            io::Error::other(format!("cannot read the end of the audit log from the journal: {reason}"))
+        })?;
         self.expected = match anchored.head.filter(|head| head.rows > 0) {
             Some(head) => ExpectedEnd::Row(head),
             None if anchored.ledger.is_none() && self.is_marked()? => ExpectedEnd::Lost,
@@ -241,7 +253,7 @@ impl AuditWriter {
         Ok(ObservedEnd { end, broken, needs_mark })
     }
 
-    /// True if a row still exists, and all rows after it belong to the chain.
+    /// True if `row` still exists, and all rows after it belong to the chain. `found` is the actual end of the log.
     fn follows(&self, row: ChainHead, found: ChainHead, key: &Key) -> io::Result<bool> {
         if row == found {
             return Ok(true);
@@ -255,6 +267,8 @@ impl AuditWriter {
         Ok(verifier.is_intact())
     }
 
+    /// Stores the ledger in the anchor, with the end of the log if it is given. A failure is logged, and the next write
+    /// tries again.
     fn store_ledger(&mut self, head: Option<ChainHead>) {
         let Some(anchor) = &self.anchor else {
             self.is_ledger_new = false;
@@ -389,15 +403,17 @@ mod tests {
         /// Creates a log with this many rows, the first of which states that the end is anchored.
         fn with_rows(count: u64) -> Self {
             let log = Self::new();
-            log.owner().write(&records(1..count), 0).unwrap();
+            log.gateway_writer().write(&records(1..count), 0).unwrap();
             log
         }
 
-        fn owner(&self) -> AuditWriter {
+        /// Writer of the gateway, which owns the state directory and has the anchor.
+        fn gateway_writer(&self) -> AuditWriter {
             AuditWriter::new(self.location.clone(), Some(self.anchor.clone()))
         }
 
-        fn command(&self) -> AuditWriter {
+        /// Writer of a CLI command, which has no anchor.
+        fn cli_writer(&self) -> AuditWriter {
             AuditWriter::new(self.location.clone(), None)
         }
 
@@ -430,7 +446,7 @@ mod tests {
     #[test]
     fn each_day_has_a_file_and_the_chain_continues() {
         let log = Log::new();
-        let mut writer = log.command();
+        let mut writer = log.cli_writer();
         writer.write(&[(0, record(1)), (1, record(2))], 1).unwrap();
         writer.write(&[(DAY, record(3))], DAY).unwrap();
         // The clock was set back.
@@ -454,7 +470,7 @@ mod tests {
     #[test]
     fn processes_alternate_and_continue_one_chain() {
         let log = Log::new();
-        let (mut one, mut other) = (log.owner(), log.command());
+        let (mut one, mut other) = (log.gateway_writer(), log.cli_writer());
         for n in 0..5 {
             assert_eq!(one.write(&[(n, record(n))], n).unwrap().broken, None);
             assert_eq!(other.write(&[(n * DAY, record(n))], n * DAY).unwrap().broken, None);
@@ -467,11 +483,11 @@ mod tests {
     #[test]
     fn r89_a_row_left_incomplete_by_a_crash_is_truncated_and_recorded() {
         let log = Log::new();
-        log.owner().write(&[(0, record(1))], 0).unwrap();
+        log.gateway_writer().write(&[(0, record(1))], 0).unwrap();
         let mut bytes = fs::read(log.file()).unwrap();
         bytes.extend(b"{\"seq\":2,\"at");
         fs::write(log.file(), bytes).unwrap();
-        assert_eq!(log.owner().write(&[(1, record(2))], 1).unwrap().broken, None);
+        assert_eq!(log.gateway_writer().write(&[(1, record(2))], 1).unwrap().broken, None);
         assert_eq!(log.row_summaries(), ["1 audit.anchored", "2 exec.started", "3 repair", "4 exec.started"]);
         assert_eq!(log.verify().problems, []);
     }
@@ -479,7 +495,7 @@ mod tests {
     #[test]
     fn a_changed_row_is_detected_after_later_writes() {
         let log = Log::with_rows(4);
-        let mut writer = log.owner();
+        let mut writer = log.gateway_writer();
         writer.catch_up(0).unwrap();
         let mut lines = log.lines();
         lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
@@ -522,7 +538,7 @@ mod tests {
         for (attack, change) in ATTACKS {
             for is_running in [false, true] {
                 let log = Log::with_rows(8);
-                let mut writer = log.owner();
+                let mut writer = log.gateway_writer();
                 if is_running {
                     writer.catch_up(0).unwrap();
                 }
@@ -534,7 +550,7 @@ mod tests {
                 assert!(added.broken.is_some(), "{attack}, running: {is_running}");
                 for _ in 0..3 {
                     // Another start and more rows find nothing new.
-                    assert_eq!(log.owner().write(&[(6, record(10))], 6).unwrap().broken, None, "{attack}");
+                    assert_eq!(log.gateway_writer().write(&[(6, record(10))], 6).unwrap().broken, None, "{attack}");
                 }
                 let found = log.verify().problems;
                 assert!(
@@ -555,7 +571,7 @@ mod tests {
         let mut lines = log.lines();
         lines.push(lines[2].clone());
         log.put(&lines);
-        log.owner().write(&records(4..6), 4).unwrap();
+        log.gateway_writer().write(&records(4..6), 4).unwrap();
         let location = format!("{FILE} line 4");
         assert_eq!(log.verify().problems, [LogProblem::OutOfOrder { location, expected: 4, found: 3 }]);
     }
@@ -565,7 +581,7 @@ mod tests {
         for is_folder in [false, true] {
             let log = Log::with_rows(7);
             if is_folder { fs::remove_dir_all(&log.location.folder) } else { fs::remove_file(log.file()) }.unwrap();
-            assert!(log.owner().catch_up(9).unwrap().broken.is_some());
+            assert!(log.gateway_writer().catch_up(9).unwrap().broken.is_some());
             assert_eq!(log.row_summaries(), ["8 audit.broken"]);
             let [LogProblem::Recorded { what, .. }, LogProblem::InJournal { .. }] = &log.verify().problems[..] else {
                 panic!("{:?}", log.verify())
@@ -579,9 +595,9 @@ mod tests {
         let log = Log::with_rows(8);
         let lines = log.lines();
         log.put(&lines[..5]);
-        log.owner().write(&[(5, record(9))], 5).unwrap();
+        log.gateway_writer().write(&[(5, record(9))], 5).unwrap();
         log.put(&lines);
-        log.owner().write(&[(5, record(9))], 5).unwrap();
+        log.gateway_writer().write(&[(5, record(9))], 5).unwrap();
         let Some(LogProblem::InJournal { count: 2, .. }) = log.verify().problems.pop() else {
             panic!("{:?}", log.verify())
         };
@@ -593,7 +609,7 @@ mod tests {
         log.put(&log.lines()[..2]);
         log.anchor = Arc::default();
         assert_eq!(log.verify().problems, [LogProblem::NoAnchor]);
-        assert!(log.owner().catch_up(1).unwrap().broken.is_some());
+        assert!(log.gateway_writer().catch_up(1).unwrap().broken.is_some());
         assert_eq!(log.row_summaries(), ["1 audit.anchored", "2 exec.started", "3 audit.broken"]);
         let problems = log.verify().problems;
         assert!(
@@ -608,7 +624,7 @@ mod tests {
         let mut lines = log.lines();
         lines[2] = lines[2].replacen("\"n\":2", "\"n\":7", 1);
         log.put(&lines[..6]);
-        let mut writer = log.owner();
+        let mut writer = log.gateway_writer();
         writer.acknowledge("disk was restored", "owner", 5).unwrap();
         writer.write(&[(6, record(9))], 6).unwrap();
         let report = log.verify();
@@ -626,18 +642,19 @@ mod tests {
         assert_eq!(log.verify().problems, []);
         // Nor does it cover a later break.
         log.put(&lines[..8]);
-        assert!(log.owner().catch_up(7).unwrap().broken.is_some());
+        assert!(log.gateway_writer().catch_up(7).unwrap().broken.is_some());
         assert_eq!(log.verify().problems.len(), 2);
     }
 
     #[test]
     fn a_crash_between_file_and_anchor_is_not_a_break() {
         let before = Log::new();
-        before.owner().write(&records(0..3), 0).unwrap();
+        before.gateway_writer().write(&records(0..3), 0).unwrap();
         let (anchored, old_bytes) = (before.anchor.load().unwrap(), fs::read(before.file()).unwrap());
-        before.owner().write(&records(3..6), 0).unwrap();
+        before.gateway_writer().write(&records(3..6), 0).unwrap();
         let (new_bytes, key) = (fs::read(before.file()).unwrap(), fs::read(&before.location.key).unwrap());
-        // Any part of the new rows may be on disk, while the anchor is unchanged.
+        // Any part of the new rows may be on disk, while the anchor is unchanged. Tested are all lengths that end with
+        // a whole row, and every 29th length.
         let ends = (old_bytes.len()..=new_bytes.len()).filter(|end| new_bytes[..*end].ends_with(b"\n"));
         for length in ends.chain((old_bytes.len()..new_bytes.len()).step_by(29)) {
             let mut log = Log::new();
@@ -645,8 +662,8 @@ mod tests {
             fs::write(&log.location.key, &key).unwrap();
             fs::write(log.file(), &new_bytes[..length]).unwrap();
             log.anchor = Arc::new(MemoryAnchor::with(anchored.clone()));
-            assert_eq!(log.owner().catch_up(1).unwrap().broken, None, "{length}");
-            assert_eq!(log.owner().write(&records(7..8), 1).unwrap().broken, None, "{length}");
+            assert_eq!(log.gateway_writer().catch_up(1).unwrap().broken, None, "{length}");
+            assert_eq!(log.gateway_writer().write(&records(7..8), 1).unwrap().broken, None, "{length}");
             assert_eq!(log.verify().problems, [], "{length}");
         }
     }
@@ -656,12 +673,12 @@ mod tests {
         // Deferred writes are lost in every crash; immediate ones are not.
         let log = Log { anchor: Arc::new(MemoryAnchor::late()), ..Log::new() };
         for n in 0..3 {
-            assert_eq!(log.owner().write(&records(n..n + 1), n).unwrap().broken, None);
+            assert_eq!(log.gateway_writer().write(&records(n..n + 1), n).unwrap().broken, None);
         }
         // The row about the anchor exists, but the mark was not stored.
         let ledger = Some(BreakLedger::default());
         let log = Log { anchor: Arc::new(MemoryAnchor::with(AnchorState { head: None, ledger })), ..log };
-        assert_eq!(log.owner().write(&records(4..5), 4).unwrap().broken, None);
+        assert_eq!(log.gateway_writer().write(&records(4..5), 4).unwrap().broken, None);
         assert_eq!(log.row_summaries().iter().filter(|row| row.contains("anchored")).count(), 1);
         assert_eq!(log.verify().problems, []);
     }
@@ -676,7 +693,7 @@ mod tests {
         fs::write(&file, include_str!("../tests/unsigned/audit-20260101.jsonl")).unwrap();
         assert_eq!(log.verify().problems, []);
         let now = 1_767_225_600_100;
-        assert_eq!(log.owner().write(&[(now, record(1))], now).unwrap().broken, None);
+        assert_eq!(log.gateway_writer().write(&[(now, record(1))], now).unwrap().broken, None);
         let rows = log.row_summaries();
         assert_eq!(rows[3..], ["4 config.written", "5 audit.anchored", "6 exec.started"]);
         assert_eq!(log.verify().problems, []);
@@ -690,10 +707,10 @@ mod tests {
     #[test]
     fn the_last_row_is_found_in_a_long_file_without_reading_it_whole() {
         let log = Log::with_rows(2);
-        let mut writer = log.owner();
+        let mut writer = log.gateway_writer();
         writer.write(&records(0..2000), 0).unwrap();
         let head = writer.write(&[], 0).unwrap().head.unwrap();
-        log.command().write(&records(0..2000), 0).unwrap();
+        log.cli_writer().write(&records(0..2000), 0).unwrap();
         let rest = files::after(&log.location.folder, head.digest).unwrap().unwrap();
         assert_eq!((ChainHead::at(&rest.row), rest.lines.len()), (Some(head), 2000));
         assert_eq!(files::after(&log.location.folder, Digest::of(b"never written")).unwrap(), None);

@@ -26,7 +26,8 @@ pub struct ContextMessage {
     pub text: String,
 }
 
-/// Context messages by group. In memory only, because they are not essential.
+/// Context of each group: its recent messages that were not addressed to the agent. They are added to the next message
+/// that is. In memory only: a restart loses them, which is acceptable.
 #[derive(Debug, Clone)]
 pub struct GroupContext {
     limit: usize,

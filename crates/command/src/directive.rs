@@ -81,9 +81,9 @@ impl InlineQueue {
 /// A `/queue` found in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QueueDirective {
-    /// The message contains nothing else, or is invalid.
+    /// The message contains nothing else, or the arguments are invalid, so that the message is not processed.
     Alone(QueueCommand),
-    /// The message is longer; the rest of its text.
+    /// The message contains other text: the queue settings for it, and that text.
     Within(InlineQueue, String),
 }
 

@@ -124,7 +124,7 @@ pub enum Command {
     Level(LevelSetting, String),
     /// Changes the model, or shows it if the name is empty.
     Model(String),
-    /// Compacts the session, with attention to this.
+    /// Compacts the session. The text is what the summary should emphasize.
     Compact(Option<String>),
     /// Shows the context report.
     Context(ContextDetail),
@@ -233,21 +233,22 @@ impl Command {
 /// A parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedMessage {
-    /// Command.
+    /// The command, if the message is one.
     pub command: Option<Command>,
-    /// Queue settings.
+    /// Queue settings for this message, from a `/queue` within its text.
     pub inline: InlineQueue,
     /// Text for the model: the whole message, byte for byte, unless a command or directive was found in it. A bare stop
     /// word is kept, too, for a session without an active run.
     pub text: String,
 }
 
-/// Parses a message of the owner.
+/// Parses a message of the owner: a command, or text for the model, which may contain queue settings.
 pub fn parse(text: &str, triggers: &Triggers) -> ParsedMessage {
     let (command, inline, text) = match parse_command(text, triggers) {
         Some(command) => {
             let remaining = match &command {
                 Command::NewTranscriptWith(rest) => rest.clone(),
+                // Without an active run, a bare stop word is an ordinary message.
                 Command::Stop(StopForm::Word) => text.to_owned(),
                 Command::NewTranscript { .. }
                 | Command::Stop(StopForm::Slash)

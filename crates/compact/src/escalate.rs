@@ -24,11 +24,11 @@ pub enum CompactionStrategy {
     Results,
     /// Summarize the older half of the kept lines.
     Half,
-    /// Summarize the older half of the remainder.
+    /// Summarize the older half of the lines that are still kept.
     Quarter,
     /// Keep only the last call with its results, and quote instead of using a model.
     Unit,
-    /// Keep no line: quotations, and the newest request.
+    /// Keep no line: the summary consists of quotations, without using a model, and of the newest request.
     Bare,
 }
 

@@ -161,6 +161,7 @@ pub fn prune(
 }
 
 impl ResultCuts {
+    /// Returns a message as it is sent: with its cut, if it has one.
     fn show(&self, line: &NamedMessage, settings: &Settings) -> Arc<Message> {
         match (self.0.get(&line.name), &*line.message) {
             (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result, settings))),
@@ -170,9 +171,11 @@ impl ResultCuts {
 }
 
 impl ResultCut {
+    /// Applies the cut to a result: removes the middle of its text, or replaces the text by the placeholder.
     fn of(self, result: &ToolResult, settings: &Settings) -> ToolResult {
         let text = match self {
-            // Changing the placeholder in the config costs one cache; storing it with each cut would cost more.
+            // Taken from the config, not stored with each cut: a change of the config then invalidates the provider's
+            // prompt cache once, which costs less than storing the text many times.
             Self::Whole => settings.placeholder.clone(),
             Self::Middle { head, tail } => {
                 let text = result_text(result);

@@ -113,7 +113,7 @@ pub struct CompactionLimits {
     pub space: u64,
     /// Tokens of the newest messages that are kept.
     pub keep: u64,
-    /// Maximum size of a summary.
+    /// Maximum tokens of a summary.
     pub summary: u64,
 }
 

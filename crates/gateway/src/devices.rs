@@ -29,7 +29,7 @@ use crate::scope::{Scope, Scopes};
 const REQUEST_TTL_MS: u64 = 5 * 60 * 1000;
 /// Maximum number of pairing requests. When exceeded, the oldest is dropped.
 const MAX_REQUESTS: usize = 64;
-/// Number of approvals with an unknown request id after which all requests are dropped.
+/// Number of consecutive approvals with an unknown request id after which all requests are dropped.
 const MAX_WRONG_IDS: usize = 5;
 /// Maximum number of paired devices. When exceeded, the one that connected longest ago is removed.
 const MAX_DEVICES: usize = 256;
@@ -89,9 +89,10 @@ pub(crate) struct Devices {
 struct DeviceRegistry {
     paired: BTreeMap<String, Device>,
     requests: Vec<DevicePairingRequest>,
-    /// Consecutive approvals with an unknown request id.
+    /// Number of attempted approvals with an unknown request id since the last known one. At [`MAX_WRONG_IDS`] all
+    /// requests are dropped, so that request ids cannot be guessed.
     wrong_ids: usize,
-    /// Open connections by device id, with the token that closes each.
+    /// Open connections: device id, and the token whose cancellation closes the connection.
     connections: Vec<(String, CancellationToken)>,
 }
 

@@ -231,7 +231,9 @@ impl Projector {
             loop {
                 match events.recv().await {
                     Ok((event, payload)) => projector.publish(event, &payload, Audience::READERS),
-                    Err(RecvError::Lagged(count)) => tracing::warn!(count, "schedule events were dropped"),
+                    Err(RecvError::Lagged(count)) => {
+                        tracing::warn!(count, "schedule events were dropped; clients may show outdated jobs")
+                    }
                     Err(RecvError::Closed) => return,
                 }
             }

@@ -87,11 +87,12 @@ impl Anchor for JournalAnchor {
 
 /// Parses the journal's notes about a log.
 fn parse_anchor(end: Option<&str>, breaks: Option<&str>) -> Result<AnchorState, String> {
-    let head = end
-        .map(|text| text.parse().map_err(|()| format!("the audit log's end in the journal is not valid: \"{text}\"")));
+    let head = end.map(|text| {
+        text.parse().map_err(|()| format!("the journal's record of the end of the audit log is not valid: \"{text}\""))
+    });
     let ledger = breaks.map(|text| {
         serde_json::from_str(text)
-            .map_err(|error| format!("the audit log's breaks in the journal are not valid: {error}"))
+            .map_err(|error| format!("the journal's record of breaks of the audit log is not valid: {error}"))
     });
     Ok(AnchorState { head: head.transpose()?, ledger: ledger.transpose()? })
 }

@@ -47,7 +47,7 @@ impl CliError {
         text.split_once(" params: ").filter(|(method, _)| !method.contains(' ')).map(|(_, why)| why)
     }
 
-    /// Adds the run and the origin.
+    /// Adds the run that failed, and where the error occurred: `gateway` or `local`.
     pub(crate) fn of(mut self, run: &str, origin: &'static str) -> Self {
         self.run = Some(run.to_owned());
         self.origin = Some(origin);
@@ -65,23 +65,24 @@ impl std::error::Error for CliError {}
 
 /// Returns true if the output already shows the error.
 pub(crate) fn is_reported(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<CliError>().is_some_and(|failure| failure.is_reported)
+    error.downcast_ref::<CliError>().is_some_and(|cli_error| cli_error.is_reported)
 }
 
 /// Returns the exit code of an error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(error.downcast_ref::<CliError>().map_or(1, |failure| failure.exit))
+    ExitCode::from(error.downcast_ref::<CliError>().map_or(1, |cli_error| cli_error.exit))
 }
 
-/// Returns an error as a JSON document.
+/// Formats an error for programs: `{ok: false, error: {type, message}}`. If the error is that of a run, `runId` names
+/// the run, and `origin` is `gateway` or `local`: where the error occurred.
 pub(crate) fn document(error: &anyhow::Error) -> Value {
-    let failure = error.downcast_ref::<CliError>();
-    let kind = failure.map_or("failed", |failure| &failure.kind);
+    let cli_error = error.downcast_ref::<CliError>();
+    let kind = cli_error.map_or("failed", |cli_error| &cli_error.kind);
     let mut document = json!({"ok": false, "error": {"type": kind, "message": format!("{error:#}")}});
-    if let Some(run) = failure.and_then(|failure| failure.run.as_deref()) {
+    if let Some(run) = cli_error.and_then(|cli_error| cli_error.run.as_deref()) {
         document["runId"] = run.into();
     }
-    if let Some(origin) = failure.and_then(|failure| failure.origin) {
+    if let Some(origin) = cli_error.and_then(|cli_error| cli_error.origin) {
         document["origin"] = origin.into();
     }
     document

@@ -45,10 +45,10 @@ pub struct HookResult {
     /// Replacement for a tool's result: content and details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// Message to store instead.
+    /// Replacement for the message to store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,
-    /// Text to send instead.
+    /// Replacement for the text to send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// True to cancel the delivery.
@@ -63,7 +63,7 @@ pub struct HookResult {
     /// The hook's own reply: a string, or an object with `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<Value>,
-    /// Reason of the decision.
+    /// Why the operation is blocked or cancelled, if neither `block_reason` nor `cancel_reason` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -141,6 +141,7 @@ impl HookResult {
     }
 }
 
+/// Appends a text after a blank line; a blank text is ignored.
 fn join(text: &mut Option<String>, next: Option<String>) {
     let Some(next) = next.filter(|next| !next.trim().is_empty()) else { return };
     match text {
@@ -152,18 +153,21 @@ fn join(text: &mut Option<String>, next: Option<String>) {
     }
 }
 
+/// Keeps the first value that is set.
 fn first<T>(value: &mut Option<T>, next: Option<T>) {
     if value.is_none() {
         *value = next;
     }
 }
 
+/// Keeps the last value that is set.
 fn last<T>(value: &mut Option<T>, next: Option<T>) {
     if next.is_some() {
         *value = next;
     }
 }
 
+/// Keeps the names that are in both lists; a list that is not set contains every name.
 fn intersect(names: &mut Option<Vec<String>>, next: Option<Vec<String>>) {
     match (names.as_mut(), next) {
         (Some(names), Some(next)) => names.retain(|name| next.contains(name)),

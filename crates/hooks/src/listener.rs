@@ -15,7 +15,8 @@ const FILES_KEY: &str = "bootstrapFiles";
 /// requested.
 pub const GUARDED_EVENT: &str = "agent:bootstrap";
 
-/// An internal hook event.
+/// An event of OpenClaw's internal hooks: a command, or something that happened to a session, a message, an agent or
+/// the gateway. Its name is `type:action`, such as `command:new`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InternalEvent {
@@ -72,7 +73,10 @@ pub struct ListenerResult {
     pub bootstrap_files: Option<Vec<BootstrapFile>>,
 }
 
-/// A listener for internal hook events.
+/// A listener for [`InternalEvent`]s.
+///
+/// A [`Hook`](crate::Hook) is called at points of the agent loop and may change what happens there. A listener
+/// subscribes to events by name instead. Its result can only add chat messages and replace bootstrap files.
 #[async_trait]
 pub trait Listener: Send + Sync {
     /// Returns its name for logs.

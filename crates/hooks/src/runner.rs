@@ -204,14 +204,17 @@ impl Hooks {
     /// Like [`emit`](Self::emit), for an event that is blocked if a guard fails; the error names the guard and
     /// the reason.
     pub async fn emit_guarded(&self, event: InternalEvent) -> Result<InternalEvent, String> {
-        let (event, refusal) = self.emit_all(event).await;
-        refusal.map_or(Ok(event), Err)
+        let (event, guard_failure) = self.emit_all(event).await;
+        guard_failure.map_or(Ok(event), Err)
     }
 
-    /// Passes an event to its listeners, in the order of [`emit`](Self::emit). Returns the changed event, and the
-    /// failure of the first guard that failed.
+    /// Passes an event to its listeners: first those that subscribe to its type (`command`), then those that subscribe
+    /// to exactly this event (`command:new`). Each receives the event with the changes of the previous ones.
+    ///
+    /// Returns the changed event, and the failure of the first guard that failed; the listeners after it are called
+    /// nevertheless.
     async fn emit_all(&self, mut event: InternalEvent) -> (InternalEvent, Option<String>) {
-        let mut refusal = None;
+        let mut guard_failure = None;
         for is_exact in [false, true] {
             let subscribes =
                 |entry: &&ListenerEntry| entry.listener.listens(&event.kind, &event.action) == Some(is_exact);
@@ -221,13 +224,13 @@ impl Hooks {
                     Ok(result) => event.apply_result(result),
                     Err(error) if entry.listener.is_guard(&format!("{}:{}", event.kind, event.action)) => {
                         let reason = format!("the guard {} failed: {error}", entry.listener.name());
-                        refusal.get_or_insert(reason);
+                        guard_failure.get_or_insert(reason);
                     }
                     Err(_) => {}
                 }
             }
         }
-        (event, refusal)
+        (event, guard_failure)
     }
 }
 
@@ -236,7 +239,7 @@ impl ListenerEntry {
     async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
         let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         if breaker().is_open(Instant::now()) {
-            return Err(HookError::Unavailable("suspended after repeated failures".to_owned()));
+            return Err(HookError::Unavailable("the hook is suspended after repeated failures".to_owned()));
         }
         let deadline = self.listener.deadline().min(MAX_LISTENER_DEADLINE);
         let result = match timeout(deadline, self.listener.handle(event)).await {
@@ -305,7 +308,7 @@ impl HookHandlerEntry {
     /// Calls the hook, unless its circuit breaker is open; also returns whether it is open now.
     async fn call(&self, event: HookEvent, context: HookContext) -> (Result<HookResult, HookError>, bool) {
         if self.breaker().is_open(Instant::now()) {
-            return (Err(HookError::Unavailable("suspended after repeated failures".to_owned())), true);
+            return (Err(HookError::Unavailable("the hook is suspended after repeated failures".to_owned())), true);
         }
         let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
         let answer = match timeout(deadline, self.hook.call(event, context)).await {

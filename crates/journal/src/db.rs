@@ -78,7 +78,7 @@ pub(crate) fn open(layout: &StateLayout) -> Result<Connection, DatabaseError> {
     });
     created.map_err(DatabaseError::Other)?;
     if suspect_marker(&path).exists() {
-        return Err(DatabaseError::Corrupt("damage was found while it was in use".to_owned()));
+        return Err(DatabaseError::Corrupt("it was found to be damaged while Homard was using it".to_owned()));
     }
     let mut db = connect(&path).map_err(|reason| DatabaseError::of(&reason, &path))?;
     let version: usize = db
@@ -159,9 +159,9 @@ impl DatabaseError {
             Some(ErrorCode::DiskFull) => {
                 Self::Other(Error::Disk(format!("disk_full: cannot write {path}: {reason}; free some space and retry")))
             }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                Self::Other(Error::Locked(format!("{path} is open in another program; close that program and restart")))
-            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Other(Error::Locked(format!(
+                "{path} is open in another program; close that program and restart Homard"
+            ))),
             Some(_) | None => Self::Other(Error::Disk(format!("cannot write {path}: {reason}"))),
         }
     }
@@ -175,7 +175,7 @@ impl DatabaseError {
                  sessions"
             )),
             Self::DiskFailed(reason) => Error::Disk(format!(
-                "I/O error while writing {path} ({reason}); nothing more is accepted; check the disk, then restart \
+                "I/O error while writing {path} ({reason}); no new messages are accepted; check the disk, then restart \
                  Homard to recover what was stored"
             )),
             Self::Other(error) => error,

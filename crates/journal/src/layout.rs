@@ -109,7 +109,8 @@ impl StateLayout {
         Ok(last.map(|(_, name)| FileId { agent: agent.clone(), name }))
     }
 
-    /// Finds the transcript of a thread by its session id, if the thread is unknown; the first by name.
+    /// Finds the transcript of a session in a thread whose id is not known: a file `<session>-topic-<thread>.jsonl`. If
+    /// there are several, returns the first by name.
     pub(crate) fn of_thread(&self, agent: &AgentId, session: &SessionId) -> Result<Option<FileId>, Error> {
         let folder = self.sessions(agent);
         let listing = disk::missing_is_none(fs::read_dir(&folder)).map_err(disk::failed("list", &folder))?;

@@ -238,7 +238,9 @@ impl Store for Journal {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         if *fence != self.inner.fence {
             let state = self.inner.layout.state().display();
-            return Err(Error::Locked(format!("state directory {state} was reopened; this writer is no longer valid")));
+            return Err(Error::Locked(format!(
+                "state directory {state} was opened again; writes of the earlier opening are rejected"
+            )));
         }
         self.blocking(move |inner| inner.commit(&batch)).await
     }

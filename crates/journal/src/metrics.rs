@@ -192,7 +192,9 @@ pub fn read_note_offline(state_dir: &Path, name: &str) -> Result<Option<String>,
     let lock = File::open(&lock_path).map_err(disk::failed("open", &lock_path))?;
     if lock.try_lock().is_err() {
         let state = state_dir.display();
-        return Err(Error::Locked(format!("state directory {state} is in use; query the process that holds it")));
+        return Err(Error::Locked(format!(
+            "state directory {state} is in use by another process; try again when that process has finished"
+        )));
     }
     let read = || -> rusqlite::Result<Option<String>> {
         let db = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

@@ -51,11 +51,16 @@ pub(crate) struct OpenedState {
 /// Content of the database at start-up.
 struct StartupState {
     db: Connection,
+    /// Session records of all agents.
     index: SessionIndex,
+    /// Number of this start, which is the fencing token of its commits.
     epoch: u64,
     boots: BootHistory,
+    /// Transcripts of deleted sessions that are not renamed yet.
     pending_renames: Vec<PendingRename>,
+    /// Committed lines that may be missing in their transcripts.
     redo: BTreeMap<FileId, RedoLines>,
+    /// Sequence number of the next row of `redo`.
     next_row: i64,
     usage_tally: UsageTally,
 }
@@ -63,16 +68,19 @@ struct StartupState {
 /// Lines of one transcript that may be missing in its file.
 struct RedoLines {
     session: Option<SessionId>,
+    /// Offset of the first line in the file.
     offset: u64,
+    /// Last entry of the transcript once the lines are written.
     leaf: Option<EntryId>,
     lines: Vec<u8>,
+    /// Sequence numbers of their rows in `redo`.
     rows: Vec<i64>,
 }
 
 /// Opens a state directory. A damaged database is moved aside; the sessions are then loaded from `sessions.json`.
 pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64) -> Result<OpenedState, Error> {
     let path = layout.database();
-    let found = match find(layout, health, now_ms) {
+    let found = match read_startup_state(layout, health, now_ms) {
         Err(DatabaseError::Corrupt(reason)) => {
             error!(
                 path = %path.display(), reason,
@@ -80,7 +88,7 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
             );
             db::set_aside(layout, now_ms)?;
             health.counters.repaired("journal_set_aside");
-            find(layout, health, now_ms)
+            read_startup_state(layout, health, now_ms)
         }
         found @ (Ok(_) | Err(DatabaseError::DiskFailed(_) | DatabaseError::Other(_))) => found,
     };
@@ -111,7 +119,12 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
     Ok(OpenedState { writer, index, epoch, boots })
 }
 
-fn find(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupState, DatabaseError> {
+/// Opens the database, brings it up to date in one transaction, and reads its content.
+///
+/// The transaction moves session records from `redo` to their own table, merges each `sessions.json` that another
+/// program changed, records this start, and marks deliveries that were being sent as unknown. The transcript lines in
+/// `redo` are only read here; [`start`] writes those that are missing to their files.
+fn read_startup_state(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupState, DatabaseError> {
     let path = layout.database();
     let classify = |reason: rusqlite::Error| DatabaseError::of(&reason, &path);
     let mut db = db::open(layout)?;
@@ -123,7 +136,7 @@ fn find(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupSta
         merge_export(&tx, &mut index, (agent, folder, stamp)).map_err(classify)?;
     }
     if !was_clean_shutdown(&tx).map_err(classify)? {
-        // The previous process may have stored records after its last export.
+        // The previous process may have stored records after its last export to `sessions.json`: export all again.
         index.mark_all_stale();
     }
     let (epoch, boots) = count_boot(&tx, now_ms).map_err(classify)?;
@@ -137,7 +150,7 @@ fn find(layout: &StateLayout, health: &Health, now_ms: u64) -> Result<StartupSta
     Ok(StartupState { db, index, epoch, boots, pending_renames, redo, next_row, usage_tally })
 }
 
-/// An agent's `sessions.json` that another program changed.
+/// An agent's `sessions.json` that another program changed: the agent, the content, and the stamp of the file.
 type ForeignExport = (AgentId, AgentSessions, Option<FileStamp>);
 
 /// Reads each `sessions.json` that changed since our last export.
@@ -169,7 +182,7 @@ fn changed_exports(
     Ok(changed)
 }
 
-/// Returns the agents that have a folder.
+/// Returns the agents that have a folder in the state directory.
 fn on_disk(layout: &StateLayout) -> Result<Vec<AgentId>, Error> {
     let agents = layout.agents();
     let listing = disk::missing_is_none(fs::read_dir(&agents)).map_err(disk::failed("list", &agents))?;
@@ -181,12 +194,13 @@ fn on_disk(layout: &StateLayout) -> Result<Vec<AgentId>, Error> {
         if name == agent.as_str() && item.path().is_dir() {
             found.push(agent);
         } else {
-            warn!(?name, "ignoring an entry that is not an agent directory");
+            warn!(?name, "ignoring an entry of the directory agents that does not belong to an agent");
         }
     }
     Ok(found)
 }
 
+/// Merges a changed `sessions.json` into the index and the database, and stores its stamp.
 fn merge_export(
     db: &Connection,
     index: &mut SessionIndex,
@@ -204,6 +218,7 @@ fn was_clean_shutdown(db: &Connection) -> rusqlite::Result<bool> {
     db.query_row("SELECT coalesce((SELECT clean FROM boot ORDER BY epoch DESC LIMIT 1), 1)", [], |row| row.get(0))
 }
 
+/// Records this start; returns its epoch, and how many recent processes did not shut down cleanly.
 fn count_boot(db: &Connection, now_ms: u64) -> rusqlite::Result<(u64, BootHistory)> {
     let sql = "SELECT count(*) FROM boot WHERE clean = 0 AND at BETWEEN ?1 AND ?2";
     let unclean = db.query_row(sql, params![now_ms.saturating_sub(RECENT_MS), now_ms], |row| row.get(0))?;
@@ -223,6 +238,7 @@ fn read_pending_renames(db: &Connection) -> rusqlite::Result<Vec<PendingRename>>
     rows.collect()
 }
 
+/// Reads the transcript lines in `redo`, by file.
 fn redo(db: &Connection) -> rusqlite::Result<BTreeMap<FileId, RedoLines>> {
     let mut statement = db.prepare("SELECT seq, agent, name, session_id, off, leaf, line FROM redo ORDER BY seq")?;
     let mut rows = statement.query([])?;

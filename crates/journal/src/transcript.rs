@@ -65,7 +65,8 @@ impl ParsedTranscript<'_> {
     }
 }
 
-/// Parses a transcript. Damaged lines yield no entries; lines that only this version does not know stay in the file.
+/// Parses a transcript. Lines that are not JSON objects are damaged: they yield no entries and are not in the repaired
+/// file. JSON objects that are not valid entries in this version yield none either, but stay in the file.
 pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> ParsedTranscript<'a> {
     let complete_length = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let (mut text, tail) = bytes.split_at(complete_length);
@@ -99,6 +100,7 @@ struct TranscriptParser<'a> {
     version: Option<u64>,
     /// Ids of all lines so far, with a slot for the header, for versions that refer to line numbers.
     ids: Vec<Option<EntryId>>,
+    /// Set once a damaged line was skipped.
     gap: Option<Gap>,
 }
 
@@ -171,16 +173,20 @@ impl<'a> TranscriptParser<'a> {
         gap.before = before;
     }
 
+    /// Adds an entry, after correcting its parent if the line does not name one or names a lost entry. `is_changed` is
+    /// true if the entry already differs from its line `text`, so that the repaired file needs a new line.
     fn accept(&mut self, text: &'a [u8], mut entry: Entry, mut is_changed: bool) {
         if is_second_header(&entry) {
             self.keep(text);
             return;
         }
         if entry.parent_id.is_none() && !self.found.entries.is_empty() && !has_parent_field(text) && !is_changed {
-            // An old writer omitted the field; a foreign line must not cut off everything before it.
+            // The line has no parent field, unlike a root, whose field is `null`: an old version or another program
+            // wrote it. As a root it would cut off all entries before it, so it follows the previous entry.
             entry.parent_id = self.found.leaf();
         }
         if let Some(gap) = &mut self.gap {
+            // The parent was lost with a damaged line.
             if let Some(parent) = entry.parent_id.as_ref().filter(|parent| !gap.known.contains(*parent)) {
                 entry.parent_id = gap.new_parents.entry(parent.clone()).or_insert_with(|| gap.before.clone()).clone();
                 is_changed = true;
@@ -193,11 +199,13 @@ impl<'a> TranscriptParser<'a> {
     }
 }
 
+/// True if an entry is a header after the first line. Such a line is kept, but is not an entry.
 fn is_second_header(entry: &Entry) -> bool {
     let Kind::Other(fields) = &entry.kind else { return false };
     fields.get("type").and_then(Value::as_str) == Some("session")
 }
 
+/// True if a line has a parent field, even if its value is `null`.
 fn has_parent_field(text: &[u8]) -> bool {
     serde_json::from_slice(text).is_ok_and(|fields: Map<String, Value>| fields.contains_key("parentId"))
 }

@@ -53,6 +53,7 @@ impl FoundPaths {
     }
 }
 
+/// Adds the references in a line. At each position the first parser that matches returns the length it consumed.
 fn scan(line: &str, found: &mut FoundPaths) {
     let mut rest = line;
     let mut before = ' ';
@@ -67,7 +68,7 @@ fn scan(line: &str, found: &mut FoundPaths) {
     }
 }
 
-/// Parses a tag that marks an image, where a bare name is enough. Returns its length.
+/// Parses a tag that marks an image; its path needs no `/`. Returns the length of the tag.
 fn tag(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let inner = inside(rest, '[', ']')?;
     let path = if let Some(media) = strip_start(inner, "media attached") {
@@ -75,7 +76,7 @@ fn tag(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     } else {
         strip_start(strip_start(inner, "image:")?.trim_start(), "source:")?
     };
-    // The type and the origin may follow.
+    // The path may be followed by the type, in parentheses, and by the URL, after `|`.
     let path = path.split('|').next().unwrap_or(path);
     let notes = path.match_indices('(').map(|(at, _)| &path[..at]);
     let path = std::iter::once(path).chain(notes.rev()).map(str::trim).find(|path| has_image_extension(path));
@@ -85,10 +86,13 @@ fn tag(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     Some(inner.len() + 2)
 }
 
-/// Parses a path between quotes or brackets. Returns the length of the whole if there is nothing else between them.
+/// Parses a path between quotes or brackets at the start of `rest`; `before` is the character before that.
+///
+/// Returns the length including the delimiters if the enclosed text is certainly one path. Returns `None` otherwise,
+/// even if the text was added as a possible path: the enclosed words are then examined one by one.
 fn enclosed(rest: &str, before: char, found: &mut FoundPaths) -> Option<usize> {
     let (open, close) = PAIRS.into_iter().find(|(open, _)| rest.starts_with(*open))?;
-    // Otherwise it is an apostrophe or a closing quote.
+    // A quote that directly follows a word is an apostrophe or a closing quote.
     if open == close && before.is_alphanumeric() {
         return None;
     }
@@ -102,12 +106,13 @@ fn enclosed(rest: &str, before: char, found: &mut FoundPaths) -> Option<usize> {
         found.add(local(path)?);
         return Some(length);
     }
-    let is_certain = is_anchored(path) || (path.contains('/') && !path.contains(char::is_whitespace));
-    if is_certain {
+    let is_certainly_path = is_anchored(path) || (path.contains('/') && !path.contains(char::is_whitespace));
+    if is_certainly_path {
         found.add(path.to_owned());
         return Some(length);
     }
-    // Between quotes it is either a path with spaces or speech that ends in a path: the words are examined as well.
+    // Quoted text with spaces is either a path or a sentence that ends with one. The text is added in case it is a
+    // path; the words are examined in case it is a sentence.
     if path.contains('/') && !matches!(open, '(' | '[' | '{' | '<') {
         found.add(path.to_owned());
     }
@@ -142,11 +147,11 @@ fn url(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     Some(url.len())
 }
 
-/// Parses a path without spaces. Returns the length of the word in any case.
+/// Parses a word, and adds it if it is a path. Returns the length of the word; `None` at a delimiter.
 fn word(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let word = &rest[..rest.find(is_delimiter).unwrap_or(rest.len())];
     let path = word.trim_end_matches(is_trailing);
-    // Emphasis, and the sign that some clients put before files.
+    // Markdown emphasis, and the `@` or `!` that some clients put before files.
     let stripped = path.trim_start_matches(['*', '_', '@', '!']);
     let path = if is_anchored(stripped) { stripped } else { path };
     if has_image_extension(path) && path.contains('/') && !path.starts_with("//") {
@@ -211,6 +216,7 @@ fn has_several_paths(path: &str) -> bool {
     ends_early || starts_late
 }
 
+/// True if a path is absolute or starts with `./`, `../` or `~/`.
 fn is_anchored(path: &str) -> bool {
     ["/", "./", "../", "~/"].iter().any(|start| path.starts_with(start)) && !path.starts_with("//")
 }

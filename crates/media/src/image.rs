@@ -14,7 +14,7 @@ pub struct FittedImage {
     pub data: Vec<u8>,
     /// Width in the file in pixels, before a rotation that its EXIF data asks for.
     pub width: u32,
-    /// Height in the file in pixels, before that rotation.
+    /// Height in the file in pixels, before a rotation that its EXIF data asks for.
     pub height: u32,
     /// True if the image was re-encoded to fit; otherwise `data` is the original.
     pub was_scaled: bool,

@@ -312,7 +312,11 @@ impl Failover {
         let why = error.cause().to_owned();
         self.notes.push(CandidateNote { candidate, outcome: CandidateOutcome::Failed, reason: reason.clone(), why });
         for other in same_profile {
-            self.skip(other, reason.clone(), format!("not tried, {profile} was just rejected"));
+            self.skip(
+                other,
+                reason.clone(),
+                format!("not tried, because a request with the credential {profile} just failed"),
+            );
         }
     }
 

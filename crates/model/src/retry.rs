@@ -110,7 +110,7 @@ impl RetryBudget {
     }
 
     /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
-    /// failure: the time of the request, if the candidate sent nothing at all.
+    /// failure, which is the time of the request if the candidate sent nothing at all; `now` is its end.
     ///
     /// A delay is never shorter than the provider asks for and never ends at or after the deadline. Only called for
     /// transient failures; their classification is done elsewhere.
@@ -276,13 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn eight_retries_fit_into_a_window_of_quick_failures() {
+    fn at_most_eight_immediate_failures_are_retried_before_a_success() {
         let mut retry = RetryBudget::new(RetryLimits { max_delay: Duration::from_secs(5), ..unattended() }, 1);
         let server = error(ErrorKind::Server, None);
-        let retries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some()).count();
+        // Every request is sent and fails at time 0, so only the number of retries is limited, not their total time.
+        let times = (0, 0);
+        let retries = (0..20).filter(|_| retry.wait(&server, times, None, OtherCandidates::None).is_some()).count();
         assert_eq!(retries, 8);
         retry.succeeded();
-        assert!(retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some());
+        assert!(retry.wait(&server, times, None, OtherCandidates::None).is_some());
     }
 
     #[test]

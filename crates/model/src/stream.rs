@@ -16,7 +16,7 @@ pub enum ModelEvent {
     Call(CallDelta),
     /// A signature to be returned unchanged to the provider, with the block that it belongs to.
     Signature(Signature),
-    /// No content, but a sign of life: a heartbeat, or bytes of an incomplete event.
+    /// No content: a heartbeat of the provider, or bytes of an incomplete event. Shows that the stream is alive.
     Heartbeat,
     /// Successful end.
     Done(AnswerEnd),
@@ -44,13 +44,13 @@ pub struct CallDelta {
 /// empty block of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signature {
-    /// On the current reasoning block: `thinkingSignature`.
+    /// Signature of the current reasoning block; stored in its field `thinkingSignature`.
     Thinking(String),
-    /// Encrypted reasoning, a block of its own: `thinkingSignature` with `redacted: true`.
+    /// Encrypted reasoning, which is a separate block; stored in its field `thinkingSignature`, with `redacted: true`.
     Redacted(String),
-    /// On the current text block: `textSignature`.
+    /// Signature or item id of the current text block; stored in its field `textSignature`.
     Text(String),
-    /// On the tool call with this index: `thoughtSignature`.
+    /// Signature of the tool call with this index; stored in its field `thoughtSignature`.
     Call(usize, String),
 }
 
@@ -176,6 +176,7 @@ impl ModelAnswer {
     }
 }
 
+/// Returns an object with one field, or without fields if there is no value.
 fn field(name: &str, value: Option<impl Into<Value>>) -> Map<String, Value> {
     value.map(|value| (name.to_owned(), value.into())).into_iter().collect()
 }

@@ -160,6 +160,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, ManifestError> {
     })
 }
 
+/// Returns the names of the hooks that a plugin declares.
 fn hook_names(rights: &DeclaredRights) -> impl Iterator<Item = &String> {
     rights.hooks.iter().map(|hook| match hook {
         RightDeclaration::Named(name) => name,
@@ -167,13 +168,15 @@ fn hook_names(rights: &DeclaredRights) -> impl Iterator<Item = &String> {
     })
 }
 
-/// Returns a string, or the first of a list of strings.
+/// Returns the exclusive role in the field `kind` of a manifest: a string, or a list of strings, of which only the
+/// first is used.
 fn kind(value: &Value) -> Option<String> {
     let first = value.as_array().and_then(|all| all.first()).unwrap_or(value);
     first.as_str().map(str::to_owned)
 }
 
-/// Ids are used as directory names and config keys, and may be scoped package names.
+/// True if a text is a valid plugin id. Ids are used as directory names and config keys, and may be scoped package
+/// names.
 fn is_id(id: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.@/".contains(c);
     id.len() <= 100 && id.chars().all(is_inner) && id.chars().any(|c| c.is_ascii_alphanumeric()) && !id.contains("..")
@@ -218,6 +221,7 @@ impl Manifest {
     }
 }
 
+/// Returns a declaration in its complete form; all fields but the name have default values if it is by name only.
 fn full_declaration<T: Clone + From<String>>(declared: &RightDeclaration<T>) -> T {
     match declared {
         RightDeclaration::Named(name) => T::from(name.clone()),
@@ -225,7 +229,7 @@ fn full_declaration<T: Clone + From<String>>(declared: &RightDeclaration<T>) -> 
     }
 }
 
-/// A tool needs a schema, without which no model can call it.
+/// Returns the complete declaration of a tool; `None` if it has no schema, without which no model can call it.
 fn full_tool(declared: &RightDeclaration<ToolRegistration>) -> Option<ToolRegistration> {
     match declared {
         RightDeclaration::Full(declaration) if declaration.parameters.is_some() => Some(declaration.clone()),

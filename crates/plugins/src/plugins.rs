@@ -469,7 +469,9 @@ fn missing(found: &[Arc<DiscoveredPlugin>], settings: &Settings) -> Vec<String> 
         let guards = if guard.is_empty() {
             "its guards, if any, are not active".to_owned()
         } else {
-            format!("what it guards ({guard}) is blocked until the plugin is reinstalled or disabled")
+            format!(
+                "operations at the hooks that it guards ({guard}) are blocked until the plugin is reinstalled or disabled"
+            )
         };
         format!("the plugin {id} is enabled in the config but was not found or cannot be used; {guards}")
     };

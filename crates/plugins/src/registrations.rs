@@ -11,7 +11,7 @@ pub struct Registrations {
     pub tools: Vec<ToolRegistration>,
     /// Hooks.
     pub hooks: Vec<HookRegistration>,
-    /// Listeners for internal hook events.
+    /// Listeners for the events of internal hooks, such as `command:new`.
     pub internal_hooks: Vec<ListenerRegistration>,
     /// Chat commands.
     pub commands: Vec<CommandRegistration>,
@@ -29,19 +29,19 @@ pub struct Registrations {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its name.
+    /// Identifies the tool in calls to the plugin process, which chooses it; defaults to the name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// Its name.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
-    /// Names of all tools, if it is several.
+    /// Names of all tools, if the registration is for several.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub names: Vec<String>,
     /// True if an agent gets it only if the owner allows it by name.
     #[serde(deserialize_with = "nullable")]
     pub optional: bool,
-    /// True if it is created anew for each run.
+    /// True if the plugin creates the tool anew for each run.
     #[serde(deserialize_with = "nullable")]
     pub is_factory: bool,
     /// Description for the model.
@@ -59,7 +59,7 @@ pub struct ToolRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HookRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its name.
+    /// Identifies the hook in calls to the plugin process, which chooses it; defaults to the name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// The hook point.
@@ -75,11 +75,11 @@ pub struct HookRegistration {
     pub guard: bool,
 }
 
-/// A listener.
+/// A listener for the events of internal hooks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its name.
+    /// Identifies the listener in calls to the plugin process, which chooses it; defaults to the name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// Events it subscribes to.
@@ -93,7 +93,7 @@ pub struct ListenerRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CommandRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its name.
+    /// Identifies the command in calls to the plugin process, which chooses it; defaults to the name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// Its name, without the slash.
@@ -113,7 +113,7 @@ pub struct CommandRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its id.
+    /// Identifies the service in calls to the plugin process, which chooses it; defaults to the id.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// Its id.
@@ -124,7 +124,7 @@ pub struct ServiceRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MethodRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its name.
+    /// Identifies the method in calls to the plugin process, which chooses it; defaults to the name.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// Its name.
@@ -138,7 +138,7 @@ pub struct MethodRegistration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteRegistration {
-    /// Handle that the plugin process uses for it in calls; defaults to its path.
+    /// Identifies the route in calls to the plugin process, which chooses it; defaults to the path.
     #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
     pub handle: Value,
     /// The path.
@@ -147,7 +147,7 @@ pub struct RouteRegistration {
     /// Authentication: `gateway` requires the gateway's token, `plugin` leaves it to the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// `exact`, `prefix`, or `any` for one that gets everything no other route handles.
+    /// How the path is matched: `exact`, `prefix`, or `any` for a route that gets all requests no other route handles.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matches: Option<String>,
 }

@@ -283,7 +283,9 @@ impl ProcessSupervisor {
                 ProcessLife::Down { restarts: true, until, .. } if *until < deadline => {}
                 ProcessLife::Down { why, until, .. } => {
                     let remaining = until.saturating_duration_since(Instant::now()).as_secs() + 1;
-                    return Err(Error::Unavailable(format!("{why}; next start in {remaining} s")));
+                    return Err(Error::Unavailable(format!(
+                        "{why}; the plugin process is started again in {remaining} s at the earliest"
+                    )));
                 }
                 ProcessLife::Over => return Err(Error::Unavailable("the gateway is shutting down".to_owned())),
             }

@@ -67,13 +67,13 @@ pub enum ThreadId {
 /// Origin of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageOrigin {
-    /// Account that received it.
+    /// Our account that received the message.
     pub at: ChannelAccount,
-    /// Conversation.
+    /// Conversation that contains the message.
     pub peer: ChannelPeer,
-    /// Server of the channel.
+    /// Id of the chat server that contains the channel, such as a Discord guild.
     pub guild: Option<String>,
-    /// Team of the channel.
+    /// Id of the team or workspace that contains the channel, on platforms that have them.
     pub team: Option<String>,
     /// Thread in the conversation.
     pub thread: Option<ThreadId>,
@@ -111,36 +111,38 @@ impl AccountFilter {
     }
 }
 
-/// Assigns an agent. All given conditions must match.
+/// Config entry that assigns an agent to messages. All conditions that are set must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The agent.
     pub agent: AgentId,
-    /// Platform.
+    /// Platform that the message came from.
     pub channel: String,
-    /// Accounts.
+    /// Accounts that received the message.
     pub account: AccountFilter,
-    /// Conversation.
+    /// Conversation that contains the message.
     pub peer: Option<ChannelPeer>,
-    /// Server.
+    /// Chat server, as in [`MessageOrigin::guild`].
     pub guild: Option<String>,
-    /// Team.
+    /// Team, as in [`MessageOrigin::team`].
     pub team: Option<String>,
 }
 
-/// Session scope of direct messages.
+/// Session scope of direct messages: which direct messages share a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmScope {
-    /// The owner in the main session; others by platform and person. The default.
+    /// Direct messages of the owner use the main session; any other person has a session as in `PerChannelPeer`. The
+    /// default.
     #[default]
     OwnerInMain,
-    /// All in the main session. Every authorized sender can read the others' messages.
+    /// All direct messages use the main session, so every authorized sender can read those of the others.
     Main,
-    /// By person, on any platform.
+    /// One session per person for all platforms. A person is a linked identity, or an id that a platform issued; an id
+    /// that a program chose has a session as in `PerChannelPeer`.
     PerPeer,
-    /// By platform and person.
+    /// One session per platform and person, with separate sessions for accounts other than the default one.
     PerChannelPeer,
-    /// By platform, account and person.
+    /// One session per platform, account and person.
     PerAccountChannelPeer,
 }
 
@@ -173,19 +175,19 @@ pub struct RoutingTable {
 /// The rule that selected the agent, most specific first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteRule {
-    /// A binding for the conversation; in a thread, for the thread itself.
+    /// A binding for the conversation; for a message in a thread, a binding for this thread.
     Peer,
-    /// A binding for the conversation of the thread.
+    /// A binding for the conversation that contains the thread of the message.
     ParentPeer,
-    /// A binding for the server.
+    /// A binding for the chat server that contains the channel, such as a Discord guild.
     Guild,
-    /// A binding for the team.
+    /// A binding for the team or workspace that contains the channel.
     Team,
-    /// A binding for the account.
+    /// A binding for the account that received the message.
     Account,
-    /// A binding for the whole platform.
+    /// A binding for all accounts of the platform.
     Channel,
-    /// No binding: the default agent.
+    /// No binding matches, so the default agent answers.
     Default,
 }
 
@@ -196,11 +198,11 @@ pub struct RoutingResult {
     pub agent: AgentId,
     /// Key of the session.
     pub key: SessionKey,
-    /// Key that earlier versions gave this origin, if it differs and cannot belong to another kind of origin. Other
-    /// peers may have had it, too.
+    /// Key that earlier versions gave this origin. `None` if it equals `key`, or if an id contains a colon, because the
+    /// old key could then be that of a thread. Earlier versions may have given the old key to other peers, too.
     pub old_key: Option<SessionKey>,
-    /// True if earlier versions gave `key` to other peers, too: ids that differed in case or blanks, or of other
-    /// accounts.
+    /// True if a session under `key` may belong to another peer, so that the caller must check whose it is. A program
+    /// chose the id, and earlier versions ignored the account and the id's case and surrounding blanks.
     pub is_contestable: bool,
     /// The rule that matched.
     pub matched: RouteRule,
@@ -320,8 +322,8 @@ fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> R
     Ok(format!("{base}:{kind}:{}", part::escape(id, 0)))
 }
 
-/// Builds that part as earlier versions did: ids trimmed and in lower case, without the account. `None` if an id has a
-/// colon, because the key could be that of a thread.
+/// Builds the part of the session key after the agent as earlier versions did: with ids trimmed and in lower case, and
+/// without the account. `None` if an id contains a colon, because the key could then be that of a thread.
 fn old_key_suffix(routes: &RoutingTable, origin: &MessageOrigin) -> Option<String> {
     let MessageOrigin { at, peer, thread, .. } = origin;
     let (kind, thread) = match thread {

@@ -143,7 +143,7 @@ pub struct PolicyScopes {
     /// `tools` of the group, or of the sender in it. Its `also_allow` grants non-owners additional tools, except
     /// owner-only tools.
     pub group: ToolPolicy,
-    /// `tools.sandbox.tools`, if the whole session is sandboxed. Empty lists there have a meaning.
+    /// `tools.sandbox.tools`, if the whole session is sandboxed. An empty list there stands for the default list.
     pub sandbox: Option<ToolPolicy>,
     /// Rules for a sub-agent, if this is one.
     pub subagent: Option<SubagentPolicy>,
@@ -151,22 +151,22 @@ pub struct PolicyScopes {
     pub plugins: BTreeMap<String, Vec<String>>,
 }
 
-/// Location of a list or profile.
+/// Section of the config that contains a tool policy: a profile and lists of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyScope {
-    /// For all agents.
+    /// Policy of all agents.
     Global,
-    /// For all agents, by provider.
+    /// Policy of all agents while they use a certain provider or model.
     ByProvider,
-    /// For an agent.
+    /// Policy of one agent.
     Agent,
-    /// For an agent, by provider.
+    /// Policy of one agent while it uses a certain provider or model.
     AgentByProvider,
-    /// For a group or a sender in it.
+    /// Policy of a group chat, or of one sender in it.
     Group,
-    /// For sandboxed sessions.
+    /// Policy of sandboxed sessions.
     Sandbox,
-    /// For sub-agents.
+    /// Policy of sub-agents.
     Subagent,
 }
 
@@ -188,23 +188,23 @@ impl PolicyScope {
 /// Why a tool may not be used: the first rule that removes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenyRule {
-    /// It is owner-only, and the sender is not the owner.
+    /// The tool is owner-only, and the sender is not the owner.
     OwnerOnly,
-    /// It needs `operator.admin`, and the run was requested without that scope.
+    /// The tool needs `operator.admin`, and the run was requested without that scope.
     AdminScope,
-    /// The sender is not the owner, and the agent does not grant it to non-owners.
+    /// The sender is not the owner, and the agent does not grant the tool to non-owners.
     NonOwner,
-    /// The profile in this scope does not contain it.
+    /// The profile in this scope does not contain the tool.
     Profile(PolicyScope, ToolProfile),
-    /// An entry of `deny` in this scope matches it.
+    /// This entry of `deny` in this scope matches the tool.
     Denied(PolicyScope, String),
-    /// The `allow` in this scope does not contain it.
+    /// The `allow` list in this scope does not contain the tool.
     NotAllowed(PolicyScope),
-    /// Not available to sub-agents.
+    /// No sub-agent may use the tool.
     Subagent,
-    /// Not available to sub-agents that cannot start others.
+    /// A sub-agent that cannot start others may not use the tool.
     Leaf,
-    /// The parent of this sub-agent does not have it.
+    /// The run that started this sub-agent may not use the tool.
     Spawner,
 }
 

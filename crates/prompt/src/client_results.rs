@@ -108,7 +108,8 @@ fn replace_placeholder(placed: &mut [Arc<Message>], result: &ClientResult) -> bo
     true
 }
 
-/// Returns the message without the results that were placed.
+/// Returns the message as sent to a model, without the results that were moved to their calls. The `remaining` results,
+/// whose calls are not in the history, are put as prose before the message's own text.
 fn without_results(user: &User, remaining: AttachedResults) -> Option<User> {
     let texts = remaining.results.into_iter().map(|result| result.prose).chain([remaining.text]);
     let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");

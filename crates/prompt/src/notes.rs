@@ -17,8 +17,12 @@ use serde_json::{Value, json};
 /// Field of a record with pending events.
 const EVENTS_FIELD: &str = "systemEvents";
 
-/// Fields of an event without the owner's full authority.
+/// Member with the text of a stored event whose authority is limited. An event with full authority is stored as a plain
+/// string.
 const TEXT: &str = "text";
+
+/// Member with the authority of such an event: that of the request that added it. A heartbeat that reads the event
+/// has no higher authority.
 const AUTHORITY: &str = "authority";
 
 /// Field of a message with the notes of its run.
@@ -37,7 +41,7 @@ const STOPPED_NOTE: &str = "The run before this message was stopped before it fi
 /// Prefix of a system event in the notes of a message.
 pub const EVENT: &str = "System event: ";
 
-/// Builds an event for the record: its text, or an object with its authority.
+/// Builds an event for the record: a string if it has full authority, else an object with its text and authority.
 fn event(text: String, authority: Authority) -> Value {
     if authority.is_full() { text.into() } else { json!({TEXT: text, AUTHORITY: authority}) }
 }
@@ -46,7 +50,7 @@ fn text(event: &Value) -> Option<&str> {
     event.as_str().or_else(|| event.get(TEXT)?.as_str())
 }
 
-/// Returns the lowest authority among the pending events.
+/// Returns the lowest authority among the pending events; full authority if there are none.
 pub fn authority(record: &Record) -> Authority {
     let events = record.extra.get(EVENTS_FIELD).and_then(Value::as_array).into_iter().flatten();
     let authority_of =
@@ -78,7 +82,7 @@ pub fn one_line(text: &str) -> String {
     joined.replace('[', "(").replace(']', ")").chars().take(MAX_EVENT_CHARS).collect()
 }
 
-/// Removes the notes for the next run from a record.
+/// Removes the notes for the next run from a record and returns them.
 pub fn take(record: &mut Record) -> Vec<String> {
     let stopped = record.aborted_last_run == Some(true);
     let mut notes: Vec<_> = stopped.then(|| STOPPED_NOTE.to_owned()).into_iter().collect();

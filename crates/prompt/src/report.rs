@@ -65,21 +65,21 @@ pub struct ContextReport {
     pub shortened: Option<PromptCuts>,
 }
 
-/// Token counts of a request, with the measure that also decides when to compact.
+/// Token counts of a request, measured in the same way as for the decision whether to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestTokens {
-    /// System prompt.
+    /// Tokens of the system prompt.
     pub system_prompt: u64,
-    /// Tools.
+    /// Tokens of the tool definitions.
     pub tools: u64,
-    /// Total, with the history; `None` if there is none yet.
+    /// Tokens of the whole request, including the history; `None` if there is no history yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
 }
 
 impl RequestTokens {
-    /// Tokens besides the history.
+    /// Returns the tokens of everything except the history.
     pub fn overhead(self) -> u64 {
         self.system_prompt + self.tools
     }
@@ -89,23 +89,23 @@ impl RequestTokens {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SandboxReport {
-    /// The setting: `off`, `non-main` or `all`.
+    /// Sandbox mode, as configured: `off`, `non-main` or `all`.
     pub mode: String,
-    /// True if commands run in a sandbox: because of the mode, or because of `tools.exec.sandbox`.
+    /// True if commands run in a sandbox, because of `mode` or because of the setting `tools.exec.sandbox`.
     pub sandboxed: bool,
-    /// True if the session is sandboxed by the mode, so that it uses a sandbox workspace.
+    /// True if the session is sandboxed because of `mode`, so that it uses a sandbox workspace.
     pub workspace: bool,
 }
 
-/// Size of a prompt.
+/// Sizes of a system prompt, in characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PromptSizes {
-    /// Total.
+    /// Characters of the whole prompt.
     pub chars: usize,
-    /// Workspace files.
+    /// Characters of the section with the workspace files.
     pub project_context_chars: usize,
-    /// The rest.
+    /// Characters of all other sections.
     pub non_project_context_chars: usize,
 }
 
@@ -244,7 +244,7 @@ impl ContextReport {
                 project_context_chars,
                 non_project_context_chars: chars - project_context_chars,
             },
-            // A mode without the section has none of its content.
+            // If the prompt mode omits a section, the prompt contains none of its files or skills.
             injected_workspace_files: if project_context_chars > 0 { files(context) } else { Vec::new() },
             skills: match chars_of(SKILLS) {
                 0 => SkillsReport::default(),
@@ -267,6 +267,8 @@ impl ContextReport {
     }
 }
 
+/// Reports on each workspace file. A page is such a file as it was loaded for the prompt: whole, cut, or only a note
+/// that it is missing or unusable.
 fn files(context: &PromptContext<'_>) -> Vec<FileReport> {
     let file = |shown: files::ShownFile<'_>| {
         let (missing, problem) = match &shown.page.body {

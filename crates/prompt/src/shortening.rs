@@ -98,7 +98,7 @@ pub fn explain(shortened: &PromptCuts, model: &str) -> String {
     }
 }
 
-/// Names the setting that changes it.
+/// Advises which setting to change so that the prompt for a model omits and truncates less.
 pub fn remedy(shortened: &PromptCuts, model: &str) -> String {
     let provider = model.split('/').next().unwrap_or(model);
     match (shortened.style.as_str(), shortened.window) {

@@ -20,7 +20,7 @@ pub(crate) struct CallIdRule {
 pub(crate) enum OwnIds {
     /// Kept unchanged, because the model accepts its own ids.
     Kept,
-    /// Reduced to the part before the bar.
+    /// Reduced to the call id, which is the part before the bar in `call_id|item_id`.
     BeforeBar,
 }
 
@@ -37,8 +37,8 @@ impl<'a> CallIds<'a> {
         Self { rule, assigned: HashMap::new() }
     }
 
-    /// Returns the id of the next call. Assigned ids never change, so that a longer conversation starts with the same
-    /// bytes as a shorter one.
+    /// Returns the id to send for the next call; `is_own` is true if the requested model created `id`. Assigned ids
+    /// never change, so that a longer conversation starts with the same bytes as a shorter one.
     pub(crate) fn assign(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
         let max_length = self.rule.max_length;
         let first = match (is_own, self.rule.own) {
@@ -82,7 +82,8 @@ pub(crate) fn unless_too_long(text: &str, max_length: usize) -> Cow<'_, str> {
     if (1..=max_length).contains(&text.len()) { text.into() } else { make_valid(text, max_length) }
 }
 
-/// Returns a valid id: the same for equal texts, different for different ones (FNV-1a).
+/// Returns a text that is a valid id, or else a valid id with a hash of the text (FNV-1a), so that different texts get
+/// different ids.
 fn make_valid(text: &str, max_length: usize) -> Cow<'_, str> {
     if is_valid(text, max_length) {
         return text.into();
@@ -98,6 +99,7 @@ fn make_valid(text: &str, max_length: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
+    /// Assigns ids in order. The boolean of an id is true if the requested model itself created it.
     fn assigned_ids(own: OwnIds, ids: &[(&'static str, bool)]) -> Vec<String> {
         let mut assigner = CallIds::new(CallIdRule { max_length: 20, own });
         ids.iter().map(|(id, is_own)| assigner.assign(id, *is_own).into_owned()).collect()

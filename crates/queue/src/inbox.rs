@@ -157,7 +157,7 @@ struct QueueEntry<L> {
     item: L,
     /// Sequence number in order of arrival. Items are sorted by it.
     number: u64,
-    /// True if it found the session idle or cleared the queue.
+    /// True if it arrived at an idle session, or is an interrupt that cleared the queue: nothing is ahead of it.
     is_first: bool,
     steer_state: SteerState,
 }
@@ -171,7 +171,8 @@ enum SteerState {
     Offered,
     /// A run has seen its text; it also gets a turn of its own.
     Shown,
-    /// A run returned it: it gets a turn of its own and is not offered to another run, which it could make fail, too.
+    /// A run absorbed and returned it: it gets a turn of its own and is not offered to another run, which could fail
+    /// because of it, too.
     Returned,
 }
 
@@ -430,7 +431,8 @@ impl<L: QueueItem> Inbox<L> {
         self.items.iter().position(|item| item.steer_state == SteerState::Offered)
     }
 
-    /// Hands the next offered message to the active run. A message that is not taken has to be put back.
+    /// Hands the next offered message to the active run. If the run cannot use it, the caller has to call
+    /// [`put_back`](Self::put_back).
     pub fn offer(&mut self) -> Option<SteerOffer<L>> {
         let index = self.offered()?;
         let waiting = self.items.iter().filter(|item| item.counts()).count();
@@ -446,7 +448,8 @@ impl<L: QueueItem> Inbox<L> {
         self.items.remove(index).map(|item| SteerOffer::Take(item.item))
     }
 
-    /// Puts messages that the run did not take back to their positions. Those that were dropped before go to the head.
+    /// Queues messages again that a run had absorbed and returned, each at its former position. Messages that the run
+    /// knew only from the summary of dropped messages have no position and go to the head of the queue.
     pub fn put_back(&mut self, messages: impl IntoIterator<Item = L>) {
         for message in messages {
             let absorbed = self.absorbed.iter().find(|(run, _)| run == message.run());

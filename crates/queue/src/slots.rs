@@ -162,7 +162,8 @@ impl Drop for Slot {
     }
 }
 
-/// A run's slot, which its tools may lend while they wait. Clones share the slot; the empty one lends nothing.
+/// A run's slot, which its tools may lend to other runs while they wait for something. Clones share the slot; the
+/// default value has no slot to lend.
 #[derive(Debug, Clone, Default)]
 pub struct Lender(Arc<Mutex<LentSlot>>);
 
@@ -171,7 +172,7 @@ struct LentSlot {
     slot: Option<Slot>,
     /// Number of the run's tools that are waiting.
     waiting: usize,
-    /// True if one of them has finished and waits for the slot on behalf of all.
+    /// True while one tool waits to take the slot again. The other tools of the run then need not.
     is_reclaiming: bool,
 }
 
@@ -213,7 +214,8 @@ impl Lender {
     }
 }
 
-/// Guard of a tool that waits for the slot on behalf of its run.
+/// Guard of the one tool that takes the lent slot again for its run, once no tool of the run waits any more. It resets
+/// [`LentSlot::is_reclaiming`] when it is dropped, even if the future is cancelled.
 struct SlotWait<'a>(&'a Lender);
 
 impl Drop for SlotWait<'_> {
@@ -222,7 +224,8 @@ impl Drop for SlotWait<'_> {
     }
 }
 
-/// Guard of a waiting tool.
+/// Guard of a tool that waits for other runs. Releases the slot of the tool's run at the start, and counts the tool as
+/// waiting until it is dropped.
 struct ToolWait<'a>(&'a Lender);
 
 impl<'a> ToolWait<'a> {

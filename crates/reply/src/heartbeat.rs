@@ -1,11 +1,11 @@
-//! `HEARTBEAT_OK`: the token with which a model answers a heartbeat if there is nothing to do.
+//! Answers to heartbeats, and the token `HEARTBEAT_OK` in them.
 
 use crate::{
     parse_stream::{ParseRules, ParsedReply, parse_message},
     trim,
 };
 
-/// The token.
+/// Token with which a model answers a heartbeat if there is nothing to do.
 pub const TOKEN: &str = "HEARTBEAT_OK";
 
 /// Default maximum of characters beside the token in an answer that still means that there is nothing to do.
@@ -22,8 +22,8 @@ pub enum HeartbeatReply {
     Content(String),
 }
 
-/// Interprets an answer to a heartbeat. Beside the token, up to `ack_max` characters count as nothing; media always
-/// counts.
+/// Interprets an answer to a heartbeat. It means that there is nothing to do if it contains [`TOKEN`] or asks for no
+/// reply, and has at most `ack_max` other characters and no media.
 pub fn parse_reply(reply: ParsedReply, ack_max: usize) -> HeartbeatReply {
     let is_short = reply.text.chars().count() <= ack_max;
     match (reply.text.is_empty() && reply.found.media.is_empty(), reply.found.is_heartbeat || reply.found.is_silent) {

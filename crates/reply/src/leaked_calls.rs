@@ -1,6 +1,8 @@
-//! Recognizes tool calls that a provider leaked into the text: what follows `[Tool Call: …]`, `[Tool Result for ID …]`
-//! and `<invoke>`. This module reads one of them to its end. The text is held back meanwhile, and released if it turns
-//! out not to be a leaked call.
+//! Recognizes leaked tool calls and results: those that a provider sends as text of the answer instead of as structured
+//! data. They follow `[Tool Call: …]`, `[Tool Result for ID …]` and `<invoke>`.
+//!
+//! This module reads one of them to its end. The text is held back meanwhile, and released if it turns out not to be a
+//! leaked call.
 
 use crate::tags::{TagMatch, starts_with_ignore_case};
 
@@ -34,23 +36,18 @@ pub(crate) struct LeakParser {
     state: LeakParserState,
 }
 
-/// Position in a leaked call or result.
+/// State of the parser: the part of a leaked call or result that the next character belongs to.
 #[derive(Debug)]
 enum LeakParserState {
-    /// After a marker: whitespace and `Arguments:` lead to the JSON, if there is any.
+    /// After the marker, before the JSON or the plain text. Whitespace and `Arguments:` may precede the JSON.
     Gap(LeakMarker),
-    Json {
-        depth: usize,
-        in_string: bool,
-        is_escaped: bool,
-    },
+    /// Inside the JSON of the arguments or the result; `depth` is the number of open brackets.
+    Json { depth: usize, in_string: bool, is_escaped: bool },
     /// The plain text of a result, up to an empty line.
     PlainText,
-    /// Inside `<invoke>`; `is_sure` if the provider is known to leak calls.
-    Invoke {
-        is_sure: bool,
-    },
-    /// After `</invoke>`, which starts at this offset in `held`: a closing tag of the provider would prove it a leak.
+    /// Inside `<invoke>`; `is_sure` is true if the provider is known to leak calls.
+    Invoke { is_sure: bool },
+    /// After `</invoke>`, which ends at this offset in `held`. If [`PROOF`] follows, the block is a leaked call.
     Proof(usize),
 }
 
@@ -61,16 +58,17 @@ pub(crate) enum LeakStep {
     More,
     /// The leaked call or result ended with this character and is dropped.
     Gone,
-    /// The leaked call ended with this character, and it is proved that this provider leaks calls.
+    /// The leaked call ended with this character and is dropped. [`PROOF`] showed that this provider leaks calls.
     Proved,
-    /// The consumed text, with this character, is text after all.
+    /// The leaked call or result ended before these characters, or there was none: they are text of the answer.
     Not(String),
-    /// Like `Not`, and calls are only written about here.
+    /// Like `Not`, and the answer is about calls, so later `<invoke>` blocks in it are text, too.
     Denied(String),
 }
 
 /// Maximum amount of whitespace inside a leaked call or result.
 const GAP: usize = 64;
+/// Closing tag that MiniMax writes after leaked calls.
 const PROOF: &str = "</minimax:tool_call>";
 const INVOKE: &str = "<invoke";
 
@@ -120,7 +118,7 @@ impl LeakParser {
         }
     }
 
-    /// Ends the text. Returns what is text after all.
+    /// Ends the parser at the end of the message. Returns the consumed characters that are text of the answer.
     pub(crate) fn finish(self) -> String {
         match self.state {
             LeakParserState::PlainText | LeakParserState::Invoke { is_sure: true } => String::new(),

@@ -77,6 +77,7 @@ mod tests {
     #[test]
     fn the_longest_bounds_do_not_overflow() {
         let delay = BlockDelay::Custom { min: Duration::ZERO, max: Duration::MAX };
+        // In this range, the delay of the second block is the random number, in milliseconds.
         assert_eq!(delay.after(1, 17), ms(17));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct StreamScanner {
     /// True between `<final>` tags.
     is_final: bool,
     code: CodeState,
-    /// Code state of the text around reasoning.
+    /// Code state of the text before the current reasoning, restored after it.
     around: CodeState,
     /// Text that may become a tag or directive.
     candidate: String,
@@ -35,7 +35,7 @@ pub(crate) struct StreamScanner {
     gap: DirectiveGap,
 }
 
-/// Code state of a text.
+/// Whether the end of a text is inside code.
 #[derive(Debug, Default)]
 struct CodeState {
     fences: Lines,
@@ -44,22 +44,24 @@ struct CodeState {
     /// Number of backticks that opened a possible inline code span. It is code only if as many close it on the same
     /// line: a stray backtick must not expose reasoning.
     open: usize,
-    /// The part of it that is read differently if it is not code.
+    /// Text of the possible code span from the first backtick, `<` or `[` on, which are scanned differently outside
+    /// code. It is held back until the span ends, and then emitted unchanged if it is code, or else scanned.
     held: String,
+    /// Last emitted character.
     last: Option<char>,
 }
 
-/// Whether calls leak into the text.
+/// Whether the text may contain leaked tool calls, which are removed.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum LeakState {
-    /// A block may be a leaked call.
+    /// An `<invoke>` block may be a leaked call.
     #[default]
     Possible,
-    /// A block turned out to be text: this message only writes about calls.
+    /// An `<invoke>` block turned out to be text: the message is about calls.
     Denied,
-    /// The provider's own tag was seen.
+    /// A tag was seen that shows that the provider leaks calls, so every `<invoke>` block is one.
     Sure,
-    /// The message ended, and nothing is tried twice.
+    /// The message ended. Text that was held back is scanned again, but not for leaked calls.
     Over,
 }
 
@@ -154,8 +156,8 @@ impl StreamScanner {
         }
     }
 
-    /// Processes a character of a possible code span. It is emitted until a character arrives that is read differently
-    /// in text.
+    /// Processes a character of a possible code span: emits it, or holds it back if it is or follows a
+    /// backtick, `<` or `[`.
     fn take_in_span(&mut self, c: char, found: &mut MessageDirectives) {
         let code = &mut self.code;
         if c == '`' {
@@ -172,7 +174,7 @@ impl StreamScanner {
         }
     }
 
-    /// Ends a code span, or a text that was not one.
+    /// Ends a possible code span: emits the held text unchanged if the span is code, and else scans it.
     fn end_span(&mut self, found: &mut MessageDirectives) {
         let held = std::mem::take(&mut self.code.held);
         let open = std::mem::take(&mut self.code.open);

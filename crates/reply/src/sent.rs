@@ -60,11 +60,11 @@ pub struct WithheldText {
 /// How an answer repeats a text that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repetition {
-    /// It has the same words.
+    /// The answer has the same words as the text that was sent.
     Same,
-    /// It consists of whole sentences of the text that was sent.
+    /// The answer consists of whole sentences of the text that was sent.
     Part,
-    /// It has a short introduction, followed by the whole text that was sent.
+    /// The answer is a short introduction, followed by the whole text that was sent.
     Introduced,
 }
 

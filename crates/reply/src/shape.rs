@@ -28,13 +28,13 @@ pub struct RunReplies<'a> {
     pub reasoning: Option<String>,
     /// Last tool call that failed.
     pub failure: Option<ToolFailure>,
-    /// How the model ended.
+    /// How the model ended the run.
     pub ending: ModelEnding,
     /// Payloads that the user already received, in order, without prefix.
     pub delivered: &'a [Payload],
-    /// True if the model has written to the user with its tools.
+    /// True if a tool call of the model has sent a message to the conversation that the run answers.
     pub is_answered: bool,
-    /// What the user expects.
+    /// Whether the run must end with something for the user to read.
     pub expectation: Expectation,
 }
 
@@ -47,27 +47,28 @@ pub struct ToolFailure {
     pub error: String,
 }
 
-/// How a model ended.
+/// How the model ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModelEnding {
-    /// It wrote a text, which may be empty.
+    /// With a text, which may be empty.
     #[default]
     Text,
-    /// It asked not to reply.
+    /// With a request to send no reply, such as `NO_REPLY`.
     Silence,
-    /// It made calls that the caller executes and answers later.
+    /// With calls of client tools: the client runs them and sends the results in a later message.
     Calls,
 }
 
-/// What the user expects of a run.
+/// Whether a run must end with something for the user to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expectation {
-    /// Something to read; if there is nothing, the model can be asked once more.
+    /// It must. If there is nothing, the status is [`ReplyStatus::Missing`], so that the model can be asked once more.
     #[default]
     Answer,
-    /// Something to read, and the model was already asked again: there is always something now.
+    /// It must, and the model was already asked once more. If there is still nothing, an error message is sent.
     LastAnswer,
-    /// Nothing, if the model has nothing to say.
+    /// It need not. If the model has nothing to say, nothing is sent, unless a tool failed and the model did not ask
+    /// for silence.
     Free,
 }
 
@@ -80,14 +81,14 @@ pub struct ShapedReplies {
     pub status: ReplyStatus,
 }
 
-/// What a user has received when everything is sent.
+/// What the user will have received after the payloads are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStatus {
     /// An answer or an error.
     Answered,
     /// Nothing, and nothing is expected.
     Silent,
-    /// Nothing, although something is expected: ask the model once more, without tools, and shape again with
+    /// Nothing, although an answer is required: ask the model once more, without tools, and shape again with
     /// [`Expectation::LastAnswer`].
     Missing,
 }
@@ -127,7 +128,7 @@ pub fn shape(run: RunReplies<'_>) -> ShapedReplies {
     ShapedReplies { payloads, status }
 }
 
-/// Returns the fallback for a user who has nothing to read.
+/// Returns the payload that is sent because the user would otherwise read nothing, if any, and the resulting status.
 fn fall_back(
     failure: Option<&ToolFailure>,
     ending: ModelEnding,

@@ -12,7 +12,7 @@ use homard_proto::{EntryId, RunId, SessionId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Source of time and ids.
+/// Source of wall-clock time, ids and random numbers.
 #[derive(Debug, Clone)]
 pub struct Ambient(Arc<Source>);
 
@@ -46,12 +46,13 @@ impl Ambient {
         }
     }
 
-    /// Returns an id for a run whose sender gave none.
+    /// Returns a run id, for a message whose sender gave none.
     pub fn run_id(&self) -> RunId {
         self.parsed(|text| RunId::parse(text).ok(), |n| format!("run-{n}"))
     }
 
-    /// Returns an id for a new transcript.
+    /// Returns a session id, which identifies one transcript: a session keeps its key, and gets a new id with each new
+    /// transcript.
     pub fn session_id(&self) -> SessionId {
         self.parsed(|text| SessionId::parse(text).ok(), |n| format!("session-{n}"))
     }
@@ -75,6 +76,8 @@ impl Ambient {
         }
     }
 
+    /// Generates texts until `parse` accepts one, and returns its value. A text is a random UUID, or with the virtual
+    /// clock `sequential` of the next number.
     fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, sequential: impl Fn(u64) -> String) -> T {
         loop {
             let text = match &*self.0 {

@@ -1,5 +1,7 @@
 //! When a job is due: a pure function of the job, its state and the time.
 //!
+//! A slot is a time at which a job is planned to run; it has nothing to do with the slots of the concurrency limit.
+//!
 //! Every slot ends exactly once: as ran, as missed (the gateway was down), or as skipped (it was up, but could not run
 //! it). All slots up to `settledAtMs` have ended. A recurring slot that did not run within a minute is missed, even the
 //! newest one: a morning report is not wanted in the evening. A one-time job runs up to an hour late.
@@ -20,8 +22,8 @@ const MAX_LATE_ONCE_MS: u64 = 3_600_000;
 pub const MIN_INTERVAL_MS: u64 = 1_000;
 /// Maximum number of missed slots of a cron expression that are counted one by one.
 const MAX_COUNTED: u64 = 100_000;
-/// How far the clock may be behind the settled time before it is considered to be set back. Within that time, repeated
-/// slots count as already ended.
+/// How far the clock may be behind `settledAtMs`. Up to this limit, slots that have ended are not repeated after the
+/// clock was set back. Beyond it, `settledAtMs` is considered wrong and is replaced by the current time.
 const MAX_CLOCK_SKEW_MS: u64 = 24 * 3_600_000;
 
 /// What to do about a job now.
@@ -33,11 +35,11 @@ pub struct DueSlots {
     pub run: Option<u64>,
     /// The next slot.
     pub next: Option<u64>,
-    /// The new `settledAtMs`.
+    /// The new `settledAtMs`: the time up to which all slots have ended.
     pub settled: Option<u64>,
 }
 
-/// Missed slots.
+/// Slots that ended without a run, because no gateway ran them in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedSlots {
     /// The oldest.
@@ -90,7 +92,8 @@ pub fn next(job: &CronJob, zone: &TimeZone, after: u64) -> Result<Option<u64>, E
     Ok(SlotSeries::of(job, zone)?.after(after))
 }
 
-/// Returns the time up to which all slots have ended. A file of OpenClaw has only the next planned or the last run.
+/// Returns the time up to which all slots have ended. A job of OpenClaw has no such field, so the time is derived from
+/// its next planned run or its last run.
 fn settled(job: &CronJob, now: u64) -> u64 {
     let state = &job.state;
     let planned = state.next_run_at_ms.map(|next| next.saturating_sub(1));

@@ -38,8 +38,8 @@ pub(super) fn create(mut fields: Extra, id: &str, context: JobContext<'_>) -> Re
     check(read(fields)?, context, None)
 }
 
-/// Applies a client's patch to a job, or returns what is wrong with it. Slots that passed while it was disabled are not
-/// missed.
+/// Applies a client's patch to a job, or returns what is wrong with it. If the patch changes the schedule of a
+/// recurring job or enables such a job, slots that have already passed neither run nor count as missed.
 pub(super) fn change(job: &CronJob, patch: Extra, context: JobContext<'_>) -> Result<CronJob, String> {
     let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be serialized".to_owned()) };
     for (name, value) in patch {

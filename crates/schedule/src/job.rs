@@ -145,7 +145,7 @@ pub enum WakeMode {
 pub enum JobPayload {
     /// Sends an event to the main session.
     SystemEvent(SystemEvent),
-    /// Runs a turn of the agent.
+    /// Starts a run of the agent.
     AgentTurn(AgentTurn),
     /// An unsupported payload.
     #[serde(untagged)]
@@ -162,11 +162,11 @@ pub struct SystemEvent {
     pub extra: Extra,
 }
 
-/// A turn of the agent.
+/// A run of the agent that a job starts. The name is OpenClaw's; such a run may have several turns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentTurn {
-    /// Message.
+    /// Message that the run answers.
     pub message: String,
     /// Thinking level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ pub struct AgentTurn {
     pub extra: Extra,
 }
 
-/// Progress of a job. A slot is the moment that a run was planned for.
+/// Progress of a job. A slot is a time at which it is planned to run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobState {
@@ -227,17 +227,18 @@ impl CronJob {
         self.agent_id.as_deref().map_or_else(|| default.clone(), AgentId::normalize)
     }
 
-    /// Returns the session of its own, if it has one.
+    /// Returns the key of the job's own session, for an isolated job; `None` if its id is invalid in a key.
     pub fn session(&self, default: &AgentId) -> Option<SessionKey> {
         SessionKey::parse(&format!("agent:{}:cron:{}", self.agent(default), self.id), default).ok()
     }
 
-    /// Returns the run id of a slot. It is derived from the slot, so that a slot cannot run twice.
+    /// Returns the id of the run for a slot, given in milliseconds since the epoch. The id is derived from the slot, so
+    /// that a slot cannot run twice.
     pub fn run_id(&self, slot: u64) -> Option<RunId> {
         RunId::parse(&format!("cron-{}-{slot}", self.id)).ok()
     }
 
-    /// Returns why this version cannot run it, if so.
+    /// Returns why this version of Homard cannot run the job; `None` if it can.
     pub fn unsupported(&self) -> Option<String> {
         if let JobSchedule::Other(fields) = &self.schedule {
             return Some(match kind(fields) {

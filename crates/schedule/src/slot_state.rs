@@ -50,7 +50,7 @@ pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts
 
 fn missed_entry(job: &CronJob, missed: MissedSlots, now: u64) -> Value {
     let count = if missed.is_at_least { format!("at least {}", missed.count) } else { missed.count.to_string() };
-    let reason = format!("missed {count}: not started in time");
+    let reason = format!("missed runs: {count}; they were not started in time");
     json!({
         "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "missed", "error": reason,
         "slotMs": missed.last, "firstSlotMs": missed.first, "slots": missed.count, "runAtMs": missed.last,

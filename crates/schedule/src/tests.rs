@@ -246,7 +246,7 @@ async fn missed_slots_are_counted_and_reported() {
     while next_event(&mut events, "cron", "finished").await["jobId"] != "j3" {}
     let line = fixture.runs("j1").await[0].clone();
     assert_eq!((&line["outcome"], &line["slots"]), (&json!("missed"), &json!(5)));
-    assert_eq!(line["error"], "missed 5: not started in time");
+    assert_eq!(line["error"], "missed runs: 5; they were not started in time");
     assert_eq!(fixture.job("j1")["state"]["missedSlots"], 5);
     assert_eq!(
         (&fixture.runs("j2").await[0]["outcome"], &fixture.job("j2")["enabled"]),
@@ -360,6 +360,7 @@ async fn an_agent_without_a_heartbeat_file_is_prompted() {
     let fixture = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), None)).await;
     let mut events = fixture.schedule.subscribe();
     let heartbeat = next_event(&mut events, "heartbeat", "").await;
+    // The status is that of the delivery: the agent had a finding, but there is no chat to send it to.
     assert_eq!((&heartbeat["status"], &heartbeat["reason"]), (&json!("skipped"), &json!("no-target")));
     assert_eq!(fixture.prompts().len(), 1);
 }

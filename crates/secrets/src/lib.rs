@@ -29,9 +29,12 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[derive(Clone, Default)]
 pub struct Secrets(Option<Arc<SecretPatterns>>);
 
+/// Search patterns: every secret in plain form and in the encodings of [`spellings`], normalized.
 struct SecretPatterns {
+    /// Finds the patterns in a normalized text.
     search: AhoCorasick,
-    /// All spellings, sorted.
+    /// The patterns themselves, sorted, so that [`partial_match_start`](Self::partial_match_start) can find one by its
+    /// beginning.
     spellings: Vec<String>,
 }
 
@@ -175,7 +178,7 @@ pub struct MaskedStream {
 }
 
 impl MaskedStream {
-    /// Adds a piece. Returns the text that can be shown.
+    /// Adds a piece. Returns the masked text that can be shown; what may be the beginning of a secret is held back.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         let Some(patterns) = &self.secrets.0 else { return piece.into() };
         self.pending.push_str(piece);
@@ -185,7 +188,8 @@ impl MaskedStream {
             let (masked, consumed) = patterns.mask_until(&self.pending, until);
             shown.push_str(&masked);
             self.pending.drain(..consumed);
-            // A secret extended beyond the open end: the text after it may be the beginning of another one.
+            // If a masked secret extended beyond `until`, the text after it is searched again: it may be the beginning
+            // of another secret.
             if consumed <= until {
                 return shown.into();
             }
@@ -204,6 +208,7 @@ impl MaskedStream {
 struct PositionMap(Vec<(usize, usize)>);
 
 impl PositionMap {
+    /// Returns the position in the original text.
     fn in_text(&self, at: usize) -> usize {
         let run = self.0.partition_point(|(start, _)| *start <= at);
         let (start, in_text) = run.checked_sub(1).and_then(|run| self.0.get(run)).copied().unwrap_or_default();
@@ -211,8 +216,8 @@ impl PositionMap {
     }
 }
 
-/// Removes the [`IGNORED`] characters and converts ASCII letters to lower case. Also returns where each part was in the
-/// text.
+/// Removes the [`IGNORED`] characters and converts ASCII letters to lower case. Also returns a map from positions in
+/// the result to positions in `text`.
 fn normalize(text: &str) -> (String, PositionMap) {
     let (mut normalized, mut positions) = (String::with_capacity(text.len()), Vec::new());
     let mut at = 0;
@@ -389,7 +394,8 @@ mod tests {
         assert_eq!(secrets.mask("sk-1234567890!"), "[secret]!");
     }
 
-    /// Returns the text of a stream, and the longest part that was held back.
+    /// Masks a text that arrives in these pieces. Returns the result, and the largest number of bytes held back at a
+    /// time.
     fn streamed(secrets: &Secrets, pieces: &[&str]) -> (String, usize) {
         let mut stream = secrets.stream();
         let (mut shown, mut max_pending) = (String::new(), 0);

@@ -14,7 +14,7 @@ const NAME_CHARS: usize = 32;
 /// Maximum number of characters of a command's description.
 const DESCRIPTION_CHARS: usize = 100;
 
-/// Command that takes a skill's name; no skill may use it as its own.
+/// Name of the command `/skill <name>`, which invokes a skill by name. No skill's own command may have this name.
 const BY_NAME: &str = "skill";
 
 /// A skill that a user may invoke as `/name`.
@@ -47,7 +47,8 @@ pub struct Invocation {
     pub dispatch: Option<ToolDispatch>,
 }
 
-/// Returns the commands of the skills that a run may use; none gets a reserved name.
+/// Returns the slash commands of the skills that a run may use. Each has a unique name that is neither in `reserved`
+/// nor `skill`.
 pub fn commands(skills: &SkillSet, reserved: &[&str]) -> Vec<SlashCommand> {
     let mut used_names: BTreeSet<String> = reserved.iter().map(|name| name.to_lowercase()).collect();
     used_names.insert(BY_NAME.to_owned());

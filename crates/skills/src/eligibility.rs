@@ -62,14 +62,14 @@ impl HostEnvironment {
     }
 }
 
-/// The user's rules.
+/// Rules of the config that decide which skills are enabled and allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillRules {
     /// `skills.entries`, by skill key.
     pub entries: BTreeMap<String, SkillEntry>,
     /// `skills.allowBundled`: keys or names; empty allows all.
     pub allow_bundled: Vec<String>,
-    /// Names that an agent or a channel is limited to; an empty list allows none.
+    /// Names of the skills that the agent may use; `None` allows all, an empty list none.
     pub only: Option<Vec<String>>,
 }
 
@@ -82,7 +82,7 @@ pub struct SkillEntry {
     pub api_key: Option<String>,
     /// Values for environment variables.
     pub env: BTreeMap<String, String>,
-    /// Why the values of the entry are unavailable, if so: it refers to a variable that is not set.
+    /// Why the values of the entry are unavailable, if it refers to a variable that is not set.
     pub fault: Option<String>,
 }
 
@@ -98,10 +98,10 @@ impl fmt::Debug for SkillEntry {
     }
 }
 
-/// Verdict about a skill.
+/// Whether a skill can be used, and if not, why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Eligibility {
-    /// True if it works here.
+    /// True if it is neither disabled nor blocked by the allowlist, and no requirement is missing.
     pub is_eligible: bool,
     /// True if the user disabled it.
     pub is_disabled: bool,
@@ -120,7 +120,7 @@ pub struct MissingRequirements {
     pub os: Vec<String>,
     /// Requirements that are not met.
     pub requires: SkillRequirements,
-    /// Why the values of its config entry are unavailable, if so.
+    /// Why the values of its config entry are unavailable; see [`SkillEntry::fault`].
     pub fault: Option<String>,
 }
 
@@ -144,11 +144,11 @@ pub fn check_eligibility(skill: &Skill, host: &HostEnvironment, rules: &SkillRul
 pub struct Requirements<'a> {
     /// Supported operating systems, by Node's names; empty for all.
     pub os: &'a [String],
-    /// True if it works without its requirements.
+    /// True if the skill is eligible even if `requires` is not met.
     pub always: bool,
-    /// Requirements.
+    /// Required programs, environment variables and config paths.
     pub requires: &'a SkillRequirements,
-    /// Environment variable that takes the entry's key.
+    /// Environment variable that receives the API key of the skill's config entry.
     pub primary_env: Option<&'a str>,
 }
 
@@ -167,6 +167,7 @@ pub fn missing(
     }
 }
 
+/// Returns the programs, variables and config paths that are required but missing.
 fn unmet(requirements: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> SkillRequirements {
     let SkillRequirements { bins, any_bins, env, config } = requirements.requires;
     let absent = |names: &[String], is_present: &dyn Fn(&str) -> bool| {

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// Maximum number of key-like lines in a literal before it counts as broken.
+/// Maximum number of chunks that [`literal`] appends to the first one to complete a JSON5 object. After each of them
+/// the text is parsed again, so this limits the work for an object that is never closed.
 const KEYS_IN_A_LITERAL: usize = 64;
 
 /// Limit on the expansion of YAML aliases: a few lines of them can expand to gigabytes.
@@ -19,6 +20,7 @@ const MAX_ALIAS_EXPANSION: usize = 1_000;
 pub struct FrontMatter {
     /// Its keys, or why it is not YAML.
     yaml: Result<Map<String, Value>, String>,
+    /// The same content, split at its keys.
     chunks: Vec<KeyChunk>,
 }
 
@@ -98,10 +100,12 @@ fn between_marks(text: &str) -> Option<&str> {
     Some(&rest[..first_blank.unwrap_or(rest.len())])
 }
 
+/// Parses a YAML mapping; an empty text is an empty mapping. The error is one line.
 fn yaml(text: &str) -> Result<Map<String, Value>, String> {
     let attempt = |text: &str| {
         let mut options = serde_saphyr::Options::default();
-        // A skill may be called `on`, and `y` is not a description; where a boolean is expected, words are accepted.
+        // Only `true` and `false` are booleans. Otherwise the words of YAML 1.1 would be, too, and the values of
+        // `name: on` and `description: y` would not be texts. `as_bool` accepts such words where a boolean is expected.
         options.strict_booleans = true;
         options.alias_limits.max_total_replayed_events = MAX_ALIAS_EXPANSION;
         options.with_snippet = false;
@@ -132,6 +136,7 @@ fn without_tabs(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.collect())
 }
 
+/// Splits front matter before each line that starts with a key. Lines before the first key are dropped.
 fn chunks(block: &str) -> Vec<KeyChunk> {
     let mut chunks: Vec<KeyChunk> = Vec::new();
     for line in block.split_inclusive('\n') {
@@ -144,6 +149,7 @@ fn chunks(block: &str) -> Vec<KeyChunk> {
     chunks
 }
 
+/// Returns the key of a line `key: …`; `None` for other lines, also indented ones.
 fn key_of(line: &str) -> Option<&str> {
     let (key, rest) = line.split_once(':')?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -152,20 +158,21 @@ fn key_of(line: &str) -> Option<&str> {
     (is_key && rest.starts_with(|c: char| c.is_whitespace() || matches!(c, '{' | '[' | '"' | '\''))).then_some(key)
 }
 
-/// Returns the value of the first chunk; the others follow it in the file and may turn out to be part of it.
+/// Returns the value of the first chunk, if the whole is not valid YAML. The other chunks follow it in the file: they
+/// are part of the value if it is a JSON5 literal that was split.
 fn value(chunks: &[KeyChunk]) -> Option<Value> {
     let first = chunks.first()?;
     let parsed = parse_alone(&first.text).or_else(|| literal(chunks)).or_else(|| parse_alone(&indented(&first.text)));
     Some(parsed.unwrap_or_else(|| Value::String(plain(&first.text))))
 }
 
-/// Returns the value if the lines are valid YAML on their own.
+/// Parses the text of one chunk as YAML and returns the value of its key; `None` if it is invalid.
 fn parse_alone(text: &str) -> Option<Value> {
     let fields = yaml(text).ok()?;
     fields.into_iter().next().map(|(_, value)| value)
 }
 
-/// Parses a JSON5 literal that spans several chunks, because its inner keys are at the start of their lines.
+/// Parses a JSON5 object that was split into several chunks, because its inner keys are at the start of their lines.
 fn literal(chunks: &[KeyChunk]) -> Option<Value> {
     let (first, rest) = chunks.split_first()?;
     let mut text = after_key(&first.text).to_owned();
@@ -182,7 +189,7 @@ fn after_key(text: &str) -> &str {
     text.split_once(':').map_or("", |(_, rest)| rest)
 }
 
-/// Returns the first line and the indented lines below it.
+/// Returns the first line and the indented or blank lines directly below it.
 fn indented(text: &str) -> String {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();

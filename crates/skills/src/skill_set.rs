@@ -1,4 +1,4 @@
-//! The discovered skills and their verdicts.
+//! The discovered skills and their eligibility.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use crate::{
     skill::Skill,
 };
 
-/// Discovered skills, judged by the machine and the user's rules.
+/// Discovered skills with their eligibility on this machine and by the rules of the config.
 ///
 /// An immutable snapshot: it does not change with the files. To detect changes, discover again and compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillSet {
-    /// All skills, by name.
+    /// All discovered skills, usable or not, sorted by name.
     pub skills: Vec<JudgedSkill>,
-    /// Problems and notes, by path.
+    /// Problems and notes, sorted by path.
     pub problems: Vec<SkillProblem>,
     pub(crate) host: HostEnvironment,
     rules: SkillRules,
 }
 
-/// A skill and its verdict.
+/// A skill and its eligibility.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedSkill {
     /// The skill.
     pub skill: Skill,
-    /// Verdict.
+    /// Whether it can be used.
     pub verdict: Eligibility,
 }
 
@@ -45,7 +45,7 @@ impl SkillSet {
         Self { skills, problems: discovered.problems, host, rules }
     }
 
-    /// Returns the skills that a run may use, by name.
+    /// Returns the skills that a run may use, sorted by name.
     pub fn usable(&self) -> impl Iterator<Item = &Skill> {
         self.skills.iter().filter(|judged| judged.is_usable()).map(|judged| &judged.skill)
     }

@@ -111,6 +111,7 @@ impl<'a> Installer<'a> {
         Some(Self { kind, fields })
     }
 
+    /// Returns the items of a list field; empty if it is missing.
     fn list(&self, key: &str) -> Vec<String> {
         lookup(self.fields, key).map(as_list).unwrap_or_default()
     }
@@ -119,6 +120,7 @@ impl<'a> Installer<'a> {
         lookup(self.fields, key).and_then(as_text)
     }
 
+    /// True if the installer supports an operating system: it lists that one, or none at all.
     fn is_for(&self, os: &str) -> bool {
         let systems = self.list("os");
         systems.is_empty() || systems.iter().any(|system| system == os)

@@ -13,7 +13,7 @@ use homard_proto::{
 
 use crate::{Delivery, DeliveryState, ReplyDelivery, timeline::RunTimeline};
 
-/// One durable fact.
+/// A record: one durable fact in the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rec {
     /// A message was accepted: from here on it is never lost.
@@ -132,7 +132,8 @@ pub struct Accept {
     pub at: u64,
 }
 
-/// A channel event. While its run is stored, it starts no other.
+/// Identity of the channel event that a message came from. As long as the event's run is stored, the same event starts
+/// no second run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
     /// Channel.
@@ -173,7 +174,8 @@ pub struct Options {
     /// Sender, as the channel knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
-    /// Working directory of the run's tools; `None` for the agent's workspace. A restart resumes the run in the same one.
+    /// Working directory of the run's tools; `None` for the agent's workspace. A restart resumes the run in the same
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
     /// Share of its principal's authority that it has.

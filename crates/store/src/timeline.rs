@@ -91,9 +91,9 @@ pub enum SpanKind {
     Switched {
         /// The candidate, as `provider/model`.
         from_model: String,
-        /// Reason as one word.
+        /// Why it failed or was skipped, as a short name such as `rate_limit`.
         reason: String,
-        /// Error message.
+        /// Error message, truncated if it is long.
         why: String,
     },
     /// Aside: a message was steered into the run.
@@ -124,7 +124,8 @@ pub enum SpanKind {
     Withheld {
         /// Tool call that had sent it.
         call: String,
-        /// How it repeats what the call sent: `same`, `part` or `introduced`.
+        /// How the text repeats the one that the call sent: the same words (`same`), whole sentences of it (`part`), or
+        /// all of it after a short introduction (`introduced`).
         repetition: String,
         /// Number of characters.
         chars: u64,
@@ -275,7 +276,7 @@ impl RunTimeline {
     /// Maximum number of spans. The beginning of a long run shows where its time went, and rows must stay small.
     pub const MAX: usize = 200;
 
-    /// Stores ordered spans. Those beyond the maximum become one span.
+    /// Creates a timeline from ordered spans. Those beyond [`MAX`](Self::MAX) are replaced by one [`SpanKind::More`].
     pub fn new(mut spans: Vec<TimelineSpan>) -> Self {
         if spans.len() > Self::MAX {
             let excess = spans.split_off(Self::MAX - 1);

@@ -2,8 +2,8 @@
 //! events, new transcripts, a faulty disk, crashes, and a model that answers anything.
 //!
 //! A seed generates a trace without `model` lines; the model has a random generator of its own, so that it may answer
-//! differently when a request is repeated. Everything is executed to its end, and then all [invariants](crate::invariants)
-//! must hold.
+//! differently when a request is repeated. Everything is executed to its end, and then all
+//! [invariants](crate::invariants) must hold.
 //!
 //! A [rough](Severity::Rough) scenario has additional problems on the way to an answer: `troubles`.
 
@@ -81,6 +81,7 @@ fn queue(rng: &mut SeededRng) -> String {
     format!("{mode} debounce:{} cap:{} drop:{drop}", rng.below(3) * rng.below(600), 1 + rng.below(4))
 }
 
+/// Generates what arrives at one time: a new message, an earlier one again, or a request such as an abort or a restart.
 fn act(rng: &mut SeededRng, number: u64, messages: &mut Vec<String>) -> String {
     let roll = rng.below(100);
     if roll < 60 || messages.is_empty() {
@@ -135,6 +136,8 @@ fn message(rng: &mut SeededRng, number: u64) -> String {
     }
 }
 
+/// Generates the behaviour of a tool. A tool that `obeys` ends when it is cancelled; one that `lends` gives the run's
+/// slot to other runs until it returns.
 fn tool(rng: &mut SeededRng, target: &str) -> String {
     let delay_ms = rng.below(5) * rng.below(400);
     let behaviour = match rng.below(20) {
@@ -148,6 +151,7 @@ fn tool(rng: &mut SeededRng, target: &str) -> String {
     format!("tool {target} {behaviour}")
 }
 
+/// Generates the fault of a commit; most commits have none. Disk errors occur only if `is_bad`.
 fn fault(rng: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
     let what = match rng.below(100) {
         0..8 => format!("takes {}ms", rng.below(500)),

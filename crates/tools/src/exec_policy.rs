@@ -83,13 +83,14 @@ pub enum ExecDecision {
     },
 }
 
-/// Facts about a command, gathered from the file system.
+/// What the policy decides about and the owner approves: a parsed command, and what it depends on in the file system.
 #[derive(Debug, Clone, PartialEq)]
 struct CommandFacts {
+    /// What an approval of the command is bound to.
     fingerprint: CommandFingerprint,
     /// Settings of the git repository that it uses.
     git: Option<GitSettings>,
-    /// Its parts with absolute program paths, if the command is plain.
+    /// Its parts with absolute program paths; the error says why the command is not plain, as defined in [`argv`].
     plain: Result<Vec<ResolvedCommand>, NotPlain>,
 }
 
@@ -284,7 +285,10 @@ pub(crate) fn shell_argv(shell: &Path, text: String) -> Vec<String> {
     vec![shell.to_string_lossy().into_owned(), "-c".to_owned(), text]
 }
 
-/// Gathers the facts about a command. Blocks.
+/// Parses a command, resolves its programs, and computes its fingerprint. Blocks.
+///
+/// The argv of the fingerprint is what will be executed: the words of a single plain command, and otherwise a shell
+/// with the quoted parts, or with the text as requested if the command is not plain.
 fn gather_facts(request: &ExecRequest, shell: &Path) -> io::Result<CommandFacts> {
     let path = request.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str()).unwrap_or_default();
     let lookup = LookupContext { cwd: &request.cwd, path, workspace: &request.workspace };

@@ -91,7 +91,8 @@ pub(crate) const PROTECTED_ANYWHERE: [&str; 71] = [
     "copilot-instructions.md",
 ];
 
-/// Suffixes of names that are protected like [`PROTECTED_ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
+/// Suffixes of names that are protected like [`PROTECTED_ANYWHERE`]: instructions for agents, in `.github` and
+/// elsewhere.
 const PROTECTED_SUFFIXES: [&str; 4] = [".agent.md", ".chatmode.md", ".instructions.md", ".prompt.md"];
 
 /// Names protected at the top of a workspace: Homard loads them there, or git hooks installed by a hook manager run
@@ -168,8 +169,8 @@ pub(crate) enum ChangeKind {
     Remove,
 }
 
-/// True if a change of a path below a directory needs the owner's approval. `is_new_agent` is true if the directory has
-/// a [`GUIDE`].
+/// True if a file tool needs the owner's approval to change this path below a workspace. `is_new_agent` is true while
+/// the workspace contains the [`GUIDE`]: until the agent removes it, it may write its own `SOUL.md`.
 pub(crate) fn needs_approval(path: &Path, kind: ChangeKind, is_new_agent: bool) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
     if parts.clone().any(|part| part == ".git" || is_anywhere(part)) {

@@ -30,19 +30,19 @@ const MIN_SHARE: usize = 200;
 /// Maximum number of files in a reader's cache.
 const MAX_CACHED: usize = 256;
 
-/// Audience of the files.
+/// For whom a prompt is built; decides which bootstrap files it contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// An agent that talks to people: all of them.
+    /// An agent that may read its workspace: all bootstrap files.
     Main,
-    /// A sub-agent: only how to work here, AGENTS.md and TOOLS.md.
+    /// A sub-agent: only the files about its work, AGENTS.md and TOOLS.md.
     Subagent,
-    /// An agent that talks to a non-owner: only how to behave. All other files are about the owner.
+    /// An agent that talks to a non-owner: only the files about its behaviour. All others are about the owner.
     NonOwner,
 }
 
 impl Audience {
-    /// Returns the file names, in order.
+    /// Returns the names of its bootstrap files, in the order of the prompt.
     fn names(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Main => &[&STANDARD, &[BOOTSTRAP_GUIDE], &MEMORY],
@@ -75,11 +75,11 @@ impl Default for BootstrapLimits {
     }
 }
 
-/// Reads the files, and caches unchanged ones.
+/// Reads bootstrap files, and caches the text of each until the file changes.
 #[derive(Debug, Default)]
 pub struct BootstrapReader {
     cache: Mutex<HashMap<PathBuf, CachedFile>>,
-    /// Decides what may be read; `None` allows everything.
+    /// Decides which files may be read while commands run; `None` allows all.
     gate: Option<Arc<dyn LoadGate>>,
 }
 
@@ -108,7 +108,8 @@ impl BootstrapReader {
         self.with_rules(|rule| self.allowed_pages(dir, audience, limits, rule)).unwrap_or_default()
     }
 
-    /// Calls `load` with the rules of the gate, which hold until it returns. `None` if the gate did not call it.
+    /// Calls `load` with a function that returns the load rule of a path. The gate keeps the rules fixed until `load`
+    /// returns; without a gate, every file may be read. Returns `None` if the gate did not call `load`.
     pub fn with_rules<T>(&self, mut load: impl FnMut(&LoadRules<'_>) -> T) -> Option<T> {
         let Some(gate) = &self.gate else { return Some(load(&|_| LoadRule::File)) };
         let mut loaded = None;
@@ -240,6 +241,7 @@ pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &Bootstr
     PromptPage { name: name.into(), path, body, chars }
 }
 
+/// Logs why a workspace file cannot be used, and returns the content of its page.
 fn unusable(path: &Path, why: String) -> PageBody {
     warn!(path = %path.display(), why, "workspace file left out of the prompt");
     PageBody::Unusable(why)

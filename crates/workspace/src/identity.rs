@@ -2,8 +2,8 @@
 
 use crate::{PageBody, PromptPage};
 
-/// Maximum number of characters of a value; it becomes part of prompts. An avatar may contain a whole image and is part
-/// of none.
+/// Maximum number of characters of a value, because values become part of prompts. Avatars are not truncated: a prompt
+/// never contains them, and a data URI contains a whole image.
 const MAX_VALUE_CHARS: usize = 200;
 
 /// Identity of an agent; unset values are `None`.

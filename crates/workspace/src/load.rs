@@ -21,10 +21,10 @@ pub enum LoadRule {
     Nothing,
 }
 
-/// Returns the rule for each path.
+/// Function that returns the load rule of a path.
 pub type LoadRules<'a> = dyn Fn(&Path) -> LoadRule + 'a;
 
-/// Decides what may be loaded.
+/// Decides which workspace files may be loaded while commands run.
 pub trait LoadGate: fmt::Debug + Send + Sync {
     /// Calls `load` once with the rule for each path. No command starts or ends until it returns, so the rules hold for
     /// everything read meanwhile.

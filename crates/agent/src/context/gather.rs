@@ -23,11 +23,14 @@ use crate::{
     tool::{RunOrigin, Toolbox},
 };
 
-/// What was read from disk when a run started.
+/// Workspace files and skills for the prompt of a run, read when it starts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PromptFiles {
+    /// Workspace files of the prompt.
     pages: Vec<PromptPage>,
+    /// Identity of the agent, as described in those files.
     identity: AgentPersona,
+    /// Skills.
     pub(crate) kit: Arc<SkillKit>,
     /// Why the run must not start: its workspace is unusable, or a hook that guards the prompt's files failed.
     pub(crate) refusal: Option<String>,
@@ -153,7 +156,7 @@ pub(crate) struct PromptInput {
     pub(crate) profile: Arc<Profile>,
     pub(crate) key: SessionKey,
     pub(crate) files: PromptFiles,
-    /// The caller's addition.
+    /// Addition of the caller to the system prompt.
     pub(crate) extra: Option<String>,
     /// Channel of the message.
     pub(crate) channel: Option<String>,
@@ -237,6 +240,8 @@ impl PromptInput {
         names
     }
 
+    /// Builds all inputs of the prompt for a model from the profile and the gathered files, and returns the result of
+    /// `then` with them. They are passed to a closure because they borrow strings that are built here.
     fn with_context<T>(
         &self,
         spec: &ModelSpec,
@@ -249,6 +254,7 @@ impl PromptInput {
         let name = |spec: &ModelSpec| format!("{}/{}", spec.provider, spec.model);
         let (model, default) = (name(spec), name(profile.spec()));
         let (configured, from_files) = (&profile.identity, &files.identity);
+        // The config takes precedence over the workspace files.
         let either = |configured: &'_ Option<String>, from_files: &'_ Option<String>| {
             configured.clone().or_else(|| from_files.clone())
         };

@@ -1,8 +1,8 @@
 //! Channel output of one run, on its way into the outbox.
 //!
-//! Blocks are queued while the run is active, the rest with its end. The output tracks how far the blocks are reliable:
-//! if one cannot be sent, those after it are withdrawn, and their text is sent with the rest of the answer. The
-//! epilogue closes the output first, so that this is decided before the rest is computed.
+//! Blocks are queued while the run is active, the rest with its end. A block is reliable if neither it nor an earlier
+//! block has failed: if one cannot be sent, it and those after it are withdrawn, and their text is sent with the rest
+//! of the answer. The epilogue closes the output first, so that this is decided before the rest is computed.
 
 use std::{
     path::PathBuf,
@@ -31,7 +31,7 @@ const WITHDRAWN: &str = "taken back: it comes with the rest of the answer";
 
 /// Why a medium with a URL is not sent with a reply.
 const NO_WEB: &str = "web_fetch is not allowed here, so URLs are not loaded";
-/// The same for a file of the workspace.
+/// Why a file of the workspace is not sent with a reply.
 const NO_FILES: &str = "files of the workspace are sent to the owner only";
 
 /// True if a message was withdrawn by its run.
@@ -86,7 +86,8 @@ struct RunOutputState {
     missing: u32,
     /// Number of blocks with text of the answer.
     answer_blocks: usize,
-    /// First block that is not reliable.
+    /// Number of the first withdrawn block, if one has failed: its text and that of all later blocks is sent with the
+    /// rest of the answer.
     broken: Option<u32>,
     is_aborted: bool,
     is_closed: bool,
@@ -299,7 +300,8 @@ impl RunOutput {
         inner.broken.map(|broken| broken.saturating_sub(inner.missing) as usize)
     }
 
-    /// Returns why a block is no longer sent, if so.
+    /// Returns the reason for dropping a queued block: [`ABORTED`] if the run was aborted, [`WITHDRAWN`] if the block
+    /// or an earlier one has failed; `None` if it is to be sent.
     pub(crate) fn withdrawal(&self, block: u32) -> Option<&'static str> {
         let inner = self.lock();
         if inner.is_aborted { Some(ABORTED) } else { inner.broken.filter(|broken| block >= *broken).map(|_| WITHDRAWN) }

@@ -30,7 +30,7 @@ impl Lane {
                     self.hub.forget(&ticket.tape);
                 }
                 Ok(Some(RunState::Absorbed(_) | RunState::Held)) => {
-                    ticket.tape.mark_broken("the result of the host run could not be stored");
+                    ticket.tape.mark_broken("the result of the run that answered this message could not be stored");
                     self.hub.forget(&ticket.tape);
                 }
                 Ok(Some(RunState::Accepted | RunState::Running)) if ticket.reason.is_some() => {

@@ -10,15 +10,15 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Maximum messages held by idle lanes together; up to twice as many between two evictions, and more if some
-/// conversations are long.
+/// Total weight of idle lanes to which an eviction reduces the cache, in messages. The next eviction starts above twice
+/// that weight. More messages may be in memory, because a long conversation counts only as [`MAX_LANE_WEIGHT`].
 const MAX_IDLE_MESSAGES: usize = 4_096;
 
 /// Weight of a lane besides its messages, in messages.
 const LANE_WEIGHT: usize = 8;
 
-/// Maximum weight of a lane. A long conversation is the most expensive to reload, and must not evict all others,
-/// either.
+/// Maximum weight of a lane. It lets a long conversation stay, which is the most expensive to reload, and keeps it from
+/// evicting all others.
 const MAX_LANE_WEIGHT: usize = MAX_IDLE_MESSAGES / 4;
 
 /// Idle lanes, longest idle first.

@@ -105,7 +105,7 @@ impl Lane {
             origin: inbound.origin.clone(),
             at,
         };
-        // That the session was used is stored with the run's end; a record without other changes is not written.
+        // A record in which only the time of use has changed is not written here, but with the end of the run.
         let has_changes = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
         let patch = (expect.is_none() || has_changes).then(|| {
             let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
@@ -165,8 +165,11 @@ impl Lane {
         }
     }
 
-    /// Loads the session for a run that starts. A session that was deleted since the message was accepted is created
-    /// again.
+    /// Loads the session for a run that starts, with its initial history.
+    ///
+    /// A session that was deleted since the message was accepted is created again, except for a resumed run, which
+    /// needs the transcript it started in. A run that was held and released (`reentry`) does not: it continues in the
+    /// current transcript of its session.
     pub(super) async fn open_for(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
         self.open().await?;
         if !ticket.is_resumed || ticket.reentry.is_some() {
@@ -187,7 +190,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Lets an empty thread inherit the history of its parent session.
+    /// Sets the initial history of an empty session: the one that was sent with the message, else, in a thread, that of
+    /// the parent session. A command inherits none from the parent. A resumed run did this when it first started.
     async fn inherit(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
         let has_history = |session: &OpenSession| !session.history.is_empty();
         if let Some(session) = self.session.as_mut().filter(|session| !has_history(session) && !ticket.is_resumed) {

@@ -17,12 +17,12 @@ use crate::{
     tape::Commit,
 };
 
-/// What a message asks for instead of an answer.
+/// Work that a message requests instead of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunTask {
     /// Compaction of the session.
     Compact {
-        /// What the summary should pay attention to.
+        /// What the summary should emphasize, in the words of the user.
         focus: Option<String>,
         /// True if the gateway asked for it, so that no reply is expected.
         is_quiet: bool,
@@ -49,7 +49,8 @@ impl RunScope {
         self.tokens(spec, overhead) > limits.threshold
     }
 
-    /// Returns how full the context is, as far as known after the model's answer.
+    /// Returns how full the context is after the last answer. No overhead is added, because the token usage reported
+    /// with that answer includes it.
     pub(super) fn fill(&self) -> ContextFill {
         let model = self.failover.candidate().model.clone();
         let (spec, settings) = (model.spec(), &self.profile.compaction);
@@ -64,7 +65,9 @@ impl RunScope {
         }
     }
 
-    /// Returns the estimated token count of the context.
+    /// Returns the estimated tokens of the context, as a request to this model contains it: the history, and `overhead`
+    /// for the system prompt and the tools. If the model has reported token usage for the history, or the last
+    /// compaction has stored an estimate of it, that number is used and already includes the overhead.
     pub(super) fn tokens(&self, spec: &ModelSpec, overhead: u64) -> u64 {
         budget::measure(spec, overhead, self.history.measured()).tokens()
     }
@@ -93,7 +96,7 @@ impl RunScope {
         is_strict.then(|| strict::refusal(spec, overhead, (&self.history, &self.profile.compaction))).flatten()
     }
 
-    /// What follows a compaction that is made now.
+    /// Returns what follows a compaction at this point: the first answer to the newest message, or another one.
     fn next(&self) -> AfterCompaction {
         if strict::unanswered(&self.history).is_some() { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer }
     }

@@ -79,7 +79,7 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
     let result = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
-        () = hurry.cancelled() => Err("a message arrived".to_owned()),
+        () = hurry.cancelled() => Err("it was interrupted by a new message".to_owned()),
         result = timeout(time, flush_rounds(scope, &*model)) => {
             result.unwrap_or_else(|_| Err(format!("timed out after {time:?}")))
         }

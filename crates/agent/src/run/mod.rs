@@ -86,7 +86,7 @@ pub(crate) enum RunError {
     #[error("the run was stopped")]
     Stopped,
     /// The run was cancelled, did not end in time, and its task was dropped.
-    #[error("the run was stopped by force")]
+    #[error("the run did not stop in time and was terminated")]
     Dropped,
     /// An earlier commit of this session failed.
     #[error("the session could not be reloaded after an earlier failure; send the message again")]

@@ -28,14 +28,15 @@ pub const REPLY_NUDGE: &str = "[The person who wrote has not received a reply ye
 pub const CONTINUE_NUDGE: &str = "[Your answer was cut off where it ends above, and the person has read it up to there. Continue \
                        from there without repeating any of it.]";
 
-/// Extra instruction to the model.
+/// Instruction that is appended to the requests of a run until the next complete answer, because the last answer was
+/// unusable or cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelNudge {
-    /// None.
+    /// No instruction.
     Nothing,
-    /// A reply is required.
+    /// [`REPLY_NUDGE`]: the answer contained no reply, but one is required.
     Answer,
-    /// The answer was cut off and should be continued.
+    /// [`CONTINUE_NUDGE`]: the answer was cut off and should be continued.
     Continue,
 }
 
@@ -54,7 +55,7 @@ impl RunScope {
             return false;
         }
         let mut events = self.tape.events();
-        // It has no entry yet, and the id is not read.
+        // The answer has no entry yet; the id is a placeholder that is not read.
         if let Ok(entry) = EntryId::parse("unsaid") {
             events.push(TapeEvent {
                 at: self.hub.ambient.now_ms(),

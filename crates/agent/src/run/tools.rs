@@ -300,7 +300,8 @@ pub(super) async fn hidden_call(
     toolbox: &Toolbox,
     call: &ToolCall,
 ) -> Result<Answered, RunError> {
-    let prepared = prepare(toolbox, call).ok_or_else(|| RunError::Limit("a tool call has no valid id".to_owned()))?;
+    let prepared = prepare(toolbox, call)
+        .ok_or_else(|| RunError::Limit("the model made a tool call without a valid id".to_owned()))?;
     let id = prepared.call.clone();
     let mut batch = [(0, prepared)];
     run_before_hooks(scope, &mut batch).await?;

@@ -89,7 +89,7 @@ impl StagedEvents {
             // The message is accepted, and its run has not started: a rejected change of the session does not end it.
             _ if self.admission.is_some() && self.count == 0 => {}
             Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => self.tape.publish(self.count),
-            Ok(_) => self.tape.mark_broken("the store rejected the run's records"),
+            Ok(_) => self.tape.mark_broken("the journal rejected the run's records"),
             Err(error) => self.tape.mark_broken(&error.to_string()),
         }
         if let Some(admission) = self.admission {
@@ -107,7 +107,7 @@ impl Admission {
             Ok(Some(Verdict::Conflict)) => Self::Conflict,
             Ok(Some(Verdict::Full(why))) => Self::Failed(Error::Disk(why.clone())),
             Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
-                Self::Failed(Error::Disk("the store rejected the message".to_owned()))
+                Self::Failed(Error::Disk("the journal rejected the message".to_owned()))
             }
             Err(error) => Self::Failed(error.clone()),
         }

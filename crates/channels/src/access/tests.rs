@@ -215,7 +215,8 @@ fn policies_are_parsed_in_any_case() {
 }
 
 proptest! {
-    /// Whatever else the rules say, an unlisted sender is admitted only if a policy is open.
+    /// Without an open policy, an unlisted sender is never admitted, whatever the message, the activation and the other
+    /// rules are. `DmPolicy::Open` is not open here, because the allowlist does not contain `*`.
     #[test]
     fn an_unlisted_sender_is_admitted_only_by_an_open_policy(
         dm in prop::sample::select(vec![DmPolicy::Pairing, DmPolicy::Allowlist, DmPolicy::Open, DmPolicy::Disabled]),

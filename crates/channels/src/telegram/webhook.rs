@@ -16,9 +16,9 @@ pub const MAX_UPDATE_BYTES: usize = 1 << 20;
 pub enum UpdateRejection {
     /// The secret is wrong.
     WrongSecret,
-    /// It is too large.
+    /// The update is too large.
     TooLarge,
-    /// It is not an update.
+    /// The body is not an update.
     Invalid,
     /// The bot's own identity is not known yet; Telegram will retry.
     NotReady,
@@ -88,6 +88,7 @@ mod tests {
 
     const SECRET: &str = "a-good-long-secret";
 
+    /// A bot that receives updates by webhook. `is_known` says whether its own identity is known.
     fn bot(is_known: bool) -> Telegram {
         let mut settings = Settings::new("main", Secret::from("1:abc"));
         settings.update_mode = UpdateMode::Webhook { url: "https://x.y/hook".to_owned(), secret: Secret::from(SECRET) };
@@ -123,6 +124,7 @@ mod tests {
         assert_eq!(deliver(b"{"), Err(400));
         assert_eq!(deliver(b"{\"message\": {}}"), Err(400));
         assert_eq!(deliver(&vec![b' '; MAX_UPDATE_BYTES + 1]), Err(413));
+        // An update of an unknown type is accepted without events; Telegram would send a rejected one again.
         assert_eq!(
             deliver(b"{\"update_id\": 6, \"news\": {}}"),
             Ok(Batch::default()),

@@ -234,6 +234,7 @@ fn no_fourth_attempt_after_three_overflows() {
     assert_eq!(attempts, expected);
 }
 
+/// A call that does not fit even alone: no message is kept, and the summary quotes the request of the user.
 #[test]
 fn a_call_that_is_too_long_is_replaced_by_quotations() {
     let write = crate::sample::calls(&[("a", "write", json!({"path": "a.txt", "content": filler(30_000)}))]);

@@ -58,7 +58,7 @@ fn usage_before_the_last_compaction_is_ignored() {
 }
 
 #[test]
-fn failed_and_generated_answers_report_no_usage() {
+fn failed_messages_and_those_without_a_model_report_no_usage() {
     let incomplete = |stop_reason| {
         let usage = Usage { input: 9_000, ..Usage::default() };
         Message::Assistant(Assistant { content: vec![Block::text("x")], usage, stop_reason, ..Assistant::default() })
@@ -67,6 +67,7 @@ fn failed_and_generated_answers_report_no_usage() {
         reporting(100, 1),
         incomplete(StopReason::Error),
         incomplete(StopReason::Aborted),
+        // Written without a model, so its usage is zero.
         assistant("delivered"),
     ]);
     let since: u64 = lines[1..].iter().map(|line| line.tokens).sum();

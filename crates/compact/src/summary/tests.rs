@@ -167,6 +167,7 @@ fn quotations_replace_a_model_that_fails() {
 #[test]
 fn the_model_is_not_used_after_two_failed_parts() {
     let (summary, requests) = run(job(long()), |_, _| Err(SummaryFailure::Failed));
+    // The first two parts were requested twice each; quotations replace all parts.
     assert_eq!((requests.len(), summary.method), (4, SummaryMethod::Extract));
     assert!(summary.text.contains("request 0:") && summary.text.contains("request 199:"), "{}", summary.text);
 }

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use super::unavailable;
 use crate::router::{RpcCall, RpcResult};
 
-/// Default page size in protocol 4.
+/// Default number of items per page of `cron.list` and `cron.runs` in protocol 4.
 const DEFAULT_PAGE: usize = 200;
-/// Default number of runs in protocol 3.
+/// Default number of runs that `cron.runs` returns in protocol 3, which has no pages: the newest ones.
 const DEFAULT_PAGE_V3: usize = 200;
 
 /// Returns the state of the schedule, the number of jobs, and the time of the next run.
@@ -63,7 +63,7 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     Ok(answer.into())
 }
 
-/// Builds a page of a list with paging information.
+/// Builds a page of a list, in the member `name`, with paging information.
 fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) -> Value {
     let (total, limit) = (all.len(), limit.unwrap_or(DEFAULT_PAGE));
     let offset = offset.unwrap_or(0).min(total);

@@ -1,4 +1,7 @@
 //! `runs.*`: queries about runs, and decisions about held runs.
+//!
+//! A held run was active at several crashes in a row and may be their cause. It is not resumed until it is released,
+//! and ends after a day.
 
 use homard_agent::{
     hub::{HeldError, RunQuery, RunTrace},
@@ -51,14 +54,14 @@ pub(crate) async fn held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     Ok(json!({"runs": held.iter().map(run_trace::held_run).collect::<Vec<_>>()}).into())
 }
 
-/// Queues a held run again.
+/// Releases a held run: its message is queued again, behind newer messages.
 pub(crate) async fn release(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ReleaseParams { run_id } = call.params()?;
     call.server.hub.release(&run_id).await.map_err(not_held)?;
     Ok(json!({"runId": run_id, "status": "queued"}).into())
 }
 
-/// Ends a held run.
+/// Drops a held run: it ends as failed, without being resumed.
 pub(crate) async fn drop_held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DropParams { run_id } = call.params()?;
     call.server.hub.drop_held(&run_id).await.map_err(not_held)?;
@@ -72,6 +75,7 @@ fn not_held(error: HeldError) -> ErrorShape {
     }
 }
 
+/// Finds a run by its id or an external id, with its timeline; an unknown id is an error.
 async fn find(call: &RpcCall, id: &str) -> Result<RunTrace, ErrorShape> {
     let found = call.server.hub.trace(id).await;
     let unknown = || ErrorShape::invalid(format!("unknown run: {id}; runs.list returns the known runs"));

@@ -65,13 +65,13 @@ fn add(request: &mut ParsedRequest, item: &Value, path: &str) -> Result<(), ApiE
 /// A response under construction.
 #[derive(Debug)]
 pub(super) struct ResponseBuilder {
-    /// The response object without its results.
+    /// The response object before any output: status `in_progress`, an empty `output`, and no token usage.
     response: Value,
-    /// Id of its message item.
+    /// Id of the message item: the output item of type `message`, which contains the text of the answer.
     message: String,
-    /// Number of events sent.
+    /// Number of events built so far; the `sequence_number` of the next event.
     count: u64,
-    /// True once the message item was opened.
+    /// True once `response.output_item.added` was built for the message item. Its text events must come after that.
     is_message_open: bool,
 }
 
@@ -108,10 +108,12 @@ impl ResponseBuilder {
         response
     }
 
+    /// Builds the message item.
     fn item(&self, status: &str, content: &[Value]) -> Value {
         json!({"type": "message", "id": self.message, "role": "assistant", "content": content, "status": status})
     }
 
+    /// Builds an event: `data` with the event's type and sequence number.
     fn event(&mut self, event: &'static str, data: Value) -> SseFrame {
         let mut payload =
             Map::from_iter([("type".to_owned(), event.into()), ("sequence_number".to_owned(), self.count.into())]);
@@ -132,6 +134,7 @@ impl ResponseBuilder {
         self.event(event, data)
     }
 
+    /// Builds the events that add the message item and its text part; none if they were built before.
     fn begin_message(&mut self) -> Vec<SseFrame> {
         if std::mem::replace(&mut self.is_message_open, true) {
             return Vec::new();
@@ -143,6 +146,7 @@ impl ResponseBuilder {
         ]
     }
 
+    /// Builds the events that complete the message item, after those that add it if they were not built before.
     fn end_message(&mut self, text: &str) -> Vec<SseFrame> {
         let mut frames = self.begin_message();
         let item = self.item("completed", &[part(text)]);
@@ -154,6 +158,7 @@ impl ResponseBuilder {
         frames
     }
 
+    /// Builds the events of a tool call. `index` is the position of its item in the output.
     fn call_events(&mut self, index: usize, tool_call: &ToolCall) -> [SseFrame; 4] {
         let arguments = tool_call.arguments.to_string();
         let (started, done) = (call(tool_call, "in_progress", ""), call(tool_call, "completed", &arguments));
@@ -212,10 +217,12 @@ fn has_message(answer: &CompleteAnswer) -> bool {
     !answer.text.is_empty() || answer.calls.is_empty()
 }
 
+/// Builds the text part of the message item.
 fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
+/// Builds the output item of a tool call.
 fn call(call: &ToolCall, status: &str, arguments: &str) -> Value {
     json!({
         "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id, "name": call.name,
@@ -223,6 +230,7 @@ fn call(call: &ToolCall, status: &str, arguments: &str) -> Value {
     })
 }
 
+/// Converts token usage to the format of the API.
 fn usage(usage: &Usage) -> Value {
     let input = usage.input + usage.cache_read + usage.cache_write;
     json!({

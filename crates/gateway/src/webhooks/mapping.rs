@@ -17,7 +17,7 @@ const RESERVED_PARTS: [&str; 7] = ["agent", "group", "channel", "direct", "dm", 
 pub struct Mapping {
     /// Identifier.
     pub id: Option<String>,
-    /// Path below that of all webhooks; any path if not set.
+    /// Request path, relative to the path of the webhooks (`hooks.path`); any path if not set.
     pub path: Option<String>,
     /// Required value of the member `source` in the body; any value if not set.
     pub source: Option<String>,
@@ -51,7 +51,7 @@ pub struct Mapping {
     pub timeout_seconds: Option<u64>,
     /// Id of the event in its source system; an event is processed once.
     pub idempotency_key: Option<Template>,
-    /// Module that modifies the result.
+    /// JavaScript function that modifies the resulting fields.
     pub transform: Option<Transform>,
 }
 

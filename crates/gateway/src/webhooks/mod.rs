@@ -2,9 +2,9 @@
 //!
 //! A request carries the webhooks' own token, which is checked before its body is read (`request`). `/wake` and
 //! `/agent` describe the action themselves; for any other path a [`Mapping`] does (`mapping`, `template`). Either way
-//! the result is an [`action`]: a text for the main session (`wake`) or a run of its own (`run`), whose result that
-//! session is informed of (`pending`). Repeated requests are recognised by their idempotency key (`dedupe_key`), also after a
-//! restart: the run id is derived from the key, and run ids are claimed on disk.
+//! the result is an [`action`]: a text for the main session (`wake`), or a separate run (`run`) whose result is
+//! reported to the main session (`pending`). Repeated requests are recognised by their idempotency key (`dedupe_key`),
+//! also after a restart: the run id is derived from the key, and run ids are claimed on disk.
 
 mod action;
 mod dedupe_key;
@@ -62,7 +62,7 @@ pub struct Webhooks {
     path: String,
     /// Maximum body size in bytes.
     pub max_body: usize,
-    /// Session for runs that name none; if not set, each run has its own.
+    /// Session of requests that name none; if not set, each of their runs has its own session.
     pub default_session_key: Option<String>,
     /// Allow requests to name their session.
     pub allow_request_session_key: bool,
@@ -72,7 +72,7 @@ pub struct Webhooks {
     pub allowed_agent_ids: Option<Vec<String>>,
     /// Mappings for other paths; the first match applies.
     pub mappings: Vec<Mapping>,
-    /// Executes the modules of mappings.
+    /// Runs the transforms of mappings; if not set, requests to mappings with a transform are rejected.
     pub transformer: Option<Arc<dyn Transformer>>,
 }
 
@@ -152,20 +152,20 @@ impl WebhookServer {
         }
     }
 
-    /// Returns the part of a path below that of all webhooks, if it is one.
+    /// Returns the part of a request path after the path of the webhooks, without slashes; `None` for any other path.
     pub(crate) fn route_path(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(&self.settings.path)?;
         (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_matches('/').to_owned())
     }
 
-    /// True if there is an action or a mapping for this path.
+    /// True if this path, relative to that of the webhooks, has an action or a mapping.
     fn has_route(&self, path: &str) -> bool {
         matches!(path, "wake" | "agent")
             || (!path.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.matches_path(path)))
     }
 }
 
-/// Handles a request to a path below that of all webhooks.
+/// Handles a webhook request. `path` is relative to the path of the webhooks.
 pub(crate) async fn answer(
     (server, hooks): (Arc<ServerState>, Arc<WebhookServer>),
     peer: &AdmittedPeer,
@@ -243,7 +243,10 @@ impl WebhookServer {
         }
     }
 
-    /// Applies the first matching mapping; `None` if its transform returned `null`.
+    /// Builds the action of a request to a custom path, from the first [`Mapping`] that matches its path and body.
+    ///
+    /// The mapping's templates are filled with values of the request. Its transform, a JavaScript function, may then
+    /// override the resulting fields. Returns `None` if the transform returned `null`: the request has no effect.
     async fn apply_mapping(
         &self,
         request: &WebhookRequest,
@@ -265,6 +268,7 @@ impl WebhookServer {
         mapping.parse_action(&fields).map(Some)
     }
 
+    /// Runs a transform with a timeout. Returns the fields to override, or `null`.
     async fn run_transform(&self, transform: &Transform, request: Value) -> Result<Value, WebhookRejection> {
         // The transform may be a filter, so the request must not pass without it.
         let Some(transformer) = &self.settings.transformer else {

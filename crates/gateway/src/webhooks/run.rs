@@ -26,10 +26,10 @@ use crate::server::ServerState;
 const SENDER: &str = "webhook";
 /// Method name recorded for webhook runs.
 const METHOD: &str = "hooks.agent";
-/// Maximum length, in characters, of an answer in the report.
+/// Maximum length in characters of the run's answer in its report to the main session.
 const MAX_SUMMARY_CHARS: usize = 1_500;
 
-/// Starts a run, or finds the one that the same request started.
+/// Starts a run, or finds the one that an earlier request with the same idempotency key started.
 pub(super) async fn start(
     (server, hooks): (&Arc<ServerState>, &Arc<WebhookServer>),
     job: WebhookJob,
@@ -83,22 +83,22 @@ pub(super) async fn start(
     Ok(submitted?.run)
 }
 
-/// Builds the submission to the hub.
+/// Builds the message that is submitted to the hub to start the run.
 fn inbound(server: &ServerState, (run, key): (&RunId, SessionKey), job: &WebhookJob, route: Route) -> Inbound {
     let ambient = server.hub.ambient();
-    // There is no conversation to reply to, and a failed delivery does not fail the run, because the main session gets
-    // the report.
-    let post = server.hub.reply_delivery(&key, &route).map(|mut post| {
-        post.is_origin = false;
-        post.is_best_effort = true;
-        post
+    // The message did not come from this route, so the session must not store it as its last route. A failed delivery
+    // does not fail the run, because the result is also reported to the main session.
+    let delivery = server.hub.reply_delivery(&key, &route).map(|mut delivery| {
+        delivery.is_origin = false;
+        delivery.is_best_effort = true;
+        delivery
     });
     let message = User::text(prompt(job, &ambient.nonce()), ambient.now_ms());
     Inbound {
         class: RunClass::Cron,
         timeout: job.timeout,
         thinking: job.thinking.map(str::to_owned),
-        delivery: post,
+        delivery,
         route,
         ..Inbound::plain(run.clone(), (SENDER, METHOD), key, message)
     }

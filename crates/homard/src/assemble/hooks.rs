@@ -46,7 +46,7 @@ fn boot_run(hub: Arc<OnceLock<Hub>>) -> TextFunction {
     Arc::new(move |text| {
         let hub = hub.clone();
         let reply = async move {
-            let hub = hub.get().ok_or("the hub is not running yet")?;
+            let hub = hub.get().ok_or("the gateway is not ready yet")?;
             let (run, agents) = (hub.ambient().run_id(), hub.agents());
             let key =
                 SessionKey::parse(&format!("boot:{run}"), agents.default_id()).map_err(|error| error.to_string())?;

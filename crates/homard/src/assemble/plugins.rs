@@ -30,17 +30,17 @@ use crate::{
 
 pub(crate) use routes::{PluginRoutes, Transforms};
 
-/// How long to wait for plugins whose capabilities are not known yet, where they are needed immediately.
+/// How long to wait for plugins whose registrations are not known yet, where they are needed immediately.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait until the hub uses the capabilities that plugins have reported.
+/// How long to wait until the hub uses the registrations of plugins.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The plugins of a gateway, and the internal hooks. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct PluginSet {
     plugins: Arc<Plugins>,
-    /// Signal listeners that are not plugins: the internal hooks.
+    /// Listeners that do not come from plugins: the internal hooks.
     listeners: Vec<Arc<dyn Listener>>,
     /// The hooks, and the revision of the plugin list that they were built from. While the revision is unchanged the
     /// same objects are used, so that their queued events are kept.
@@ -109,12 +109,12 @@ impl PluginSet {
         plugins.chain(hooks).collect()
     }
 
-    /// Returns what plugins add, as far as it is known.
+    /// Returns the hooks, tools, commands, routes and services that plugins have registered so far.
     pub(crate) fn extensions(&self) -> Extensions {
         self.plugins.extensions()
     }
 
-    /// Returns the hooks, listeners and commands for the current revision.
+    /// Returns the hooks, listeners and commands for the current revision of the plugin list.
     pub(crate) fn hooks(&self) -> Hooks {
         let edition = *self.plugins.watch().borrow();
         let mut cached = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,16 +142,16 @@ impl PluginSet {
         tools.map(|tool| tool as Arc<dyn Tool>).collect()
     }
 
-    /// Waits until the plugins' capabilities change. The caller has applied the previous ones to the hub before it
-    /// calls this.
+    /// Waits until the plugins' registrations change. The caller must have applied the previous ones to the hub before
+    /// it calls this.
     pub(super) async fn changed(&self) {
         let edition = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(edition, _)| *edition);
         self.applied.send_replace(edition.unwrap_or_default());
         self.changed.notified().await;
     }
 
-    /// Starts the plugins whose capabilities are unknown and waits briefly for their registrations. Returns true if
-    /// anything changed.
+    /// Starts the plugins whose registrations are unknown and waits briefly for them. Returns true if any registration
+    /// changed.
     pub(super) async fn settle(&self) -> bool {
         let version = *self.plugins.watch().borrow();
         if timeout(LEARN_TIMEOUT, self.plugins.discover_registrations()).await.is_err() {
@@ -160,16 +160,20 @@ impl PluginSet {
         *self.plugins.watch().borrow() != version
     }
 
-    /// Waits until the hub uses the current capabilities, so that all plugins receive the following events.
+    /// Waits until the hub uses the current registrations, so that all plugins receive the following events. The hub
+    /// applies them in another task, which then calls [`changed`](Self::changed).
     async fn wait_applied(&self) {
         let edition = *self.plugins.watch().borrow();
         let mut applied = self.applied.subscribe();
         if timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= edition)).await.is_err() {
-            tracing::warn!("the hub did not apply the plugins in time; they miss the gateway_start event");
+            tracing::warn!("some plugins were not activated in time; they do not receive the gateway_start event");
         }
     }
 
-    /// Starts the plugins whose capabilities are unknown, then the background services.
+    /// Starts the background services of all plugins.
+    ///
+    /// The registrations of a plugin may be unknown until its process has started once. So those plugins are started
+    /// first, and services only when the hub uses all registrations.
     pub(crate) async fn start(&self) {
         self.plugins.discover_registrations().await;
         self.wait_applied().await;

@@ -206,7 +206,7 @@ pub(super) fn change_error(rejection: &ConfigChangeError) -> ErrorShape {
             with_issues(format!("invalid config: {first}"), problems.iter().map(issue).collect())
         }
         ConfigChangeError::Hidden(paths) => {
-            let hint = format!("must not be {}: the secret is missing to keep", redact::REDACTED);
+            let hint = format!("must not be {}: there is no secret to keep; write the secret itself", redact::REDACTED);
             let issues = paths.iter().map(|path| json!({"path": path.to_string(), "message": hint})).collect();
             with_issues(rejection.to_string(), issues)
         }

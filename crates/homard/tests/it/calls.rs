@@ -117,7 +117,7 @@ fn a_local_turn_is_rejected_while_a_gateway_owns_the_state() {
         format!("error: state directory {} is in use by process {}", home.state().display(), gateway.process.0.id());
     assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""));
     assert!(output.stderr.starts_with(&expected), "{}", output.stderr);
-    assert!(output.stderr.ends_with("\nwithout --local the turn goes through the gateway\n"), "{}", output.stderr);
+    assert!(output.stderr.ends_with("\nto send the message through the gateway, omit --local\n"), "{}", output.stderr);
     let second = gateway.run(&["gateway", "run", "--port", "0"]);
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.starts_with(&expected), "{}", second.stderr);

@@ -65,7 +65,8 @@ fn hooks_are_listed_with_missing_requirements_and_advice() {
     assert_eq!(names(&eligible), ["bootstrap-extra-files", "command-logger", "own", "session-memory"]);
     let info = home.run(&["hooks", "info", "tides"]).stdout;
     assert!(info.contains(&format!("file           {}\n", managed.join("HOOK.md").display())), "{info}");
-    let advice = "set the variable TIDE_KEY, or: homard config set hooks.internal.entries.tides.env.TIDE_KEY VALUE";
+    let advice =
+        "set the environment variable TIDE_KEY, or: homard config set hooks.internal.entries.tides.env.TIDE_KEY VALUE";
     assert!(info.ends_with(&format!("to do          {advice}\n")), "{info}");
     assert_eq!(home.run(&["hooks", "info", "tides", "--json"]).json(), listed["hooks"][5]);
     let unknown = home.run(&["hooks", "info", "flying"]);

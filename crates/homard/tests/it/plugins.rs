@@ -327,7 +327,7 @@ fn doctor_reports_plugin_problems_with_advice() {
         "\n\ntides: cannot be used\n",
         "wrong  the files were modified after the installation, so the plugin is not started\n",
         "/my-tides --force\n",
-        "note   the plugin reads the variable TIDE_KEY, which is not set\n",
+        "note   the plugin reads the environment variable TIDE_KEY, which is not set\n",
         "or: homard config set plugins.entries.tides.env.TIDE_KEY VALUE\n",
         "wrong  ghost is enabled in the config, but the plugin was not found\n",
         "or disable it: homard plugins disable ghost\n",

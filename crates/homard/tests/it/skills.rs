@@ -229,7 +229,7 @@ fn skills_are_listed_with_missing_requirements_and_advice() {
     assert_eq!(listed["skills"][1]["missing"]["env"], json!(["TIDE_KEY"]));
     let info = home.run(&["skills", "info", "tides"]).stdout;
     assert!(info.contains(&file.display().to_string()), "{info}");
-    let advice = "set the variable TIDE_KEY, or: homard config set skills.entries.tides.apiKey VALUE";
+    let advice = "set the environment variable TIDE_KEY, or: homard config set skills.entries.tides.apiKey VALUE";
     assert!(info.ends_with(&format!("to do          {advice}\n")), "{info}");
     assert_eq!(home.run(&["skills", "info", "tides", "--json"]).json(), listed["skills"][1]);
     let unknown = home.run(&["skills", "info", "flying"]);

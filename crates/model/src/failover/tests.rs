@@ -209,7 +209,12 @@ fn a_rejected_key_is_not_tried_with_another_model() {
     let (mut failover, _) = begin(&["p/m as a", "p/n as a", "q/n as c"], FailoverTerms::default());
     assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), FailoverStep::Next);
     assert_eq!(current(&failover), "q/n as c");
-    let skipped = note("p/n as a", CandidateOutcome::Skipped, "auth", "not tried, a was just rejected");
+    let skipped = note(
+        "p/n as a",
+        CandidateOutcome::Skipped,
+        "auth",
+        "not tried, because a request with the credential a just failed",
+    );
     assert_eq!(failover.notes(), [note("p/m as a", CandidateOutcome::Failed, "auth", "Auth"), skipped]);
 }
 

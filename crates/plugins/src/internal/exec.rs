@@ -43,13 +43,14 @@ const MESSAGE_LIMITS: (usize, usize) = (16, 4000);
 /// Maximum number of concurrent processes per hook, since every run may start one.
 const MAX_CONCURRENT: usize = 4;
 
-/// Environment variables that a program gets besides those it requires and those of its entry.
+/// Environment variables that a program gets besides those it requires and those of its config entry.
 const VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
 /// Default `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Key of a context that contains the whole config, including secrets.
+/// Member of an event's context that contains the whole config with its secrets. It is removed before a program gets
+/// the event.
 const CONFIG_KEY: &str = "cfg";
 
 /// A hook whose handler is a program.
@@ -62,6 +63,7 @@ pub(super) struct ProgramListener {
     env: Vec<(String, String)>,
     /// Values that are redacted in its output.
     secrets: Vec<String>,
+    /// Limits the number of concurrent processes.
     permits: Semaphore,
 }
 
@@ -154,7 +156,7 @@ impl Listener for ProgramListener {
 
     async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
         let closed = |error: tokio::sync::AcquireError| HookError::Unavailable(error.to_string());
-        let _turn = self.permits.acquire().await.map_err(closed)?;
+        let _permit = self.permits.acquire().await.map_err(closed)?;
         let mut event = event.clone();
         event.context.remove(CONFIG_KEY);
         let serialise_error =

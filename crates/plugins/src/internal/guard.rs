@@ -12,7 +12,8 @@ use super::{
 };
 use crate::settings::GuardPolicy;
 
-/// A hook that is a guard.
+/// A hook that the owner declares a guard. All calls are passed to the hook, except that the policy determines for
+/// which events it is a guard: such an event is blocked if the hook fails.
 pub(super) struct GuardListener {
     pub(super) hook: Arc<dyn Listener>,
     pub(super) guard: GuardPolicy,

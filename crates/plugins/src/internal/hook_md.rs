@@ -53,7 +53,7 @@ pub struct InternalHook {
     pub events: Vec<String>,
     /// Supported operating systems, by their Node names; empty for all.
     pub os: Vec<String>,
-    /// True if it works without its requirements.
+    /// True if it is loaded even if `requires` is not met. Its operating system must be supported in any case.
     pub always: bool,
     /// Requirements on the machine and the config.
     pub requires: SkillRequirements,

@@ -372,7 +372,7 @@ async fn calls_wait_while_the_process_restarts() {
     fixture.is(is_down).await;
     for _ in 0..4 {
         let error = fixture.ask("more", Duration::from_millis(1)).await.unwrap_err();
-        assert!(matches!(&error, Error::Unavailable(reason) if reason.contains("next start in")), "{error}");
+        assert!(matches!(&error, Error::Unavailable(reason) if reason.contains("is started again in")), "{error}");
     }
     assert_eq!(fixture.worker.breaker_open_for("shell"), None);
     assert_eq!(fixture.ask("more", LONG).await, Ok(json!({})));
@@ -437,7 +437,7 @@ async fn an_event_is_not_resent_after_its_deadline() {
     fixture.ask("warm", LONG).await.unwrap();
     let start = Instant::now();
     let refused = fixture.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
-    assert!(refused.to_string().contains("next start in 30 s"), "{refused}");
+    assert!(refused.to_string().contains("is started again in 30 s at the earliest"), "{refused}");
     assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
     assert_eq!(fixture.count(), 1);
     fixture.close().await;

@@ -120,8 +120,8 @@ async fn a_guard_blocks_whatever_happens_to_its_directory_until_it_is_disabled()
             assert_eq!(hooks.call(call(), &HookContext::default()).await.block_reason(), Some(expected), "{damage}");
         }
         if damage != "changed" {
-            let problem = "the plugin tidy is enabled in the config but was not found or cannot be used; what it \
-                 guards (before_tool_call) is blocked until the plugin is reinstalled or disabled";
+            let problem = "the plugin tidy is enabled in the config but was not found or cannot be used; operations at \
+                 the hooks that it guards (before_tool_call) are blocked until the plugin is reinstalled or disabled";
             assert!(plugins.problems().iter().any(|other| other == problem), "{damage}: {:?}", plugins.problems());
         }
         plugins.close().await;

@@ -44,6 +44,7 @@ const NON_OWNER: &[&str] = &[
     "progress_card",
 ];
 
+/// Default `allow` list of sandboxed sessions.
 const SANDBOX_ALLOW: &[&str] = &[
     "exec",
     "process",
@@ -64,7 +65,8 @@ const SANDBOX_ALLOW: &[&str] = &[
     "subagents",
 ];
 
-/// Besides tools, names of channels: a plugin may offer a tool with such a name.
+/// Default `deny` list of sandboxed sessions. It contains names of channels because a plugin may offer a tool under the
+/// name of its channel.
 const SANDBOX_DENY: &[&str] = &[
     "browser",
     "canvas",
@@ -120,8 +122,8 @@ enum PolicyFilter {
     Denied(PolicyScope, ToolList),
     /// Removes the tools that are not on the list.
     Only(DenyRule, ToolList),
-    /// Removes the tools that the parent of a sub-agent does not have. Not a list: what `exec` implies was resolved
-    /// there.
+    /// Removes the tools that the parent of a sub-agent does not have. A set of tools and not a [`ToolList`], because
+    /// the parent's policy has already added what a list implies, such as `apply_patch` with `exec`.
     Spawner(BTreeSet<String>),
 }
 
@@ -198,7 +200,8 @@ impl FilterChain {
         }
     }
 
-    /// Applies a scope with a profile of its own.
+    /// Applies the profile and then the lists of a scope that inherits no profile from a more general scope. It is
+    /// therefore passed as both the specific and the general one.
     fn scope(&mut self, scope: PolicyScope, policy: &ToolPolicy) {
         self.profile((scope, policy), (scope, policy));
         self.lists(scope, policy);
@@ -227,8 +230,8 @@ impl FilterChain {
     }
 }
 
-/// True if a list of this scope that names only plugin tools is meant to add them, as in OpenClaw. In scopes for other
-/// senders or for isolation, a list is exhaustive.
+/// True if an `allow` list of this scope is ignored when it names only plugin tools: it is meant to add them to the
+/// other tools, as in OpenClaw. In scopes for other senders or for isolation, such a list is applied.
 fn is_broad(scope: PolicyScope) -> bool {
     match scope {
         PolicyScope::Global | PolicyScope::ByProvider | PolicyScope::Agent | PolicyScope::AgentByProvider => true,

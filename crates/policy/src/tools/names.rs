@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 const ALIASES: &[(&str, &str)] =
     &[("bash", "exec"), ("apply-patch", "apply_patch"), ("automations", "cron"), ("view_image", "image")];
 
-/// All tools that a config may name without a plugin, by group. The last ones have no group.
+/// All tools that a config may name without a plugin, by group. The tools under the empty name have no group.
 const SECTIONS: &[(&str, &[&str])] = &[
     ("group:fs", &["read", "write", "edit", "apply_patch", "ls", "find", "grep"]),
     ("group:runtime", &["exec", "process", "terminal"]),
@@ -79,6 +79,7 @@ fn group(name: &str) -> Option<Vec<&'static str>> {
             let others = SECTIONS.iter().filter(|(section, _)| !["group:fs", "group:runtime"].contains(section));
             Some(others.flat_map(|(_, tools)| *tools).copied().collect())
         }
+        // The section with the empty name contains the tools without a group and is not a group itself.
         "" => None,
         name => SECTIONS.iter().find(|(section, _)| *section == name).map(|(_, tools)| tools.to_vec()),
     }
@@ -92,7 +93,7 @@ pub fn known() -> impl Iterator<Item = &'static str> {
     sections.chain(groups).chain(others).copied().filter(|name| !name.is_empty())
 }
 
-/// True if an entry of a list is one of those.
+/// True if an entry of a list is one of the names of [`known`].
 pub fn is_known(entry: &str) -> bool {
     let name = clean(entry);
     known().any(|known| known == name)
@@ -141,6 +142,7 @@ pub(super) enum EntryOwner {
 /// An entry of a list and its meaning.
 #[derive(Debug)]
 pub(super) struct ListEntry {
+    /// The entry as written in the config.
     pub(super) written: String,
     pub(super) owner: EntryOwner,
     matcher: EntryMatch,

@@ -109,7 +109,8 @@ fn an_owner_without_policies_may_use_all_tools() {
 }
 
 #[test]
-fn filters_are_in_the_order_of_the_spec() {
+fn filters_apply_in_the_documented_order() {
+    // Changes the scopes so that the rule no longer denies the tool, and the next rule in the order does.
     type LiftRule = fn(&mut PolicyScopes);
     let minimal = || ToolPolicy { deny: strings("cron"), ..profile(ToolProfile::Minimal) };
     let mut scopes = PolicyScopes {
@@ -125,21 +126,21 @@ fn filters_are_in_the_order_of_the_spec() {
         plugins: BTreeMap::new(),
     };
     let cron = |scope| DenyRule::Denied(scope, "cron".to_owned());
-    let minimal = |scope| DenyRule::Profile(scope, ToolProfile::Minimal);
+    let by_profile = |scope| DenyRule::Profile(scope, ToolProfile::Minimal);
     let steps: &[(DenyRule, LiftRule)] = &[
         (DenyRule::OwnerOnly, |scopes| scopes.sender = SenderRole::Owner),
-        (minimal(PolicyScope::Agent), |scopes| scopes.agent.profile = None),
-        (minimal(PolicyScope::Global), |scopes| scopes.agent.profile = Some(ToolProfile::Full)),
-        (minimal(PolicyScope::AgentByProvider), |scopes| scopes.agent_by_provider.profile = None),
-        (minimal(PolicyScope::ByProvider), |scopes| scopes.by_provider.profile = None),
+        (by_profile(PolicyScope::Agent), |scopes| scopes.agent.profile = None),
+        (by_profile(PolicyScope::Global), |scopes| scopes.agent.profile = Some(ToolProfile::Full)),
+        (by_profile(PolicyScope::AgentByProvider), |scopes| scopes.agent_by_provider.profile = None),
+        (by_profile(PolicyScope::ByProvider), |scopes| scopes.by_provider.profile = None),
         (cron(PolicyScope::Global), |scopes| scopes.global = allow("read")),
         (DenyRule::NotAllowed(PolicyScope::Global), |scopes| scopes.global = ToolPolicy::default()),
         (cron(PolicyScope::ByProvider), |scopes| scopes.by_provider = ToolPolicy::default()),
         (cron(PolicyScope::Agent), |scopes| scopes.agent = ToolPolicy::default()),
         (cron(PolicyScope::AgentByProvider), |scopes| scopes.agent_by_provider = ToolPolicy::default()),
-        (minimal(PolicyScope::Group), |scopes| scopes.group.profile = None),
+        (by_profile(PolicyScope::Group), |scopes| scopes.group.profile = None),
         (cron(PolicyScope::Group), |scopes| scopes.group = ToolPolicy::default()),
-        (minimal(PolicyScope::Sandbox), |scopes| scopes.sandbox = Some(ToolPolicy::default())),
+        (by_profile(PolicyScope::Sandbox), |scopes| scopes.sandbox = Some(ToolPolicy::default())),
         (cron(PolicyScope::Sandbox), |scopes| scopes.sandbox = None),
         (DenyRule::Subagent, |_| {}),
     ];
@@ -283,16 +284,16 @@ fn also_allow_extends_the_profile_only() {
     let specific = PolicyScopes { agent: also("read"), ..in_global.clone() };
     assert_eq!(allowed(&specific), set("session_status read"));
 
-    // Without a profile it adds to everything, which is everything.
+    // Without a profile all tools are allowed, so there is nothing to add.
     assert_eq!(allowed(&globally(also("read"))), all());
 
-    // It does not extend another list, nor anything that is denied.
+    // It neither extends the `allow` of another scope nor allows a denied tool.
     let closed = PolicyScopes { global: allow("read"), agent: also("exec"), ..owner() };
     assert_eq!(allowed(&closed), set("read"));
     let denied = PolicyScopes { agent: deny("web_fetch"), ..in_global };
     assert_eq!(allowed(&denied), set("session_status web_search"));
 
-    // That of a provider extends the provider's profile only.
+    // The `alsoAllow` of a provider extends the provider's profile only.
     let provider = PolicyScopes { global: profile(ToolProfile::Minimal), by_provider: minimal, ..owner() };
     assert_eq!(allowed(&provider), set("session_status"));
 }
@@ -344,18 +345,18 @@ fn plugin_tools_match_by_id_by_name_and_by_group() {
 }
 
 #[test]
-fn a_broad_list_of_plugins_only_is_ignored() {
+fn a_global_allowlist_of_plugin_tools_only_is_ignored() {
     let tools = ["read", "forecast"];
     let only_plugins = || with_weather(globally(allow("weather forecast group:plugins")));
     let resolved = resolve(&only_plugins(), &tools);
     assert_eq!(resolved, ResolvedTools { allowed: set("read forecast"), ..ResolvedTools::default() });
 
-    // A typo beside them may have been meant to be a built-in tool.
+    // A list with an unknown name is applied, because the name may be a misspelled built-in tool.
     let mixed = with_weather(globally(allow("forecast reed")));
     assert_eq!(resolve(&mixed, &tools).allowed, set("forecast"));
-    // Without plugins, it is an unknown name.
+    // Without plugins, `group:plugins` is an unknown name, and the list is applied.
     assert_eq!(resolve(&globally(allow("group:plugins")), &tools).allowed, BTreeSet::new());
-    // In a group, in a sandbox and for sub-agents, a list is exhaustive.
+    // In the scopes of groups, sandboxes and sub-agents, a list of plugin tools only is applied.
     let group = with_weather(PolicyScopes { group: allow("forecast"), ..owner() });
     assert_eq!(resolve(&group, &tools).allowed, set("forecast"));
     let sandbox = with_weather(PolicyScopes { sandbox: Some(allow("forecast")), ..owner() });

@@ -50,7 +50,8 @@ impl TokenRate {
     }
 }
 
-/// Returns the ratios for the prompt and for the tools; parts of either are scaled with them.
+/// Returns the ratios for the system prompt and for the tool definitions. The tokens of a part of either are calculated
+/// from its characters with the ratio.
 fn rates(report: &ContextReport) -> (TokenRate, TokenRate) {
     let rate = |tokens: fn(RequestTokens) -> u64, chars: usize| match report.tokens {
         Some(known) => TokenRate { tokens: tokens(known), chars: chars as u64 },
@@ -114,6 +115,7 @@ fn largest(mut rows: Vec<ReportRow>) -> Vec<ReportRow> {
     rows
 }
 
+/// Formats a report: the tables, the total with the conversation, the warnings, and `last` as the last line.
 fn lines(report: &ContextReport, tables: &[&ReportTable], last: Option<&str>) -> String {
     let window = match report.context_window {
         Some(window) => format!(" (context window of {} tokens)", grouped(window)),
@@ -181,8 +183,8 @@ fn warnings(report: &ContextReport) -> Vec<String> {
     cut.chain(missing).chain(unusable).chain(shortened(report)).collect()
 }
 
-/// Explains why something is omitted or truncated, which setting changes that, and which tools are omitted. Files have
-/// lines of their own.
+/// Returns lines that explain why the prompt omits or truncates something, which setting changes that, and which tools
+/// are omitted. Truncated files are not named here, because [`warnings`] adds a line for each of them.
 fn shortened(report: &ContextReport) -> Vec<String> {
     let Some(shortened) = &report.shortened else { return Vec::new() };
     if shortened.style == RICH {

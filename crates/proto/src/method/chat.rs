@@ -31,16 +31,16 @@ pub struct SendParams {
     /// Queue mode of the message if the session is busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_mode: Option<String>,
-    /// Channel that it came from.
+    /// Channel that the message came from; [`route`](Self::route) combines it with the next three.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_channel: Option<String>,
-    /// Person or group on that channel.
+    /// Person or group that the message came from, on that channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_to: Option<String>,
-    /// Own account on that channel.
+    /// Our account that received the message, on that channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_account_id: Option<String>,
-    /// Thread id.
+    /// Thread that the message came from, in the conversation with that person or group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub originating_thread_id: Option<String>,
     /// Time limit in milliseconds; zero means none.

@@ -22,7 +22,7 @@ fn label(generation: Generation) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": longest})
 }
 
-/// Adds members that only the newer generation sends.
+/// Adds parameters that exist only in protocol 4 to the schemas of a method's parameters, if the connection uses it.
 fn newer(generation: Generation, mut properties: Value, added: &[(&str, Value)]) -> Value {
     if generation == Generation::Four {
         for (name, schema) in added {

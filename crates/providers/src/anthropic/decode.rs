@@ -19,7 +19,7 @@ use crate::{
 /// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// Open blocks by their index in the answer.
+    /// Content blocks that have started and not ended, by their index in the answer.
     open: BTreeMap<u64, OpenBlock>,
     calls: usize,
     has_begun: bool,
@@ -27,19 +27,20 @@ pub(crate) struct Decoder {
     usage: Usage,
 }
 
-/// An open block.
+/// A content block of the answer whose start was received, but not its end.
 #[derive(Debug)]
 enum OpenBlock {
     Text,
     Thinking {
         signature: String,
     },
-    /// `full_input` has the arguments if they arrived at once; partial ones that follow replace them.
+    /// A tool call. `full_input` contains the arguments if the start of the block did; partial arguments that follow
+    /// replace them.
     Call {
         index: usize,
         full_input: String,
     },
-    /// A block of an unrequested kind.
+    /// A block whose deltas are ignored: redacted reasoning, or a kind that was not requested.
     Other,
 }
 
@@ -74,12 +75,13 @@ impl Decode for Decoder {
     }
 
     fn finish(&mut self) -> ModelEvent {
-        // A stop reason is as good as the end event, if no block is open.
+        // Without the event for the end of the message, a stop reason ends the answer if every block has ended.
         if self.stop.is_some() && self.open.is_empty() { self.last() } else { truncated_event() }
     }
 }
 
 impl Decoder {
+    /// Returns the final event: the end of the answer, or a failure if the answer has not begun.
     fn last(&self) -> ModelEvent {
         if !self.has_begun {
             return truncated_event();

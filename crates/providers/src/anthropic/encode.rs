@@ -71,7 +71,8 @@ fn mark(target: &ModelTarget, cache: CacheLifetime) -> Option<CacheControl> {
     }
 }
 
-/// True if calls are open and no answer since the last user message has reasoning.
+/// True if the request continues an answer after tool calls, and no assistant message since the user's last message has
+/// reasoning. Messages with tool results have the role of the user, too, but are not the user's.
 fn lacks_reasoning(messages: &[MessageBody<'_>]) -> bool {
     let has_block =
         |message: &MessageBody<'_>, kind: fn(&Block<'_>) -> bool| message.content.iter().any(|part| kind(&part.block));

@@ -38,8 +38,8 @@ struct OutputConfig {
 
 /// Returns the maximum of output tokens and the reasoning parameters.
 ///
-/// With a budget, an answer with open calls must start with its reasoning; `may_budget` is false if it does not,
-/// because another model wrote it or reasoning was off.
+/// With a budget, an answer that is continued after tool calls must start with its reasoning. `may_budget` is false if
+/// it does not, because another model wrote it or reasoning was off.
 pub(super) fn plan(spec: &ModelSpec, request: &Request, may_budget: bool) -> (u64, Thinking) {
     let model_limit = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
     let output = request.max_output.unwrap_or(model_limit.min(DEFAULT_OUTPUT));

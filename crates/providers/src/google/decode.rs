@@ -20,6 +20,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     calls: Vec<ReceivedCall>,
+    /// Number of response chunks received.
     chunks: usize,
     response_id: String,
     stop: Option<StopReason>,
@@ -29,13 +30,13 @@ pub(crate) struct Decoder {
 /// A received call. Its position in the list is its index in the events.
 #[derive(Debug, PartialEq, Eq)]
 struct ReceivedCall {
-    /// The model's own id, or empty.
+    /// Call id in the response; empty if there was none.
     own_id: String,
-    /// Id used outside.
+    /// Call id in the emitted events: `own_id`, or a generated one if that is empty or already in use.
     id: String,
     name: String,
     arguments: String,
-    /// Number of the chunk that contained it.
+    /// Number of the response chunk that contained the call, counted from 1.
     chunk: usize,
 }
 

@@ -46,24 +46,26 @@ pub(super) struct Item {
     pub(super) call_id: Option<String>,
     pub(super) name: Option<String>,
     phase: Option<String>,
-    /// Raw item: reasoning is sent back like this.
+    /// The complete item as JSON, as received. Later requests send a reasoning item back to the provider unchanged.
     json: Option<String>,
     parts: BTreeMap<PartPosition, PartText>,
     /// Index of the call in the answer, once it was emitted.
     call: Option<usize>,
-    /// True once its start was received.
+    /// True once the event with the start of the item was received.
     pub(super) has_begun: bool,
-    /// True once it is complete.
+    /// True once the complete item was received.
     pub(super) is_complete: bool,
-    /// True once all of it was emitted.
+    /// True once the complete item was emitted.
     pub(super) is_emitted: bool,
 }
 
-/// A text of which a part was emitted.
+/// Text of one part of an item, and how much of it was emitted.
 #[derive(Debug, Default)]
 struct PartText {
     text: String,
+    /// Number of bytes that were emitted.
     emitted: usize,
+    /// True once the complete text was received.
     is_whole: bool,
 }
 
@@ -102,7 +104,7 @@ impl Item {
         }
     }
 
-    /// Appends text to a part. Deltas after its end are ignored, because the end contained them.
+    /// Appends text to a part. Deltas after the part is complete are ignored, because the complete text contains them.
     pub(super) fn add(&mut self, position: PartPosition, delta: &str) {
         let part = self.parts.entry(position).or_default();
         if !part.is_whole && !self.is_complete {
@@ -194,7 +196,8 @@ impl Item {
                     events.push(ModelEvent::Call(CallDelta { index, arguments, ..CallDelta::default() }));
                 }
             }
-            // A call cannot start without its ids and name; if they never arrive, it has none.
+            // A call is emitted only with its ids and name, which the start of the item contains. If the item is
+            // complete and they were missing, it is emitted without them.
             None if self.has_begun || self.is_complete => {
                 let index = *calls;
                 *calls += 1;

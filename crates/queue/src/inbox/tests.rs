@@ -74,6 +74,7 @@ fn note(text: &str, settings: QueueSettings) -> Note {
     }
 }
 
+/// A request without queue settings, which always gets a run of its own.
 fn plain(text: &str) -> Note {
     Note { settings: None, ..note(text, QueueSettings::default()) }
 }

@@ -160,6 +160,7 @@ fn calls_for_the_caller_need_no_text() {
 fn an_answer_after_a_message_to_the_same_chat_is_sent() {
     let run = Run { is_answered: true, ..Run::with_texts(&["The result is 42."]) };
     assert_eq!(run.shape(), answered(&[Payload::answer("The result is 42.")]));
+    // Without an answer of the model, the message that its tool sent suffices.
     for expectation in [Expectation::Answer, Expectation::LastAnswer, Expectation::Free] {
         assert_eq!(Run { is_answered: true, expectation, ..Run::default() }.shape(), nothing(ReplyStatus::Answered));
     }

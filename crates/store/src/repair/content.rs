@@ -61,6 +61,7 @@ pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
     });
 }
 
+/// Replaces the content of a message by these blocks.
 fn set(message: &mut Message, blocks: Vec<Block>) {
     match message {
         Message::User(user) => user.content = Content::Blocks(blocks),

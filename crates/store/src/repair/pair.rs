@@ -63,7 +63,8 @@ fn results(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
     results
 }
 
-/// Returns a result with exactly its call's id, because providers do not trim.
+/// Returns a result with exactly its call's id. Calls and results are paired even if their ids differ in surrounding
+/// whitespace, but providers compare the ids as they are.
 fn with_call_id(call: &str, message: &Arc<Message>) -> Arc<Message> {
     match &**message {
         Message::ToolResult(result) if result.tool_call_id != call => {
@@ -73,6 +74,7 @@ fn with_call_id(call: &str, message: &Arc<Message>) -> Arc<Message> {
     }
 }
 
+/// Builds the result of a call without a recorded one.
 pub(super) fn missing(call: &str, name: &str, timestamp: u64) -> Message {
     Message::ToolResult(ToolResult {
         tool_call_id: call.to_owned(),

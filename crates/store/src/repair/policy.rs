@@ -29,16 +29,16 @@ pub(super) enum BlankPolicy {
     Dropped,
 }
 
-/// Required form of call ids.
+/// Form of tool call ids that a provider requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IdForm {
-    /// Anything that is unique within its message.
+    /// Any id that is not blank and is unique within its message.
     Any,
-    /// Up to 64 letters, digits, `_` and `-`; unique.
+    /// An id of up to 64 letters, digits, `_` and `-`, unique within the history.
     Word,
-    /// Up to 40 letters and digits; unique.
+    /// An id of up to 40 letters and digits, unique within the history.
     Strict,
-    /// Exactly nine letters and digits; unique.
+    /// An id of exactly nine letters and digits, unique within the history.
     Strict9,
 }
 

@@ -6,26 +6,30 @@ use crate::rng::SeededRng;
 /// Number of positions in an answer at which a fault can occur.
 pub const POSITIONS: u64 = 20;
 
-/// A fault. A position is a twentieth of the answer; at position 0 even the response head is missing.
+/// A fault of the provider while it answers.
+///
+/// A position is a number of twentieths of the answer, see [`POSITIONS`]. At position 0, `Stall` and `Cut` do not even
+/// send the response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderFault {
-    /// Sends nothing more, and keeps the connection open.
+    /// From this position on, sends nothing more and keeps the connection open.
     Stall(u64),
-    /// Drops the connection, between any two bytes.
+    /// Drops the connection at this position, between any two bytes.
     Cut(u64),
-    /// Sends invalid bytes and ends the body.
+    /// Sends invalid bytes at this position and ends the body.
     Garbage(u64),
-    /// Sends an error event of the wire format.
+    /// Sends an error event of the wire format at this position and ends the body.
     InStream(u64),
-    /// Sends an event twice; only one that a reader can recognize, because most wire formats do not number deltas.
+    /// Sends an event twice: the first one from this position on of which a reader can recognize the repetition. A
+    /// repeated delta can only be recognized in the Responses format, which numbers its events.
     Twice(u64),
-    /// Swaps an event with the next one.
+    /// Swaps the event at this position with the next one.
     Disorder(u64),
-    /// 429; `true` includes the time to wait.
+    /// Status 429; with `true`, the response contains the time to wait.
     TooMany(bool),
-    /// 429 with an unacceptably long time to wait.
+    /// Status 429 with an unacceptably long time to wait.
     TooManyForLong,
-    /// Another error status.
+    /// This error status.
     Refused(u16),
     /// An HTML page with status 200, like that of a captive portal.
     Page,

@@ -118,7 +118,7 @@ fn out_of_order(result: &TraceResult, key: &SessionKey, lines: &[UserEntry<'_>])
     if result.disk_failed {
         return None;
     }
-    // A run that was held and released appears again, behind what was said meanwhile.
+    // The message of a run that was held and released appears again, behind messages that were accepted meanwhile.
     let is_again = |index: usize| {
         let run = lines[index].run;
         let row = result.rows.values().find(|row| row.run.as_str() == run);
@@ -138,21 +138,23 @@ fn out_of_order(result: &TraceResult, key: &SessionKey, lines: &[UserEntry<'_>])
         .then(|| format!("transcript of {key}: has the messages {found:?}, taken in as {order:?}"))
 }
 
-/// True if a message may precede an earlier one. A message that always gets a run of its own may, because the other may
-/// have been dropped from a full queue and is reported later. A steered message may, too: it overtakes waiting turns,
-/// but not another that was steered into the same run.
+/// True if a transcript may contain a message before one that was accepted earlier.
+///
+/// A message that ignores the queue mode may precede one that follows it, because that one may have been dropped from a
+/// full queue and is then reported later. A steered message may precede messages that wait in the queue, but not
+/// another message that was steered into the same run.
 fn may_overtake(result: &TraceResult, later: &str, earlier: &str) -> bool {
     let host = |run: &str| result.rows.values().find(|row| row.run.as_str() == run).and_then(|row| row.host.as_ref());
     let is_resumed = |host: &RunId| result.rows.get(host).is_some_and(|host| !host.resumed_at.is_empty());
-    // After a restart the run may take in a turn that waited before it.
+    // After a restart, the host run may also absorb a message that was queued before the steered one.
     let is_steered = host(later).is_some_and(|run_host| host(earlier) != Some(run_host) || is_resumed(run_host));
-    let by_rules = |run: &str| {
+    let follows_queue_mode = |run: &str| {
         let row = result.rows.values().find(|row| row.run.as_str() == run);
         let message = result.committed.messages.iter().find(|(id, _)| id.as_str() == run);
         row.is_some_and(|row| [SendParams::METHOD, CHANNEL].contains(&row.method.as_str()))
             && message.is_some_and(|(_, message)| !message.starts_with('/'))
     };
-    is_steered || (!by_rules(later) && by_rules(earlier))
+    is_steered || (!follows_queue_mode(later) && follows_queue_mode(earlier))
 }
 
 /// Returns what is wrong with a message that was not absorbed.

@@ -216,7 +216,7 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
         .iter()
         .find(|event| matches!(event.kind, RunEvent::Stored(StoredEvent::Started { .. })))
         .map(|event| event.at);
-    // The unfinished model request, and why it failed.
+    // The model of the request without an answer so far, and the request's error.
     let mut open: Option<(String, Option<&str>)> = None;
     for event in &recorded_run.events {
         match &event.kind {
@@ -226,7 +226,7 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
                 );
                 open = Some((format!("{}/{}", request.provider, request.model), None));
             }
-            // Of a request before a restart, only the answer is known.
+            // The events of a request before a restart are lost; only its stored answer is known.
             RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
                 let is_before_restart = started_at.is_none_or(|started_at| answer.timestamp < started_at);
                 let model = open.take().map(|(model, _)| model);
@@ -244,7 +244,7 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
             RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
                 switches.push(format!("{from} {reason} {why}"))
             }
-            // What follows does not answer the request before it.
+            // The next answer belongs to another request, so the open one ends here.
             RunEvent::Compaction(CompactionEvent::Started) => {
                 models.extend(open.take().map(|(model, error)| format_request(&model, error)))
             }

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 
 use super::*;
 
+/// Records the system calls of a process in the directory `/s`, without its subdirectory `workspace`.
 fn recorded(trace: &str) -> DiskRecording {
     let mut recording = DiskRecording::default();
     recording.add(trace, Path::new("/s"), &["workspace"]).unwrap();
     recording
 }
 
-/// Returns the possible contents of a file after 500 cuts; `None` if it is missing.
+/// Returns the possible contents of a file after 500 random power failures; `None` if it is missing.
 fn possible_contents(recording: &DiskRecording, path: &str) -> BTreeSet<Option<String>> {
     let read =
         |cut: PowerFailure| cut.files.get(Path::new(path)).map(|bytes| String::from_utf8(bytes.clone()).unwrap());
     recording.cuts(0..500).map(read).collect()
 }
 
-/// Returns the possible contents of the file `a` once a frame was sent.
+/// Returns the possible contents of the file `a` after power failures that follow the first sent frame.
 fn contents_after_frame(trace: &str) -> BTreeSet<Vec<u8>> {
     let recording = recorded(trace);
     let after_frame = recording.cuts(0..500).filter(|cut| !cut.sent_frames.is_empty());
@@ -158,6 +159,7 @@ fn an_existing_folder_needs_no_sync() {
     let mut recording = DiskRecording::with_folders(&["b", "b/c"]).unwrap();
     let trace = "7 openat(AT_FDCWD, \"/s/b/c/a\", O_WRONLY|O_CREAT|O_CLOEXEC, 0600) = 3\n";
     recording.add(trace, Path::new("/s"), &["workspace"]).unwrap();
+    // In every power failure that the file survives, the directories that existed before the recording survive, too.
     let folders: BTreeSet<_> =
         recording.cuts(0..500).filter(|cut| !cut.files.is_empty()).map(|cut| cut.folders).collect();
     assert_eq!(folders, [vec![PathBuf::from("b"), PathBuf::from("b/c")]].into());

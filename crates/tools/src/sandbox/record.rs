@@ -245,14 +245,15 @@ impl Record {
     /// did.
     pub(super) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
         let Some(before) = &self.protected else { return Ok(false) };
-        let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.is_another(parent))?;
+        let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.was_replaced(parent))?;
         let was_there = before.iter().any(|path| path == name) && !is_elsewhere;
         Ok(!was_there && !self.is_copy(name)?)
     }
 
-    /// Returns true if a git directory did not exist before, and is not a worktree of the repository at the top level.
+    /// Returns true if a command created a git directory: it is not in `before` or was replaced since, and it is not a
+    /// worktree of the repository at the top level.
     pub(super) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
-        let is_known = before.iter().any(|path| path == git) && !self.is_another(git)?;
+        let is_known = before.iter().any(|path| path == git) && !self.was_replaced(git)?;
         Ok(!is_known && !repository::is_worktree(&self.workspace, git)?)
     }
 
@@ -267,8 +268,8 @@ impl Record {
         Ok(())
     }
 
-    /// Returns true if a directory is not the one that had this name before the command.
-    fn is_another(&self, name: &Path) -> io::Result<bool> {
+    /// Returns true if this name had a different directory before the command. False if it had none.
+    fn was_replaced(&self, name: &Path) -> io::Result<bool> {
         let Some(before) = self.identities.get(name) else { return Ok(false) };
         Ok(identity(&self.workspace.join(name).symlink_metadata()?) != *before)
     }

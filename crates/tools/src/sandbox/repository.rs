@@ -10,7 +10,8 @@ use crate::protected::{HEAD, is_protected_below, is_skipped};
 
 use super::quarantine::{self, EntryHandle};
 
-/// Files and directories from which git reads hooks and settings, besides `hooks` and `config`.
+/// Entries of a git directory by which git finds hooks and settings elsewhere than in its `hooks` and `config`. They
+/// are removed from every repository that a command created.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
 
 /// Directory in a git directory that contains the git directories of submodules.
@@ -228,8 +229,9 @@ pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
-/// Returns what must be removed from a git directory that a command created; the whole directory if it is no
-/// repository.
+/// Returns the paths that must be removed from a git directory that a command created, so that git runs no program: the
+/// names of [`ELSEWHERE`], which need not exist, hooks other than samples, and a config that is not [plain](is_plain).
+/// The whole directory if it is no repository.
 pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
     let at = |name: &Path| -> io::Result<Option<(EntryHandle, fs::Metadata)>> {
         let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(None) };
@@ -266,7 +268,8 @@ pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>>
     Ok(all)
 }
 
-/// Returns true if every line is known to be harmless. Lines that cannot be parsed are not.
+/// Returns true if a git config contains only settings of [`PLAIN`], which name no program. A line that cannot be
+/// parsed counts as another setting.
 pub(crate) fn is_plain(config: &str) -> bool {
     let mut keys: &[&str] = &[];
     config.lines().map(str::trim).all(|line| {

@@ -89,7 +89,7 @@ impl Record {
         sweep.pending = first.into_iter().collect();
         for name in twice {
             if let Err(error) = self.take(&name, &mut batch) {
-                tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
+                tracing::warn!(name = %name.display(), %error, "failed to quarantine a file of a running command; retrying when the command has ended");
             }
         }
         sweep.notes.extend(batch.note());
@@ -129,7 +129,7 @@ impl Record {
     /// Quarantines a setting or a hook; returns it if that has happened before.
     fn take_setting(&self, name: PathBuf, sweep: &mut SweepState, batch: &mut QuarantineBatch<'_>) -> Option<PathBuf> {
         if let Err(error) = self.take(&name, batch) {
-            tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
+            tracing::warn!(name = %name.display(), %error, "failed to quarantine a file of a running command; retrying when the command has ended");
             return None;
         }
         if sweep.handled.insert(name.clone()) { None } else { Some(name) }

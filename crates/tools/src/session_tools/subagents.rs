@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::{SessionToolError, SessionToolRules, into_result, non_blank, parse, visibility::VisibleSessions};
 
-/// Default time to wait, in seconds.
+/// Default time that the action `wait` waits for subagents to finish, in seconds.
 const DEFAULT_WAIT_SECS: f64 = 30.0;
-/// Maximum time to wait, in seconds.
+/// Maximum time that the action `wait` waits, in seconds.
 const MAX_WAIT_SECS: f64 = 60.0;
 /// Default age limit of listed finished subagents, in minutes.
 const RECENT_MINUTES: f64 = 30.0;

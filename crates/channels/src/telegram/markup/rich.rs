@@ -138,12 +138,12 @@ struct MarkdownConverter {
     rich: RichText,
     /// Open styles; `None` for one that is not shown.
     styles: Vec<Option<Style>>,
-    /// Open lists, with the number of the next item.
+    /// Open lists, with the number of the next item; `None` for a list without numbers.
     lists: Vec<Option<u64>>,
     table: Option<Table>,
-    /// Pending line breaks before the next text.
+    /// Number of line breaks to write before the next text.
     gap: usize,
-    /// Pending list marker before the next text.
+    /// List marker to write before the next text; empty if there is none.
     marker: String,
 }
 
@@ -268,16 +268,17 @@ impl MarkdownConverter {
         }
     }
 
-    /// Separates blocks by a blank line, in lists by a line break.
+    /// Begins or ends a block: the next text is preceded by a blank line, in lists by a line break. Directly after a
+    /// list marker it has no effect.
     fn block(&mut self) {
         if self.marker.is_empty() {
             self.gap = self.gap.max(if self.lists.is_empty() { 2 } else { 1 });
         }
     }
 
-    /// Starts a list item: prepares its marker, which is written before its text.
+    /// Starts a list item on a new line: prepares its marker, which is written before the text of the item.
     fn start_item(&mut self) {
-        // Writes a pending marker: the outer item has no text before its nested list.
+        // Writes the marker of the outer item, if that has no text before its nested list.
         self.push_text("");
         self.gap = self.gap.max(1);
         let depth = self.lists.len().clamp(1, MAX_DEPTH) - 1;
@@ -291,6 +292,8 @@ impl MarkdownConverter {
         self.marker = "  ".repeat(depth) + &marker;
     }
 
+    /// Adds text to the current table cell, or else writes it with the open styles, after the pending line breaks and
+    /// list marker.
     fn push_text(&mut self, text: &str) {
         if let Some(table) = &mut self.table {
             table.push(text);

@@ -9,7 +9,7 @@ struct LevelSetting {
     values: &'static [&'static str],
     /// Accepted aliases and the values they stand for.
     aliases: &'static [(&'static str, &'static str)],
-    /// Value that clears the setting.
+    /// Value that has the same effect as no value: it is stored as `null`, which clears the setting.
     clears: Option<&'static str>,
 }
 
@@ -42,7 +42,10 @@ const SETTINGS: [LevelSetting; 4] = [
     },
 ];
 
-/// Normalises the settings among some changes, or returns an error that lists the allowed values.
+/// Normalises the level settings in the changes of a session record; other changes are not touched.
+///
+/// An alias becomes the value it stands for, and the value that clears a setting becomes `null`. An invalid value is an
+/// error that lists the allowed ones.
 pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
     for setting in &SETTINGS {
         if let Some(value) = changes.get_mut(setting.name)
@@ -59,6 +62,7 @@ pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
 }
 
 impl LevelSetting {
+    /// Returns the value that a text stands for; `None` if it is invalid.
     fn read(&self, raw: &str) -> Option<&'static str> {
         if self.name == "thinkingLevel" {
             return homard_command::levels::thinking(raw);

@@ -130,9 +130,9 @@ impl Sink for InboundPipeline {
     fn report_state(&self, state: ConnectionState) {
         let (channel, account) = (&self.account_key.0, &self.account_key.1);
         match &state {
-            ConnectionState::Up => tracing::info!(channel, account, "connected"),
+            ConnectionState::Up => tracing::info!(channel, account, "channel connected"),
             ConnectionState::Conflict { why, .. } | ConnectionState::Down { why, .. } => {
-                tracing::warn!(channel, account, why, "not connected")
+                tracing::warn!(channel, account, why, "channel is not connected")
             }
         }
         self.status.connection_changed(self.now(), &state);
@@ -190,7 +190,7 @@ impl InboundPipeline {
                     channel = self.account_key.0,
                     account = self.account_key.1,
                     why,
-                    "receiving failed; retrying later"
+                    "failed to receive messages of a channel; retrying"
                 );
             }
             let has_ended = failure.is_none();

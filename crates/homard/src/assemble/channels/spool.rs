@@ -46,7 +46,7 @@ struct SpoolContent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SpooledEvent {
     incoming: Incoming,
-    /// The first event of the group that it is merged with.
+    /// Id of the first event of the message that it was merged into; `None` if it is a message of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     with: Option<String>,
 }
@@ -62,7 +62,7 @@ impl Spool {
                     let corrupt_path = path.with_extension("json.corrupt");
                     let renamed = fs::rename(&path, &corrupt_path);
                     let outcome = renamed.map_or_else(
-                        |error| error.to_string(),
+                        |error| format!("the file cannot be moved aside: {error}"),
                         |()| format!("the file was moved to {}", corrupt_path.display()),
                     );
                     let text = format!(
@@ -110,11 +110,12 @@ impl Spool {
         })
     }
 
-    /// Merges events into one message.
+    /// Stores that events form one message, so that they are merged in the same way after a restart. Their group is
+    /// identified by the first event.
     pub(super) fn merge(&self, events: &[String]) -> Result<(), String> {
         self.change(|content| {
-            let is_merged = |waiting: &&mut SpooledEvent| events.contains(&waiting.incoming.event);
-            content.waiting.iter_mut().filter(is_merged).for_each(|waiting| waiting.with = events.first().cloned());
+            let is_merged = |spooled: &&mut SpooledEvent| events.contains(&spooled.incoming.event);
+            content.waiting.iter_mut().filter(is_merged).for_each(|spooled| spooled.with = events.first().cloned());
             Ok(())
         })
     }

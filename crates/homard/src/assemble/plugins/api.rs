@@ -19,22 +19,25 @@ use serde_json::{Value, json};
 /// have no owner rights.
 const PLUGIN_SENDER: &str = "plugin";
 
-/// The gateway, as plugins see it.
+/// Handles the requests of plugins to the gateway: reading the config, adding an event to a session, starting a run,
+/// and requesting a completion from a model.
 pub(super) struct PluginApi {
+    /// Set when the gateway is ready; until then all requests but reading the config fail.
     pub(super) hub: Arc<OnceLock<Hub>>,
+    /// The config without its secrets.
     pub(super) config: Value,
 }
 
 #[async_trait]
 impl Host for PluginApi {
-    async fn handle(&self, plugin: &str, ask: HostMethod, params: Value) -> Result<Value, String> {
-        match ask {
+    async fn handle(&self, plugin: &str, method: HostMethod, params: Value) -> Result<Value, String> {
+        match method {
             HostMethod::ConfigGet => Ok(self.config.clone()),
             HostMethod::SystemEvent => self.event(&params).await,
             HostMethod::AgentRun => self.run(plugin, &params).await,
             HostMethod::LlmComplete => self.complete(&params).await,
             HostMethod::ConfigWrite | HostMethod::GatewayRequest | HostMethod::MemorySearch | HostMethod::MemoryGet => {
-                Err(format!("{} is not available here", ask.name()))
+                Err(format!("{} is not available to plugins", method.name()))
             }
         }
     }
@@ -45,6 +48,7 @@ impl PluginApi {
         self.hub.get().ok_or_else(|| "the gateway is not ready yet".to_owned())
     }
 
+    /// Adds an event to a session, by default the main session. The session's next run contains it.
     async fn event(&self, params: &Value) -> Result<Value, String> {
         let hub = self.hub()?;
         let text = text(params, "text").ok_or("the event has no text")?;
@@ -53,7 +57,7 @@ impl PluginApi {
         Ok(json!({"ok": true}))
     }
 
-    /// Runs an agent, in a session of the plugin's own unless it names one.
+    /// Runs an agent and returns its replies. The run gets a new session unless the plugin names one.
     async fn run(&self, plugin: &str, params: &Value) -> Result<Value, String> {
         let hub = self.hub()?;
         let prompt = text(params, "prompt").or_else(|| text(params, "message")).ok_or("prompt is missing")?;

@@ -11,8 +11,9 @@ use super::{model::InboxModel, *};
 /// An event in the life of a session.
 #[derive(Debug, Clone)]
 enum Move {
+    /// Pushes a message. Without settings, it is a plain request, which always gets a run of its own.
     Push(Option<QueueSettings>, Route),
-    /// A command that changes the transcript.
+    /// Pushes a command that changes the transcript.
     Boundary,
     /// Starts the next turn, if no run is active.
     Start,
@@ -24,9 +25,11 @@ enum Move {
     Abort(usize),
     /// Aborts everything.
     Stop,
+    /// Lets this many milliseconds pass.
     Pass(u64),
 }
 
+/// What the active run does with a message that it was offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Then {
     /// The message is absorbed by the run.
@@ -64,13 +67,18 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     })
 }
 
-/// How a message came out.
+/// How a message left the queue for good.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
+    /// Not accepted, because the queue was full.
     Rejected,
+    /// Removed by a later message: dropped from the full queue, or replaced by an interrupt.
     GivenBack,
+    /// Aborted, or absorbed by a run that was stopped before it stored the message.
     Stopped,
+    /// In the prompt of a turn, or absorbed by the active run.
     Answered,
+    /// Dropped from the full queue, and listed in the summary of a later turn.
     SummedUp,
 }
 
@@ -89,9 +97,11 @@ struct InboxSimulation {
     now: u64,
     run: Option<Run>,
     pushed: usize,
-    /// By number, which is also a message's text and run id.
+    /// How each message left the queue, by the number that is also its text and run id.
     fates: BTreeMap<usize, Fate>,
+    /// Texts of the messages that were offered as a copy.
     shown: Vec<String>,
+    /// Number of the newest message that a turn answered.
     last_turn: Option<usize>,
     /// Last message of each route that a run took.
     last_taken: BTreeMap<String, usize>,
@@ -114,6 +124,7 @@ impl InboxSimulation {
         self.compare_with_model();
     }
 
+    /// Pushes a message to the inbox and to the model, and checks the result against the model and the rules.
     fn push(&mut self, settings: Option<QueueSettings>, route: Route, is_boundary: bool) {
         let number = self.pushed;
         self.pushed += 1;
@@ -247,6 +258,7 @@ impl InboxSimulation {
         self.settle(&[note], Fate::Answered);
     }
 
+    /// Records how messages left the queue. Panics if one of them has left it before.
     fn settle(&mut self, notes: &[Note], fate: Fate) {
         for note in notes {
             assert_eq!(self.fates.insert(number(note), fate), None, "{note:?} came out twice, now as {fate:?}");

@@ -1,16 +1,21 @@
 //! Checks a chat platform's log from the point of view of the people in the chats.
 //!
-//! Its input is the log, the texts of the model, the messages of the users and the times of kills. It shares no code with
-//! the gateway: the rules are stated here independently.
+//! Its input is the log, the texts of the model, the messages of the users and the times of kills. It shares no code
+//! with the gateway: the rules are stated here independently.
 //!
-//! - A text that is in a later request as the model's own was kept. It is read once in its chat.
-//! - A text that was not kept was lost in a kill; the request was repeated and got another answer. It is read at most once.
-//! - An answer is withheld only if the `message` tool sent the same text to the same chat since the last message: the whole
-//!   text, whole sentences, or the whole text behind an introduction of at most a fifth. Then it is read once.
+//! A text is *read* if it appears in the chat. It is *kept* if the transcript has it: a later request contains it as
+//! the model's own text.
+//!
+//! - A text that was kept is read once in its chat.
+//! - A text that was not kept was lost in a kill; the request was repeated and got another answer. It is read at most
+//!   once.
+//! - An answer is withheld only if the `message` tool sent the same text to the same chat since the last message: the
+//!   whole text, whole sentences, or the whole text behind an introduction of at most a fifth. Then it is read once.
 //! - A heartbeat's finding that is the same as the last one is not repeated.
 //! - Answers are read in the order in which they were given, and so are messages of the `message` tool.
-//! - Instead of an answer a person may read why there is none: a notice that replies to the message, an error of the model,
-//!   or the reply to `/stop`. A text that may have been lost in delivery is excused by a notice that says so, one each.
+//! - Instead of an answer a person may read why there is none: a notice that replies to the message, an error of the
+//!   model, or the reply to `/stop`. A text that may have been lost in delivery is excused by a notice that says so,
+//!   one each.
 //! - Every message and the end of every background command is answered by a text that was read, or excused in this way.
 
 use std::{
@@ -74,11 +79,11 @@ pub(super) struct ModelText {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The end of an answer.
+    /// Text of an answer without tool calls, which ends the run.
     Answer,
-    /// Words beside a tool call.
+    /// Text of an answer that also has tool calls.
     Words,
-    /// A message of the `message` tool.
+    /// A message sent with the `message` tool.
     Sent,
     /// The report of a heartbeat.
     Finding,
@@ -154,8 +159,8 @@ impl ReaderInput {
         self.in_chat(chat).filter(|line| self.is_text(line, text)).count()
     }
 
-    /// Returns true if a line is this text, or the rest of it: blocks that were sent before a kill are not sent again if the
-    /// next answer begins with them.
+    /// Returns true if a line is this text, or the rest of it: blocks that were sent before a kill are not sent again
+    /// if the next answer begins with them.
     fn is_text(&self, line: &LogLine, text: &str) -> bool {
         let prefix = text.strip_suffix(&line.text).map(str::trim_end);
         let is_rest =
@@ -292,7 +297,8 @@ fn check_each_text(input: &ReaderInput, problems: &mut Vec<String>) {
     }
 }
 
-/// Whether a person must read a text.
+/// Returns true if a text must be read in its chat. Also reports an answer that was not kept, although neither a kill
+/// nor a person stopped its run.
 fn is_owed(input: &ReaderInput, model_text: &ModelText, problems: &mut Vec<String>) -> bool {
     let was_killed = input.was_killed(model_text.at, model_text.next_at);
     let is_stopped = input.was_stopped(model_text.chat, model_text.at) || input.was_interrupted(model_text);
@@ -302,7 +308,7 @@ fn is_owed(input: &ReaderInput, model_text: &ModelText, problems: &mut Vec<Strin
         Kind::Answer | Kind::Words | Kind::Finding if model_text.is_kept => {
             !is_stopped && !input.is_withheld(model_text)
         }
-        // It repeats the last report, so it is not kept in the transcript.
+        // A report that repeats the last one is not kept and not sent.
         Kind::Finding => false,
         Kind::Answer | Kind::Words => {
             if !was_killed && !is_stopped {

@@ -112,7 +112,7 @@ impl InboundPipeline {
             };
             return Ok(KeySpelling { routed, forced, is_owned });
         }
-        Err("the session key is used by other senders".to_owned())
+        Err("every variant of the session key is in use by other senders".to_owned())
     }
 
     fn origin(&self, policy: &ChannelPolicy, incoming: &Incoming, is_owner: bool) -> MessageOrigin {

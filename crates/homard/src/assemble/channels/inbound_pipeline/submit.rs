@@ -77,7 +77,7 @@ impl InboundPipeline {
                 }
                 // Another run has the id of this event, or the session is closed: retrying is useless.
                 Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
-                    tracing::warn!(channel = self.account_key.0, %error, "the hub rejected a message");
+                    tracing::warn!(channel = self.account_key.0, %error, "a message of a channel was rejected and is not retried");
                     return true;
                 }
                 // The run is stored already, and is held until its owner decides.

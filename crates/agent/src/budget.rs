@@ -17,7 +17,7 @@ use homard_model::{ModelSpec, Request};
 use homard_proto::{AgentId, SessionId, message::Usage};
 use homard_runtime::ambient::Ambient;
 use homard_store::{
-    Store,
+    StoreReader,
     usage::{UsageQuery, day_of},
 };
 use tokio::sync::Notify;
@@ -104,7 +104,7 @@ struct LedgerInner {
 pub(crate) struct RunBudget {
     pub(crate) ledger: Arc<BudgetLedger>,
     pub(crate) ambient: Ambient,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn StoreReader>,
     pub(crate) limits: BudgetLimits,
     pub(crate) agent: AgentId,
     pub(crate) session: SessionId,
@@ -139,7 +139,7 @@ pub(crate) struct Reservation {
 
 impl RunBudget {
     pub(crate) fn new(
-        (ledger, ambient, store): (&Arc<BudgetLedger>, &Ambient, &Arc<dyn Store>),
+        (ledger, ambient, store): (&Arc<BudgetLedger>, &Ambient, &Arc<dyn StoreReader>),
         limits: BudgetLimits,
         (agent, session): (AgentId, SessionId),
         earlier: Spend,

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use homard_runtime::task;
-use homard_store::{Error, Fence, Rec, Store, Verdict};
+use homard_store::{Error, Fence, Rec, StoreWriter, Verdict};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -69,7 +69,7 @@ impl WriteRequest {
 
 impl CommitWriter {
     /// Starts the writer; it ends when the last handle is dropped.
-    pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
+    pub(crate) fn start(store: Arc<dyn StoreWriter>, fence: Fence) -> (Self, JoinHandle<()>) {
         let (queue, requests) = mpsc::unbounded_channel();
         let (open, failed) = (Arc::default(), Arc::default());
         let writer = Self { queue, open: Arc::clone(&open), failed: Arc::clone(&failed) };
@@ -116,7 +116,7 @@ impl CommitWriter {
 }
 
 async fn write(
-    (store, fence): (Arc<dyn Store>, Fence),
+    (store, fence): (Arc<dyn StoreWriter>, Fence),
     mut requests: mpsc::UnboundedReceiver<WriteRequest>,
     (open, failed): (Arc<AtomicUsize>, Arc<AtomicBool>),
 ) {

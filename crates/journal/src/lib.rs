@@ -43,7 +43,7 @@ use std::{
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session::Record, transcript::Entry};
 use homard_store::{
-    DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, Session, Store, UnfinishedRun, Verdict,
+    DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter, UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
 };
 use tokio::{sync::Notify, time::Instant};
@@ -234,7 +234,7 @@ impl JournalInner {
 }
 
 #[async_trait]
-impl Store for Journal {
+impl StoreWriter for Journal {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         if *fence != self.inner.fence {
             let state = self.inner.layout.state().display();
@@ -244,7 +244,10 @@ impl Store for Journal {
         }
         self.blocking(move |inner| inner.commit(&batch)).await
     }
+}
 
+#[async_trait]
+impl StoreReader for Journal {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let key = key.clone();
         self.blocking(move |inner| inner.load(&key)).await

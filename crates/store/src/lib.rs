@@ -1,8 +1,8 @@
-//! Persistence interface: the [`Store`] trait, its records and verdicts, transcripts as the model sees them, and the
+//! Persistence interface: the [`StoreReader`] and [`StoreWriter`] traits, their records and verdicts, transcripts as the model sees them, and the
 //! memory store.
 //!
 //! This crate does not depend on the agent loop, models or SQLite. A store is the only thing that survives a restart;
-//! everything above it is rebuilt from [`Store::load`], [`Store::run`], [`Store::recover`] and [`Store::outbox`].
+//! everything above it is rebuilt from [`StoreReader::load`], [`StoreReader::run`], [`StoreReader::recover`] and [`StoreReader::outbox`].
 #![warn(missing_docs)]
 
 pub mod branch;
@@ -42,16 +42,25 @@ pub enum Error {
     Corrupt(String),
 }
 
-/// Durable storage of runs, sessions and deliveries.
+/// Durable storage of runs, sessions and deliveries: what the process that owns it opens, and hands on in halves.
+pub trait Store: StoreReader + StoreWriter {}
+
+impl<S: StoreReader + StoreWriter> Store for S {}
+
+/// The writing half of a store.
 ///
 /// A batch is one commit: when [`commit`](Self::commit) returns `Ok`, all of it is on disk. Records of one batch are
 /// applied in order; each gets a verdict. If an [`Accept`] is refused, the other records of that run in the same batch
 /// are not applied and get [`Verdict::Skipped`].
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait StoreWriter: Send + Sync {
     /// Commits a batch atomically.
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error>;
+}
 
+/// The reading half of a store: who holds it cannot change anything.
+#[async_trait]
+pub trait StoreReader: Send + Sync {
     /// Returns the session that `key` refers to, with its transcript; `None` if there is none yet.
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error>;
 

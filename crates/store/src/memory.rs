@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
 
 use crate::{
-    DeliveryRow, Error, Fence, ProcessEnd, Rec, RunQuery, RunRow, Session, Store, UnfinishedRun, Verdict,
+    DeliveryRow, Error, Fence, ProcessEnd, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter, UnfinishedRun,
+    Verdict,
     ledger::{Ledger, RefusedRuns},
     outbox::Outbox,
     usage::{UsageQuery, UsageSum, UsageSums},
@@ -46,13 +47,16 @@ impl MemoryStore {
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl StoreWriter for MemoryStore {
     async fn commit(&self, _: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let mut inner = self.lock();
         let mut refused = RefusedRuns::default();
         Ok(batch.into_iter().map(|rec| inner.apply(rec, &mut refused)).collect())
     }
+}
 
+#[async_trait]
+impl StoreReader for MemoryStore {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         let inner = self.lock();
         Ok(inner.records.get(key).map(|record| inner.session(record)))

@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, message::Message, session, transcript::Entry};
 use homard_store::{
-    Delivery, DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, RunState, Session, Store, UnfinishedRun, Verdict,
+    Delivery, DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, RunState, Session, Store, StoreReader, StoreWriter,
+    UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
 };
 use tokio::sync::Notify;
@@ -192,7 +193,7 @@ impl RememberedRecord {
 }
 
 #[async_trait]
-impl<S: Store> Store for FaultyStore<S> {
+impl<S: Store> StoreWriter for FaultyStore<S> {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
         let StoreFault { delay, error, crash } = self.faults.get(&number).cloned().unwrap_or_default();
@@ -211,7 +212,10 @@ impl<S: Store> Store for FaultyStore<S> {
             Some(CrashPoint::BeforeCommit) | None => Ok(verdicts),
         }
     }
+}
 
+#[async_trait]
+impl<S: Store> StoreReader for FaultyStore<S> {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         self.inner.load(key).await
     }

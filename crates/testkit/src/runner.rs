@@ -25,7 +25,9 @@ use homard_prompt::PromptConfig;
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_queue::Slots;
 use homard_runtime::{Ambient, task};
-use homard_store::{DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store};
+use homard_store::{
+    DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store, StoreReader, StoreWriter,
+};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use tokio::{

@@ -37,8 +37,8 @@ use homard_proto::{
 use homard_queue::Slots;
 use homard_runtime::Ambient;
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,
-    UnfinishedRun, Verdict,
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter,
+    ToolClass, UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
 };
 use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel, rng::SeededRng};
@@ -256,11 +256,14 @@ struct CountingStore {
 }
 
 #[async_trait]
-impl Store for CountingStore {
+impl StoreWriter for CountingStore {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
         self.inner.commit(fence, batch).await
     }
+}
 
+#[async_trait]
+impl StoreReader for CountingStore {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.load(key).await

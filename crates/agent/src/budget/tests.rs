@@ -20,7 +20,7 @@ fn usage_for(input: u64, output: u64) -> Usage {
 }
 
 fn run_budget(ledger: &Arc<BudgetLedger>, limits: BudgetLimits, agent: &str) -> RunBudget {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let store: Arc<dyn StoreReader> = Arc::new(MemoryStore::default());
     let session = SessionId::parse("s").unwrap();
     RunBudget::new(
         (ledger, &Ambient::fixed(1_000), &store),

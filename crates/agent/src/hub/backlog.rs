@@ -10,7 +10,7 @@ use std::{
 };
 
 use homard_proto::SessionKey;
-use homard_store::{Error as StoreError, RunState, Store, UnfinishedRun};
+use homard_store::{Error as StoreError, RunState, StoreReader, UnfinishedRun};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Unfinished runs not recovered yet, by session, in order of acceptance.
@@ -39,7 +39,7 @@ impl Backlog {
     }
 
     /// Locks the backlog; the first call reads it from the store.
-    pub(super) async fn open(&self, store: &dyn Store) -> Result<BacklogGuard<'_>, StoreError> {
+    pub(super) async fn open(&self, store: &dyn StoreReader) -> Result<BacklogGuard<'_>, StoreError> {
         let mut guard = self.sessions.lock().await;
         if guard.is_none() {
             let mut sessions = UnfinishedBySession::new();

@@ -11,7 +11,7 @@ use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::Usage};
 use homard_queue::slots::Slots;
 use homard_runtime::ambient::Ambient;
-use homard_store::{EndRecord, Failure, FailureKind, Outcome, Rec, Store};
+use homard_store::{EndRecord, Failure, FailureKind, Outcome, Rec, StoreReader};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
@@ -61,7 +61,7 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> EndRecord {
 /// State shared by the hub and its lanes.
 pub(crate) struct Shared {
     pub(crate) ambient: Ambient,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn StoreReader>,
     pub(crate) writer: CommitWriter,
     pub(crate) config: HubConfig,
     pub(crate) slots: Slots,

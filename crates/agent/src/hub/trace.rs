@@ -2,7 +2,7 @@
 
 use homard_proto::RunId;
 use homard_store::{
-    DeliveryRow, Error as StoreError, RunQuery, RunRow, RunState, RunTimeline, Store,
+    DeliveryRow, Error as StoreError, RunQuery, RunRow, RunState, RunTimeline, StoreReader,
     usage::{UsageQuery, UsageSum},
 };
 
@@ -26,7 +26,7 @@ pub struct RunTrace {
 impl RunTrace {
     /// Finds a run by run id or by external id: an inbound channel event, a delivery, or the platform's message id;
     /// `last` is the newest run. `None` if it is unknown. The store has no timeline of a run that has not ended.
-    pub async fn read(store: &dyn Store, name: &str) -> Result<Option<Self>, StoreError> {
+    pub async fn read(store: &dyn StoreReader, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(row) = find(store, name).await? else { return Ok(None) };
         let deliveries = store.deliveries_of(row.host.as_ref().unwrap_or(&row.run)).await?;
         let (steps, until) = match &row.state {
@@ -45,7 +45,7 @@ impl RunTrace {
     }
 }
 
-async fn find(store: &dyn Store, name: &str) -> Result<Option<RunRow>, StoreError> {
+async fn find(store: &dyn StoreReader, name: &str) -> Result<Option<RunRow>, StoreError> {
     if name == "last" {
         return Ok(store.runs(&RunQuery { limit: 1, ..RunQuery::default() }).await?.pop());
     }

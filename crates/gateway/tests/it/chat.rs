@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use homard_model::{Error as ModelError, ErrorKind, ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, SessionKey, message::StopReason, session::Record};
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

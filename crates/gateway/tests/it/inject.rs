@@ -10,7 +10,7 @@ use homard_proto::{
     session::Record,
     transcript::{Entry, Kind},
 };
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

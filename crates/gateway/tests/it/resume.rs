@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt, future::join_all, stream};
 use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use homard_agent::{Outcome, hub::WaitResult};
 use homard_model::{Error as ModelError, ErrorKind, ModelEvent};
 use homard_proto::{RunId, SessionId, SessionKey, message::StopReason, session::Record};
-use homard_store::{Error as StoreError, Fence, MemoryStore, Rec, Store};
+use homard_store::{Error as StoreError, Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 

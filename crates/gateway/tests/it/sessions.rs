@@ -13,7 +13,7 @@ use homard_proto::{
     AgentId, Generation, SessionKey,
     method::{Params, agent::AgentParams},
 };
-use homard_store::{Fence, MemoryStore, Rec, Store, Verdict};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

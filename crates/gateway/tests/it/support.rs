@@ -37,8 +37,8 @@ use homard_schedule::{
     store::MemoryJobStore,
 };
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,
-    UnfinishedRun, Verdict,
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, StoreReader,
+    StoreWriter, ToolClass, UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
 };
 use jiff::tz::TimeZone;
@@ -178,13 +178,16 @@ impl Default for FaultyMemoryStore {
 }
 
 #[async_trait]
-impl Store for FaultyMemoryStore {
+impl StoreWriter for FaultyMemoryStore {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
         self.gate.acquire().await.unwrap().forget();
         (self.before)(&batch)?;
         Ok(self.store.commit(fence, batch).await?.into_iter().map(self.after).collect())
     }
+}
 
+#[async_trait]
+impl StoreReader for FaultyMemoryStore {
     async fn load(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {
         self.reads.acquire().await.unwrap().forget();
         self.store.load(key).await

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use homard_agent::{Agents, HubRules, Profile};
 use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
-use homard_store::{Fence, MemoryStore, Rec, Store};
+use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 
 use crate::support::{Script, TestClient, TestGateway, done, says};

@@ -20,7 +20,7 @@ use clap::Subcommand;
 use homard_journal::Journal;
 use homard_proto::{AgentId, SessionKey, session::Record};
 use homard_runtime::Ambient;
-use homard_store::{Rec, Store, Verdict};
+use homard_store::{Rec, StoreReader, StoreWriter, Verdict};
 use serde_json::Value;
 
 use self::{

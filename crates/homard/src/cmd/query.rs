@@ -7,7 +7,7 @@ use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_proto::{SessionKey, session::Record};
 use homard_runtime::Ambient;
-use homard_store::Store;
+use homard_store::StoreReader;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

@@ -6,7 +6,7 @@ use homard_agent::{hub, wire::run_trace};
 use homard_journal::Journal;
 use homard_proto::RunId;
 use homard_runtime::Ambient;
-use homard_store::{Rec, RunState, Store};
+use homard_store::{Rec, RunState, StoreReader, StoreWriter};
 use serde_json::{Value, json};
 
 use super::{

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use homard_agent::{hub::RunTrace, wire::run_trace};
 use homard_runtime::Ambient;
-use homard_store::Store;
+use homard_store::StoreReader;
 use serde_json::{Value, json};
 
 use super::{

@@ -4,7 +4,7 @@ use anyhow::Result;
 use homard_agent::wire::run_trace;
 use homard_runtime::Ambient;
 use homard_store::{
-    Store,
+    StoreReader,
     usage::{UsageQuery, day_of},
 };
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use homard_proto::{
     message::{Message, Usage, User},
     transcript::Kind,
 };
-use homard_store::{Accept, EndRecord, Options, Outcome, Store};
+use homard_store::{Accept, EndRecord, Options, Outcome, StoreReader, StoreWriter};
 use rusqlite::ffi;
 
 use super::*;

@@ -9,7 +9,8 @@ use std::{
 
 use homard_proto::session::Record;
 use homard_store::{
-    DeliveryRow, DeliveryState, Error, Outcome, ProcessEnd, Rec, RunState, Store, Verdict, usage::UsageQuery,
+    DeliveryRow, DeliveryState, Error, Outcome, ProcessEnd, Rec, RunState, StoreReader, StoreWriter, Verdict,
+    usage::UsageQuery,
 };
 use serde_json::json;
 

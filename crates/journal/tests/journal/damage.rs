@@ -7,7 +7,7 @@ use std::{
 };
 
 use homard_journal::Journal;
-use homard_store::{Store, Verdict};
+use homard_store::{StoreWriter, Verdict};
 
 use crate::words::*;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use homard_proto::session::Record;
-use homard_store::Store;
+use homard_store::{StoreReader, StoreWriter};
 use serde_json::{Value, json};
 
 use crate::words::*;

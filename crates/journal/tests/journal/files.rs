@@ -16,7 +16,7 @@ use homard_proto::{
     message::{Assistant, Block, Message, StopReason, ToolCall, Usage},
     session::Record,
 };
-use homard_store::{Error, Fence, Outcome, Rec, Store, Verdict};
+use homard_store::{Error, Fence, Outcome, Rec, StoreReader, StoreWriter, Verdict};
 use serde_json::json;
 
 use crate::words::*;

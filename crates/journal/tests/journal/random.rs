@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use homard_journal::Journal;
 use homard_store::{
-    AbortReason, Delivery, DeliveryState, Fence, MemoryStore, Outcome, ProcessEnd, Rec, Store, ToolClass,
+    AbortReason, Delivery, DeliveryState, Fence, MemoryStore, Outcome, ProcessEnd, Rec, StoreReader, StoreWriter,
+    ToolClass,
 };
 use proptest::{collection::vec, prelude::*};
 use tempfile::TempDir;

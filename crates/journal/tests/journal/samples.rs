@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_store::Store;
+use homard_store::StoreReader;
 
 use crate::words::*;
 

@@ -15,7 +15,7 @@ use homard_proto::{
 };
 use homard_store::{
     AbortReason, Accept, Delivery, DeliveryState, DeliveryTarget, EndRecord, Error, Input, Options, Origin, Outcome,
-    Rec, RunTimeline, Start, Store, ToolClass, Verdict, usage::UsageQuery,
+    Rec, RunTimeline, Start, Store, StoreWriter, ToolClass, Verdict, usage::UsageQuery,
 };
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use homard_proto::{
     AgentId,
     message::{StopReason, Usage},
 };
-use homard_store::{Fence, MemoryStore};
+use homard_store::{Fence, MemoryStore, Store};
 use serde_json::json;
 
 use super::*;

@@ -10,7 +10,7 @@ use homard_agent::row::session_row;
 use homard_journal::Journal;
 use homard_proto::{AgentId, Generation, SessionKey};
 use homard_runtime::Ambient;
-use homard_store::{Store, branch};
+use homard_store::{StoreReader, branch};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use homard_journal::Journal;
-use homard_store::Store;
+use homard_store::StoreReader;
 use homard_testkit::{
     FakeTelegram, FakeWebhook,
     fake_provider::{ProviderReply, ReceivedRequest, fault::ProviderFault as Broken},

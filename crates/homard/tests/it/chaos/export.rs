@@ -14,7 +14,7 @@ use std::{
 
 use homard_journal::Journal;
 use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
-use homard_store::{Rec, Store, Verdict};
+use homard_store::{Rec, StoreWriter, Verdict};
 use serde_json::Value;
 
 use crate::chaos::gateway::is_long;

@@ -11,7 +11,7 @@ use std::{
 
 use homard_journal::Journal;
 use homard_proto::{RunId, SessionKey, transcript::Entry};
-use homard_store::{Error, RunRow, RunState, Store};
+use homard_store::{Error, RunRow, RunState, StoreReader};
 use homard_testkit::power_failure::{CALLS, DiskRecording, PowerFailure};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -82,7 +82,7 @@ pub fn digest<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> St
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(text);
     }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(digest.finalize())
 }
 
 #[cfg(test)]

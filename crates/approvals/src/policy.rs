@@ -129,7 +129,7 @@ impl ApprovalPolicy {
 
 /// Returns the hash of a file's text, with which a client states what it has read.
 pub fn hash(text: Option<&str>) -> String {
-    Sha256::digest(text.unwrap_or_default()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(text.unwrap_or_default()))
 }
 
 /// Returns an object field; creates it if it is missing.

@@ -293,7 +293,7 @@ impl ApprovalTable {
             )));
         }
         self.make_room(&Requester::of(params.fingerprint.as_ref()), now)?;
-        let expires = u64::try_from(params.expires.min(APPROVAL_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
+        let expires = homard_stdx::time::millis(params.expires.min(APPROVAL_TIMEOUT));
         let entry = Approval {
             id: id.clone(),
             agent: params.agent.as_str().to_owned(),

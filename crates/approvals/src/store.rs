@@ -1,11 +1,9 @@
 //! Storage of approvals and rules.
 
-use std::{
-    fmt,
-    sync::{Mutex, PoisonError},
-};
+use std::fmt;
 
 use async_trait::async_trait;
+use homard_stdx::sync::Mutex;
 use homard_store::Error;
 use serde_json::Value;
 
@@ -49,20 +47,20 @@ impl ApprovalStore for MemoryApprovalStore {
     }
 
     async fn load(&self) -> Result<Vec<Value>, Error> {
-        Ok(self.approvals.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self.approvals.lock().clone())
     }
 
     async fn save(&self, approvals: Vec<Value>) -> Result<(), Error> {
-        *self.approvals.lock().unwrap_or_else(PoisonError::into_inner) = approvals;
+        *self.approvals.lock() = approvals;
         Ok(())
     }
 
     async fn policy(&self) -> Result<Option<String>, Error> {
-        Ok(self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self.policy.lock().clone())
     }
 
     async fn set_policy(&self, text: String) -> Result<(), Error> {
-        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *self.policy.lock() = Some(text);
         Ok(())
     }
 }

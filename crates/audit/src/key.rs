@@ -2,9 +2,9 @@
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions, Permissions},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs::{self, Permissions},
+    io::{self, ErrorKind},
+    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -50,15 +50,8 @@ impl Key {
         }
         let mut key = Self([0; BYTES]);
         getrandom::fill(&mut key.0).map_err(|error| io::Error::other(error.to_string()))?;
-        let temporary = path.with_extension("key.new");
-        let write = || {
-            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
-            writeln!(file, "{}", Digest::from(key.0))?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)?;
-            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-        };
-        write().map_err(|error| with_path(path, &error))?;
+        let text = format!("{}\n", Digest::from(key.0));
+        homard_stdx::file::replace(path, text.as_bytes()).map_err(|error| with_path(path, &error))?;
         Ok(key)
     }
 

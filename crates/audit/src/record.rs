@@ -1,5 +1,6 @@
 //! Audit records: who did what, and the outcome.
 
+use homard_stdx::text::affects_terminal;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -191,22 +192,16 @@ impl AuditRecord {
 
 /// Returns the SHA-256 of a text, in hex.
 pub fn digest_of(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(text))
 }
 
 /// Truncates a value, and replaces line breaks and control characters.
 fn sanitize(text: &str) -> String {
-    let text: String = text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect();
+    let text: String = text.chars().map(|char| if affects_terminal(char) { '\u{fffd}' } else { char }).collect();
     match text.char_indices().find(|(offset, char)| offset + char.len_utf8() > MAX_VALUE_BYTES) {
         Some((offset, _)) => format!("{}…", &text[..offset]),
         None => text,
     }
-}
-
-/// True for characters that control a terminal or the text direction.
-fn is_control(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

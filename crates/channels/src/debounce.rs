@@ -35,7 +35,7 @@ struct PendingMessages<T> {
 impl<T> Debounce<T> {
     /// Creates a debouncer that releases a sender's messages after this period of silence; zero disables it.
     pub fn new(window: Duration) -> Self {
-        let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+        let window_ms = homard_stdx::time::millis(window);
         Self { window_ms, pending: VecDeque::new() }
     }
 

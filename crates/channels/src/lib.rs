@@ -27,9 +27,9 @@ pub use channel::{
     AccountIdentity, Batch, Channel, ChannelAction, ChannelCapabilities, ChannelError, ConnectionState, Destination,
     MarkdownRendering, Media, Outgoing, Poll, Receipt, Sink, SinkError,
 };
+pub use homard_stdx::Secret;
 pub use http::HttpClients;
 pub use incoming::{
     Attachment, AttachmentSource, ChannelEvent, Incoming, Membership, MessageSender, Peer, PeerKind, QuotedMessage,
     Reaction,
 };
-pub use secret::Secret;

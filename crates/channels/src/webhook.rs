@@ -21,6 +21,7 @@ use crate::{
     AccountIdentity, Attachment, AttachmentSource, Channel, ChannelAction, ChannelCapabilities, ChannelError,
     ConnectionState, Destination, HttpClients, MarkdownRendering, Media, Outgoing, Receipt, Secret, Sink,
     http::{ChannelHttpResponse, REQUEST_TIMEOUT, RequestError},
+    secret::excerpt,
 };
 
 /// Header with the idempotency key.
@@ -114,7 +115,7 @@ impl Webhook {
             RequestError::TooLong => ChannelError::Unknown(describe("the response is too large")),
         })?;
         tracing::debug!(account = self.settings.account, status, "webhook peer answered");
-        let excerpt = self.settings.secret.excerpt(&String::from_utf8_lossy(&body));
+        let excerpt = excerpt(&String::from_utf8_lossy(&body), &self.settings.secret);
         let reason = describe(&format!("the peer answered {status} {excerpt}"));
         match (status, retry_after) {
             (200..300, _) => {

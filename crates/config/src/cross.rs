@@ -71,7 +71,8 @@ pub struct PartFault {
 /// omitted value are dropped.
 pub(crate) fn with_locations(
     findings: Vec<(Path, String)>,
-    (tree, omitted): (&Value, &BTreeSet<Vec<Step>>),
+    tree: &Value,
+    omitted: &BTreeSet<Vec<Step>>,
     location: &dyn Fn(&[Step]) -> Option<SourceLocation>,
 ) -> Vec<ConfigProblem> {
     let located = findings.into_iter().map(|(path, message)| (original_path(path.steps(), tree, omitted), message));

@@ -200,34 +200,17 @@ impl KeyScan<'_> {
 
 /// Returns the name that was probably meant: at most a third of it differs; the first of the nearest.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let lowercase = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
-    let given = lowercase(name);
-    if given.len() > 64 {
+    let given = name.to_lowercase();
+    let length = given.chars().count();
+    if length > 64 {
         return None;
     }
-    let max_distance = (given.len() / 3).max(1).min(given.len().saturating_sub(1));
-    let distances = names.map(|name| (distance(&given, &lowercase(name)), name));
+    let max_distance = (length / 3).max(1).min(length.saturating_sub(1));
+    let distances = names.map(|name| (strsim::osa_distance(&given, &name.to_lowercase()), name));
     distances
         .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
-}
-
-/// Returns the edit distance: letters to insert, remove, replace or swap with their neighbour.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for (i, a) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let mut cost = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                cost = cost.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(cost);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]
@@ -321,9 +304,5 @@ mod tests {
             [near("prot"), near("PORT"), near("pasword"), near("bidn"), near("xyz"), near("")],
             [Some("port"), Some("port"), Some("password"), Some("bind"), None, None]
         );
-        let distance = |one: &str, other: &str| {
-            super::distance(&one.chars().collect::<Vec<_>>(), &other.chars().collect::<Vec<_>>())
-        };
-        assert_eq!([distance("kitten", "sitting"), distance("ab", "ba"), distance("", "abc")], [3, 1, 3]);
     }
 }

@@ -4,8 +4,7 @@
 //! private.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -58,12 +57,7 @@ pub fn save(state_dir: &Path, source: &Value) -> io::Result<()> {
         return Ok(());
     }
     fs::create_dir_all(state_dir)?;
-    // Created with mode 0600, and removed if it is not renamed.
-    let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(&path).map_err(|error| error.error)?;
-    Ok(())
+    homard_stdx::file::replace(&path, text.as_bytes())
 }
 
 /// Returns the saved copy, if there is a readable one.

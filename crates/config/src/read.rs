@@ -8,7 +8,6 @@ use std::{
 
 use jsonc_parser::{CollectOptions, parse_to_ast};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use crate::{
     check::{CheckedSections, check},
@@ -19,6 +18,7 @@ use crate::{
     problem::{self, ConfigFault, ConfigProblem},
     tree::{Kind, OPTIONS, TreeNode, without},
     variables,
+    write::hash,
 };
 
 /// Environment in which the config is read.
@@ -184,9 +184,9 @@ pub(crate) fn sections<T: Sections>(mut node: TreeNode, env: &ReadEnvironment<'_
     }
     let findings = config.cross_check();
     let [cross_problems, warnings] =
-        [findings.problems, findings.warnings].map(|findings| with_locations(findings, (&tree, &omitted), &location));
+        [findings.problems, findings.warnings].map(|findings| with_locations(findings, &tree, &omitted, &location));
     faults.extend(findings.faults.into_iter().flat_map(|PartFault { part, path, what }| {
-        let problems = with_locations(vec![(path, what)], (&tree, &omitted), &location);
+        let problems = with_locations(vec![(path, what)], &tree, &omitted, &location);
         problems.into_iter().map(move |problem| ConfigFault { part: Some(part.clone()), problem })
     }));
     let unknown = known::find_unknown(&node, &T::keys(), files);
@@ -211,10 +211,6 @@ fn faults<T: Sections>(unset: Vec<(path::Path, ConfigProblem)>) -> (Vec<ConfigFa
         unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
     let fault = |(path, problem): (path::Path, ConfigProblem)| ConfigFault { part: T::part_of(&path), problem };
     (effective.into_iter().map(fault).collect(), ineffective.into_iter().map(|(_, problem)| problem).collect())
-}
-
-fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// True if a text contains only whitespace and comments.
@@ -311,7 +307,7 @@ mod tests {
         assert_eq!(loaded.source, source);
         assert_eq!(loaded.tree, json!({"env": {"NEW": "n3w"}, "token": "sk-1n3w", "list": [1]}));
         assert_eq!(loaded.text.as_deref(), Some(text));
-        assert_eq!(loaded.hash, Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        assert_eq!(loaded.hash, hash(text.as_bytes()));
         assert_eq!(loaded.files, [path, folder.path().join("more.json")]);
         assert_eq!(loaded.variables, BTreeMap::from([("NEW".to_owned(), "n3w".to_owned())]));
         assert_eq!(

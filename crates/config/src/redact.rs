@@ -95,7 +95,7 @@ fn spellings(found: &[FoundSecret], text: &str) -> Vec<String> {
 /// redacted value, else by their position.
 pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
     let mut unknown = Vec::new();
-    refill(new, Some(old), SecretContext::Open, (&Path::root(), &mut unknown));
+    refill(new, Some(old), SecretContext::Open, &Path::root(), &mut unknown);
     if unknown.is_empty() { Ok(()) } else { Err(unknown) }
 }
 
@@ -386,7 +386,7 @@ fn secrets(node: &ast::Value<'_>, context: SecretContext) -> Vec<FoundSecret> {
     secret.into_iter().map(|value| FoundSecret { range: node.range(), value }).collect()
 }
 
-fn refill(new: &mut Value, old: Option<&Value>, context: SecretContext, (path, unknown): (&Path, &mut Vec<Path>)) {
+fn refill(new: &mut Value, old: Option<&Value>, context: SecretContext, path: &Path, unknown: &mut Vec<Path>) {
     match new {
         Value::String(text) if text.contains(REDACTED) => match old.filter(|old| context.hides(old)) {
             Some(old) if text == REDACTED => new.clone_from(old),
@@ -395,7 +395,7 @@ fn refill(new: &mut Value, old: Option<&Value>, context: SecretContext, (path, u
         Value::Object(object) => {
             for (name, new) in object {
                 let old = old.and_then(|old| old.as_object()?.get(name));
-                refill(new, old, context.member(name), (&path.key(name), unknown));
+                refill(new, old, context.member(name), &path.key(name), unknown);
             }
         }
         Value::Array(list) => {
@@ -403,7 +403,7 @@ fn refill(new: &mut Value, old: Option<&Value>, context: SecretContext, (path, u
             let matched = matches(list, old, context);
             let contexts = context.items(&texts(list));
             for (at, ((new, old), context)) in list.iter_mut().zip(matched).zip(contexts).enumerate() {
-                refill(new, old, context, (&path.index(at), unknown));
+                refill(new, old, context, &path.index(at), unknown);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

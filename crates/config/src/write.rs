@@ -2,13 +2,13 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
+use homard_stdx::file::{stage, sync_folder};
 use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
 
 use crate::file;
 
@@ -51,7 +51,7 @@ pub enum WriteError {
 
 /// Returns the SHA-256 of a text in hex.
 pub fn hash(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(text))
 }
 
 /// Writes the config file if its hash is still `base_hash` and `validate` accepts the new text.
@@ -127,51 +127,45 @@ fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> R
         Ok(metadata) => metadata.permissions().mode() & 0o600,
         Err(_) => 0o600,
     };
-    let next = prepare(file, folder, new_text.as_bytes(), mode)?;
+    let prepare = |path: &Path, content: &[u8]| {
+        let staged = stage(path, content)?;
+        fs::set_permissions(staged.path(), fs::Permissions::from_mode(mode)).map(|()| staged)
+    };
+    let failed_staging = || failed("write a temporary file next to", file);
+    let next = prepare(file, new_text.as_bytes()).or_else(failed_staging())?;
     let backup = match current {
         Some(current) => {
-            let copy = prepare(file, folder, current, mode)?;
-            let backup = rotate(file)?;
-            copy.persist(&backup).map_err(|error| error.error).or_else(failed("write the backup", &backup))?;
+            let backup = backup_path(file, 0);
+            let copy = prepare(&backup, current).or_else(failed_staging())?;
+            rotate(file)?;
+            copy.rename().or_else(failed("write the backup", &backup))?;
             Some(backup)
         }
         None => None,
     };
-    next.persist(file).map_err(|error| error.error).or_else(failed("replace", file))?;
+    next.rename().or_else(failed("replace", file))?;
     // The new text is in place; only whether its name survives a power cut is open.
-    if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
+    if let Err(error) = sync_folder(folder) {
         tracing::warn!(%error, folder = %folder.display(), "failed to sync the config directory");
     }
     Ok(backup)
 }
 
-/// Creates a temporary file with this content that is removed unless it is persisted.
-fn prepare(file: &Path, folder: &Path, content: &[u8], mode: u32) -> Result<NamedTempFile, WriteError> {
-    let name = beside(Path::new(file.file_name().unwrap_or_default()), &format!(".{}.", std::process::id()));
-    let make = || {
-        let mut temp = tempfile::Builder::new().prefix(&name).suffix(".tmp").rand_bytes(12).tempfile_in(folder)?;
-        temp.write_all(content)?;
-        temp.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
-        temp.as_file().sync_all()?;
-        Ok(temp)
-    };
-    make().or_else(failed("write a temporary file next to", file))
+/// Returns the path of a backup; the newest has the age 0.
+fn backup_path(file: &Path, age: usize) -> PathBuf {
+    if age == 0 { beside(file, ".bak") } else { beside(file, &format!(".bak.{age}")) }
 }
 
-/// Rotates the backups and returns the path of the next one.
-fn rotate(file: &Path) -> Result<PathBuf, WriteError> {
-    let name = |age: usize| match age {
-        0 => beside(file, ".bak"),
-        age => beside(file, &format!(".bak.{age}")),
-    };
+/// Rotates the backups, so that the path of the newest is free.
+fn rotate(file: &Path) -> Result<(), WriteError> {
     for age in (1..BACKUPS).rev() {
-        let (from, to) = (name(age - 1), name(age));
+        let (from, to) = (backup_path(file, age - 1), backup_path(file, age));
         match fs::rename(&from, &to) {
             Err(error) if error.kind() != ErrorKind::NotFound => return failed("rename the backup", &from)(error),
             Ok(()) | Err(_) => {}
         }
     }
-    Ok(name(0))
+    Ok(())
 }
 
 fn beside(file: &Path, end: &str) -> PathBuf {

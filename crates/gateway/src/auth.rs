@@ -169,7 +169,7 @@ impl AuthError {
         let mut error = ErrorShape::invalid(message);
         if let Self::RateLimited { wait } = self {
             error.retryable = Some(true);
-            error.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            error.retry_after_ms = Some(homard_stdx::time::millis(wait));
         }
         match generation {
             Generation::Three => error,

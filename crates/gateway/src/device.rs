@@ -82,7 +82,7 @@ pub(crate) fn check(
     context: SignatureContext<'_>,
 ) -> Result<(), DeviceAuthError> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(&device.public_key).unwrap_or_default();
-    if device.id != hex(&Sha256::digest(&key)) {
+    if device.id != hex::encode(Sha256::digest(&key)) {
         return Err(DeviceAuthError::IdMismatch);
     }
     let clock_skew = Duration::from_millis(context.now_ms.abs_diff(device.signed_at));
@@ -114,7 +114,7 @@ impl UsedSignatures {
             return Err(DeviceAuthError::NonceRequired);
         }
         // Only protocol 3 has signatures without a nonce.
-        let lifetime_ms = u64::try_from(skew(Generation::Three).as_millis()).unwrap_or(u64::MAX);
+        let lifetime_ms = homard_stdx::time::millis(skew(Generation::Three));
         signatures.insert(device.signature.clone(), device.signed_at.saturating_add(lifetime_ms));
         Ok(())
     }
@@ -148,11 +148,6 @@ fn signed_payloads(params: &ConnectParams, device: &Device) -> Vec<String> {
     let platform = plain(&params.client.platform);
     let family = plain(params.client.device_family.as_deref().unwrap_or_default());
     vec![format!("v3|{common}|{nonce}|{platform}|{family}"), format!("v2|{common}|{nonce}")]
-}
-
-/// Encodes bytes as lower-case hex.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -252,7 +247,7 @@ mod tests {
         let mut params = params("v2");
         let device = params.device.as_mut().unwrap();
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode([7; 31]);
-        device.id = hex(&Sha256::digest([7; 31]));
+        device.id = hex::encode(Sha256::digest([7; 31]));
         assert_eq!(check_params(&params, context()), Err(DeviceAuthError::PublicKey));
     }
 
@@ -273,7 +268,7 @@ mod tests {
         let key = SigningKey::from_bytes(&[7; 32]);
         let device = params.device.as_mut().unwrap();
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode(key.verifying_key().to_bytes());
-        device.id = hex(&Sha256::digest(key.verifying_key().to_bytes()));
+        device.id = hex::encode(Sha256::digest(key.verifying_key().to_bytes()));
         let device = params.device.clone().unwrap();
         let v2_payload = signed_payloads(&params, &device).pop().unwrap();
         let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(v2_payload.as_bytes()).to_bytes());
@@ -299,9 +294,8 @@ mod tests {
         assert_eq!(used.record(&other(0), SIGNED_AT + 600_001), Ok(()));
     }
 
-    fn bytes(hex: &Value) -> Vec<u8> {
-        let digits = hex.as_str().unwrap().as_bytes().chunks(2);
-        digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    fn bytes(digits: &Value) -> Vec<u8> {
+        hex::decode(digits.as_str().unwrap()).unwrap()
     }
 
     /// The classes that Wycheproof covers. `tests/golden/ed25519-vectors.json` was computed from the equations.
@@ -358,7 +352,7 @@ mod tests {
             let mut params = valid.clone();
             let device = params.device.as_mut().unwrap();
             device.public_key = BASE64_URL_SAFE_NO_PAD.encode(weak);
-            device.id = hex(&Sha256::digest(weak));
+            device.id = hex::encode(Sha256::digest(weak));
             device.signature = BASE64_URL_SAFE_NO_PAD.encode([identity.as_slice(), &[0; 32]].concat());
             let error = check_params(&params, context()).unwrap_err();
             assert!(matches!(error, DeviceAuthError::Signature | DeviceAuthError::PublicKey), "{error:?}");

@@ -7,9 +7,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs, io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -484,11 +483,7 @@ fn write(file: &Path, paired: &BTreeMap<String, Device>) -> io::Result<()> {
     if let Some(directory) = file.parent().filter(|directory| !directory.exists()) {
         fs::DirBuilder::new().mode(0o700).create(directory)?;
     }
-    let temporary = file.with_extension("json.tmp");
-    let mut writer = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
-    writer.write_all(&serde_json::to_vec_pretty(paired)?)?;
-    writer.sync_all()?;
-    fs::rename(&temporary, file)
+    homard_stdx::file::replace(file, &serde_json::to_vec_pretty(paired)?)
 }
 
 #[cfg(test)]

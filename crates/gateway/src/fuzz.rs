@@ -7,6 +7,7 @@ use std::{net::IpAddr, ops::Range, sync::Arc};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use homard_proto::frame::{self, Inbound, MAX_DEPTH};
+use homard_stdx::SeededRng;
 
 use crate::{
     auth::ip_prefix,
@@ -27,29 +28,16 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Deterministic random number generator (SplitMix64).
-struct FuzzRng(u64);
-
-impl FuzzRng {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % limit.max(1) as u64) as usize
-    }
-}
-
 /// Returns one of the texts with up to four mutations: a byte changed, a part removed, duplicated or truncated, or a
 /// piece inserted.
 fn mutated(texts: &[&[u8]], fragments: &[&[u8]], seed: u64) -> Vec<u8> {
-    let mut rng = FuzzRng(seed);
-    let mut bytes = texts[rng.below(texts.len())].to_vec();
-    for _ in 0..rng.below(5) {
-        let at = rng.below(bytes.len() + 1);
-        let end = (at + rng.below(12)).min(bytes.len());
-        match rng.below(6) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
+    let mut rng = SeededRng::new(seed);
+    let mut bytes = texts[rng.index(texts.len())].to_vec();
+    for _ in 0..rng.index(5) {
+        let at = rng.index(bytes.len() + 1);
+        let end = (at + rng.index(12)).min(bytes.len());
+        match rng.index(6) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << rng.index(8),
             1 => drop(bytes.drain(at..end)),
             2 => {
                 let part = bytes[at..end].to_vec();
@@ -57,7 +45,7 @@ fn mutated(texts: &[&[u8]], fragments: &[&[u8]], seed: u64) -> Vec<u8> {
             }
             3 => bytes.truncate(at),
             _ => {
-                let fragment = fragments[rng.below(fragments.len())];
+                let fragment = fragments[rng.index(fragments.len())];
                 bytes.splice(at..at, fragment.iter().copied());
             }
         }

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use homard_stdx::text::{affects_terminal, truncate};
 use serde_json::{Map, Value, json};
 
 /// Maximum number of bytes kept.
@@ -132,7 +133,9 @@ fn size(line: &str) -> u64 {
 
 /// Converts a line to the format that clients expect: message, time, level and target, the last three also in `_meta`.
 fn client_line(line: &str) -> String {
-    let Ok(Value::Object(mut event)) = serde_json::from_str::<Value>(line) else { return truncate(line.trim_end()) };
+    let Ok(Value::Object(mut event)) = serde_json::from_str::<Value>(line) else {
+        return truncate(line.trim_end(), MAX_LINE_BYTES / 4);
+    };
     let mut fields = match event.remove("fields") {
         Some(Value::Object(fields)) => fields,
         _ => Map::new(),
@@ -151,24 +154,17 @@ fn client_line(line: &str) -> String {
         "message": text, "_meta": {"logLevelName": level, "date": time, "name": target},
     });
     let line = line.to_string();
-    if line.len() <= MAX_LINE_BYTES { line } else { json!({"0": truncate(&message), "time": time}).to_string() }
+    if line.len() <= MAX_LINE_BYTES {
+        line
+    } else {
+        json!({"0": truncate(&message, MAX_LINE_BYTES / 4), "time": time}).to_string()
+    }
 }
 
 /// Replaces characters that affect a terminal and that JSON does not escape.
 fn sanitise(text: &str) -> String {
-    let is_unsafe = |char: char| {
-        let is_bidi_or_separator =
-            matches!(char, '\u{2028}'..='\u{202e}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}');
-        is_bidi_or_separator || (char.is_control() && char > ' ')
-    };
+    let is_unsafe = |char: char| char > ' ' && affects_terminal(char);
     text.chars().map(|char| if is_unsafe(char) { '\u{fffd}' } else { char }).collect()
-}
-
-fn truncate(text: &str) -> String {
-    match text.char_indices().nth(MAX_LINE_BYTES / 4) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

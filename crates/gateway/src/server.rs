@@ -443,7 +443,7 @@ impl fmt::Debug for ServerState {
 impl ServerState {
     /// Time since the server started, in milliseconds.
     pub(crate) fn uptime_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        homard_stdx::time::millis(self.started.elapsed())
     }
 
     /// Returns a unique connection number.

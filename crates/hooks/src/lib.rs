@@ -6,7 +6,6 @@
 //! internal hooks: commands, sessions, messages, the bootstrap files of a prompt.
 
 mod answer;
-mod circuit_breaker;
 mod command;
 mod context;
 mod decision;

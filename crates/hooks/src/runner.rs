@@ -1,17 +1,13 @@
 //! Runs hooks: order, deadlines, circuit breakers, and merging of results.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use homard_stdx::{CircuitBreaker, sync::Mutex};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     FailureLog, FrequentFailures, Hook, HookContext, HookDecision, HookError, HookEvent, HookNote, HookPoint,
-    HookResult, InternalEvent, Listener, ListenerResult, Registration, SlashCommand, circuit_breaker::CircuitBreaker,
-    command, queue::NotificationQueue,
+    HookResult, InternalEvent, Listener, ListenerResult, Registration, SlashCommand, command, queue::NotificationQueue,
 };
 
 /// Upper bound on a listener's deadline: the session, and a request to abort it, wait for the listener.
@@ -181,7 +177,7 @@ impl Hooks {
         let now = Instant::now();
         let mut failing: BTreeMap<*const Mutex<FailureLog>, FrequentFailures> = BTreeMap::new();
         for (name, failures) in all {
-            let frequent = failures.lock().unwrap_or_else(PoisonError::into_inner).frequent(name, now);
+            let frequent = failures.lock().frequent(name, now);
             // A hook with several points is listed once.
             failing.extend(frequent.map(|frequent| (Arc::as_ptr(failures), frequent)));
         }
@@ -237,8 +233,8 @@ impl Hooks {
 impl ListenerEntry {
     /// Calls the listener, unless its circuit breaker is open.
     async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
-        let breaker = || self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
-        if breaker().is_open(Instant::now()) {
+        let breaker = || self.breaker.lock();
+        if breaker().open_for(Instant::now()).is_some() {
             return Err(HookError::Unavailable("the hook is suspended after repeated failures".to_owned()));
         }
         let deadline = self.listener.deadline().min(MAX_LISTENER_DEADLINE);
@@ -253,7 +249,7 @@ impl ListenerEntry {
                 Ok(result)
             }
             Err(error) => {
-                let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let failures = || self.failures.lock();
                 // The log is rate-limited: `None` if this failure is only counted.
                 let suppressed = failures().record(Instant::now(), &error.to_string());
                 if let Some(suppressed) = suppressed {
@@ -292,8 +288,7 @@ impl HookHandlerEntry {
             HookDecision::Blocked(_) => tracing::info!(hook, point, ?took, "{}", note.decision),
             HookDecision::CircuitOpen => tracing::warn!(hook, point, ?took, "{}", note.decision),
             HookDecision::GuardFailed(reason) | HookDecision::Failed(reason) => {
-                let logged =
-                    self.failures.lock().unwrap_or_else(PoisonError::into_inner).record(Instant::now(), reason);
+                let logged = self.failures.lock().record(Instant::now(), reason);
                 if let Some(more) = logged {
                     tracing::warn!(hook, point, ?took, more, "{}", note.decision);
                 }
@@ -302,12 +297,12 @@ impl HookHandlerEntry {
     }
 
     fn breaker(&self) -> std::sync::MutexGuard<'_, CircuitBreaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.breaker.lock()
     }
 
     /// Calls the hook, unless its circuit breaker is open; also returns whether it is open now.
     async fn call(&self, event: HookEvent, context: HookContext) -> (Result<HookResult, HookError>, bool) {
-        if self.breaker().is_open(Instant::now()) {
+        if self.breaker().open_for(Instant::now()).is_some() {
             return (Err(HookError::Unavailable("the hook is suspended after repeated failures".to_owned())), true);
         }
         let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
@@ -354,7 +349,7 @@ impl HookHandlerEntry {
     /// Notifies the hook; its result is ignored.
     pub(crate) async fn notify(&self, event: HookEvent, context: HookContext) {
         // The opening of the breaker was logged when it happened.
-        if self.breaker().is_open(Instant::now()) {
+        if self.breaker().open_for(Instant::now()).is_some() {
             return;
         }
         let (started_at, point) = (Instant::now(), event.point());

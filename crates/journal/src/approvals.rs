@@ -94,7 +94,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     {
         folder.parent().map_or(Ok(()), disk::sync_folder)?;
     }
-    disk::persist(&disk::write_temp(path, bytes)?, path)
+    disk::replace(path, bytes)
 }
 
 #[cfg(test)]

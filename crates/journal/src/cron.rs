@@ -7,9 +7,10 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use homard_stdx::sync::Mutex;
 use homard_store::Error;
 use serde_json::{Map, Value, json};
 
@@ -88,7 +89,7 @@ impl CronFiles {
 
     fn read(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
         let path = self.path();
-        let mut other_members = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut other_members = self.other_members.lock();
         let Some(bytes) = disk::read(path)? else {
             *other_members = Some(Map::from_iter([("version".to_owned(), json!(1))]));
             return Ok(Vec::new());
@@ -112,7 +113,7 @@ impl CronFiles {
 
     fn write(&self, jobs: Vec<Value>) -> Result<(), Error> {
         let path = self.path();
-        let other_members = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
+        let other_members = self.other_members.lock();
         let Some(mut file) = other_members.clone() else {
             return Err(Error::Corrupt(format!("{} could not be read and is not overwritten", path.display())));
         };
@@ -124,9 +125,9 @@ impl CronFiles {
                 return Ok(());
             }
             let backup = path.with_added_extension("bak");
-            disk::persist(&disk::write_temp(&backup, &before)?, &backup)?;
+            disk::replace(&backup, &before)?;
         }
-        disk::persist(&disk::write_temp(path, &bytes)?, path)
+        disk::replace(path, &bytes)
     }
 
     /// Returns the path of a job's run history. The job id is validated because it comes from a file that users may
@@ -141,7 +142,7 @@ impl CronFiles {
 
     fn add_line(&self, job: &str, line: &Value) -> Result<(), Error> {
         let path = self.history_path(job)?;
-        let _writing = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.other_members.lock();
         self.make_folder(&self.folder().join("runs"))?;
         let length = disk::length(&path)?;
         let is_torn = length > 0 && disk::read_from(&path, length - 1)? != b"\n";
@@ -185,7 +186,7 @@ fn truncate_history(path: &Path) -> Result<(), Error> {
     let text = fs::read(path).map_err(disk::failed("read", path))?;
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let recent = lines[lines.len().saturating_sub(KEPT_HISTORY_LINES)..].concat();
-    if recent.len() == text.len() { Ok(()) } else { disk::persist(&disk::write_temp(path, &recent)?, path) }
+    if recent.len() == text.len() { Ok(()) } else { disk::replace(path, &recent) }
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
+pub(crate) use homard_stdx::file::missing_is_none;
 use homard_store::Error;
 
 /// Builds an error that names the file and the failed operation.
@@ -33,7 +34,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<bool, Error> {
 
 /// Makes creations, renames and removals in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(failed("sync directory", path))
+    homard_stdx::file::sync_folder(path).map_err(failed("sync directory", path))
 }
 
 /// Reads a file; `None` if it does not exist.
@@ -57,15 +58,6 @@ pub(crate) fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, Error> {
 pub(crate) fn length(path: &Path) -> Result<u64, Error> {
     let length = missing_is_none(fs::metadata(path).map(|found| found.len()));
     length.map(Option::unwrap_or_default).map_err(failed("read the metadata of", path))
-}
-
-/// Maps a "not found" error to `None`.
-pub(crate) fn missing_is_none<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
-    match outcome {
-        Ok(found) => Ok(Some(found)),
-        Err(reason) if reason.kind() == ErrorKind::NotFound => Ok(None),
-        Err(reason) => Err(reason),
-    }
 }
 
 /// Writes at an offset of a file in one call; creates the file only for offset 0.
@@ -99,31 +91,9 @@ pub(crate) fn truncate(path: &Path, length: u64) -> Result<(), Error> {
     cut().map_err(failed("truncate the incomplete last line of", path))
 }
 
-/// Writes the replacement of a file to a synced temporary file beside it and returns its path.
-pub(crate) fn write_temp(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
-    let temp = path.with_added_extension("tmp");
-    let write = || {
-        let mut file = private().write(true).create(true).truncate(true).open(&temp)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(failed("write", &temp))?;
-    Ok(temp)
-}
-
-/// Renames a temporary file over its target: readers see the old bytes or the new ones, even after a crash.
-pub(crate) fn persist(temp: &Path, path: &Path) -> Result<(), Error> {
-    fs::rename(temp, path).map_err(failed("write", path))?;
-    path.parent().map_or(Ok(()), sync_folder)
-}
-
-/// Atomically replaces a file without syncing it. Suited for descriptions of the running process, which need not
-/// survive a power cut.
-pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let temp = path.with_added_extension("tmp");
-    let write = || private().write(true).create(true).truncate(true).open(&temp)?.write_all(bytes);
-    write().map_err(failed("write", &temp))?;
-    fs::rename(&temp, path).map_err(failed("write", path))
+/// Replaces a file: readers see the old bytes or the new ones, even after a crash.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    homard_stdx::file::replace(path, bytes).map_err(failed("write", path))
 }
 
 /// Saves bytes of a file beside it, as `<file>.<why>-<time>`.

@@ -6,7 +6,6 @@ use std::{
     hash::{DefaultHasher, Hasher},
     os::unix::fs::MetadataExt,
     path::Path,
-    sync::PoisonError,
 };
 
 use homard_proto::AgentId;
@@ -77,7 +76,7 @@ fn stamp_key(agent: &AgentId) -> String {
 impl JournalInner {
     /// Writes the `sessions.json` of every agent whose records changed.
     pub(crate) fn export(&self) -> Result<(), Error> {
-        let _one = self.exporting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.exporting.lock();
         let stale = self.index().stale_agents();
         stale.iter().try_for_each(|agent| self.export_agent(agent))
     }
@@ -89,10 +88,10 @@ impl JournalInner {
         let path = self.layout.sessions(agent).join(index::SESSIONS_FILE);
         let write = || {
             let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::not_serializable(&reason))?;
-            let draft = disk::write_temp(&path, &json)?;
+            let staged = homard_stdx::file::stage(&path, &json).map_err(disk::failed("write", &path))?;
             // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
             // bring back a session that was deleted meanwhile.
-            let (current, new) = (stat(&path)?, FileStamp::of(&draft)?);
+            let (current, new) = (stat(&path)?, FileStamp::of(staged.path())?);
             let writer = self.writer();
             self.health.check()?;
             let stamps = |db: &Connection| {
@@ -103,7 +102,7 @@ impl JournalInner {
             };
             self.health.sql(stamps(&writer.db))?;
             drop(writer);
-            disk::persist(&draft, &path)
+            staged.commit().map_err(disk::failed("write", &path))
         };
         write().inspect_err(|_| drop(self.index().snapshot(agent, true)))
     }

@@ -36,12 +36,13 @@ use std::{
     fmt,
     fs::File,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session::Record, transcript::Entry};
+use homard_stdx::sync::{Mutex, MutexGuard};
 use homard_store::{
     DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter, UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
@@ -217,11 +218,11 @@ impl Journal {
 
 impl JournalInner {
     fn writer(&self) -> MutexGuard<'_, WriterState> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 
     fn index(&self) -> MutexGuard<'_, SessionIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     /// Runs a checkpoint. Also creates the reserve, here rather than at start-up, so that start-up does not wait for

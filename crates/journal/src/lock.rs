@@ -89,7 +89,7 @@ pub(crate) fn acquire(layout: &StateLayout, now_ms: u64) -> Result<File, Error> 
     let pid = std::process::id();
     let holder =
         format!("{}\n", serde_json::json!(LockHolder { pid, started_at: now_ms, started: process_start_time(pid) }));
-    disk::replace_unsynced(&layout.holder(), holder.as_bytes())?;
+    disk::replace(&layout.holder(), holder.as_bytes())?;
     write_text(&file, &holder).map_err(disk::failed("write", &path))?;
     Ok(file)
 }

@@ -5,13 +5,11 @@ use std::{
     fmt,
     fs::File,
     path::Path,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
+use homard_stdx::sync::{Mutex, MutexGuard};
 use homard_store::Error;
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
@@ -86,11 +84,11 @@ impl Counters {
     }
 
     fn repairs(&self) -> MutexGuard<'_, Repairs> {
-        self.repairs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.repairs.lock()
     }
 
     fn notes(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock()
     }
 }
 

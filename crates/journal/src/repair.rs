@@ -105,7 +105,7 @@ impl WriterState {
         if parsed.must_be_rewritten() {
             let reason = if parsed.damaged > 0 { "corrupt" } else { "bak" };
             disk::set_aside_once(&path, reason, &bytes, now_ms)?;
-            disk::persist(&disk::write_temp(&path, &parsed.repaired_text())?, &path)?;
+            disk::replace(&path, &parsed.repaired_text())?;
             let kind = if parsed.damaged > 0 { "transcript_damaged" } else { "transcript_completed" };
             self.health.counters.repaired(kind);
         } else {

@@ -1,11 +1,8 @@
 //! Disk space reserved for active runs: a preallocated file without content that is deleted when the disk is full.
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{fs, io, path::PathBuf};
 
+use homard_stdx::sync::{Mutex, MutexGuard};
 use rustix::{
     fs::{FallocateFlags, fallocate},
     io::Errno,
@@ -83,7 +80,7 @@ impl Reserve {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,13 +2,10 @@
 //! model that names the path.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     time::SystemTime,
 };
-
-use tempfile::NamedTempFile;
 
 /// Maximum number of files in a folder; the oldest are removed.
 const MAX_FILES: usize = 200;
@@ -84,9 +81,7 @@ impl InboundFolder {
         if folder.canonicalize()? != self.workspace.canonicalize()?.join(&self.folder) {
             return Err(io::Error::other(format!("{} is a symbolic link", self.folder)));
         }
-        let mut file = NamedTempFile::new_in(&folder)?;
-        file.write_all(bytes)?;
-        file.persist(folder.join(name)).map_err(|error| error.error)?;
+        homard_stdx::file::replace(&folder.join(name), bytes)?;
         Ok(folder)
     }
 }

@@ -44,10 +44,7 @@ pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -
 
 /// Truncates a text.
 fn truncate(text: &str) -> String {
-    match text.trim().char_indices().nth(EXCERPT) {
-        Some((cut, _)) => format!("{}…", &text.trim()[..cut]),
-        None => text.trim().to_owned(),
-    }
+    homard_stdx::text::truncate(text.trim(), EXCERPT)
 }
 
 /// Returns the retry delay from the headers. A date is relative to the response's own date, so that no clock is needed.

@@ -9,13 +9,10 @@
 //! | no credit | the profile | 10 min |
 //! | invalid request, context overflow, content filter | none | – |
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt};
 
 use homard_proto::Extra;
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
@@ -275,7 +272,7 @@ impl HealthStats {
     /// Extends the cooldown, never shortens it.
     fn extend_cooldown(&mut self, error: &Error, now: u64) {
         let reason = FailureReason::of(error);
-        let requested = error.retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let requested = error.retry_after.map_or(0, |wait| homard_stdx::time::millis(wait));
         let (until, why) = if reason == FailureReason::Billing {
             (&mut self.disabled_until, &mut self.disabled_reason)
         } else {
@@ -323,7 +320,7 @@ impl HealthTracker {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ProfileHealth> {
         // A panic elsewhere leaves at worst one failure uncounted.
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut ProfileHealth)) {

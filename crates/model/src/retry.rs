@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
+use homard_stdx::SeededRng;
 
 /// Default maximum retry time of a run whose sender waits for the reply.
 pub const TOTAL: Duration = Duration::from_secs(60);
@@ -91,8 +92,8 @@ pub enum OtherCandidates {
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     limits: RetryLimits,
-    /// State of the jitter generator.
-    jitter_state: u64,
+    /// Generator of the jitter.
+    jitter: SeededRng,
     rate_limited: u32,
     retried: u32,
     /// Start of the period bounded by [`RetryLimits::total`].
@@ -106,7 +107,15 @@ pub struct RetryBudget {
 impl RetryBudget {
     /// Creates a full budget. Runs with different seeds do not retry at the same moment.
     pub fn new(limits: RetryLimits, seed: u64) -> Self {
-        Self { limits, jitter_state: seed, rate_limited: 0, retried: 0, since: None, streak: 0, first_request_at: None }
+        Self {
+            limits,
+            jitter: SeededRng::new(seed),
+            rate_limited: 0,
+            retried: 0,
+            since: None,
+            streak: 0,
+            first_request_at: None,
+        }
     }
 
     /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
@@ -130,8 +139,8 @@ impl RetryBudget {
         let start = *self.since.get_or_insert(since);
         let requested = error.retry_after.unwrap_or_default();
         let min_delay = self.backoff(error, self.streak).max(requested);
-        let delay = min_delay.saturating_add(min_delay.mul_f64(self.next_jitter() / 4.0));
-        let retry_at = now.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        let delay = min_delay.saturating_add(min_delay.mul_f64(self.jitter.fraction() / 4.0));
+        let retry_at = now.saturating_add(homard_stdx::time::millis(delay));
         let has_budget = if is_rate_limit {
             self.rate_limited < self.limits.rate_limits
         } else {
@@ -164,7 +173,7 @@ impl RetryBudget {
 
     /// Records an answer: the budget is full again.
     pub fn succeeded(&mut self) {
-        *self = Self::new(self.limits, self.jitter_state);
+        *self = Self { jitter: self.jitter.clone(), ..Self::new(self.limits, 0) };
     }
 
     /// Returns the exponential backoff delay after `previous` earlier delays, without jitter.
@@ -201,15 +210,6 @@ impl RetryBudget {
             delay <= max_delay && sum <= total
         };
         1 + (0..retries.min(max_consecutive_retries(error))).take_while(fits).count() as u32
-    }
-
-    /// Returns the next jitter value, from 0 to 1 (SplitMix64).
-    fn next_jitter(&mut self) -> f64 {
-        self.jitter_state = self.jitter_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.jitter_state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::{
     Value, json,
@@ -46,7 +47,7 @@ impl Drop for BlobRefs {
 
 impl BlobStore {
     fn values(&self) -> MutexGuard<'_, HashMap<String, Arc<RawValue>>> {
-        self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.values.lock()
     }
 
     /// Serialises an object, with large fields by reference.

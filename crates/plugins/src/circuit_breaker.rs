@@ -1,54 +1,24 @@
 //! Circuit breaker of a plugin, and the backoff of its restarts. Pure.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
+use homard_stdx::CircuitBreaker;
 use tokio::time::Instant;
-
-/// Number of failures within [`FAILURE_WINDOW`] that opens the breaker.
-const MAX_FAILURES: usize = 3;
-/// Period over which failures are counted.
-const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Time the breaker stays open.
-const OPEN_DURATION: Duration = Duration::from_secs(60);
 
 /// State of a plugin's circuit breaker.
 #[derive(Debug, Default)]
 pub(crate) struct PluginBreaker {
-    failures: VecDeque<Instant>,
-    open_until: Option<Instant>,
+    pub(crate) circuit: CircuitBreaker,
     /// Last instance of its process whose end was counted.
     last_counted_start: u64,
 }
 
 impl PluginBreaker {
-    /// Time until the breaker closes, if it is open.
-    pub(crate) fn open_for(&self, now: Instant) -> Option<Duration> {
-        self.open_until.and_then(|until| until.checked_duration_since(now)).filter(|remaining| !remaining.is_zero())
-    }
-
-    /// Records a failure; returns true if it opens the breaker.
-    pub(crate) fn record_failure(&mut self, now: Instant) -> bool {
-        self.failures.retain(|at| now.duration_since(*at) < FAILURE_WINDOW);
-        self.failures.push_back(now);
-        let is_enough = self.failures.len() >= MAX_FAILURES && self.open_for(now).is_none();
-        if is_enough {
-            // One is kept, so that two more failures open the breaker again.
-            self.failures.drain(..MAX_FAILURES - 1);
-            self.open_until = Some(now + OPEN_DURATION);
-        }
-        is_enough
-    }
-
     /// Records that the process ended during a call. The end of a process counts once, however many calls were pending:
     /// otherwise one crash under load would count as three failures.
     pub(crate) fn record_exit(&mut self, start: u64, now: Instant) -> bool {
         let is_counted = std::mem::replace(&mut self.last_counted_start, start) == start;
-        !is_counted && self.record_failure(now)
-    }
-
-    /// Records a success.
-    pub(crate) fn record_success(&mut self) {
-        self.failures.clear();
+        !is_counted && self.circuit.record_failure(now)
     }
 }
 
@@ -79,19 +49,6 @@ impl RestartBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn three_failures_within_a_minute_give_a_minute_of_rest() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut breaker = PluginBreaker::default();
-        assert_eq!([0, 1, 62].map(|second| breaker.record_failure(at(second))), [false, false, false]);
-        assert_eq!([63, 64].map(|second| breaker.record_failure(at(second))), [false, true]);
-        assert_eq!(breaker.open_for(at(100)), Some(Duration::from_secs(24)));
-        assert_eq!(breaker.open_for(at(124)), None);
-        breaker.record_success();
-        assert_eq!([125, 126, 127].map(|second| breaker.record_failure(at(second))), [false, false, true]);
-    }
 
     #[test]
     fn the_exit_of_a_process_counts_once_regardless_of_open_calls() {

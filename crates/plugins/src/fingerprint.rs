@@ -35,7 +35,7 @@ pub fn fingerprint(root: &Path) -> io::Result<String> {
         digest.update(&name);
         digest.update(file_digest.finalize());
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// Computes the digest of a sequence of byte strings.
@@ -45,7 +45,7 @@ pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
         hasher.update((piece.len() as u64).to_le_bytes());
         hasher.update(piece);
     }
-    hex(&hasher.finalize())
+    hex::encode(hasher.finalize())
 }
 
 struct DigestWriter<'a>(&'a mut Sha256);
@@ -74,10 +74,6 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

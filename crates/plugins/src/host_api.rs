@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use homard_hooks::{FailureLog, FrequentFailures};
 use homard_runtime::task;
+use homard_stdx::sync::Mutex;
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::AbortHandle, time::Instant};
 
@@ -51,13 +52,13 @@ pub(crate) struct UncaughtErrors(Arc<Mutex<BTreeMap<String, FailureLog>>>);
 impl UncaughtErrors {
     /// Records an error; `Some` if it is to be logged, with the number of suppressed ones.
     fn record(&self, plugin: &str, error: &str) -> Option<usize> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.entry(plugin.to_owned()).or_default().record(Instant::now(), error)
     }
 
     /// Returns the plugins that currently throw often.
     pub(crate) fn frequent(&self) -> Vec<FrequentFailures> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.iter_mut().filter_map(|(plugin, failures)| failures.frequent(plugin, Instant::now())).collect()
     }
 }
@@ -170,7 +171,7 @@ impl HostApi {
             }
             "$/cancel" => {
                 let id = params.get("id").map(ToString::to_string).unwrap_or_default();
-                if let Some(task) = self.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
+                if let Some(task) = self.active.lock().remove(&id) {
                     task.abort();
                 }
             }
@@ -226,10 +227,10 @@ impl HostApi {
                 },
             };
             session.send_line(line).await;
-            active.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
+            active.lock().remove(&id.to_string());
             drop(permit);
         });
-        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut active = self.active.lock();
         active.retain(|_, task| !task.is_finished());
         active.insert(key, handle.abort_handle());
         Ok(None)
@@ -254,7 +255,7 @@ impl HostApi {
 
     /// Aborts all requests in progress, because the process is gone.
     pub(crate) fn close(&mut self) {
-        for (_, task) in self.active.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+        for (_, task) in self.active.lock().drain() {
             task.abort();
         }
     }

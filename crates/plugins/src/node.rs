@@ -7,11 +7,12 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use homard_stdx::sync::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{process::Command, task::spawn_blocking, time::timeout};
@@ -77,7 +78,7 @@ struct MaterialisedTool {
 
 impl NodeHost {
     fn lock_skipped(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.skipped.lock().unwrap_or_else(PoisonError::into_inner)
+        self.skipped.lock()
     }
 
     /// Loads one plugin. One that hangs or crashes the process is skipped from then on.

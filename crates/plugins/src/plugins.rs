@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use homard_hooks::{FrequentFailures, Hook, HookPoint, Listener, Registration};
+use homard_stdx::sync::Mutex;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{

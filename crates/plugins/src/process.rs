@@ -10,11 +10,12 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use homard_runtime::task;
+use homard_stdx::sync::Mutex;
 use rustix::{fs::fstat, process::Pid};
 use tokio::{
     io::AsyncReadExt as _,
@@ -93,7 +94,7 @@ struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl StderrTail {
     fn push(&self, bytes: &[u8]) {
-        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = self.0.lock();
         tail.extend(bytes);
         let excess = tail.len().saturating_sub(STDERR_BYTES);
         tail.drain(..excess);
@@ -101,7 +102,7 @@ impl StderrTail {
 
     /// Returns the last line that is not blank.
     fn last_line(&self) -> Option<String> {
-        let tail: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let tail: Vec<u8> = self.0.lock().iter().copied().collect();
         let text = String::from_utf8_lossy(&tail).into_owned();
         text.lines().rev().map(|line| one_line(line, 200)).find(|line| !line.is_empty())
     }

@@ -3,11 +3,11 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
@@ -125,7 +125,7 @@ impl PluginRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownPlugin>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Returns what is known of a plugin.
@@ -198,10 +198,5 @@ fn read_cache(file: &Path) -> BTreeMap<String, CachedRegistrations> {
 fn write_cache(file: &Path, all: &BTreeMap<String, CachedRegistrations>) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let new = file.with_extension("json.new");
-    // A leftover file may have other permissions.
-    fs::remove_file(&new).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-    let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    io::Write::write_all(&mut written, &serde_json::to_vec(all)?)?;
-    fs::rename(new, file)
+    homard_stdx::file::replace(file, &serde_json::to_vec(all)?)
 }

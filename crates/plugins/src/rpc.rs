@@ -1,5 +1,6 @@
 //! The protocol of plugin processes: JSON-RPC 2.0, one object per line. Pure: bytes in, messages out.
 
+use homard_stdx::text;
 use serde_json::{Value, json, value::RawValue};
 
 /// Maximum length of a line in bytes.
@@ -101,12 +102,7 @@ fn error_text(error: &Value) -> String {
 
 /// Puts a text on one line and truncates it.
 pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    let joined = words.collect::<Vec<_>>().join(" ");
-    if joined.chars().count() <= max_chars {
-        return joined;
-    }
-    joined.chars().take(max_chars).chain(['…']).collect()
+    text::truncate(&text::one_line(text), max_chars)
 }
 
 /// Formats a request.

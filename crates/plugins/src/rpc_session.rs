@@ -4,13 +4,14 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use homard_runtime::task;
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -89,7 +90,7 @@ impl std::fmt::Debug for PendingCall {
 
 impl SessionState {
     fn lock_pending(&self) -> MutexGuard<'_, HashMap<u64, PendingCall>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     /// Sends a line; waits while the process does not read.

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_runtime::task;
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},
@@ -258,11 +259,11 @@ impl ProcessSupervisor {
 
     /// Time until a plugin's circuit breaker closes, if it is open.
     pub(crate) fn breaker_open_for(&self, plugin: &str) -> Option<Duration> {
-        self.lock_breakers().get(plugin).and_then(|breaker| breaker.open_for(Instant::now()))
+        self.lock_breakers().get(plugin).and_then(|breaker| breaker.circuit.open_for(Instant::now()))
     }
 
     fn lock_breakers(&self) -> MutexGuard<'_, HashMap<String, PluginBreaker>> {
-        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.breakers.lock()
     }
 
     /// Returns the process, starting it on first use. An error if it is down.
@@ -352,7 +353,7 @@ impl ProcessSupervisor {
         };
         match answer {
             Ok(answer) => {
-                self.lock_breakers().entry(plugin.to_owned()).or_default().record_success();
+                self.lock_breakers().entry(plugin.to_owned()).or_default().circuit.record_success();
                 Ok(answer)
             }
             Err(error) => {
@@ -372,7 +373,7 @@ impl ProcessSupervisor {
             let breaker = breakers.entry(plugin.to_owned()).or_default();
             match error {
                 Error::Unavailable(_) => breaker.record_exit(start, Instant::now()),
-                Error::Timeout(_) | Error::Failed(_) => breaker.record_failure(Instant::now()),
+                Error::Timeout(_) | Error::Failed(_) => breaker.circuit.record_failure(Instant::now()),
             }
         };
         if is_tripped {
@@ -386,7 +387,7 @@ impl ProcessSupervisor {
         // A restart starts all recorded services, so this one is recorded only once the process is up; otherwise it
         // would be started twice.
         let up = self.up().await;
-        self.services.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), context.clone());
+        self.services.lock().insert(service.clone(), context.clone());
         up?;
         let call = PluginCall {
             plugin: &service.plugin,
@@ -401,7 +402,7 @@ impl ProcessSupervisor {
 
     /// Stops a service, if its process runs.
     pub(crate) async fn stop_service(&self, service: &RegistrationAddress) {
-        self.services.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+        self.services.lock().remove(service);
         let ProcessLife::Up(process) = self.state.borrow().clone() else { return };
         let Ok(call) = process.handle(service).and_then(|handle| CallParams::plain(&json!({"ref": handle}))) else {
             return;
@@ -457,7 +458,7 @@ impl ProcessSupervisor {
                 break;
             }
             // A process that could not be started is tried again on the next request.
-            is_wanted = was_up.is_some() || !self.services.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+            is_wanted = was_up.is_some() || !self.services.lock().is_empty();
             if !is_wanted {
                 self.set(ProcessLife::Off);
             }
@@ -479,7 +480,7 @@ impl ProcessSupervisor {
         };
         self.launch.initialised(&loaded);
         let process = Arc::new(RunningProcess::new(session, self.starts.fetch_add(1, Ordering::Relaxed) + 1, &loaded));
-        let services = self.services.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let services = self.services.lock().clone();
         for (service, context) in services {
             let Ok(call) =
                 process.handle(&service).and_then(|handle| CallParams::plain(&json!({"ref": handle, "ctx": context})))

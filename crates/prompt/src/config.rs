@@ -1,12 +1,10 @@
 //! Prompt configuration of an agent.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use homard_command as command;
 use homard_skills::{Invocation, SkillSet, SlashCommand, Variables};
+use homard_stdx::sync::RwLock;
 use homard_store::PromptMode;
 use homard_workspace::{BootstrapLimits, BootstrapReader};
 use jiff::tz::TimeZone;
@@ -85,12 +83,12 @@ pub struct SharedSkills(Arc<RwLock<Arc<SkillKit>>>);
 impl SharedSkills {
     /// Returns the current skills.
     pub fn get(&self) -> Arc<SkillKit> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Replaces the skills.
     pub fn replace(&self, kit: SkillKit) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kit);
+        *self.0.write() = Arc::new(kit);
     }
 }
 

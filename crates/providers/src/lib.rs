@@ -22,9 +22,9 @@ mod target;
 mod turns;
 mod wire;
 
+pub use homard_stdx::Secret;
 pub use http::{HttpClient, RefreshedToken, idle_timeout, is_self_hosted};
 pub use probe::{PROBE_TIMEOUT, probe};
 pub use quirks::Quirks;
-pub use secret::Secret;
 pub use target::{Credentials, ModelTarget};
 pub use wire::{AnswerReader, RemoteModel, Wire};

@@ -340,7 +340,7 @@ impl<L: QueueItem> Inbox<L> {
         if self.items.iter().any(QueueEntry::is_own) {
             return None;
         }
-        let debounce = u64::try_from(self.settings.debounce.as_millis()).unwrap_or(u64::MAX);
+        let debounce = homard_stdx::time::millis(self.settings.debounce);
         let at = self.newest_at.saturating_add(debounce);
         (now < at).then_some(at)
     }

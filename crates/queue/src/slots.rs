@@ -3,13 +3,10 @@
 //! A slot is a guard and is returned however its run ends. It is passed inside the wake-up message, so a slot sent to a
 //! waiter that has gone is returned, too.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use homard_proto::SessionKey;
+use homard_stdx::sync::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, time::Instant};
 
 /// Minimum wait for a slot that is reported.
@@ -210,7 +207,7 @@ impl Lender {
     }
 
     fn lock(&self) -> MutexGuard<'_, LentSlot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -265,7 +262,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn resize(self: &Arc<Self>, size: usize) {

@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use homard_stdx::time::millis;
+
 /// Range of [`BlockDelay::Natural`], in milliseconds.
 const NATURAL: RangeInclusive<u64> = 800..=2500;
 
@@ -40,10 +42,6 @@ impl BlockDelay {
 fn between(min: u64, max: u64, random: u64) -> Duration {
     let choices = max.saturating_sub(min).saturating_add(1);
     Duration::from_millis(min + random % choices)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use homard_proto::{EntryId, RunId, SessionId};
@@ -40,7 +40,7 @@ impl Ambient {
             Source::System => {
                 #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
                 let now = SystemTime::now();
-                now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+                homard_stdx::time::epoch_millis(now)
             }
             Source::Virtual { epoch_ms, origin, .. } => epoch_ms + origin.elapsed().as_millis() as u64,
         }

@@ -2,13 +2,10 @@
 //!
 //! It reads and writes JSON as it is on disk, so that a job of another version is preserved.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
+use homard_stdx::sync::Mutex;
 use homard_store::Error;
 use serde_json::Value;
 
@@ -52,22 +49,22 @@ impl JobStore for MemoryJobStore {
     }
 
     async fn load(&self) -> Result<Vec<Value>, Error> {
-        Ok(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self.jobs.lock().clone())
     }
 
     async fn save(&self, jobs: Vec<Value>) -> Result<(), Error> {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+        *self.jobs.lock() = jobs;
         Ok(())
     }
 
     async fn append(&self, job: &str, line: Value) -> Result<(), Error> {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.runs.lock();
         runs.entry(job.to_owned()).or_default().push(line);
         Ok(())
     }
 
     async fn history(&self, job: &str) -> Result<Vec<Value>, Error> {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = self.runs.lock();
         Ok(runs.get(job).cloned().unwrap_or_default())
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use homard_stdx::text::fit;
+
 use crate::{
-    prompt::truncate,
     skill::{ToolDispatch, on_one_line},
     skill_set::SkillSet,
 };
@@ -60,7 +61,7 @@ pub fn commands(skills: &SkillSet, reserved: &[&str]) -> Vec<SlashCommand> {
             name,
             skill: skill.name.clone(),
             file: skill.file.clone(),
-            description: truncate(&on_one_line(&skill.description), DESCRIPTION_CHARS),
+            description: fit(&on_one_line(&skill.description), DESCRIPTION_CHARS),
             dispatch: skill.dispatch.clone(),
         });
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use homard_stdx::text::fit;
+
 use crate::{
     skill::{Skill, on_one_line},
     skill_set::SkillSet,
@@ -68,7 +70,7 @@ enum Detail {
 fn item(skill: &Skill, detail: Detail, home: Option<&Path>) -> String {
     let mut item = format!("  <skill>\n    <name>{}</name>\n", escaped(&skill.name));
     if detail == Detail::Full {
-        let description = truncate(&on_one_line(&skill.description), DESCRIPTION_CHARS);
+        let description = fit(&on_one_line(&skill.description), DESCRIPTION_CHARS);
         item.push_str(&format!("    <description>{}</description>\n", escaped(&description)));
     }
     let location = match home.and_then(|home| skill.file.strip_prefix(home).ok()) {
@@ -89,14 +91,6 @@ fn framed(items: &[String], omitted: usize) -> String {
 
 fn length(text: &str) -> usize {
     text.chars().count()
-}
-
-/// Truncates a text to this many characters, with an ellipsis as the last one.
-pub(crate) fn truncate(text: &str, max_chars: usize) -> String {
-    if length(text) <= max_chars {
-        return text.to_owned();
-    }
-    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 /// Escapes XML special characters, and replaces line breaks by spaces.

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
+use homard_stdx::sync::{Mutex, MutexGuard};
 
 use crate::{
     DeliveryRow, Error, Fence, ProcessEnd, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter, UnfinishedRun,
@@ -42,7 +43,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

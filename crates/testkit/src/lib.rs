@@ -29,7 +29,6 @@ pub mod faults;
 pub mod hooks;
 pub mod invariants;
 pub mod power_failure;
-pub mod rng;
 pub mod runner;
 pub mod script;
 pub mod simulation;

@@ -21,8 +21,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::rng::SeededRng;
 use disk::{DirectoryTree, DiskNode, FileOp, NameChanges, SimulatedDisk};
+use homard_stdx::SeededRng;
 use strace::{CallArgument, CallPhase, SystemCall};
 
 pub use strace::CALLS;

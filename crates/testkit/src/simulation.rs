@@ -18,9 +18,9 @@ use homard_model::{
     stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
+use homard_stdx::SeededRng;
 
 use crate::{
-    rng::SeededRng,
     runner::{ENCORE, TraceResult, play_out},
     script::{AnswerStep, ScriptedAnswer},
     sweep::{RequestId, default_answer, request_id},

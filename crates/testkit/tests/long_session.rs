@@ -36,12 +36,13 @@ use homard_proto::{
 };
 use homard_queue::Slots;
 use homard_runtime::Ambient;
+use homard_stdx::SeededRng;
 use homard_store::{
     DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, StoreReader, StoreWriter,
     ToolClass, UnfinishedRun, Verdict,
     usage::{UsageQuery, UsageSum},
 };
-use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel, rng::SeededRng};
+use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};
 use serde_json::{Value, json};
 
 const WINDOW: u64 = 16_000;

@@ -10,7 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_testkit::{Trace, invariants, rng::SeededRng, snapshot::format_snapshot, sweep::RehearsedTrace};
+use homard_stdx::SeededRng;
+use homard_testkit::{Trace, invariants, snapshot::format_snapshot, sweep::RehearsedTrace};
 
 /// Size of the sample in percent.
 const SAMPLE: u64 = 20;

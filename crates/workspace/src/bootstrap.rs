@@ -3,9 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use homard_stdx::sync::Mutex;
 use tracing::warn;
 
 use crate::{
@@ -189,7 +190,7 @@ impl BootstrapReader {
 
     /// Returns the text of a file, from the cache if neither the file nor the limit has changed.
     fn read(&self, file: &WorkspaceFile, path: &Path, limit: usize) -> Result<Arc<FileText>, String> {
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = || self.cache.lock();
         if let Some(cached) = cache().get(path)
             && (cached.state, cached.limit) == (file.state, limit)
         {

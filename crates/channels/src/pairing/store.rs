@@ -1,18 +1,17 @@
 //! Storage of pairing state: files that are read on demand, written atomically, and readable by the owner only.
 
 use std::{
-    fs::{self, DirBuilder, File},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 use homard_proto::{ChannelAccount, Identity};
+use homard_stdx::sync::Mutex;
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use tempfile::NamedTempFile;
 
 use super::{ApprovedSenders, CODE_LENGTH, PairingOutcome, PairingRequest, PairingRequests};
 
@@ -68,7 +67,7 @@ impl PairingStore {
         draw: impl FnMut() -> [u8; CODE_LENGTH],
     ) -> Result<PairingOutcome, Error> {
         let path = self.path(applicant.sender.channel(), "pairing")?;
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock();
         let before: PairingRequests = read(&path)?;
         let mut requests = before.clone();
         let outcome = requests.add(applicant.sender, applicant.meta, at(applicant.now_ms), draw);
@@ -89,7 +88,7 @@ impl PairingStore {
     pub fn approve(&self, channel: &str, code: &str, now_ms: u64) -> Result<PairingRequest, Error> {
         let path = self.path(channel, "pairing")?;
         let list = self.path(channel, "allowFrom")?;
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock();
         let mut requests: PairingRequests = read(&path)?;
         let mut approved: ApprovedSenders = read(&list)?;
         let request = requests.take(code, at(now_ms)).ok_or_else(|| unknown_code(code))?;
@@ -106,7 +105,7 @@ impl PairingStore {
     /// Rejects the request with this code. The sender may ask again.
     pub fn dismiss(&self, channel: &str, code: &str, now_ms: u64) -> Result<PairingRequest, Error> {
         let path = self.path(channel, "pairing")?;
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock();
         let mut requests: PairingRequests = read(&path)?;
         let request = requests.take(code, at(now_ms)).ok_or_else(|| unknown_code(code))?;
         write(&path, &requests)?;
@@ -130,7 +129,7 @@ impl PairingStore {
     /// Revokes an approval on all accounts of the channel; `false` if there was none.
     pub fn revoke(&self, channel: &str, id: &str) -> Result<bool, Error> {
         let path = self.path(channel, "allowFrom")?;
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock();
         let mut approved: ApprovedSenders = read(&path)?;
         let was_approved = approved.remove(id);
         if was_approved {
@@ -184,16 +183,13 @@ fn write(path: &Path, value: &impl Serialize) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("create the directory of"))?;
     let mut text = serde_json::to_string_pretty(value).map_err(io::Error::from).map_err(failed("write"))?;
     text.push('\n');
-    let mut file = NamedTempFile::new_in(folder).map_err(failed("create a temporary file next to"))?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed("set the permissions of"))?;
-    file.write_all(text.as_bytes()).map_err(failed("write"))?;
-    file.as_file().sync_all().map_err(failed("write"))?;
-    file.persist(path).map_err(|error| failed("replace")(error.error))?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync the directory of"))
+    homard_stdx::file::replace(path, text.as_bytes()).map_err(failed("write"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use homard_proto::IdIssuer;
     use serde_json::json;
 

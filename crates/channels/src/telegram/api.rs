@@ -12,6 +12,7 @@ use super::multipart::{EncodedForm, MultipartForm};
 use crate::{
     ChannelError, HttpClients, Secret,
     http::{self, ChannelHttpResponse, REQUEST_TIMEOUT, RequestError},
+    secret::excerpt,
 };
 
 /// Default server of the Bot API.
@@ -204,7 +205,7 @@ impl Api {
             let requested_delay = parameters["retry_after"].as_u64().map(http::retry_delay);
             return Err(ApiCallError::RateLimited(requested_delay.or(retry_after).unwrap_or(http::retry_delay(1))));
         }
-        let description = self.token.excerpt(body["description"].as_str().unwrap_or("no reason given"));
+        let description = excerpt(body["description"].as_str().unwrap_or("no reason given"), &self.token);
         Err(ApiCallError::Denied { code, description, moved_to: parameters["migrate_to_chat_id"].as_i64() })
     }
 }

@@ -7,10 +7,10 @@ use homard_channels::{
     Batch, Channel, ChannelError, ConnectionState, HttpClients, Secret, Sink, SinkError,
     telegram::{Telegram, UpdateMode},
 };
+use homard_stdx::SeededRng;
 use homard_testkit::{
     FakeTelegram,
     fake_telegram::{TOKEN, TelegramFault},
-    rng::SeededRng,
 };
 
 /// Receives until another future completes.

@@ -70,7 +70,7 @@ fn digest(parts: &[&str]) -> String {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&hash.finalize()[..16])
 }
 
 /// Serialises a value independent of the order of its members.

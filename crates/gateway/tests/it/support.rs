@@ -533,7 +533,7 @@ pub(crate) fn device() -> SigningKey {
 /// Adds the device's signature over the parameters; `version` is `v1`, `v2` or `v3`.
 pub(crate) fn sign(params: &mut Value, version: &str, nonce: &str, signed_at: u64) {
     let key = device().verifying_key().to_bytes();
-    let id: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = hex::encode(Sha256::digest(key));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let scopes: Vec<_> = params["scopes"].as_array().unwrap().iter().map(text).collect();
     let mut parts =

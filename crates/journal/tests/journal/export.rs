@@ -110,8 +110,8 @@ async fn a_failed_export_is_retried() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     commit_all(&journal, vec![patch("main", None, at("s1", 1))]).await;
-    let draft = sessions(state.path()).join("sessions.json.tmp");
-    fs::create_dir_all(&draft).unwrap();
+    let blocker = sessions(state.path()).join("sessions.json");
+    fs::create_dir_all(&blocker).unwrap();
     journal.flush().await.unwrap_err();
     journal.flush().await.unwrap_err();
     commit_all(&journal, vec![patch("new", None, at("s2", 2))]).await;
@@ -119,9 +119,9 @@ async fn a_failed_export_is_retried() {
     let before = list_sessions(&journal).await;
     drop(journal);
 
+    fs::remove_dir(&blocker).unwrap();
     let journal = open(state.path());
     assert_eq!(list_sessions(&journal).await, before);
-    fs::remove_dir(&draft).unwrap();
     journal.flush().await.unwrap();
     let all = json!({"agent:main:main": {"sessionId": "s1", "updatedAt": 1}, "agent:main:new": {"sessionId": "s2", "updatedAt": 2}});
     assert_eq!(exported(state.path()), all);

@@ -216,8 +216,7 @@ fn hash(dir: &Path, files: &[PathBuf]) -> Result<String, InstallError> {
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(&bytes);
     }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("sha256:{hex}"))
+    Ok(format!("sha256:{}", hex::encode(hash.finalize())))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {

@@ -30,8 +30,7 @@ pub(super) fn escape(id: &str, forced: usize) -> String {
     if part.len() > MAX_PART_BYTES {
         let digest = Sha256::digest(id.as_bytes());
         // No escaped byte starts like this.
-        part = "%x".to_owned();
-        digest.iter().for_each(|byte| part.push_str(&format!("{byte:02x}")));
+        part = format!("%x{}", hex::encode(digest));
     }
     part
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use homard_stdx::SeededRng;
+
 /// Default number of corrupted copies of each stream; `FUZZ_ROUNDS` overrides it.
 const ROUNDS: u64 = 300;
 
@@ -39,11 +41,11 @@ const PIECES: [&[u8]; 16] = [
 /// Returns a copy with one to four mutations: a byte changed, a piece removed, doubled, moved or inserted, or the end
 /// cut off.
 pub(crate) fn damaged(bytes: &[u8], seed: u64) -> Vec<u8> {
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ bytes.len() as u64);
+    let mut rng = SeededRng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ bytes.len() as u64);
     let mut bytes = bytes.to_vec();
     for _ in 0..=rng.below(4) {
-        let at = rng.below(bytes.len() + 1);
-        let end = (at + rng.below(40)).min(bytes.len());
+        let at = rng.index(bytes.len() + 1);
+        let end = (at + rng.index(40)).min(bytes.len());
         match rng.below(7) {
             0 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
             1 => drop(bytes.drain(at..end)),
@@ -54,27 +56,14 @@ pub(crate) fn damaged(bytes: &[u8], seed: u64) -> Vec<u8> {
             3 => bytes.truncate(at),
             4 => {
                 let piece: Vec<_> = bytes.drain(at..end).collect();
-                let target = rng.below(bytes.len() + 1);
+                let target = rng.index(bytes.len() + 1);
                 bytes.splice(target..target, piece);
             }
             _ => {
-                let piece = PIECES[rng.below(PIECES.len())];
+                let piece = PIECES[rng.index(PIECES.len())];
                 bytes.splice(at..at, piece.iter().copied());
             }
         }
     }
     bytes
-}
-
-/// Pseudo-random numbers; xorshift64*.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.max(1);
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        usize::try_from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33).unwrap_or(0) % bound.max(1)
-    }
 }

@@ -1,7 +1,7 @@
 //! Faults of an answer.
 
 use super::dialect::{StreamEvent, WireFormat};
-use crate::rng::SeededRng;
+use homard_stdx::SeededRng;
 
 /// Number of positions in an answer at which a fault can occur.
 pub const POSITIONS: u64 = 20;

@@ -12,7 +12,7 @@ use super::{
     dialect::{self, TokenCounts, WireFormat},
     fault::{POSITIONS, ProviderFault, apply_fault},
 };
-use crate::rng::SeededRng;
+use homard_stdx::SeededRng;
 
 /// Maximum size of a piece of a split answer.
 const MAX_PIECE: u64 = 90;

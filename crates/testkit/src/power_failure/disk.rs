@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::DiskEvent;
-use crate::rng::SeededRng;
+use homard_stdx::SeededRng;
 
 /// Unit that a disk writes atomically.
 const SECTOR: u64 = 512;

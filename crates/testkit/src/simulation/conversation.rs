@@ -16,11 +16,11 @@ use std::{
 use homard_agent::channel_sender::MessageActionKind;
 use homard_model::{Error, ErrorKind, Request, stream::CallDelta};
 use homard_proto::message::{Message, StopReason};
+use homard_stdx::SeededRng;
 
 use super::done;
 use crate::{
     channel_sender::AcceptedMessage,
-    rng::SeededRng,
     runner::{ENCORE, TraceResult, play_out},
     script::{AnswerStep, ScriptedAnswer},
     sweep::{default_answer, request_id},

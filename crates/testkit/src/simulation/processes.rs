@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use homard_model::{Request, stream::CallDelta};
 use homard_proto::message::StopReason;
+use homard_stdx::SeededRng;
 
 use super::done;
 use crate::{
-    rng::SeededRng,
     runner::{ENCORE, TraceResult, play_out},
     script::{AnswerStep, ScriptedAnswer},
     sweep::{default_answer, request_id},

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use homard_model::{Error, ErrorKind, Request, stream::AnswerEnd};
 use homard_proto::message::{StopReason, Usage};
+use homard_stdx::SeededRng;
 
 use serde_json::{Value, json};
 
 use crate::{
-    rng::SeededRng,
     runner::EPOCH_MS,
     script::{AnswerStep, ScriptedAnswer},
 };

@@ -2,12 +2,12 @@
 
 use homard_agent::{RequestEvent, RunEvent, StoredEvent, TapeEvent};
 use homard_proto::message::Usage;
+use homard_stdx::SeededRng;
 use homard_testkit::{
     FakeProvider,
     fake_provider::{
         FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest, dialect::WireFormat, fault::ProviderFault,
     },
-    rng::SeededRng,
 };
 use serde_json::json;
 

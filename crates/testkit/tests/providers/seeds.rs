@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use homard_agent::AbortReason;
+use homard_stdx::SeededRng;
 use homard_testkit::{
     FakeProvider,
     fake_provider::{
         FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest, dialect::WireFormat, fault::ProviderFault,
     },
-    rng::SeededRng,
 };
 use serde_json::{Value, json};
 

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use homard_journal::Journal;
+use homard_stdx::SeededRng;
 use homard_store::StoreReader;
 use homard_testkit::{
     FakeTelegram, FakeWebhook,
     fake_provider::{ProviderReply, ReceivedRequest, fault::ProviderFault as Broken},
     fake_telegram::TelegramFault,
-    rng::SeededRng,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};

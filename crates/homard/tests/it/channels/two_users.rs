@@ -6,10 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use homard_testkit::{
-    fake_provider::{FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest},
-    rng::SeededRng,
-};
+use homard_stdx::SeededRng;
+use homard_testkit::fake_provider::{FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest};
 use serde_json::{Value, json};
 
 use super::setup::{ChannelFixture, SECRET, post_signed, webhook_message, within_timeout};

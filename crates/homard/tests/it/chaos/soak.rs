@@ -9,7 +9,7 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homard_testkit::rng::SeededRng;
+use homard_stdx::SeededRng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

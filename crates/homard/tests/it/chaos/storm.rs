@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homard_testkit::rng::SeededRng;
+use homard_stdx::SeededRng;
 use serde_json::{Value, json};
 
 use crate::{

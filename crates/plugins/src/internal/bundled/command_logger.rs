@@ -5,11 +5,12 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
 use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
+use homard_stdx::sync::Mutex;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -42,7 +43,7 @@ impl CommandLogger {
 
 impl CommandLog {
     fn write(&self, line: &str) -> io::Result<()> {
-        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock();
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }

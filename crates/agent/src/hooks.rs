@@ -30,10 +30,10 @@ pub(crate) fn hook_context(profile: &Profile, key: &SessionKey, session: Option<
 
 /// Builds the hook context of a message and its run.
 pub(crate) fn message_context(profile: &Profile, session: Option<&SessionId>, inbound: &Inbound) -> HookContext {
-    let route = &inbound.route;
+    let route = &inbound.reply.route;
     let surface = route.channel.clone().unwrap_or_else(|| "webchat".to_owned());
     HookContext {
-        run_id: Some(inbound.run.to_string()),
+        run_id: Some(inbound.id.run.to_string()),
         message_provider: Some(surface.clone()),
         channel: Some(surface.clone()),
         channel_id: Some(surface),
@@ -42,19 +42,19 @@ pub(crate) fn message_context(profile: &Profile, session: Option<&SessionId>, in
         conversation_id: route.to.clone(),
         sender_id: Some(sender(inbound).to_owned()),
         message_id: message_id(inbound).map(str::to_owned),
-        trigger: Some(trigger(inbound.class).to_owned()),
-        ..hook_context(profile, &inbound.key, session)
+        trigger: Some(trigger(inbound.options.class).to_owned()),
+        ..hook_context(profile, &inbound.session.key, session)
     }
 }
 
 /// Returns the sender's id on its channel, else the principal.
 pub(crate) fn sender(inbound: &Inbound) -> &str {
-    inbound.sender.as_ref().map_or(&inbound.principal, |sender| &sender.id)
+    inbound.sender.on_channel.as_ref().map_or(&inbound.sender.principal, |sender| &sender.id)
 }
 
 /// Returns the message's id on its channel.
 pub(crate) fn message_id(inbound: &Inbound) -> Option<&str> {
-    inbound.delivery.as_ref().filter(|delivery| delivery.is_origin)?.reply_to.as_deref()
+    inbound.reply.delivery.as_ref().filter(|delivery| delivery.is_origin)?.reply_to.as_deref()
 }
 
 fn trigger(class: RunClass) -> &'static str {

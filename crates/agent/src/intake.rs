@@ -19,14 +19,14 @@ use homard_queue::{
     settings::{QueueMode, QueueOverrides},
     slots::RunClass,
 };
-use homard_store::{Authority, Origin, PromptMode, ReplyDelivery, RunOverrides, Sender};
+use homard_store::{Origin, PromptMode, ReplyDelivery, RunOverrides, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use self::attachments::Attachments;
 use crate::{
     delivery::plan::DeliveryRequest,
-    hub::{Hub, Inbound},
+    hub::{Hub, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession},
     tool,
 };
 
@@ -142,38 +142,31 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         Some(_) | None => None,
     };
     Ok(Inbound {
-        run,
-        principal: principal.to_owned(),
-        method: AgentParams::METHOD.to_owned(),
-        fingerprint,
-        key,
-        // A request that expects a session id uses that transcript, stale or not.
-        session: session.or_else(|| expected_session.clone()),
+        id: InboundId { run, fingerprint, origin: None },
+        sender: InboundSender::new(principal, AgentParams::METHOD),
+        session: InboundSession {
+            // A request that expects a session id uses that transcript, stale or not.
+            transcript: session.or_else(|| expected_session.clone()),
+            expected: expected_session,
+            thinking,
+            label: label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
+            spawned_by,
+            ..InboundSession::new(key)
+        },
         message,
-        class,
-        timeout: timeout.map(|seconds| limit(Duration::from_secs(seconds))),
-        thinking,
-        label: label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
-        spawned_by,
-        extra_prompt: extra_system_prompt,
-        is_strict: strict == Some(true),
-        reports_restart: on_restart.as_deref() == Some("interrupt"),
         command,
         is_literal: false,
-        route,
-        delivery,
+        reply: InboundReply::new(route, delivery),
         queue: None,
-        blocks: None,
-        client_tools: Vec::new(),
-        origin: None,
-        sender: None,
-        sender_text: None,
-        cwd,
-        authority: Authority::Full,
-        overrides,
-        expected_session,
-        history: Vec::new(),
-        is_ephemeral: false,
+        options: InboundOptions {
+            timeout: timeout.map(|seconds| limit(Duration::from_secs(seconds))),
+            extra_prompt: extra_system_prompt,
+            is_strict: strict == Some(true),
+            reports_restart: on_restart.as_deref() == Some("interrupt"),
+            cwd,
+            overrides,
+            ..InboundOptions::new(class)
+        },
     })
 }
 
@@ -273,37 +266,18 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let mut message = message(hub, &run, command.as_ref(), (raw_text.trim(), text));
     attached.attach_to(&mut message);
     Ok(Inbound {
-        run,
-        principal: principal.to_owned(),
-        method: SendParams::METHOD.to_owned(),
-        fingerprint,
-        class: RunClass::choose(None, &key),
-        key,
-        session: None,
+        id: InboundId { run, fingerprint, origin: None },
+        sender: InboundSender::new(principal, SendParams::METHOD),
+        options: InboundOptions {
+            timeout: timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
+            ..InboundOptions::new(RunClass::choose(None, &key))
+        },
+        session: InboundSession { expected: expected_session, thinking, ..InboundSession::new(key) },
         message,
-        timeout: timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
-        thinking,
-        label: None,
-        spawned_by: None,
-        extra_prompt: None,
-        is_strict: false,
-        reports_restart: false,
         command,
         is_literal,
-        route,
-        delivery,
+        reply: InboundReply::new(route, delivery),
         queue: Some(if inline == InlineQueue::Nothing { requested_queue.unwrap_or_default() } else { inline }),
-        blocks: None,
-        client_tools: Vec::new(),
-        origin: None,
-        sender: None,
-        sender_text: None,
-        cwd: None,
-        authority: Authority::Full,
-        overrides: RunOverrides::default(),
-        expected_session,
-        history: Vec::new(),
-        is_ephemeral: false,
     })
 }
 
@@ -358,17 +332,17 @@ pub fn channel_message(
     attachments::attach(&mut message, pictures);
     let delivery =
         hub.reply_delivery(&key, &route).map(|delivery| ReplyDelivery { reply_to: Some(message_id), ..delivery });
-    Ok(Inbound {
+    let sender =
+        InboundSender { on_channel: Some(sender), text: Some(written), ..InboundSender::new(&principal, CHANNEL) };
+    let mut inbound = Inbound {
         command,
         is_literal: false,
+        reply: InboundReply::new(route, delivery),
         queue: Some(inline),
-        origin: Some(origin),
-        sender: Some(sender),
-        sender_text: Some(written),
-        route,
-        delivery,
-        ..Inbound::plain(run, (&principal, CHANNEL), key, message)
-    })
+        ..Inbound::plain(run, sender, key, message)
+    };
+    inbound.id.origin = Some(origin);
+    Ok(inbound)
 }
 
 /// True if this text is a command when the owner writes it.

@@ -43,7 +43,7 @@ pub use event::{
     TapeEvent, ToolEvent,
 };
 pub use homard_compact::prune::Settings as Pruning;
-pub use hub::{Hub, HubEvent, HubRules, Inbound};
+pub use hub::{Hub, HubEvent, HubRules, Inbound, InboundOptions, InboundReply, InboundSender};
 pub use lane::mutations::{ChangeError, DeletedSession, InjectedMessage, Patch};
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;

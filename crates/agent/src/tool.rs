@@ -23,7 +23,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Hub, Inbound, hub::SCHEDULE, sandboxing::SandboxView};
+use crate::{
+    Hub, Inbound,
+    hub::{InboundSender, SCHEDULE},
+    sandboxing::SandboxView,
+};
 
 pub use homard_model::ToolSpec;
 pub use homard_store::{Authority, ToolClass};
@@ -119,10 +123,10 @@ impl RunOrigin {
     /// Origin of a message's run.
     pub(crate) fn of(inbound: &Inbound) -> Self {
         Self {
-            principal: inbound.principal.clone(),
-            route: inbound.route.clone(),
-            cwd: inbound.cwd.clone(),
-            authority: inbound.authority,
+            principal: inbound.sender.principal.clone(),
+            route: inbound.reply.route.clone(),
+            cwd: inbound.options.cwd.clone(),
+            authority: inbound.sender.authority,
         }
     }
 
@@ -142,9 +146,9 @@ impl RunOrigin {
     }
 }
 
-impl Inbound {
+impl InboundSender {
     /// Returns the sender for the tool policy.
-    pub(crate) fn sender_role(&self) -> SenderRole {
+    pub(crate) fn role(&self) -> SenderRole {
         sender(&self.principal, self.authority)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homard_agent::{
     event::HeartbeatAnswer,
-    hub::{Hub, Inbound, SCHEDULE, SubmitError, SubmitOutcome},
+    hub::{Hub, Inbound, InboundOptions, InboundReply, InboundSender, SCHEDULE, SubmitError, SubmitOutcome},
     tape::{Subscriber, TapeState},
     wire::RunReport,
 };
@@ -37,9 +37,9 @@ pub(super) struct ScheduledRun {
 impl ScheduledRun {
     /// Builds the message for the hub. The run id is its idempotency key, so a restart can submit it again.
     pub(super) fn inbound(self, now: u64) -> Inbound {
-        let source = (SCHEDULE, self.class.name());
-        let plain = Inbound::plain(self.run, source, self.key, User::text(self.text, now));
-        Inbound { class: self.class, is_literal: false, ..plain }
+        let sender = InboundSender::new(SCHEDULE, self.class.name());
+        let plain = Inbound::plain(self.run, sender, self.key, User::text(self.text, now));
+        Inbound { options: InboundOptions::new(self.class), is_literal: false, ..plain }
     }
 }
 
@@ -47,13 +47,12 @@ impl ScheduledRun {
 pub(super) fn isolated(scheduled: ScheduledRun, job: &CronJob, turn: &AgentTurn, now: u64) -> Inbound {
     let seconds = turn.timeout_seconds.filter(|seconds| *seconds > 0.0);
     let command = Some(Command::NewTranscriptWith(scheduled.text.clone()));
-    Inbound {
-        timeout: seconds.map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS))),
-        thinking: turn.thinking.as_deref().and_then(levels::thinking).map(str::to_owned),
-        label: Some(format!("Cron: {}", job.name)),
-        command,
-        ..scheduled.inbound(now)
-    }
+    let mut inbound = scheduled.inbound(now);
+    inbound.command = command;
+    inbound.session.thinking = turn.thinking.as_deref().and_then(levels::thinking).map(str::to_owned);
+    inbound.session.label = Some(format!("Cron: {}", job.name));
+    inbound.options.timeout = seconds.map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS)));
+    inbound
 }
 
 /// Adds the destination of the answer; an error says why it cannot be delivered. Missing values are taken from the
@@ -65,7 +64,7 @@ pub(super) async fn with_delivery(
     main: &SessionKey,
 ) -> Result<Inbound, String> {
     Ok(match hub.plan_delivery(main, request, *is_best_effort).await? {
-        Some((route, delivery)) => Inbound { route, delivery: Some(delivery), ..inbound },
+        Some((route, delivery)) => Inbound { reply: InboundReply::new(route, Some(delivery)), ..inbound },
         None => inbound,
     })
 }
@@ -97,7 +96,7 @@ impl ScheduledResult {
 
 /// Submits a run and waits for its end; `None` if the process shuts down first, and the next one submits it again.
 pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<ScheduledResult> {
-    let (run, key) = (inbound.run.clone(), inbound.key.clone());
+    let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
     let tape = match hub.submit(inbound).await {
         Ok(accepted) => match accepted.disposition {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,

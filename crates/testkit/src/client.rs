@@ -218,10 +218,11 @@ impl TraceClient {
         };
         let inbound = match intake::chat(&self.hub, principal, params).await {
             Ok(mut inbound) => {
-                if let Some(delivery) = &mut inbound.delivery {
+                if let Some(delivery) = &mut inbound.reply.delivery {
                     delivery.reply_to = message_id;
                 }
-                Inbound { blocks, ..inbound }
+                inbound.reply.blocks = blocks;
+                inbound
             }
             Err(error) => return self.refuse(&error),
         };

@@ -7,7 +7,9 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use homard_agent::{Agents, Hub, Inbound, Outcome, Profile, Subscriber, hub::SubmitOutcome, tape::TapeState};
+use homard_agent::{
+    Agents, Hub, Inbound, InboundSender, Outcome, Profile, Subscriber, hub::SubmitOutcome, tape::TapeState,
+};
 use homard_journal::Journal;
 use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd, tokens};
 use homard_proto::{
@@ -242,7 +244,7 @@ impl CompactionFixture {
     /// Returns the model request for this message.
     async fn request_for(&self, text: &str) -> Request {
         let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
-        let inbound = Inbound::plain(run, ("owner", "agent"), self.key.clone(), message);
+        let inbound = Inbound::plain(run, InboundSender::new("owner", "agent"), self.key.clone(), message);
         let SubmitOutcome::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
         let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("{text} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "{text}");

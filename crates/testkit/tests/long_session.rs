@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Inbound, Outcome, Profile, Subscriber,
+    Agents, Hub, Inbound, InboundSender, Outcome, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -357,7 +357,8 @@ async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCoun
         state.lock().unwrap().newest.clone_from(&text);
         let message = User::text(text, hub.ambient().now_ms());
         let run = RunId::parse(&format!("turn-{turn}")).unwrap();
-        let accepted = hub.submit(Inbound::plain(run, ("owner", "agent"), key.clone(), message)).await.unwrap();
+        let accepted =
+            hub.submit(Inbound::plain(run, InboundSender::new("owner", "agent"), key.clone(), message)).await.unwrap();
         let SubmitOutcome::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
         let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("turn {turn} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {summarizer:?} and {counting:?}");

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, FLUSH_PROMPT, Hub, Inbound, Profile,
+    Agents, FLUSH_PROMPT, Hub, Inbound, InboundSender, Profile,
     access::ToolRules,
     hub::{CrashLoops, WaitResult},
     tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
@@ -164,8 +164,9 @@ impl PermissionFixture {
     /// Sends a message as a principal with a given authority.
     async fn submit(&self, (principal, authority): (&str, Authority), run: &str, key: &SessionKey, text: &str) {
         let message = User::text(text, EPOCH_MS);
-        let plain = Inbound::plain(RunId::parse(run).unwrap(), (principal, "chat.send"), key.clone(), message);
-        let inbound = Inbound { queue: Some(InlineQueue::Nothing), authority, ..plain };
+        let sender = InboundSender { authority, ..InboundSender::new(principal, "chat.send") };
+        let plain = Inbound::plain(RunId::parse(run).unwrap(), sender, key.clone(), message);
+        let inbound = Inbound { queue: Some(InlineQueue::Nothing), ..plain };
         self.hub.submit(inbound).await.unwrap();
     }
 

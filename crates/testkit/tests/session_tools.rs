@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_agent::{
-    AbortReason, Agents, Hub, Inbound, Patch, Profile,
+    AbortReason, Agents, Hub, Inbound, InboundSender, Patch, Profile,
     hub::{ChildOutcome, ChildRun, WaitResult},
     tool::Toolbox,
 };
@@ -116,8 +116,11 @@ impl SessionToolsFixture {
 
     fn inbound(&self, run: &str, key: &SessionKey, text: &str, principal: &str) -> Inbound {
         let message = homard_proto::message::User::text(text, EPOCH_MS);
-        let plain = Inbound::plain(RunId::parse(run).unwrap(), (principal, "chat.send"), key.clone(), message);
-        Inbound { fingerprint: text.to_owned(), queue: Some(InlineQueue::Nothing), ..plain }
+        let sender = InboundSender::new(principal, "chat.send");
+        let mut inbound = Inbound::plain(RunId::parse(run).unwrap(), sender, key.clone(), message);
+        inbound.id.fingerprint = text.to_owned();
+        inbound.queue = Some(InlineQueue::Nothing);
+        inbound
     }
 
     async fn submit(&self, run: &str, key: &SessionKey, text: &str) {

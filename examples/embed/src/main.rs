@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, HubRules, Inbound, Profile, Subscriber,
+    Agents, Hub, HubRules, Inbound, InboundSender, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -83,7 +83,7 @@ async fn main() -> anyhow::Result<()> {
     for text in ["Run `echo hello`", "Run `rm -rf /`"] {
         let (run, key) = (hub.ambient().run_id(), AgentId::main().main_session());
         let message = User::text(text, hub.ambient().now_ms());
-        let accepted = hub.submit(Inbound::plain(run, ("owner", "embed"), key, message)).await?;
+        let accepted = hub.submit(Inbound::plain(run, InboundSender::new("owner", "embed"), key, message)).await?;
         if let SubmitOutcome::New(tape) = accepted.disposition
             && let TapeState::Ended(end) = Subscriber::new(tape).end().await
         {

@@ -18,7 +18,7 @@ use homard_store::{Error as StoreError, ReplyDelivery};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Hub, Inbound, SubmitError};
+use super::{Hub, Inbound, InboundOptions, InboundReply, InboundSender, SubmitError};
 use crate::{
     context::background::{self, CommandChange, CommandOrigin},
     lane::mutations::{ChangeError, Mutation},
@@ -74,13 +74,6 @@ impl RunningCommands {
         let commands = self.lock().remove(key).unwrap_or_default();
         commands.values().for_each(CancellationToken::cancel);
         commands.len()
-    }
-}
-
-impl Inbound {
-    /// True if this message was submitted only to wake its session after a command ended.
-    pub(crate) fn is_wake(&self) -> bool {
-        self.method == WAKE_METHOD
     }
 }
 
@@ -209,8 +202,10 @@ impl Hub {
         let RunOrigin { principal, route, cwd, authority } = origin.into();
         // No message was received on this route now, so it does not become the session's last route.
         let delivery = self.reply_delivery(key, &route).map(|delivery| ReplyDelivery { is_origin: false, ..delivery });
-        let plain = Inbound::plain(run, (&principal, WAKE_METHOD), key.clone(), message);
-        Inbound { class: RunClass::Heartbeat, route, delivery, cwd, authority, ..plain }
+        let sender = InboundSender { authority, ..InboundSender::new(&principal, WAKE_METHOD) };
+        let options = InboundOptions { cwd, ..InboundOptions::new(RunClass::Heartbeat) };
+        let reply = InboundReply::new(route, delivery);
+        Inbound { options, reply, ..Inbound::plain(run, sender, key.clone(), message) }
     }
 }
 

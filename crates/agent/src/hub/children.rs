@@ -20,7 +20,7 @@ use homard_store::{AbortReason, Authority, Error as StoreError, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Hub, Inbound, SubmitError, WaitResult};
+use super::{Hub, Inbound, InboundOptions, InboundReply, InboundSender, SubmitError, WaitResult};
 use crate::{
     access::{STARTERS, lineage},
     lane::mutations::{ChangeError, Patch},
@@ -209,21 +209,23 @@ impl Hub {
     /// Builds a child's first message. It is parsed for no commands, because its text was written by a model.
     fn task(&self, key: &SessionKey, child_run: &ChildRun, spawn: SpawnParams) -> Inbound {
         let message = User::text(spawn.task, self.0.ambient.now_ms());
-        Inbound {
-            extra_prompt: spawn.extra_prompt,
+        let mut inbound = self.internal(child_run.run.clone(), child_run, key, message);
+        inbound.queue = None;
+        inbound.session.thinking = spawn.thinking;
+        inbound.options = InboundOptions {
             timeout: spawn.timeout,
-            thinking: spawn.thinking,
-            class: RunClass::Subagent,
-            queue: None,
+            extra_prompt: spawn.extra_prompt,
             cwd: child_run.cwd.clone(),
-            ..self.internal(child_run.run.clone(), child_run, key, message)
-        }
+            ..InboundOptions::new(RunClass::Subagent)
+        };
+        inbound
     }
 
     /// Builds a message that the hub sends to itself. The run id is its idempotency key, so it can be sent again.
     fn internal(&self, run: RunId, child_run: &ChildRun, key: &SessionKey, message: User) -> Inbound {
-        let plain = Inbound::plain(run, (&child_run.principal, METHOD), key.clone(), message);
-        Inbound { queue: Some(InlineQueue::Nothing), authority: child_run.authority, ..plain }
+        let sender =
+            InboundSender { authority: child_run.authority, ..InboundSender::new(&child_run.principal, METHOD) };
+        Inbound { queue: Some(InlineQueue::Nothing), ..Inbound::plain(run, sender, key.clone(), message) }
     }
 
     /// Resumes pending reports after a restart.
@@ -326,8 +328,9 @@ impl Hub {
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let route = child_run.route.clone();
         let delivery = self.reply_delivery(parent, &route);
-        let cwd = child_run.cwd.clone();
-        let inbound = Inbound { route, delivery, cwd, ..self.internal(run, child_run, parent, message) };
+        let mut inbound = self.internal(run, child_run, parent, message);
+        inbound.reply = InboundReply::new(route, delivery);
+        inbound.options.cwd = child_run.cwd.clone();
         match self.submit(inbound).await {
             // A held report is already on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),

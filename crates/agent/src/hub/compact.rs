@@ -4,7 +4,7 @@ use homard_command::{Command, OWNER};
 use homard_proto::{EntryId, SessionKey, message::User};
 use homard_store::branch::{self, CompactionInfo};
 
-use super::{Hub, Inbound, SubmitError, SubmitOutcome};
+use super::{Hub, Inbound, InboundSender, SubmitError, SubmitOutcome};
 use crate::{
     Cursor, Subscriber,
     event::{Outcome, RunEvent, StoredEvent},
@@ -33,7 +33,7 @@ impl Hub {
         }
         let text = ["/compact", focus.as_deref().unwrap_or_default()].join(" ");
         let (run, message) = (self.0.ambient.run_id(), User::text(text.trim(), self.0.ambient.now_ms()));
-        let plain = Inbound::plain(run, (OWNER, "sessions.compact"), key.clone(), message);
+        let plain = Inbound::plain(run, InboundSender::new(OWNER, "sessions.compact"), key.clone(), message);
         let inbound = Inbound { command: Some(Command::Compact(focus)), is_literal: false, ..plain };
         let tape = match self.submit(inbound).await.map(|accepted| accepted.disposition) {
             Ok(SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape)) => tape,

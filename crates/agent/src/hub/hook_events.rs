@@ -28,30 +28,30 @@ impl Hub {
     pub(super) fn received_event(&self, inbound: &Inbound) -> Option<ReceivedEvent> {
         let hooks = self.rules().hooks.clone();
         let is_wanted = hooks.has(HookPoint::MessageReceived) || hooks.has_listener("message", "received");
-        if !is_wanted || inbound.class != RunClass::Main || inbound.is_internal() {
+        if !is_wanted || inbound.options.class != RunClass::Main || inbound.is_internal() {
             return None;
         }
-        let route = &inbound.route;
+        let route = &inbound.reply.route;
         let surface = route.channel.as_deref().unwrap_or("webchat");
         let mut metadata = json!({
             "to": route.to, "provider": surface, "surface": surface, "threadId": route.thread,
             "originatingChannel": surface, "originatingTo": route.to, "senderId": sender(inbound),
         });
-        if let Some(sender_info) = &inbound.sender {
+        if let Some(sender_info) = &inbound.sender.on_channel {
             (metadata["senderName"], metadata["senderUsername"]) =
                 (json!(sender_info.name), json!(sender_info.username));
             metadata["messageId"] = json!(message_id(inbound));
         }
         let event = HookEvent::MessageReceived(ReceivedMessage {
-            from: route.to.clone().unwrap_or_else(|| inbound.principal.clone()),
-            content: inbound.sender_text.clone().unwrap_or_else(|| inbound.message.content.text()),
+            from: route.to.clone().unwrap_or_else(|| inbound.sender.principal.clone()),
+            content: inbound.sender.text.clone().unwrap_or_else(|| inbound.message.content.text()),
             timestamp: inbound.message.timestamp,
-            session_key: inbound.key.to_string(),
+            session_key: inbound.session.key.to_string(),
             message_id: message_id(inbound).map(str::to_owned),
             sender_id: Some(sender(inbound).to_owned()),
             metadata: metadata.as_object().cloned().unwrap_or_default(),
         });
-        let profile = self.agents().of(inbound.key.agent());
+        let profile = self.agents().of(inbound.session.key.agent());
         Some(ReceivedEvent { hooks, event, hook_context: message_context(&profile, None, inbound) })
     }
 
@@ -139,16 +139,16 @@ impl Shared {
         if !rules.hooks.has_listener("command", command.name()) {
             return;
         }
-        let profile = self.config.agents().of(inbound.key.agent());
+        let profile = self.config.agents().of(inbound.session.key.agent());
         let context = Map::from_iter([
             ("sessionId".to_owned(), json!(record.map(|record| &record.session_id))),
             ("sessionEntry".to_owned(), json!(record)),
-            ("commandSource".to_owned(), inbound.route.channel.as_deref().unwrap_or("webchat").into()),
-            ("senderId".to_owned(), inbound.principal.as_str().into()),
+            ("commandSource".to_owned(), inbound.reply.route.channel.as_deref().unwrap_or("webchat").into()),
+            ("senderId".to_owned(), inbound.sender.principal.as_str().into()),
             ("agentId".to_owned(), profile.id.to_string().into()),
             ("workspaceDir".to_owned(), json!(profile.home())),
         ]);
-        let signal = Hub::of(self).signal(("command", command.name()), inbound.key.to_string(), context);
+        let signal = Hub::of(self).signal(("command", command.name()), inbound.session.key.to_string(), context);
         let hooks = rules.hooks.clone();
         self.spawn("hook", async move { hooks.emit(signal).await });
     }

@@ -7,6 +7,7 @@ mod compact;
 mod config;
 mod held;
 mod hook_events;
+mod inbound;
 mod live_status;
 mod recover;
 mod registry;
@@ -58,12 +59,12 @@ pub use homard_store::{
     RunQuery,
     usage::{UsageQuery, UsageSum, day_of},
 };
+pub use inbound::{HTTP, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession, SCHEDULE};
 pub use live_status::{LiveRunStatus, RunProgress};
 pub use recover::{CrashLoops, RecoveryResult};
 pub(crate) use request::Admission;
 pub use request::{
-    AcceptedRun, HTTP, HubEvent, HubRules, Inbound, QueueDefaults, SCHEDULE, SubmitError, SubmitOutcome, WaitResult,
-    WorkingDirs,
+    AcceptedRun, HubEvent, HubRules, QueueDefaults, SubmitError, SubmitOutcome, WaitResult, WorkingDirs,
 };
 pub(crate) use shared::Shared;
 pub use trace::RunTrace;
@@ -183,9 +184,9 @@ impl Hub {
         if self.0.draining.is_cancelled() {
             return Err(SubmitError::Stopping);
         }
-        self.recover_session(&inbound.key).await?;
+        self.recover_session(&inbound.session.key).await?;
         self.await_transcript(&inbound).await;
-        let (run, key) = (inbound.run.clone(), inbound.key.clone());
+        let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
         self.await_claim(&inbound).await;
         let received = self.received_event(&inbound);
         let (tape, mut admission, is_new) = self.claim(inbound)?;
@@ -233,7 +234,7 @@ impl Hub {
     async fn await_claim(&self, inbound: &Inbound) {
         loop {
             let other_claim =
-                self.0.lock().runs.get(&inbound.run).filter(|live_run| !live_run.is_of(inbound)).map(LiveRun::claim);
+                self.0.lock().runs.get(&inbound.id.run).filter(|live_run| !live_run.is_of(inbound)).map(LiveRun::claim);
             let Some((tape, mut admission)) = other_claim else { return };
             let live_run = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
             if matches!(live_run.as_deref(), Ok(Admission::Accepted) | Err(_)) {
@@ -247,8 +248,8 @@ impl Hub {
     /// Waits for runs of other sessions that write to the transcript this message names (for example a run that started
     /// before its session was reset), so that the entries of two runs are not interleaved.
     async fn await_transcript(&self, inbound: &Inbound) {
-        let Some(transcript) = &inbound.session else { return };
-        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.started_in(transcript);
+        let Some(transcript) = &inbound.session.transcript else { return };
+        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.session.key && run.tape.started_in(transcript);
         let runs: Vec<_> = self.0.lock().runs.values().filter(is_elsewhere).map(|run| run.tape.clone()).collect();
         for tape in runs {
             Subscriber::new(tape).end().await;
@@ -261,16 +262,21 @@ impl Hub {
         if live.runs.len() >= MAX_LIVE {
             return Err(SubmitError::Overloaded);
         }
-        if let Some(live_run) = live.runs.get(&inbound.run) {
+        if let Some(live_run) = live.runs.get(&inbound.id.run) {
             if !live_run.is_of(&inbound) {
-                return Err(SubmitError::Conflict(inbound.run));
+                return Err(SubmitError::Conflict(inbound.id.run));
             }
             return Ok((live_run.tape.clone(), live_run.admission.clone(), false));
         }
-        let tape = Tape::new(inbound.run.clone(), inbound.key.clone(), self.0.ambient.now_ms(), self.0.feed.clone());
+        let tape = Tape::new(
+            inbound.id.run.clone(),
+            inbound.session.key.clone(),
+            self.0.ambient.now_ms(),
+            self.0.feed.clone(),
+        );
         let (admit, admission) = watch::channel(Admission::Pending);
-        live.runs.insert(inbound.run.clone(), LiveRun::new(&tape, &inbound, admission.clone()));
-        let key = inbound.key.clone();
+        live.runs.insert(inbound.id.run.clone(), LiveRun::new(&tape, &inbound, admission.clone()));
+        let key = inbound.session.key.clone();
         let queued = Ticket::new(inbound, tape.clone(), admit, &self.0.stopping);
         self.0.send(&mut live, &key, LaneJob::Run(Box::new(queued)));
         self.0.arrivals.notify_waiters();
@@ -295,11 +301,11 @@ impl Hub {
 
     /// Executes a stop command: aborts the session's runs and their child runs. Returns the aborted runs.
     pub async fn stop(&self, command: &Inbound) -> Vec<RunId> {
-        let stopped = self.abort(&command.key, None, AbortReason::Stop).await;
-        match self.session(&command.key).await {
+        let stopped = self.abort(&command.session.key, None, AbortReason::Stop).await;
+        match self.session(&command.session.key).await {
             Ok(record) => self.0.fire_command(command, record.as_deref()),
             Err(error) => {
-                tracing::warn!(key = %command.key, %error, "failed to read the session");
+                tracing::warn!(key = %command.session.key, %error, "failed to read the session");
                 self.0.fire_command(command, None);
             }
         }

@@ -152,8 +152,11 @@ impl Hub {
     pub(super) fn output_of(&self, unfinished: &UnfinishedRun) -> Option<Arc<RunOutput>> {
         let inbound = Inbound::from(unfinished.accept.clone());
         let key = &unfinished.row.key;
-        let profile =
-            self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
+        let profile = self
+            .agents()
+            .of(key.agent())
+            .in_session(key, inbound.options.cwd.as_ref())
+            .overridden(&inbound.options.overrides);
         let style = OutputStyle::of(&profile, (&RunOrigin::of(&inbound), &unfinished.row.key));
         self.0.run_output(&inbound, style)
     }
@@ -225,18 +228,18 @@ impl Hub {
 
     /// Registers a stored run as live again.
     fn restore(&self, live: &mut LiveState, mut inbound: Inbound, at: u64) -> Ticket {
-        let (run, key) = (inbound.run.clone(), inbound.key.clone());
+        let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
         let tape = Tape::new(run.clone(), key, at, self.0.feed.clone());
         let (admit, admission) = watch::channel(Admission::Accepted);
         let text = inbound.message.content.text();
-        inbound.command = match inbound.key.is_cron() {
+        inbound.command = match inbound.session.key.is_cron() {
             // A scheduled run has a transcript of its own.
             true => Some(Command::NewTranscriptWith(text)),
             false if inbound.is_literal => None,
             false => {
-                let command = self.0.config.rules().parse(&inbound.principal, &text).command;
+                let command = self.0.config.rules().parse(&inbound.sender.principal, &text).command;
                 // The set of commands may have changed since the message was accepted; its authority has not.
-                command.filter(|command| inbound.authority.is_full() || !command.needs_admin())
+                command.filter(|command| inbound.sender.authority.is_full() || !command.needs_admin())
             }
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));

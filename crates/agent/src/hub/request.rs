@@ -5,185 +5,23 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use homard_audit::Audit;
 use homard_command::{self as command, Command, InlineQueue, OWNER, ParsedMessage, Triggers};
 use homard_hooks::Hooks;
 use homard_prompt::history_limits::HistoryLimits;
-use homard_proto::{
-    AgentId, Route, RunId, SessionId, SessionKey,
-    message::{Message, User},
-    method::{Params, agent::AgentParams, chat::SendParams},
-};
-use homard_queue::{settings::QueueOverrides, slots::RunClass};
-use homard_reply::blocks;
-use homard_store::{
-    Accept, Authority, Error as StoreError, OnRestart, Options, Origin, ReplyDelivery, RunOverrides, RunRow, Sender,
-};
+use homard_proto::{Route, RunId, SessionKey};
+use homard_queue::settings::QueueOverrides;
+use homard_store::{Error as StoreError, RunRow};
 
 use crate::{
     auto_reset::AutoReset,
     budget::BudgetLimits,
     delivery::{DeliveryReport, DeliveryRules},
-    intake::CHANNEL,
     tape::{Tape, TapeState},
-    tool::ToolSpec,
     wire::RunReport,
 };
-
-/// A message to submit. [`crate::intake`] builds one from a request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inbound {
-    /// Run id; an id never runs twice.
-    pub run: RunId,
-    /// Sender.
-    pub principal: String,
-    /// Request method.
-    pub method: String,
-    /// Digest of the request.
-    pub fingerprint: String,
-    /// Key of the session.
-    pub key: SessionKey,
-    /// Transcript id for a new session; `None` for a fresh one.
-    pub session: Option<SessionId>,
-    /// The user message.
-    pub message: User,
-    /// Concurrency class of the run.
-    pub class: RunClass,
-    /// Time limit of the run; `None` for the agent's own limit.
-    pub timeout: Option<Duration>,
-    /// New thinking level of the session, or `off` to clear it.
-    pub thinking: Option<String>,
-    /// New label of the session.
-    pub label: Option<String>,
-    /// Key of the session that started this one.
-    pub spawned_by: Option<String>,
-    /// Addition to the system prompt of this run.
-    pub extra_prompt: Option<String>,
-    /// True if a message that does not fit into the context window is rejected instead of truncated.
-    pub is_strict: bool,
-    /// True if a restart reports the unfinished run instead of resuming it.
-    pub reports_restart: bool,
-    /// Command in the message. The lane executes it when it is the message's turn.
-    pub command: Option<Command>,
-    /// True if the text must not be parsed for commands.
-    pub is_literal: bool,
-    /// Origin of the message and destination of its reply.
-    pub route: Route,
-    /// Delivery of the reply to its route; `None` if only subscribers of the run get it.
-    pub delivery: Option<ReplyDelivery>,
-    /// Queue settings in the message itself; `None` for a request that always gets a run of its own.
-    pub queue: Option<InlineQueue>,
-    /// How the reply is sent in blocks while it streams; `None` to send it at the end. Not stored.
-    pub blocks: Option<blocks::BlockRules>,
-    /// Tools that the client executes: a call of one ends the run and is returned to the client. Not stored.
-    pub client_tools: Vec<ToolSpec>,
-    /// The channel event that brought the message.
-    pub origin: Option<Origin>,
-    /// Sender on the channel.
-    pub sender: Option<Sender>,
-    /// The sender's own text, if the message contains more than that. Not stored.
-    pub sender_text: Option<String>,
-    /// Working directory of the run's tools; `None` for the agent's workspace.
-    pub cwd: Option<PathBuf>,
-    /// How much of its principal's authority the run has.
-    pub authority: Authority,
-    /// Settings of this run only.
-    pub overrides: RunOverrides,
-    /// Session id that the sender expects; a message for another id is rejected. Not stored: it is checked when the
-    /// message is accepted.
-    pub expected_session: Option<SessionId>,
-    /// Initial messages of a new session: earlier conversation as given by the sender.
-    pub history: Vec<Message>,
-    /// True if the session is deleted when the run ends, because no later request can name it.
-    pub is_ephemeral: bool,
-}
-
-/// Principal of scheduled runs.
-pub const SCHEDULE: &str = "schedule";
-
-/// Method name of messages that came as HTTP requests.
-pub const HTTP: &str = "http";
-
-impl Inbound {
-    /// True if a model answers the message. Other commands are answered at once.
-    pub fn asks_model(&self) -> bool {
-        match &self.command {
-            None
-            | Some(
-                Command::NewTranscript { .. }
-                | Command::NewTranscriptWith(_)
-                | Command::Compact(_)
-                | Command::Plugin(..),
-            ) => true,
-            Some(
-                Command::Stop(_)
-                | Command::Queue(_)
-                | Command::Level(..)
-                | Command::Model(_)
-                | Command::Context(_)
-                | Command::Approve(_)
-                | Command::Status
-                | Command::Help,
-            ) => false,
-        }
-    }
-
-    /// True if a person waits for the reply, on a connection or in a chat.
-    pub(crate) fn is_attended(&self) -> bool {
-        let is_direct = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL].contains(&self.method.as_str());
-        match self.class {
-            RunClass::Main => is_direct,
-            RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => false,
-        }
-    }
-
-    /// True if the message was written by a person or by a client program, not by a model: tasks of sub-agents,
-    /// messages between sessions, jobs and events are written by models.
-    pub(crate) fn is_written_by_client(&self) -> bool {
-        let methods = [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL];
-        self.class == RunClass::Main && methods.contains(&self.method.as_str())
-    }
-
-    /// Builds a message with default options. The run id is its fingerprint, so it can be sent again.
-    pub fn plain(run: RunId, (principal, method): (&str, &str), key: SessionKey, message: User) -> Self {
-        Self {
-            fingerprint: run.to_string(),
-            run,
-            principal: principal.to_owned(),
-            method: method.to_owned(),
-            class: RunClass::choose(None, &key),
-            key,
-            session: None,
-            message,
-            timeout: None,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: None,
-            is_strict: false,
-            reports_restart: false,
-            command: None,
-            is_literal: true,
-            route: Route::default(),
-            delivery: None,
-            queue: None,
-            blocks: None,
-            client_tools: Vec::new(),
-            origin: None,
-            sender: None,
-            sender_text: None,
-            cwd: None,
-            authority: Authority::Full,
-            overrides: RunOverrides::default(),
-            expected_session: None,
-            history: Vec::new(),
-            is_ephemeral: false,
-        }
-    }
-}
 
 /// Rules of the gateway.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -387,100 +225,4 @@ pub enum HubEvent {
     Run(Arc<Tape>),
     /// Final state of a delivery.
     Delivery(Box<DeliveryReport>),
-}
-
-impl Inbound {
-    /// Returns the session that started this message's session, if any.
-    pub(crate) fn parent(&self) -> Option<SessionKey> {
-        let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
-        self.spawned_by.as_deref().and_then(|parent| SessionKey::parse(parent, &agent).ok())
-    }
-}
-
-impl From<RunRow> for Inbound {
-    /// Restores an absorbed message; its text is in the transcript.
-    fn from(row: RunRow) -> Self {
-        Self::from(Accept {
-            run: row.run,
-            principal: row.principal,
-            method: row.method,
-            fingerprint: row.fingerprint,
-            key: row.key,
-            message: Message::User(User::text("", row.accepted_at)),
-            options: Options::default(),
-            origin: None,
-            at: row.accepted_at,
-        })
-    }
-}
-
-impl From<Accept> for Inbound {
-    /// Restores a message accepted before a restart. Its changes to the session's record were made then.
-    fn from(accept: Accept) -> Self {
-        let message = match accept.message {
-            Message::User(user) => user,
-            Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => User::text("", accept.at),
-        };
-        let method = accept.method;
-        Self {
-            class: RunClass::choose(Some(&accept.options.lane), &accept.key),
-            run: accept.run,
-            principal: accept.principal,
-            method: method.clone(),
-            fingerprint: accept.fingerprint,
-            key: accept.key,
-            session: None,
-            message,
-            timeout: accept.options.timeout,
-            thinking: None,
-            label: None,
-            spawned_by: None,
-            extra_prompt: accept.options.extra_prompt,
-            is_strict: accept.options.is_strict,
-            reports_restart: accept.options.on_restart == OnRestart::Interrupt,
-            command: None,
-            queue: [SendParams::METHOD, CHANNEL]
-                .contains(&method.as_str())
-                .then(|| InlineQueue::parse(&accept.options.queue)),
-            is_literal: accept.options.is_literal,
-            route: accept.options.route,
-            delivery: accept.options.delivery,
-            blocks: None,
-            client_tools: Vec::new(),
-            origin: accept.origin,
-            sender: accept.options.sender,
-            sender_text: None,
-            cwd: accept.options.cwd,
-            authority: accept.options.authority,
-            overrides: accept.options.overrides,
-            expected_session: None,
-            history: accept
-                .options
-                .history
-                .into_iter()
-                .filter_map(|message| serde_json::from_value(message).ok())
-                .collect(),
-            is_ephemeral: accept.options.is_ephemeral,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_and_messages_between_sessions_are_not_written_by_a_client() {
-        let key = AgentId::main().main_session();
-        let is_client = |method: &str, class: RunClass| {
-            let run = RunId::parse("r").unwrap();
-            let plain = Inbound::plain(run, (OWNER, method), key.clone(), User::text("./cat.png", 0));
-            Inbound { class, ..plain }.is_written_by_client()
-        };
-        for method in [AgentParams::METHOD, SendParams::METHOD, HTTP, CHANNEL] {
-            assert!(is_client(method, RunClass::Main), "{method}");
-            assert!(!is_client(method, RunClass::Subagent) && !is_client(method, RunClass::Cron), "{method}");
-        }
-        assert!(!is_client("sessions_spawn", RunClass::Main) && !is_client("sessions_send", RunClass::Main));
-    }
 }

@@ -115,14 +115,15 @@ pub(super) struct LiveRun {
 
 impl LiveRun {
     pub(super) fn new(tape: &Arc<Tape>, inbound: &Inbound, admission: watch::Receiver<Admission>) -> Self {
-        let request_key = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
+        let request_key =
+            (inbound.sender.principal.clone(), inbound.sender.method.clone(), inbound.id.fingerprint.clone());
         Self { tape: tape.clone(), request_key, admission, parent: inbound.parent() }
     }
 
     /// True if the run belongs to this very request.
     pub(super) fn is_of(&self, inbound: &Inbound) -> bool {
         let (principal, method, fingerprint) = &self.request_key;
-        (principal, method, fingerprint) == (&inbound.principal, &inbound.method, &inbound.fingerprint)
+        (principal, method, fingerprint) == (&inbound.sender.principal, &inbound.sender.method, &inbound.id.fingerprint)
     }
 
     pub(super) fn claim(&self) -> (Arc<Tape>, watch::Receiver<Admission>) {

@@ -14,7 +14,7 @@ impl Lane {
     pub(super) async fn end_absorbed(&mut self, absorbed: Vec<Ticket>, end: &RunEnd) {
         let mut unanswered = Vec::new();
         for ticket in absorbed {
-            match self.hub.store.run(&ticket.inbound.run).await.map(|row| row.map(|row| row.state)) {
+            match self.hub.store.run(&ticket.inbound.id.run).await.map(|row| row.map(|row| row.state)) {
                 Ok(Some(RunState::Ended(_))) => {
                     // It was answered by the host run; later requests for its result get that answer.
                     let reply = Some(end.payloads().to_vec());

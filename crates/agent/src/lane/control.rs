@@ -124,7 +124,7 @@ impl Lane {
                 CommandResult::reply_only(self.costs().await)
             }
             Command::Approve(approve) => {
-                CommandResult::reply_only(self.approve(approve, &ticket.inbound.principal).await)
+                CommandResult::reply_only(self.approve(approve, &ticket.inbound.sender.principal).await)
             }
             Command::NewTranscript { .. }
             | Command::NewTranscriptWith(_)
@@ -140,7 +140,7 @@ impl Lane {
             }
         };
         let at = self.hub.ambient.now_ms();
-        let run = ticket.inbound.run.clone();
+        let run = ticket.inbound.id.run.clone();
         let is_new = ticket.acceptance.is_unsent();
         let mut commit = ticket.acceptance.begin(&ticket.tape);
         if !change.fields.is_empty()
@@ -210,7 +210,7 @@ impl Lane {
     async fn report(&self, ticket: &Ticket) -> Option<ContextReport> {
         let (session, inbound) = (self.session.as_ref()?, &ticket.inbound);
         let origin = RunOrigin::of(inbound);
-        let request = (&inbound.run, inbound.extra_prompt.as_deref(), &origin);
+        let request = (&inbound.id.run, inbound.options.extra_prompt.as_deref(), &origin);
         Some(context_report(&self.hub, &self.key, (&session.record, &session.history), request).await)
     }
 
@@ -237,7 +237,7 @@ impl Lane {
         }
         let model = model_choice::model(&profile, &session.record);
         let rules = self.hub.config.rules();
-        let (channel, config) = rules.queue.of(&ticket.inbound.route);
+        let (channel, config) = rules.queue.of(&ticket.inbound.reply.route);
         let now = self.hub.ambient.now_ms();
         let elapsed = |active: &Ticket| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
         let shortened = report.and_then(ContextReport::shortening_text);

@@ -29,7 +29,7 @@ use super::{
     start::{AUTO_COMPACT, AUTO_FLUSH, event_of_entry},
 };
 use crate::{
-    Hub, Inbound,
+    Hub, Inbound, InboundSender,
     delivery::{queue_records, run_output::RunOutput},
     event::{
         Failure, FailureKind, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
@@ -74,7 +74,7 @@ impl Lane {
         let mut commit = final_records.commit.take().unwrap_or_else(|| Commit::new(tape));
         self.complete_transcript(ticket, &summary, (profile, &outcome), (&mut commit, &mut final_records.history))
             .await;
-        let mut collected = Replies::of(&events, &ticket.inbound.route);
+        let mut collected = Replies::of(&events, &ticket.inbound.reply.route);
         if let Some(block_count) = ticket.output.as_ref().and_then(|output| output.close()) {
             collected.keep_blocks(block_count);
         }
@@ -163,7 +163,7 @@ impl Lane {
             (final_records.credential.as_ref(), &summary.compactions, summary.is_counted),
         ));
         commit.records(queue_records(&outgoing));
-        let terminal = Rec::Terminal { run: ticket.inbound.run.clone(), ended: Box::new(stored) };
+        let terminal = Rec::Terminal { run: ticket.inbound.id.run.clone(), ended: Box::new(stored) };
         commit.fact(at, StoredEvent::Ended(end.clone()), terminal);
         // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
         let (withdrawn, reports) = match &ticket.output {
@@ -177,7 +177,7 @@ impl Lane {
         // The barrier follows the terminal record, so the session's next run cannot overtake it.
         if let Err(error) = self.hub.writer.barrier().await {
             tape.mark_broken(&error.to_string());
-            self.hub.force_end_later((ticket.inbound.run.clone(), tape.accepted_at()));
+            self.hub.force_end_later((ticket.inbound.id.run.clone(), tape.accepted_at()));
         }
         match (&mut self.session, tape.broken(), final_records.history.take()) {
             (Some(session), None, Some(history)) if !ticket.is_resumed && is_same_transcript(ticket, session) => {
@@ -192,8 +192,8 @@ impl Lane {
         self.fire_sent(ticket, profile, &end);
         self.fire_agent_end(ticket, profile, &end);
         self.hub.report(reports);
-        if let Some(delivery) = &ticket.inbound.delivery {
-            self.hub.report_undeliverable(&ticket.inbound.run, delivery);
+        if let Some(delivery) = &ticket.inbound.reply.delivery {
+            self.hub.report_undeliverable(&ticket.inbound.id.run, delivery);
         }
         self.hub.forget(&ticket.tape);
         self.end_absorbed(absorbed, &end).await;
@@ -212,14 +212,13 @@ impl Lane {
     fn submit_compaction(&self, ticket: &Ticket, method: &str) {
         let last = &ticket.inbound;
         let (run, message) = (self.hub.ambient.run_id(), User::text("/compact", self.hub.ambient.now_ms()));
-        let inbound = Inbound {
-            command: Some(Command::Compact(None)),
-            is_literal: false,
-            extra_prompt: last.extra_prompt.clone(),
-            route: last.route.clone(),
-            authority: last.authority,
-            ..Inbound::plain(run, (&last.principal, method), self.key.clone(), message)
-        };
+        let sender =
+            InboundSender { authority: last.sender.authority, ..InboundSender::new(&last.sender.principal, method) };
+        let mut inbound = Inbound::plain(run, sender, self.key.clone(), message);
+        inbound.command = Some(Command::Compact(None));
+        inbound.is_literal = false;
+        inbound.reply.route = last.reply.route.clone();
+        inbound.options.extra_prompt = last.options.extra_prompt.clone();
         let hub = Hub::of(&self.hub);
         // In a task of its own, because this lane itself has to accept it.
         self.hub.spawn("compaction", async move {
@@ -253,7 +252,7 @@ impl Lane {
                 history.push(id.clone(), Arc::new(message));
             }
             let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
-            let run = Some(ticket.inbound.run.clone());
+            let run = Some(ticket.inbound.id.run.clone());
             (id, Rec::Entry { run, key: self.key.clone(), session: session.clone(), entry })
         };
         let partial = tape.unfinished_text();
@@ -341,7 +340,7 @@ impl Lane {
             finding::record_finding(record, answer, end.ended_at);
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
-        Some(Rec::Patch { run: Some(ticket.inbound.run.clone()), key, expect, record: Box::new(record.clone()) })
+        Some(Rec::Patch { run: Some(ticket.inbound.id.run.clone()), key, expect, record: Box::new(record.clone()) })
     }
 }
 

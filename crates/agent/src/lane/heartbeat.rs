@@ -28,7 +28,7 @@ impl Lane {
         (outcome, has_token): (&Outcome, bool),
         replies: &mut Vec<Payload>,
     ) -> Option<HeartbeatAnswer> {
-        if ticket.inbound.class != RunClass::Heartbeat || *outcome != Outcome::Done {
+        if ticket.inbound.options.class != RunClass::Heartbeat || *outcome != Outcome::Done {
             return None;
         }
         let context = AnswerContext {
@@ -86,6 +86,6 @@ impl Lane {
         let (session, first_entry) = (ticket.session.clone()?, ticket.input_entry.as_ref()?);
         let (id, timestamp) = (self.hub.ambient.entry_id(), iso(self.hub.ambient.now_ms()));
         let entry = Box::new(Entry { kind: Kind::exclusion(first_entry), id, parent_id: None, timestamp });
-        Some(Rec::Entry { run: Some(ticket.inbound.run.clone()), key: self.key.clone(), session, entry })
+        Some(Rec::Entry { run: Some(ticket.inbound.id.run.clone()), key: self.key.clone(), session, entry })
     }
 }

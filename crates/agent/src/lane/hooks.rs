@@ -86,9 +86,9 @@ impl Lane {
         ]);
         let (kind, action) = match cause {
             ResetCause::Command(ticket) => {
-                let source = ticket.inbound.route.channel.as_deref().unwrap_or("webchat");
+                let source = ticket.inbound.reply.route.channel.as_deref().unwrap_or("webchat");
                 context.insert("commandSource".to_owned(), source.into());
-                context.insert("senderId".to_owned(), ticket.inbound.principal.as_str().into());
+                context.insert("senderId".to_owned(), ticket.inbound.sender.principal.as_str().into());
                 ("command", reason)
             }
             ResetCause::Method(method) => {
@@ -174,7 +174,7 @@ impl Lane {
             success: end.outcome == Outcome::Done,
             error: end.outcome.error().map(str::to_owned),
             duration_ms: end.ended_at.saturating_sub(started_at),
-            run_id: ticket.inbound.run.to_string(),
+            run_id: ticket.inbound.id.run.to_string(),
         });
         let (provider, model) = end.model.clone();
         let context = message_context(profile, end.session.as_ref(), &ticket.inbound);
@@ -232,7 +232,7 @@ impl Lane {
 
 /// Returns the recipient of a run's replies.
 fn recipient(ticket: &Ticket) -> String {
-    ticket.inbound.route.to.clone().unwrap_or_else(|| ticket.inbound.principal.clone())
+    ticket.inbound.reply.route.to.clone().unwrap_or_else(|| ticket.inbound.sender.principal.clone())
 }
 
 /// Returns the messages that a run added to its transcript, from its tape.

@@ -60,7 +60,7 @@ use session::OpenSession;
 
 pub(crate) use control::context_report;
 pub(crate) use model_choice::{model as answering_model, model_name as answering};
-pub(crate) use start::ResumeState;
+pub(crate) use start::{AUTO_COMPACT, AUTO_FLUSH, ResumeState};
 
 /// Maximum time that an idle lane keeps its history in memory.
 const IDLE: Duration = Duration::from_secs(30);
@@ -389,7 +389,7 @@ impl Lane {
         };
         self.inbox.withdraw_offers();
         self.has_pending_steer.store(false, Ordering::Release);
-        let ephemeral = ticket.inbound.is_ephemeral.then(|| ticket.tape.clone());
+        let ephemeral = ticket.inbound.session.is_ephemeral.then(|| ticket.tape.clone());
         self.end(ticket, &profile, result).await;
         if ephemeral.is_some_and(|tape| matches!(tape.state(), TapeState::Ended(_))) {
             // No caller waits for this deletion.
@@ -402,7 +402,7 @@ impl Lane {
     /// Returns the session's agent with the working directory and settings of the message.
     fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
         let profile = self.hub.config.agents().of(self.key.agent());
-        profile.in_session(&self.key, inbound.cwd.as_ref()).overridden(&inbound.overrides)
+        profile.in_session(&self.key, inbound.options.cwd.as_ref()).overridden(&inbound.options.overrides)
     }
 
     /// Ends a run that was aborted before it started. Returns false if the message was not accepted.
@@ -440,7 +440,7 @@ impl Lane {
         if message.fixed_reply().is_some() {
             return Some(Lender::default());
         }
-        let class = message.inbound.class;
+        let class = message.inbound.options.class;
         if let Some(slot) = self.hub.slots.try_take(class) {
             return Some(slot.into());
         }
@@ -452,7 +452,8 @@ impl Lane {
         tokio::pin!(slot);
         loop {
             match self.inbox.ready(self.now()) {
-                Readiness::Now(message) if message.fixed_reply().is_none() && message.inbound.class == class => {}
+                Readiness::Now(message)
+                    if message.fixed_reply().is_none() && message.inbound.options.class == class => {}
                 Readiness::Now(_) | Readiness::Later(_) | Readiness::Nothing => return None,
             }
             let busy_at = self.next_busy_event();
@@ -484,7 +485,7 @@ impl Lane {
         mut handle: AbortOnDropHandle<RunResult>,
         profile: &Profile,
     ) -> RunResult {
-        let mut deadline = ticket.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
+        let mut deadline = ticket.inbound.options.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = ticket.cancel.clone();
         loop {

@@ -46,8 +46,8 @@ pub(crate) struct ModelRequirements<'a> {
 
 impl<'a> From<&'a Inbound> for ModelRequirements<'a> {
     fn from(inbound: &'a Inbound) -> Self {
-        let (thinking, is_attended) = (inbound.thinking.as_deref(), inbound.is_attended());
-        Self { run: &inbound.run, thinking, is_attended }
+        let (thinking, is_attended) = (inbound.session.thinking.as_deref(), inbound.is_attended());
+        Self { run: &inbound.id.run, thinking, is_attended }
     }
 }
 

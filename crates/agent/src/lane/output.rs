@@ -73,7 +73,7 @@ impl Lane {
     ) -> Vec<Delivery> {
         let Some(output) = &ticket.output else { return Vec::new() };
         // A failed heartbeat is not reported to a chat, unless it was caused by an event.
-        if ticket.inbound.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !ticket.has_events {
+        if ticket.inbound.options.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !ticket.has_events {
             return Vec::new();
         }
         let payloads = final_payloads(&end.outcome, end.replies.clone());
@@ -95,7 +95,7 @@ impl Ticket {
         let Some(output) = &self.output else { return };
         let (settings, traits) = (&scope.profile.delivery, output.traits());
         // A heartbeat's text may turn out to be an acknowledgement with nothing to report.
-        if self.is_resumed || self.inbound.class == RunClass::Heartbeat {
+        if self.is_resumed || self.inbound.options.class == RunClass::Heartbeat {
             scope.blocks = None;
         } else if scope.blocks.is_none() && traits.takes_blocks.unwrap_or(settings.sends_blocks) {
             scope.blocks = Some(BlockStream::new(settings.blocks_for(traits.text_limit, traits.merge)));
@@ -132,9 +132,9 @@ pub(super) fn recovered_deliveries(
 impl Shared {
     /// Returns the channel output of a message's run, if its reply goes to a channel.
     pub(crate) fn run_output(&self, inbound: &crate::Inbound, style: OutputStyle) -> Option<Arc<RunOutput>> {
-        let delivery = inbound.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
+        let delivery = inbound.reply.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
         // A channel that is no longer configured fails when it is written to.
-        let traits = inbound.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
-        RunOutput::open((&inbound.run, &inbound.route), delivery, traits.unwrap_or_default(), style)
+        let traits = inbound.reply.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
+        RunOutput::open((&inbound.id.run, &inbound.reply.route), delivery, traits.unwrap_or_default(), style)
     }
 }

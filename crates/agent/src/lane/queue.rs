@@ -25,7 +25,7 @@ use crate::{
 
 impl QueueItem for Ticket {
     fn run(&self) -> &RunId {
-        &self.inbound.run
+        &self.inbound.id.run
     }
 
     fn text(&self) -> Cow<'_, str> {
@@ -33,11 +33,11 @@ impl QueueItem for Ticket {
     }
 
     fn route(&self) -> &Route {
-        &self.inbound.route
+        &self.inbound.reply.route
     }
 
     fn sender(&self) -> SenderRole {
-        self.inbound.sender_role()
+        self.inbound.sender.role()
     }
 
     fn settings(&self) -> Option<&QueueSettings> {
@@ -189,7 +189,7 @@ impl Lane {
         let parent = self.session.as_ref().and_then(|session| session.record.spawned_by.as_deref());
         let agent = self.key.agent().cloned().unwrap_or_else(AgentId::main);
         if let Some(parent) = parent.and_then(|parent| SessionKey::parse(parent, &agent).ok()) {
-            self.hub.set_parent(&ticket.inbound.run, parent);
+            self.hub.set_parent(&ticket.inbound.id.run, parent);
         }
     }
 
@@ -198,7 +198,7 @@ impl Lane {
         // A resumed run has started already, and a command gets a run of its own.
         let inline = ticket.inbound.queue.filter(|_| !ticket.is_resumed && ticket.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| QueueOverrides::from(&session.record)).unwrap_or_default();
-        let (channel, config) = self.hub.config.rules().queue.of(&ticket.inbound.route);
+        let (channel, config) = self.hub.config.rules().queue.of(&ticket.inbound.reply.route);
         let mut settings = inline.settings(&session, &channel, &config);
         if ticket.is_recovered {
             // It displaced others when it arrived and was not displaced itself.
@@ -220,9 +220,9 @@ impl Lane {
         active.reason.is_none()
             && active.task().is_none()
             && active.fixed_reply().is_none()
-            && ticket.inbound.route == active.inbound.route
+            && ticket.inbound.reply.route == active.inbound.reply.route
             && ticket.sender() == active.sender()
-            && ticket.inbound.class == active.inbound.class
+            && ticket.inbound.options.class == active.inbound.options.class
             && active.session.as_ref() == transcript
     }
 
@@ -230,7 +230,7 @@ impl Lane {
     /// other is not accepted, and its sender may send it again.
     async fn reject(&mut self, mut ticket: Ticket) {
         if ticket.settings.is_some() || ticket.is_recovered {
-            tracing::warn!(run = %ticket.inbound.run, key = %self.key, "message rejected: the queue is full");
+            tracing::warn!(run = %ticket.inbound.id.run, key = %self.key, "message rejected: the queue is full");
             ticket.tape.set_disposition(Disposition::Rejected);
             ticket.acceptance.decide(Admission::Accepted);
             ticket.stop(AbortReason::Dropped);
@@ -292,7 +292,7 @@ impl Lane {
         reason: AbortReason,
         active: Option<&mut Ticket>,
     ) -> Vec<RunId> {
-        let is_target = |ticket: &Ticket| run.is_none_or(|run| *run == ticket.inbound.run);
+        let is_target = |ticket: &Ticket| run.is_none_or(|run| *run == ticket.inbound.id.run);
         let includes_target = |active: &Ticket| is_target(active) || active.absorbed.iter().any(is_target);
         // A run that is stopping was aborted by an earlier request.
         let mut active = active.filter(|active| active.reason.is_none() && includes_target(active));
@@ -304,7 +304,7 @@ impl Lane {
         let mut stopped = Vec::new();
         for mut ticket in self.inbox.take_out(is_target) {
             ticket.stop(reason);
-            let run = ticket.inbound.run.clone();
+            let run = ticket.inbound.id.run.clone();
             if self.end_unstarted(ticket).await {
                 stopped.push(run);
             }
@@ -312,8 +312,8 @@ impl Lane {
         self.update_dispositions();
         // A message absorbed by the active run cannot be removed from it any more.
         if let Some(active) = active {
-            stopped.push(active.inbound.run.clone());
-            stopped.extend(active.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()));
+            stopped.push(active.inbound.id.run.clone());
+            stopped.extend(active.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()));
             active
                 .absorbed
                 .iter_mut()
@@ -327,7 +327,7 @@ impl Lane {
     /// Aborts the active run at once. Returns when the abort is on disk.
     async fn stop_active(&mut self, active: &mut Ticket, reason: AbortReason) {
         active.stop(reason);
-        let run = active.inbound.run.clone();
+        let run = active.inbound.id.run.clone();
         if let Err(error) = self.hub.writer.commit(vec![Rec::Abort { run: run.clone(), reason }]).await {
             tracing::warn!(%run, %error, "failed to store the abort request");
         }

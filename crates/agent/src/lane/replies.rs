@@ -26,7 +26,7 @@ impl Lane {
         let is_due = *outcome == Outcome::Done
             && ticket.fixed_reply().is_none()
             && ticket.task().is_none()
-            && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
+            && replies::is_answer_due(inbound.options.class, &inbound.sender.principal, &self.key);
         // A run that was asked again and still answers with silence may stay silent.
         let expectation = if is_due && !collected.is_silent() { Expectation::LastAnswer } else { Expectation::Free };
         let error = match outcome {

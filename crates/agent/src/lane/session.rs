@@ -95,20 +95,20 @@ impl Lane {
         }
         session.apply_message(inbound, &profile, (&rules.auto_reset, at));
         let accept = Accept {
-            run: inbound.run.clone(),
-            principal: inbound.principal.clone(),
-            method: inbound.method.clone(),
-            fingerprint: inbound.fingerprint.clone(),
+            run: inbound.id.run.clone(),
+            principal: inbound.sender.principal.clone(),
+            method: inbound.sender.method.clone(),
+            fingerprint: inbound.id.fingerprint.clone(),
             key: self.key.clone(),
             message: Message::User(inbound.message.clone()),
             options: options(inbound),
-            origin: inbound.origin.clone(),
+            origin: inbound.id.origin.clone(),
             at,
         };
         // A record in which only the time of use has changed is not written here, but with the end of the run.
         let has_changes = before != session::Record { updated_at: before.updated_at, ..session.record.clone() };
         let patch = (expect.is_none() || has_changes).then(|| {
-            let (run, record) = (Some(inbound.run.clone()), Box::new(session.record.clone()));
+            let (run, record) = (Some(inbound.id.run.clone()), Box::new(session.record.clone()));
             Rec::Patch { run, key: self.key.clone(), expect, record }
         });
         ticket.acceptance.build(Rec::Accept(Box::new(accept)), patch);
@@ -130,7 +130,7 @@ impl Lane {
         if let Err(error) = self.open().await {
             return Some(Admission::Failed(error));
         }
-        if let Some(expected) = &inbound.expected_session
+        if let Some(expected) = &inbound.session.expected
             && self.session.as_ref().is_none_or(|session| session.record.session_id != *expected)
         {
             // A request that was accepted before is the same one, whatever happened to its session since.
@@ -157,7 +157,7 @@ impl Lane {
 
     /// Returns the admission of a message whose run id the store knows.
     async fn known_admission(&self, inbound: &Inbound) -> Option<Admission> {
-        match self.hub.store.run(&inbound.run).await {
+        match self.hub.store.run(&inbound.id.run).await {
             Ok(Some(row)) if inbound.is_same_request(&row) => Some(Admission::Duplicate(Box::new(row))),
             Ok(Some(_)) => Some(Admission::Conflict),
             Ok(None) => None,
@@ -183,7 +183,7 @@ impl Lane {
     /// Creates the session of a message that names a transcript, if the lane's key has no session yet. The earlier
     /// messages of that transcript, under any key, are its history.
     async fn open_named(&mut self, inbound: &Inbound, at: u64) -> Result<(), StoreError> {
-        if let (None, Some(id)) = (&self.session, &inbound.session) {
+        if let (None, Some(id)) = (&self.session, &inbound.session.transcript) {
             let entries = self.hub.store.live_transcript(&self.key, id).await?;
             self.session = Some(OpenSession::continuing(id.clone(), &entries, at));
         }
@@ -195,7 +195,7 @@ impl Lane {
     async fn inherit(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
         let has_history = |session: &OpenSession| !session.history.is_empty();
         if let Some(session) = self.session.as_mut().filter(|session| !has_history(session) && !ticket.is_resumed) {
-            session.set_history(&ticket.inbound.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
+            session.set_history(&ticket.inbound.session.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
         }
         let Some(parent) = self.key.thread_parent() else { return Ok(()) };
         if ticket.is_resumed || ticket.inbound.command.is_some() || self.session.as_ref().is_none_or(has_history) {
@@ -220,21 +220,21 @@ impl Lane {
             session.start_transcript(self.hub.ambient.session_id(), at, ticket.reset_reason());
         }
         let uses_notes = !ticket.is_resumed && ticket.fixed_reply().is_none() && ticket.task().is_none();
-        if uses_notes && ticket.inbound.class == RunClass::Heartbeat {
+        if uses_notes && ticket.inbound.options.class == RunClass::Heartbeat {
             // No person asked for this run: the notes may be all that it works on.
-            ticket.inbound.authority = ticket.inbound.authority.min(notes::authority(&session.record));
+            ticket.inbound.sender.authority = ticket.inbound.sender.authority.min(notes::authority(&session.record));
         }
         let mut notes = if uses_notes { notes::take(&mut session.record) } else { Vec::new() };
         if uses_notes && ticket.inbound.is_wake() {
             let origin = CommandOrigin::from(&RunOrigin::of(&ticket.inbound));
             notes.extend(background::take_reports(&mut session.record, Some(&origin)));
-        } else if uses_notes && ticket.inbound.class != RunClass::Heartbeat {
+        } else if uses_notes && ticket.inbound.options.class != RunClass::Heartbeat {
             notes.extend(background::take_reports(&mut session.record, None));
         }
         if !std::mem::take(&mut session.is_new) && !starts_new && notes.is_empty() {
             return (None, notes);
         }
-        let (run, record) = (Some(ticket.inbound.run.clone()), Box::new(session.record.clone()));
+        let (run, record) = (Some(ticket.inbound.id.run.clone()), Box::new(session.record.clone()));
         (Some(Rec::Patch { run, key: self.key.clone(), expect, record }), notes)
     }
 }
@@ -248,21 +248,22 @@ impl Inbound {
     /// True if it starts a new transcript where the old one is stale. A message that names its transcript or asks for a
     /// new one does not, and automated messages neither start one nor keep it fresh.
     fn can_auto_reset(&self) -> bool {
-        self.session.is_none() && self.command.is_none() && self.session_use() == SessionUse::Person
+        self.session.transcript.is_none() && self.command.is_none() && self.session_use() == SessionUse::Person
     }
 
     /// True if it changes settings of its session.
     fn has_settings(&self) -> bool {
-        self.label.is_some() || self.spawned_by.is_some() || self.thinking.is_some()
+        self.session.label.is_some() || self.session.spawned_by.is_some() || self.session.thinking.is_some()
     }
 
     /// True if a known run was requested by the same principal and method with the same content.
     fn is_same_request(&self, row: &RunRow) -> bool {
-        (&self.principal, &self.method, &self.fingerprint) == (&row.principal, &row.method, &row.fingerprint)
+        (&self.sender.principal, &self.sender.method, &self.id.fingerprint)
+            == (&row.principal, &row.method, &row.fingerprint)
     }
 
     fn session_use(&self) -> SessionUse {
-        match self.class {
+        match self.options.class {
             RunClass::Main => SessionUse::Person,
             RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => SessionUse::Machine,
         }
@@ -271,21 +272,21 @@ impl Inbound {
 
 fn options(inbound: &Inbound) -> Options {
     Options {
-        lane: inbound.class.name().to_owned(),
-        timeout: inbound.timeout,
-        extra_prompt: inbound.extra_prompt.clone(),
-        is_strict: inbound.is_strict,
-        on_restart: if inbound.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
-        route: inbound.route.clone(),
+        lane: inbound.options.class.name().to_owned(),
+        timeout: inbound.options.timeout,
+        extra_prompt: inbound.options.extra_prompt.clone(),
+        is_strict: inbound.options.is_strict,
+        on_restart: if inbound.options.reports_restart { OnRestart::Interrupt } else { OnRestart::Resume },
+        route: inbound.reply.route.clone(),
         is_literal: inbound.is_literal,
         queue: inbound.queue.map(|inline| inline.to_string()).unwrap_or_default(),
-        delivery: inbound.delivery.clone(),
-        sender: inbound.sender.clone(),
-        cwd: inbound.cwd.clone(),
-        authority: inbound.authority,
-        overrides: inbound.overrides.clone(),
-        history: inbound.history.iter().map(|message| json!(message)).collect(),
-        is_ephemeral: inbound.is_ephemeral,
+        delivery: inbound.reply.delivery.clone(),
+        sender: inbound.sender.on_channel.clone(),
+        cwd: inbound.options.cwd.clone(),
+        authority: inbound.sender.authority,
+        overrides: inbound.options.overrides.clone(),
+        history: inbound.session.history.iter().map(|message| json!(message)).collect(),
+        is_ephemeral: inbound.session.is_ephemeral,
     }
 }
 
@@ -373,16 +374,16 @@ impl OpenSession {
         let record = &mut self.record;
         auto_reset.record_use(record, inbound.session_use(), at);
         record.updated_at = record.updated_at.max(at);
-        if inbound.delivery.as_ref().is_some_and(|delivery| delivery.is_origin) {
-            set_last_route(record, &inbound.route);
+        if inbound.reply.delivery.as_ref().is_some_and(|delivery| delivery.is_origin) {
+            set_last_route(record, &inbound.reply.route);
         }
-        if inbound.label.is_some() {
-            record.label.clone_from(&inbound.label);
+        if inbound.session.label.is_some() {
+            record.label.clone_from(&inbound.session.label);
         }
-        if inbound.spawned_by.is_some() {
-            record.spawned_by.clone_from(&inbound.spawned_by);
+        if inbound.session.spawned_by.is_some() {
+            record.spawned_by.clone_from(&inbound.session.spawned_by);
         }
-        match inbound.thinking.as_deref() {
+        match inbound.session.thinking.as_deref() {
             // `off` is stored as no level, unless the default level is not `off`.
             Some("off") if profile.levels(profile.spec()).thinking == "off" => record.thinking_level = None,
             Some(level) => record.thinking_level = Some(level.to_owned()),

@@ -24,7 +24,7 @@ use super::{
     prelude,
 };
 use crate::{
-    Inbound, access,
+    access,
     budget::{RunBudget, Spend},
     compact_session::{self, AfterCompaction},
     context::{
@@ -40,10 +40,10 @@ use crate::{
 };
 
 /// Method name of the message that the gateway submits itself when the context is full.
-pub(super) const AUTO_COMPACT: &str = "compaction";
+pub(crate) const AUTO_COMPACT: &str = "compaction";
 
 /// Method name of the message that the gateway submits itself when the context is nearly full.
-pub(super) const AUTO_FLUSH: &str = "memory-flush";
+pub(crate) const AUTO_FLUSH: &str = "memory-flush";
 
 /// Progress of a run at the time the process ended.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Lane {
         let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
         header.parent_session =
             inherited.as_ref().and_then(|initial| initial.from.as_ref()).map(|from| format!("{from}.jsonl"));
-        let run = ticket.inbound.run.clone();
+        let run = ticket.inbound.id.run.clone();
         let start = Start { run: run.clone(), key: self.key.clone(), header, at };
         ticket.session = Some(id.clone());
         let mut commit = ticket.acceptance.begin(&tape);
@@ -131,7 +131,7 @@ impl Lane {
         if !summarized.is_empty() {
             tape.emit_silent(at, QueueEvent::Summarized(summarized));
         }
-        let limit = ticket.inbound.timeout.or(profile.timeout);
+        let limit = ticket.inbound.options.timeout.or(profile.timeout);
         let ModelChoice { failover, deadline, model_error } =
             model_choice::choose(profile, &mut session.record, ModelRequirements::from(&ticket.inbound), (at, limit));
         let spec = failover.candidate().model.clone();
@@ -143,7 +143,7 @@ impl Lane {
             profile: profile.clone(),
             tape: tape.clone(),
             session: id.clone(),
-            is_strict: ticket.inbound.is_strict,
+            is_strict: ticket.inbound.options.is_strict,
             cancel: ticket.cancel.clone(),
             has_pending_steer: self.has_pending_steer.clone(),
             slot,
@@ -154,7 +154,7 @@ impl Lane {
             model_error,
             toolbox: Toolbox::default(),
             inherited_tools: ceiling,
-            client_tools: ticket.inbound.client_tools.clone(),
+            client_tools: ticket.inbound.options.client_tools.clone(),
             origin,
             variables: files.kit.variables.clone(),
             prompt_input: PromptInput {
@@ -162,9 +162,9 @@ impl Lane {
                 ..PromptInput::new(profile, &self.key, &session.record, ticket.prompt_source())
             },
             rendered_prompt: None,
-            class: ticket.inbound.class,
+            class: ticket.inbound.options.class,
             nudge: ModelNudge::Nothing,
-            blocks: ticket.inbound.blocks.clone().map(BlockStream::new),
+            blocks: ticket.inbound.reply.blocks.clone().map(BlockStream::new),
             held_blocks: HeldBlocks::default(),
             waited: Duration::ZERO,
             is_wait_reported: false,
@@ -231,7 +231,7 @@ impl Lane {
             ticket.input_entry = Some(user_entry.id.clone());
             session.history.push(user_entry.id.clone(), message.clone());
             entries.push(user_entry);
-            let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.run.clone()).collect();
+            let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
             let input = Input { run, key: self.key.clone(), session: id, absorbs, entries };
             commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
         }
@@ -241,17 +241,10 @@ impl Lane {
     }
 }
 
-impl Inbound {
-    /// True if the gateway submitted it itself, so that no sender waits for it.
-    pub(crate) fn is_internal(&self) -> bool {
-        [AUTO_COMPACT, AUTO_FLUSH].contains(&self.method.as_str())
-    }
-}
-
 impl Ticket {
     /// Returns what the message asks for instead of an answer, if anything.
     pub(super) fn task(&self) -> Option<RunTask> {
-        match (self.inbound.method.as_str(), &self.inbound.command) {
+        match (self.inbound.sender.method.as_str(), &self.inbound.command) {
             // By method, because after a restart only the owner's messages are parsed as commands.
             (AUTO_FLUSH, _) => Some(RunTask::MemoryFlush),
             (AUTO_COMPACT, _) => Some(RunTask::Compact { focus: None, is_quiet: true }),
@@ -270,7 +263,7 @@ impl Ticket {
 
     /// Returns the caller's addition to the system prompt and the route of the message.
     pub(super) fn prompt_source(&self) -> (Option<&str>, &Route) {
-        (self.inbound.extra_prompt.as_deref(), &self.inbound.route)
+        (self.inbound.options.extra_prompt.as_deref(), &self.inbound.reply.route)
     }
 
     /// Loads the attachments of a run for this message.
@@ -285,12 +278,13 @@ impl Ticket {
             return MessageAttachments::default();
         }
         let text = self.first_message().content.text();
-        let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
+        let is_owner =
+            self.inbound.sender.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
         let mut attachments =
             if is_owner { MessageAttachments::skill(kit, &text) } else { MessageAttachments::default() };
         // A path named by anyone else may be a file they must not see. A model reads pictures with its tools, which are
         // confined to the workspace.
-        if accepts_images && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
+        if accepts_images && self.inbound.sender.principal == OWNER && self.inbound.is_written_by_client() {
             attachments.add_pictures(profile, &text).await;
         }
         attachments
@@ -319,7 +313,7 @@ impl Ticket {
     fn summarized(&self) -> Arc<[RunId]> {
         let all = self.absorbed.iter().chain([self]);
         let summarized = all.filter(|ticket| ticket.tape.disposition() == Disposition::Summarized);
-        summarized.map(|ticket| ticket.inbound.run.clone()).collect()
+        summarized.map(|ticket| ticket.inbound.id.run.clone()).collect()
     }
 
     /// Restores the run's progress from before the restart, whether the run continues or ends.

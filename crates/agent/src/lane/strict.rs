@@ -25,7 +25,7 @@ impl Lane {
     pub(super) fn too_long(&self, ticket: &Ticket, profile: &Arc<Profile>, files: &PromptFiles) -> Option<Error> {
         let inbound = &ticket.inbound;
         let asks_model = !ticket.is_resumed && ticket.task().is_none() && ticket.fixed_reply().is_none();
-        let session = self.session.as_ref().filter(|_| inbound.is_strict && asks_model)?;
+        let session = self.session.as_ref().filter(|_| inbound.options.is_strict && asks_model)?;
         let mut record = session.record.clone();
         let at = self.hub.ambient.now_ms();
         let failover =

@@ -17,19 +17,19 @@ use crate::{
 
 /// Submits a message to the hub. The run's events are delayed until the sender got its response. The run, and a command
 /// in the message, have no more authority than the connection.
-pub(super) async fn submit(call: &RpcCall, inbound: Inbound) -> Result<(AcceptedRun, EventGate), ErrorShape> {
+pub(super) async fn submit(call: &RpcCall, mut inbound: Inbound) -> Result<(AcceptedRun, EventGate), ErrorShape> {
     let client = &call.client;
     if let Some(required) =
         inbound.command.as_ref().map(required_scope).filter(|required| !client.scopes.allow(*required))
     {
         return Err(scope::missing_error(client.generation, required));
     }
-    let inbound = Inbound { authority: client.authority(), ..inbound };
+    inbound.sender.authority = client.authority();
     let (hub, projector) = (&call.server.hub, &call.server.projector);
-    let run = inbound.run.clone();
+    let run = inbound.id.run.clone();
     // Before the run can start, so that its first tool event is not missed. Only the request that starts the run
     // watches it, not a repetition.
-    let detail = if hub.session_of(&run).is_none() { tool_detail(call, &inbound.key).await? } else { None };
+    let detail = if hub.session_of(&run).is_none() { tool_detail(call, &inbound.session.key).await? } else { None };
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }

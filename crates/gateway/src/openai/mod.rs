@@ -27,7 +27,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
-use homard_agent::{Inbound, hub::HTTP, intake::attachments};
+use homard_agent::{Inbound, InboundSender, hub::HTTP, intake::attachments};
 use homard_command::OWNER;
 use homard_prompt::client_results;
 use homard_proto::{
@@ -301,19 +301,14 @@ async fn start_run(
         }
         history.push(message);
     }
-    let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
+    let mut inbound = Inbound::plain(run, InboundSender::new(OWNER, HTTP), address.key, message);
+    inbound.session.thinking = thinking;
+    inbound.session.history = history;
+    inbound.session.is_ephemeral = address.is_ephemeral;
+    inbound.options.extra_prompt = input.system;
+    inbound.options.client_tools = client_tools;
     // A run whose caller cannot reconnect is not resumed after a restart.
-    let reports_restart = address.on_disconnect == OnDisconnect::Abort;
-    let is_ephemeral = address.is_ephemeral;
-    let inbound = Inbound {
-        extra_prompt: input.system,
-        client_tools,
-        thinking,
-        reports_restart,
-        history,
-        is_ephemeral,
-        ..inbound
-    };
+    inbound.options.reports_restart = address.on_disconnect == OnDisconnect::Abort;
     RunResponse::begin(server, inbound, address.on_disconnect).await
 }
 

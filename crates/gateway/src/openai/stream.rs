@@ -76,7 +76,7 @@ impl RunResponse {
         inbound: Inbound,
         on_disconnect: OnDisconnect,
     ) -> Result<Self, ApiError> {
-        let (run, key) = (inbound.run.clone(), inbound.key.clone());
+        let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
         let mut abort_on_drop =
             AbortOnDrop((on_disconnect == OnDisconnect::Abort).then(|| (server.clone(), key, run.clone())));
         // A message that was not accepted has no run to abort.

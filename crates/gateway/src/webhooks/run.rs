@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Agents, Inbound, Patch, Profile, Subscriber, external,
+    Agents, Inbound, InboundOptions, InboundReply, InboundSender, Patch, Profile, Subscriber, external,
     hub::{SubmitError, SubmitOutcome},
     tape::TapeState,
     wire::RunReport,
@@ -60,10 +60,11 @@ pub(super) async fn start(
         }
     }
     let fingerprint = dedupe_key.and_then(|dedupe_key| dedupe_key.body_digest).unwrap_or_else(|| run.to_string());
-    let inbound = Inbound { fingerprint, ..inbound(server, (&run, key), &job, route) };
+    let mut inbound = inbound(server, (&run, key), &job, route);
+    inbound.id.fingerprint = fingerprint;
     let has_own_session = job.session.is_none() && settings.default_session_key.is_none();
-    let label = has_own_session.then(|| format!("Hook: {}", job.name));
-    let submitted = hub.submit(Inbound { label, ..inbound }).await;
+    inbound.session.label = has_own_session.then(|| format!("Hook: {}", job.name));
+    let submitted = hub.submit(inbound).await;
     match (submitted.as_ref().map(|accepted| &accepted.disposition), main) {
         (_, None) => {}
         (Ok(SubmitOutcome::New(tape)), Some(main)) => {
@@ -94,14 +95,11 @@ fn inbound(server: &ServerState, (run, key): (&RunId, SessionKey), job: &Webhook
         delivery
     });
     let message = User::text(prompt(job, &ambient.nonce()), ambient.now_ms());
-    Inbound {
-        class: RunClass::Cron,
-        timeout: job.timeout,
-        thinking: job.thinking.map(str::to_owned),
-        delivery,
-        route,
-        ..Inbound::plain(run.clone(), (SENDER, METHOD), key, message)
-    }
+    let mut inbound = Inbound::plain(run.clone(), InboundSender::new(SENDER, METHOD), key, message);
+    inbound.session.thinking = job.thinking.map(str::to_owned);
+    inbound.reply = InboundReply::new(route, delivery);
+    inbound.options = InboundOptions { timeout: job.timeout, ..InboundOptions::new(RunClass::Cron) };
+    inbound
 }
 
 /// Resolves a named agent, if it is allowed.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use homard_agent::{Hub, Inbound};
+use homard_agent::{Hub, Inbound, InboundSender};
 use homard_config::LoadedConfig;
 use homard_hooks::Listener;
 use homard_plugins::internal::{
@@ -51,8 +51,9 @@ fn boot_run(hub: Arc<OnceLock<Hub>>) -> TextFunction {
             let key =
                 SessionKey::parse(&format!("boot:{run}"), agents.default_id()).map_err(|error| error.to_string())?;
             let message = User::text(text, hub.ambient().now_ms());
-            let plain = Inbound::plain(run, (HOOK_SENDER, "boot"), key, message);
-            let inbound = Inbound { class: RunClass::Cron, label: Some("Boot".to_owned()), ..plain };
+            let mut inbound = Inbound::plain(run, InboundSender::new(HOOK_SENDER, "boot"), key, message);
+            inbound.session.label = Some("Boot".to_owned());
+            inbound.options.class = RunClass::Cron;
             let accepted = hub.submit(inbound).await.map_err(|error| error.to_string())?;
             Ok(accepted.run.to_string())
         };

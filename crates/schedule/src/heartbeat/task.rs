@@ -6,7 +6,7 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use homard_agent::{
     delivery::{DeliveryRequest, INTERNAL},
     event::{HeartbeatAnswer, HeartbeatKind},
-    hub::{Hub, Inbound},
+    hub::{Hub, InboundReply},
 };
 use homard_prompt::notes;
 use homard_proto::{AgentId, Route, SessionKey};
@@ -208,7 +208,9 @@ impl HeartbeatTask {
                 let scheduled =
                     ScheduledRun { run: self.hub.ambient().run_id(), key, class: RunClass::Heartbeat, text };
                 let route = chat.clone().unwrap_or_default();
-                let inbound = Inbound { authority, route, delivery, ..scheduled.inbound(now) };
+                let mut inbound = scheduled.inbound(now);
+                inbound.sender.authority = authority;
+                inbound.reply = InboundReply::new(route, delivery);
                 let (hub, agent) = (self.hub.clone(), agent.clone());
                 let started_at = Instant::now();
                 self.running.push(Box::pin(async move {

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::{
-    Hub, Inbound, Outcome,
+    Hub, Inbound, InboundSender, Outcome,
     hub::{SubmitError, WaitResult},
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
@@ -73,7 +73,7 @@ impl SessionsSend {
             false => hub.wait_for(&cx.session, &key),
         };
         let inbound = inbound(cx, hub, &key, text);
-        let run = inbound.run.clone();
+        let run = inbound.id.run.clone();
         hub.submit(inbound).await.map_err(submit_error)?;
         let Some(_waiting) = waiting else {
             let mut response = details(&run, &key, "accepted");
@@ -128,8 +128,11 @@ fn inbound(cx: &ToolCx, hub: &Hub, key: &SessionKey, text: &str) -> Inbound {
     );
     // Queued with the target session's own runs: in a pool shared by all such messages, one slow reply would delay the
     // others.
-    let inbound = Inbound::plain(run, (&cx.origin.principal, "sessions_send"), key.clone(), message);
-    Inbound { extra_prompt: Some(notice), authority: cx.origin.authority, ..inbound }
+    let sender = InboundSender::new(&cx.origin.principal, "sessions_send");
+    let sender = InboundSender { authority: cx.origin.authority, ..sender };
+    let mut inbound = Inbound::plain(run, sender, key.clone(), message);
+    inbound.options.extra_prompt = Some(notice);
+    inbound
 }
 
 /// Builds the tool result: the reply of the run, or its status if it has not ended.

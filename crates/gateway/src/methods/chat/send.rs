@@ -29,14 +29,14 @@ pub(crate) async fn send(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let view = SenderView::of(&params);
     let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
     if is_stop(&call, &inbound) {
-        check_policy(&call, &inbound.key).await?;
+        check_policy(&call, &inbound.session.key).await?;
         let stopped = call.server.hub.stop(&inbound).await;
-        return Ok(aborted_response(&call, &inbound.key, stopped).await);
+        return Ok(aborted_response(&call, &inbound.session.key, stopped).await);
     }
     if let Some(view) = view
-        && call.server.hub.session_of(&inbound.run).is_none()
+        && call.server.hub.session_of(&inbound.id.run).is_none()
     {
-        view.check(&call, &inbound.key).await?;
+        view.check(&call, &inbound.session.key).await?;
     }
     let (accepted, gate) = submit(&call, inbound).await?;
     let (payload, error) = wire::sent(call.client.generation, &accepted);
@@ -85,7 +85,9 @@ fn is_stop(call: &RpcCall, inbound: &Inbound) -> bool {
     let hub = &call.server.hub;
     match &inbound.command {
         Some(Command::Stop(StopForm::Slash)) => true,
-        Some(Command::Stop(StopForm::Word)) => hub.session_of(&inbound.run).is_none() && hub.has_live_run(&inbound.key),
+        Some(Command::Stop(StopForm::Word)) => {
+            hub.session_of(&inbound.id.run).is_none() && hub.has_live_run(&inbound.session.key)
+        }
         Some(
             Command::NewTranscript { .. }
             | Command::NewTranscriptWith(_)

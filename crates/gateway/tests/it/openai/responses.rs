@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homard_agent::Inbound;
+use homard_agent::{Inbound, InboundSender};
 use homard_command::OWNER;
 use homard_proto::{AgentId, RunId, SessionKey, message::User};
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ async fn a_response_is_continued_with_its_own_agent() {
     let gateway = gateway(says(&["ok"])).await;
     let run = RunId::parse("resp_ops").unwrap();
     let key = SessionKey::parse("agent:ops:notes", &AgentId::main()).unwrap();
-    let inbound = Inbound::plain(run.clone(), (OWNER, "http"), key, User::text("hi", 0));
+    let inbound = Inbound::plain(run.clone(), InboundSender::new(OWNER, "http"), key, User::text("hi", 0));
     gateway.hub.submit(inbound).await.unwrap();
     gateway.hub.wait(&run, PATIENCE).await.unwrap();
     let body = |model: &str| json!({"model": model, "input": "more", "previous_response_id": "resp_ops"});

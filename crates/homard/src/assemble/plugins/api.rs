@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use homard_agent::{Hub, Inbound, Subscriber, hub::SubmitOutcome, tape::TapeState};
+use homard_agent::{Hub, Inbound, InboundSender, Subscriber, hub::SubmitOutcome, tape::TapeState};
 use homard_model::{ModelAnswer, ModelEvent, Request};
 use homard_plugins::{Host, HostMethod};
 use homard_proto::{
@@ -69,11 +69,9 @@ impl PluginApi {
             return Err(format!("session {key} has an active run; use another session, or retry later"));
         }
         let message = User::text(prompt, hub.ambient().now_ms());
-        let inbound = Inbound {
-            class: RunClass::Nested,
-            extra_prompt: text(params, "extraSystemPrompt").map(str::to_owned),
-            ..Inbound::plain(run, (PLUGIN_SENDER, "plugin"), key, message)
-        };
+        let mut inbound = Inbound::plain(run, InboundSender::new(PLUGIN_SENDER, "plugin"), key, message);
+        inbound.options.class = RunClass::Nested;
+        inbound.options.extra_prompt = text(params, "extraSystemPrompt").map(str::to_owned);
         let accepted = hub.submit(inbound).await.map_err(|error| error.to_string())?;
         let SubmitOutcome::New(tape) = accepted.disposition else {
             return Err("the run was already started".to_owned());

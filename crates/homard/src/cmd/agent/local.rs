@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Hub, Inbound, Subscriber,
+    Hub, Subscriber,
     event::{AbortReason, RequestEvent, RunEvent},
     hub::{RecoveryResult, SubmitOutcome},
     intake,
@@ -98,13 +98,13 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
         let error = CliError::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
         usage_error(error, &FLAGS).of(turn.run(), "local")
     };
-    let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(request_error)?;
-    let key = inbound.key.clone();
+    let mut inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(request_error)?;
+    let key = inbound.session.key.clone();
     let agents = hub.agents();
     let agent = agents.get(key.agent().unwrap_or_else(|| agents.default_id()));
     // A sandboxed session works in its own workspace, wherever the command was started.
     let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.is_sandboxed(&key));
-    let inbound = Inbound { cwd: (!is_sandboxed).then_some(cwd), ..inbound };
+    inbound.options.cwd = (!is_sandboxed).then_some(cwd);
     recover_session(hub, &key).await?;
     let tape = match hub.submit(inbound).await?.disposition {
         SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,

@@ -185,14 +185,13 @@ impl InboundPipeline {
             }
             self.model_text(policy, incoming, (text, &notes), previous)
         };
-        let inbound = intake::channel_message(&self.hub, message, model_text).map_err(|error| error.to_string())?;
+        let mut inbound = intake::channel_message(&self.hub, message, model_text).map_err(|error| error.to_string())?;
         // A command that starts a run is obeyed in a group, too, but its run has no owner rights: everyone reads the
         // reply.
-        Ok(if !is_direct && inbound.asks_model() {
-            Inbound { principal: origin.principal, ..inbound }
-        } else {
-            inbound
-        })
+        if !is_direct && inbound.asks_model() {
+            inbound.sender.principal = origin.principal;
+        }
+        Ok(inbound)
     }
 
     /// Returns the text that the model receives for a message.

@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::{
     JournalInner, disk,
     layout::FileId,
-    outbox, runs, sessions,
+    metrics, outbox, runs, sessions,
     usage::UsageTally,
     writer::{MAX_CACHED_TRANSCRIPTS, PendingRecord, PendingRename, WriterState},
 };
@@ -51,12 +51,7 @@ impl CheckpointedRows {
     }
 
     /// Deletes the obsolete rows and stores what replaces them.
-    pub(crate) fn delete(
-        &self,
-        db: &Connection,
-        (tally, keep): (&UsageTally, u32),
-        now_ms: u64,
-    ) -> rusqlite::Result<()> {
+    pub(crate) fn delete(&self, db: &Connection, tally: &UsageTally, keep: u32, now_ms: u64) -> rusqlite::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -145,7 +140,7 @@ impl WriterState {
     pub(crate) fn delete_checkpointed(&mut self, now_ms: u64, ending_epoch: Option<u64>) -> Result<(), Error> {
         let mut delete = || {
             let tx = self.db.transaction()?;
-            self.done.delete(&tx, (&self.usage_tally, self.keep), now_ms)?;
+            self.done.delete(&tx, &self.usage_tally, self.keep, now_ms)?;
             if let Some(epoch) = ending_epoch {
                 tx.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
             }
@@ -251,7 +246,7 @@ impl JournalInner {
 
     /// Syncs everything and leaves no redo rows in the database. Called at shutdown.
     pub(crate) fn sync_all(&self) -> Result<(), Error> {
-        self.flush_notes()?;
+        metrics::flush_notes(self)?;
         self.checkpoint()?;
         let now = (self.now_ms)();
         let mut writer = self.writer();

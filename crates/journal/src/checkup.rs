@@ -190,22 +190,20 @@ impl Journal {
     /// Repairs all transcripts and returns those that were damaged. Everything removed from a transcript is kept beside
     /// it.
     pub async fn repair_transcripts(&self) -> Result<Vec<PathBuf>, Error> {
-        self.blocking(JournalInner::repair_transcripts).await
+        self.blocking(repair_transcripts).await
     }
 }
 
-impl JournalInner {
-    fn repair_transcripts(&self) -> Result<Vec<PathBuf>, Error> {
-        let state = self.layout.state();
-        let found = transcripts(state).map_err(disk::failed("list", state))?;
-        let mut done = Vec::new();
-        for path in found.damaged.into_iter().map(|damage| damage.path) {
-            let Some((file, session)) = place_of(&self.layout, &path) else { continue };
-            self.writer().repair(&file, &session, (self.now_ms)())?;
-            done.push(path);
-        }
-        Ok(done)
+fn repair_transcripts(journal: &JournalInner) -> Result<Vec<PathBuf>, Error> {
+    let state = journal.layout.state();
+    let found = transcripts(state).map_err(disk::failed("list", state))?;
+    let mut done = Vec::new();
+    for path in found.damaged.into_iter().map(|damage| damage.path) {
+        let Some((file, session)) = place_of(&journal.layout, &path) else { continue };
+        journal.writer().repair(&file, &session, (journal.now_ms)())?;
+        done.push(path);
     }
+    Ok(done)
 }
 
 fn place_of(layout: &StateLayout, path: &Path) -> Option<(FileId, SessionId)> {

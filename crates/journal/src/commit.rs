@@ -104,7 +104,7 @@ impl JournalInner {
         (writer.next_row, writer.is_marked_clean) = (next_row, false);
         writer.pending_records.extend(pending_records);
         self.index_records(records);
-        writer.apply(appended, deleted);
+        write_lines(&mut writer, appended, deleted);
         self.unsynced.notify_one();
         if writer.unsynced >= crate::checkpoint::EARLY_CHECKPOINT_BYTES {
             self.checkpoint_due.notify_one();
@@ -138,7 +138,7 @@ impl JournalInner {
         if writer.is_marked_clean {
             tx.execute("UPDATE boot SET clean = 0 WHERE epoch = ?1", [self.fence.0])?;
         }
-        writer.done.delete(&tx, (&writer.usage_tally, writer.keep), batch_files.now_ms)?;
+        writer.done.delete(&tx, &writer.usage_tally, writer.keep, batch_files.now_ms)?;
         let verdicts = batch.iter().map(|rec| draft.apply_record(&tx, rec)).collect::<rusqlite::Result<Vec<_>>>()?;
         let is_effective =
             |verdict: &Verdict| !matches!(verdict, Verdict::Conflict | Verdict::Full(_) | Verdict::Skipped);
@@ -164,21 +164,7 @@ impl JournalInner {
     fn locate_files(&self, writer: &mut WriterState, batch: &[Rec]) -> Result<BatchFiles, Error> {
         let mut batch_files = BatchFiles { now_ms: (self.now_ms)(), ..BatchFiles::default() };
         for rec in batch {
-            let (key, session) = match rec {
-                Rec::Start(start) => (&start.key, &start.header.id),
-                Rec::Input(input) => (&input.key, &input.session),
-                Rec::Entry { key, session, .. } | Rec::Delete { key, expect: session } => (key, session),
-                Rec::Accept(_)
-                | Rec::ToolIntent { .. }
-                | Rec::ToolDone { .. }
-                | Rec::Abort { .. }
-                | Rec::Hold { .. }
-                | Rec::Release { .. }
-                | Rec::Terminal { .. }
-                | Rec::Patch { .. }
-                | Rec::Queue(_)
-                | Rec::Deliver { .. } => continue,
-            };
+            let Some((key, session)) = rec.transcript() else { continue };
             let session_of_key = (key.clone(), session.clone());
             if !batch_files.files.contains_key(&session_of_key) {
                 let record = record_in_batch(batch, key, session).or_else(|| self.index().get(key));
@@ -283,24 +269,12 @@ impl BatchDraft<'_> {
     }
 
     fn is_blocked(&self, rec: &Rec) -> bool {
-        let session_of_key = match rec {
-            Rec::Start(start) => (&start.key, &start.header.id),
-            Rec::Input(input) => (&input.key, &input.session),
-            Rec::Entry { key, session, .. } => (key, session),
-            Rec::Accept(_)
-            | Rec::ToolIntent { .. }
-            | Rec::ToolDone { .. }
-            | Rec::Abort { .. }
-            | Rec::Hold { .. }
-            | Rec::Release { .. }
-            | Rec::Terminal { .. }
-            | Rec::Patch { .. }
-            | Rec::Delete { .. }
-            | Rec::Queue(_)
-            | Rec::Deliver { .. } => return false,
-        };
+        // A session can be deleted although nothing can be written to its transcript.
+        let session_of_key = rec.transcript().filter(|_| !matches!(rec, Rec::Delete { .. }));
         !self.batch_files.blocked.is_empty()
-            && self.file(session_of_key.0, session_of_key.1).is_some_and(|file| self.batch_files.blocked.contains(file))
+            && session_of_key
+                .and_then(|(key, session)| self.file(key, session))
+                .is_some_and(|file| self.batch_files.blocked.contains(file))
     }
 
     fn file(&self, key: &SessionKey, session: &SessionId) -> Option<&FileId> {
@@ -414,33 +388,31 @@ fn stamp(now_ms: u64) -> String {
     format!("{time:.3}").replace(':', "-")
 }
 
-impl WriterState {
-    /// Writes the lines of a committed batch to their transcripts.
-    fn apply(
-        &mut self,
-        appended: BTreeMap<FileId, AppendedLines>,
-        deleted: Vec<(PendingRename, Option<AppendedLines>)>,
-    ) {
-        for (rename, lines) in deleted {
-            let mut state = self.files.remove(&rename.from).unwrap_or_default();
-            self.names.retain(|(agent, _), name| *agent != rename.from.agent || *name != rename.from.name);
-            state.session = None;
-            let to = rename.to.clone();
-            self.pending_renames.push(rename);
-            if let Some(lines) = lines {
-                state.append(lines);
-            }
-            self.files.insert(to.clone(), state);
-            let brought = self.finish_moves().and_then(|()| self.write_pending(&to));
-            log_failure(brought);
-        }
-        for (file, lines) in appended {
-            let state = self.files.entry(file.clone()).or_default();
-            state.session = Some(lines.session.clone());
+/// Writes the lines of a committed batch to their transcripts.
+fn write_lines(
+    writer: &mut WriterState,
+    appended: BTreeMap<FileId, AppendedLines>,
+    deleted: Vec<(PendingRename, Option<AppendedLines>)>,
+) {
+    for (rename, lines) in deleted {
+        let mut state = writer.files.remove(&rename.from).unwrap_or_default();
+        writer.names.retain(|(agent, _), name| *agent != rename.from.agent || *name != rename.from.name);
+        state.session = None;
+        let to = rename.to.clone();
+        writer.pending_renames.push(rename);
+        if let Some(lines) = lines {
             state.append(lines);
-            let written = self.write_pending(&file);
-            log_failure(written);
         }
+        writer.files.insert(to.clone(), state);
+        let brought = writer.finish_moves().and_then(|()| writer.write_pending(&to));
+        log_failure(brought);
+    }
+    for (file, lines) in appended {
+        let state = writer.files.entry(file.clone()).or_default();
+        state.session = Some(lines.session.clone());
+        state.append(lines);
+        let written = writer.write_pending(&file);
+        log_failure(written);
     }
 }
 

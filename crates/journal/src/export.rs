@@ -73,37 +73,35 @@ fn stamp_key(agent: &AgentId) -> String {
     format!("export {agent}")
 }
 
-impl JournalInner {
-    /// Writes the `sessions.json` of every agent whose records changed.
-    pub(crate) fn export(&self) -> Result<(), Error> {
-        let _one = self.exporting.lock();
-        let stale = self.index().stale_agents();
-        stale.iter().try_for_each(|agent| self.export_agent(agent))
-    }
+/// Writes the `sessions.json` of every agent whose records changed.
+pub(crate) fn export(journal: &JournalInner) -> Result<(), Error> {
+    let _one = journal.exporting.lock();
+    let stale = journal.index().stale_agents();
+    stale.iter().try_for_each(|agent| export_agent(journal, agent))
+}
 
-    fn export_agent(&self, agent: &AgentId) -> Result<(), Error> {
-        self.layout.make_sessions(agent)?;
-        let mut folder = self.index().snapshot(agent, false);
-        folder.name_threads(&self.layout.sessions(agent));
-        let path = self.layout.sessions(agent).join(index::SESSIONS_FILE);
-        let write = || {
-            let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::not_serializable(&reason))?;
-            let staged = homard_stdx::file::stage(&path, &json).map_err(disk::failed("write", &path))?;
-            // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
-            // bring back a session that was deleted meanwhile.
-            let (current, new) = (stat(&path)?, FileStamp::of(staged.path())?);
-            let writer = self.writer();
-            self.health.check()?;
-            let stamps = |db: &Connection| {
-                let mut stamps = stored_stamps(db, agent)?;
-                stamps.retain(|stamp| current == Some((stamp.size, stamp.modified)));
-                stamps.extend(new);
-                store_stamps(db, agent, &stamps)
-            };
-            self.health.sql(stamps(&writer.db))?;
-            drop(writer);
-            staged.commit().map_err(disk::failed("write", &path))
+fn export_agent(journal: &JournalInner, agent: &AgentId) -> Result<(), Error> {
+    journal.layout.make_sessions(agent)?;
+    let mut folder = journal.index().snapshot(agent, false);
+    folder.name_threads(&journal.layout.sessions(agent));
+    let path = journal.layout.sessions(agent).join(index::SESSIONS_FILE);
+    let write = || {
+        let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::not_serializable(&reason))?;
+        let staged = homard_stdx::file::stage(&path, &json).map_err(disk::failed("write", &path))?;
+        // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
+        // bring back a session that was deleted meanwhile.
+        let (current, new) = (stat(&path)?, FileStamp::of(staged.path())?);
+        let writer = journal.writer();
+        journal.health.check()?;
+        let stamps = |db: &Connection| {
+            let mut stamps = stored_stamps(db, agent)?;
+            stamps.retain(|stamp| current == Some((stamp.size, stamp.modified)));
+            stamps.extend(new);
+            store_stamps(db, agent, &stamps)
         };
-        write().inspect_err(|_| drop(self.index().snapshot(agent, true)))
-    }
+        journal.health.sql(stamps(&writer.db))?;
+        drop(writer);
+        staged.commit().map_err(disk::failed("write", &path))
+    };
+    write().inspect_err(|_| drop(journal.index().snapshot(agent, true)))
 }

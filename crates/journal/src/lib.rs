@@ -180,7 +180,7 @@ impl Journal {
             if let Some(last) = last {
                 tokio::time::sleep_until(last + EXPORT_EVERY).await;
             }
-            if let Err(reason) = self.blocking(JournalInner::export).await {
+            if let Err(reason) = self.blocking(export::export).await {
                 warn!(%reason, "failed to update sessions.json; retrying");
                 self.inner.export_stale.notify_one();
             }
@@ -191,7 +191,7 @@ impl Journal {
     /// Syncs everything, exports `sessions.json` and records a clean shutdown. Call it at shutdown, after the last
     /// commit.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.blocking(|inner| inner.export().and_then(|()| inner.sync_all())).await
+        self.blocking(|inner| export::export(inner).and_then(|()| inner.sync_all())).await
     }
 
     /// Runs a database query on a blocking thread. It waits while the writer holds the lock.
@@ -229,7 +229,7 @@ impl JournalInner {
     /// it.
     fn maintain_once(&self) -> Result<bool, Error> {
         self.reserve.ensure(&self.disk_space);
-        self.flush_notes()?;
+        metrics::flush_notes(self)?;
         self.checkpoint()
     }
 }

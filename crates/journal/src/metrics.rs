@@ -102,28 +102,26 @@ fn key(name: &str) -> String {
     format!("note.{name}")
 }
 
-impl JournalInner {
-    /// Stores the pending notes (named values, see [`Journal::set_note`]) in a commit of their own, if there are any.
-    pub(crate) fn flush_notes(&self) -> Result<(), Error> {
-        if self.health.counters.notes().is_empty() {
-            return Ok(());
-        }
-        let writer = self.writer();
-        // All or none: notes may depend on one another.
-        let store = || {
-            let all = writer.db.unchecked_transaction()?;
-            self.health.counters.store_notes(&all)?;
-            all.commit()
-        };
-        self.health.sql(store())
+/// Stores the pending notes (named values, see [`Journal::set_note`]) in a commit of their own, if there are any.
+pub(crate) fn flush_notes(journal: &JournalInner) -> Result<(), Error> {
+    if journal.health.counters.notes().is_empty() {
+        return Ok(());
     }
+    let writer = journal.writer();
+    // All or none: notes may depend on one another.
+    let store = || {
+        let all = writer.db.unchecked_transaction()?;
+        journal.health.counters.store_notes(&all)?;
+        all.commit()
+    };
+    journal.health.sql(store())
+}
 
-    fn read_note(&self, name: &str) -> Result<Option<String>, Error> {
-        let new = self.health.counters.notes().get(name).cloned();
-        match new {
-            Some(new) => Ok(Some(new)),
-            None => self.health.sql(sessions::meta(&self.writer().db, &key(name))),
-        }
+fn read_note(journal: &JournalInner, name: &str) -> Result<Option<String>, Error> {
+    let new = journal.health.counters.notes().get(name).cloned();
+    match new {
+        Some(new) => Ok(Some(new)),
+        None => journal.health.sql(sessions::meta(&journal.writer().db, &key(name))),
     }
 }
 
@@ -138,17 +136,17 @@ impl Journal {
     /// Sets several notes atomically. They are on disk when this returns. Blocks.
     pub fn set_notes(&self, notes: impl IntoIterator<Item = (&'static str, String)>) -> Result<(), Error> {
         self.inner.health.counters.notes().extend(notes);
-        self.inner.flush_notes()
+        flush_notes(&self.inner)
     }
 
     /// Returns the value of a note.
     pub async fn read_note(&self, name: &'static str) -> Result<Option<String>, Error> {
-        self.blocking(move |inner| inner.read_note(name)).await
+        self.blocking(move |inner| read_note(inner, name)).await
     }
 
     /// Returns the value of a note. Blocks.
     pub fn read_note_blocking(&self, name: &str) -> Result<Option<String>, Error> {
-        self.inner.read_note(name)
+        read_note(&self.inner, name)
     }
 
     /// Sets the callback for repairs. It also receives the repairs made when the journal was opened.

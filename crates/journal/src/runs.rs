@@ -85,7 +85,7 @@ pub(crate) fn apply(db: &Connection, rec: &Rec, batch: &mut BatchRuns) -> Result
             let own_entry = input.entries.last().map(|entry| entry.id.as_str());
             execute(db, sql, params![run.as_str(), own_entry])? && absorb(db, input)?
         }
-        Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, (*class, None))?,
+        Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, *class, None)?,
         Rec::ToolDone { result, .. } => is_open(db, run)? && store_result(db, run, result)?,
         Rec::Abort { reason, .. } => {
             let sql = "UPDATE run SET aborted = coalesce(aborted, ?2) WHERE run_id = ?1 AND st <> 'ended'";
@@ -175,11 +175,17 @@ fn absorb(db: &Connection, input: &Input) -> Result<bool> {
     Ok(true)
 }
 
-fn add_tool(db: &Connection, run: &RunId, call: &CallId, row: (ToolClass, Option<&ToolResult>)) -> Result<bool> {
+fn add_tool(
+    db: &Connection,
+    run: &RunId,
+    call: &CallId,
+    class: ToolClass,
+    result: Option<&ToolResult>,
+) -> Result<bool> {
     let sql = "INSERT INTO tool(run_id, n, call_id, class, result)
                SELECT ?1, coalesce(max(n) + 1, 0), ?2, ?3, ?4 FROM tool WHERE run_id = ?1";
-    let result = row.1.map(json).transpose()?;
-    execute(db, sql, params![run.as_str(), call.as_str(), json(&row.0)?, result])
+    let result = result.map(json).transpose()?;
+    execute(db, sql, params![run.as_str(), call.as_str(), json(&class)?, result])
 }
 
 /// Stores a tool result with the last call of its id that has no result yet, because a model may reuse an id. If there
@@ -189,7 +195,7 @@ fn store_result(db: &Connection, run: &RunId, result: &ToolResult) -> Result<boo
     let sql = "UPDATE tool SET result = ?3 WHERE run_id = ?1 AND n =
                (SELECT max(n) FROM tool WHERE run_id = ?1 AND call_id = ?2 AND result IS NULL)";
     let open = execute(db, sql, params![run.as_str(), call.as_str(), json(result)?])?;
-    if open { Ok(true) } else { add_tool(db, run, &call, (ToolClass::Read, Some(result))) }
+    if open { Ok(true) } else { add_tool(db, run, &call, ToolClass::Read, Some(result)) }
 }
 
 fn end(db: &Connection, run: &RunId, ended: &EndRecord, tally: &mut UsageTally) -> Result<bool> {

@@ -114,7 +114,7 @@ pub(crate) fn start(layout: &Arc<StateLayout>, health: &Arc<Health>, now_ms: u64
         warn!(%reason, "failed to rename the transcript of a deleted session; retrying later");
     }
     for (file, redo) in redo {
-        writer.redo(&file, redo);
+        replay_redo(&mut writer, &file, redo);
     }
     Ok(OpenedState { writer, index, epoch, boots })
 }
@@ -131,9 +131,9 @@ fn read_startup_state(layout: &StateLayout, health: &Health, now_ms: u64) -> Res
     let tx = db.transaction().map_err(classify)?;
     sessions::move_pending_records(&tx).map_err(classify)?;
     let mut index = sessions::all(&tx).map_err(classify)?;
-    let changed = changed_exports((layout, health), &tx, &index, now_ms)?;
-    for (agent, folder, stamp) in changed {
-        merge_export(&tx, &mut index, (agent, folder, stamp)).map_err(classify)?;
+    let changed = changed_exports(layout, health, &tx, &index, now_ms)?;
+    for export in changed {
+        merge_export(&tx, &mut index, export).map_err(classify)?;
     }
     if !was_clean_shutdown(&tx).map_err(classify)? {
         // The previous process may have stored records after its last export to `sessions.json`: export all again.
@@ -150,12 +150,17 @@ fn read_startup_state(layout: &StateLayout, health: &Health, now_ms: u64) -> Res
     Ok(StartupState { db, index, epoch, boots, pending_renames, redo, next_row, usage_tally })
 }
 
-/// An agent's `sessions.json` that another program changed: the agent, the content, and the stamp of the file.
-type ForeignExport = (AgentId, AgentSessions, Option<FileStamp>);
+/// An agent's `sessions.json` that another program changed, with its content and the stamp of the file.
+struct ForeignExport {
+    agent: AgentId,
+    folder: AgentSessions,
+    stamp: Option<FileStamp>,
+}
 
 /// Reads each `sessions.json` that changed since our last export.
 fn changed_exports(
-    (layout, health): (&StateLayout, &Health),
+    layout: &StateLayout,
+    health: &Health,
     db: &Connection,
     index: &SessionIndex,
     now_ms: u64,
@@ -176,7 +181,7 @@ fn changed_exports(
             if stamp.is_some() && !file.exists() {
                 health.counters.repaired("session_records_set_aside");
             }
-            changed.push((agent, folder, stamp));
+            changed.push(ForeignExport { agent, folder, stamp });
         }
     }
     Ok(changed)
@@ -204,7 +209,7 @@ fn on_disk(layout: &StateLayout) -> Result<Vec<AgentId>, Error> {
 fn merge_export(
     db: &Connection,
     index: &mut SessionIndex,
-    (agent, folder, stamp): ForeignExport,
+    ForeignExport { agent, folder, stamp }: ForeignExport,
 ) -> rusqlite::Result<()> {
     sessions::store_unparsed(db, &agent, folder.unparsed())?;
     for (key, record) in index.merge(&agent, folder) {
@@ -260,41 +265,38 @@ fn redo(db: &Connection) -> rusqlite::Result<BTreeMap<FileId, RedoLines>> {
     Ok(files)
 }
 
-impl WriterState {
-    /// Writes committed lines to their file if they are missing there. The next checkpoint syncs the file. Lines that
-    /// cannot be written stay pending.
-    fn redo(&mut self, file: &FileId, redo: RedoLines) {
-        let RedoLines { session, offset, leaf, lines, rows } = redo;
-        if let Some(session) = &session {
-            self.names.insert((file.agent.clone(), session.clone()), file.name.clone());
+/// Writes committed lines to their file if they are missing there. The next checkpoint syncs the file. Lines that
+/// cannot be written stay pending.
+fn replay_redo(writer: &mut WriterState, file: &FileId, redo: RedoLines) {
+    let RedoLines { session, offset, leaf, lines, rows } = redo;
+    if let Some(session) = &session {
+        writer.names.insert((file.agent.clone(), session.clone()), file.name.clone());
+    }
+    let path = writer.path(file);
+    let created = writer.layout.make_sessions(&file.agent);
+    if disk::length(&path).is_ok_and(|length| length < offset + lines.len() as u64) {
+        writer.health.counters.repaired("lines_replayed");
+    }
+    let replayed = created.and_then(|()| repair::replay(&path, offset, &lines));
+    let state = TranscriptState { session: session.clone(), leaf, rows, is_new: true, ..TranscriptState::default() };
+    let outcome = match replayed {
+        Ok(ReplayOutcome::InPlace) => {
+            writer.files.insert(file.clone(), TranscriptState { file_length: offset + lines.len() as u64, ..state });
+            Ok(())
         }
-        let path = self.path(file);
-        let created = self.layout.make_sessions(&file.agent);
-        if disk::length(&path).is_ok_and(|length| length < offset + lines.len() as u64) {
-            self.health.counters.repaired("lines_replayed");
+        Ok(ReplayOutcome::Elsewhere) => {
+            writer.files.insert(file.clone(), TranscriptState { file_length: offset, ..state });
+            writer.sync_file(file).and_then(|()| writer.read_state(file, session.as_ref()))
         }
-        let replayed = created.and_then(|()| repair::replay(&path, offset, &lines));
-        let state =
-            TranscriptState { session: session.clone(), leaf, rows, is_new: true, ..TranscriptState::default() };
-        let outcome = match replayed {
-            Ok(ReplayOutcome::InPlace) => {
-                self.files.insert(file.clone(), TranscriptState { file_length: offset + lines.len() as u64, ..state });
-                Ok(())
-            }
-            Ok(ReplayOutcome::Elsewhere) => {
-                self.files.insert(file.clone(), TranscriptState { file_length: offset, ..state });
-                self.sync_file(file).and_then(|()| self.read_state(file, session.as_ref()))
-            }
-            Err(reason) => {
-                self.files.insert(
-                    file.clone(),
-                    TranscriptState { file_length: offset, pending: lines, is_partial: true, ..state },
-                );
-                Err(reason)
-            }
-        };
-        if let Err(reason) = outcome {
-            warn!(%reason, "failed to write transcript entries; keeping them in the journal");
+        Err(reason) => {
+            writer.files.insert(
+                file.clone(),
+                TranscriptState { file_length: offset, pending: lines, is_partial: true, ..state },
+            );
+            Err(reason)
         }
+    };
+    if let Err(reason) = outcome {
+        warn!(%reason, "failed to write transcript entries; keeping them in the journal");
     }
 }

@@ -508,6 +508,25 @@ impl Rec {
             Self::Delete { .. } | Self::Deliver { .. } => None,
         }
     }
+
+    /// Returns the session whose transcript the record changes, if any.
+    pub fn transcript(&self) -> Option<(&SessionKey, &SessionId)> {
+        match self {
+            Self::Start(start) => Some((&start.key, &start.header.id)),
+            Self::Input(input) => Some((&input.key, &input.session)),
+            Self::Entry { key, session, .. } | Self::Delete { key, expect: session } => Some((key, session)),
+            Self::Accept(_)
+            | Self::ToolIntent { .. }
+            | Self::ToolDone { .. }
+            | Self::Abort { .. }
+            | Self::Hold { .. }
+            | Self::Release { .. }
+            | Self::Terminal { .. }
+            | Self::Patch { .. }
+            | Self::Queue(_)
+            | Self::Deliver { .. } => None,
+        }
+    }
 }
 
 #[cfg(test)]

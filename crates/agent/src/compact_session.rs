@@ -215,14 +215,14 @@ impl CompactionOutcome {
         }
         let before = self.tokens.0;
         let entry = Kind::compaction(summary, self.first_kept.as_ref().unwrap_or(id), before, details.clone());
-        let summary = Summary::new(summary.clone(), details, (id.clone(), Some(before)));
+        let summary = Summary::new(summary.clone(), details, id.clone(), Some(before));
         (history.compacted(summary, *kept), entry)
     }
 }
 
 /// Returns the last compaction of a history, if this run made it.
 pub(crate) fn compaction_of_run(run: &RunId, history: &SessionHistory) -> Option<CompactionInfo> {
-    let Summary { details, entry: (id, before), .. } = history.summary()?;
+    let Summary { details, entry: id, tokens_before: before, .. } = history.summary()?;
     let number = |name: &str| details.get(name).and_then(Value::as_u64);
     let string = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
     (string(RUN).as_deref() == Some(run.as_str())).then(|| CompactionInfo {

@@ -168,7 +168,7 @@ mod tests {
             let first_kept = history.lines().get(kept).map_or_else(|| line.clone(), |line| line.entry.clone());
             let compaction = entry(entries.len(), Kind::compaction("in short", &first_kept, 9_000, details.clone()));
             entries.push(compaction);
-            let summary = Summary::new("in short".to_owned(), details, (line, Some(9_000)));
+            let summary = Summary::new("in short".to_owned(), details, line, Some(9_000));
             history = history.compacted(summary, kept);
             let message: Message = from_value(json!({"role": "user", "content": "more", "timestamp": 0})).unwrap();
             history.push(id(entries.len()), Arc::new(message.clone()));

@@ -85,7 +85,8 @@ impl ChainHead {
         self,
         expected: Self,
         record: &AuditRecord,
-        (at_ms, key): (u64, &Key),
+        at_ms: u64,
+        key: &Key,
     ) -> (String, Self) {
         self.row(self.rows.max(expected.rows) + 1, record, at_ms, key)
     }

@@ -134,15 +134,14 @@ impl AuditWriter {
             self.store_ledger(None);
         }
         let mut head = end.as_ref().map_or_else(ChainHead::default, |end| end.head);
-        let (mut text, mut last) = (String::new(), 0);
+        let mut text = String::new();
         let mut add = |(line, next): (String, ChainHead)| {
-            last = line.len() as u64 + 1;
             text.push_str(&line);
             text.push('\n');
             next
         };
         if let Some((broken, expected)) = &broken {
-            head = add(head.next_after_break(*expected, &broken.record(), (now, &key)));
+            head = add(head.next_after_break(*expected, &broken.record(), now, &key));
         }
         let torn = AuditRecord::new(AuditKind::Repaired).with("kind", "audit_tail").count("bytes", self.torn);
         let torn = (self.torn > 0).then_some((now, torn));
@@ -152,7 +151,7 @@ impl AuditWriter {
         }
         let end = match text.is_empty() {
             true => end,
-            false => Some(self.append(end, (&text, last), (now, head))?),
+            false => Some(self.append(end, &text, head, now)?),
         };
         self.torn = 0;
         self.ledger.is_marked |= needs_mark;
@@ -172,14 +171,8 @@ impl AuditWriter {
         Ok(WriteResult { head, broken: broken.map(|(broken, _)| broken) })
     }
 
-    /// Appends rows to the newest file, or to a new one if a new day has begun. `row` is the length of the last row,
-    /// `head` the new end of the chain.
-    fn append(
-        &self,
-        end: Option<LogEnd>,
-        (text, row): (&str, u64),
-        (now, head): (u64, ChainHead),
-    ) -> io::Result<LogEnd> {
+    /// Appends rows to the newest file, or to a new one if a new day has begun. `head` is the new end of the chain.
+    fn append(&self, end: Option<LogEnd>, text: &str, head: ChainHead, now: u64) -> io::Result<LogEnd> {
         let folder = &self.location.folder;
         let today = files::of_day(folder, now);
         let is_new = end.as_ref().is_none_or(|end| end.path < today);
@@ -192,6 +185,7 @@ impl AuditWriter {
         if is_new {
             File::open(folder)?.sync_all()?;
         }
+        let row = text.lines().last().map_or(0, |line| line.len() as u64 + 1);
         Ok(LogEnd { path, length: length + text.len() as u64, row, head })
     }
 

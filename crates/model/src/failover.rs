@@ -24,7 +24,7 @@ use crate::{
     candidates::{Candidate, Candidates, NO_CREDENTIAL, PreferredCredential},
     error::{Error, ErrorKind, failure_of},
     profile_health::{Blame, FailureReason, is_unknown_model},
-    retry::{OtherCandidates, RetryBudget, RetryDelay, RetryLimits, RetrySpent},
+    retry::{FailedAttempt, OtherCandidates, RetryBudget, RetryDelay, RetryLimits, RetrySpent},
     thinking::{self, ReasoningLevel},
 };
 
@@ -221,7 +221,7 @@ impl Failover {
             Remedy::Compact => FailoverStep::Compact,
             Remedy::Again => {
                 let since = self.requested_at.take().unwrap_or(now);
-                match self.retry.wait(error, (since, now), self.terms.deadline, self.others(now)) {
+                match self.retry.wait(FailedAttempt { error, since, now }, self.terms.deadline, self.others(now)) {
                     Some(wait) => FailoverStep::RetryAfter(wait),
                     None => self.next(&self.exhausted(error, now), now),
                 }

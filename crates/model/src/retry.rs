@@ -104,6 +104,17 @@ pub struct RetryBudget {
     first_request_at: Option<u64>,
 }
 
+/// A failed request.
+#[derive(Debug, Clone, Copy)]
+pub struct FailedAttempt<'a> {
+    /// Why it failed.
+    pub error: &'a Error,
+    /// Start of the failure, which is the time of the request if the candidate sent nothing at all.
+    pub since: u64,
+    /// End of the failure.
+    pub now: u64,
+}
+
 impl RetryBudget {
     /// Creates a full budget. Runs with different seeds do not retry at the same moment.
     pub fn new(limits: RetryLimits, seed: u64) -> Self {
@@ -118,15 +129,13 @@ impl RetryBudget {
         }
     }
 
-    /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
-    /// failure, which is the time of the request if the candidate sent nothing at all; `now` is its end.
+    /// Returns the delay before the same request is retried; `None` if it should not be.
     ///
     /// A delay is never shorter than the provider asks for and never ends at or after the deadline. Only called for
     /// transient failures; their classification is done elsewhere.
     pub fn wait(
         &mut self,
-        error: &Error,
-        (since, now): (u64, u64),
+        FailedAttempt { error, since, now }: FailedAttempt<'_>,
         deadline: Option<u64>,
         others: OtherCandidates,
     ) -> Option<RetryDelay> {
@@ -242,13 +251,19 @@ mod tests {
         let (mut retry, mut now) = (RetryBudget::new(RetryLimits::default(), 7), 0);
         let mut delays = Vec::new();
         for _ in 0..20 {
-            let Some(RetryDelay { delay, .. }) = retry.wait(error, (now, now), None, others) else { break };
+            let Some(RetryDelay { delay, .. }) = retry.wait(attempt(error, now, now), None, others) else {
+                break;
+            };
             now += delay.as_millis() as u64;
             // Jitter adds at most a quarter, and every step doubles: rounding down to a power of two yields the step.
             let seconds = delay.as_secs_f64();
             delays.push(if seconds >= 60.0 { 60 } else { 1 << seconds.log2() as u32 });
         }
         delays
+    }
+
+    fn attempt(error: &Error, since: u64, now: u64) -> FailedAttempt<'_> {
+        FailedAttempt { error, since, now }
     }
 
     #[test]
@@ -271,8 +286,13 @@ mod tests {
     #[test]
     fn a_requested_delay_over_a_minute_is_not_retried() {
         let mut retry = RetryBudget::new(unattended(), 0);
-        assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), (0, 0), None, OtherCandidates::None), None);
-        assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), (0, 0), None, OtherCandidates::None).is_some());
+        assert_eq!(
+            retry.wait(attempt(&error(ErrorKind::RateLimit, Some(61)), 0, 0), None, OtherCandidates::None),
+            None
+        );
+        assert!(
+            retry.wait(attempt(&error(ErrorKind::RateLimit, Some(60)), 0, 0), None, OtherCandidates::None).is_some()
+        );
     }
 
     #[test]
@@ -280,24 +300,28 @@ mod tests {
         let mut retry = RetryBudget::new(RetryLimits { max_delay: Duration::from_secs(5), ..unattended() }, 1);
         let server = error(ErrorKind::Server, None);
         // Every request is sent and fails at time 0, so only the number of retries is limited, not their total time.
-        let times = (0, 0);
-        let retries = (0..20).filter(|_| retry.wait(&server, times, None, OtherCandidates::None).is_some()).count();
+        let failure = attempt(&server, 0, 0);
+        let retries = (0..20).filter(|_| retry.wait(failure, None, OtherCandidates::None).is_some()).count();
         assert_eq!(retries, 8);
         retry.succeeded();
-        assert!(retry.wait(&server, times, None, OtherCandidates::None).is_some());
+        assert!(retry.wait(failure, None, OtherCandidates::None).is_some());
     }
 
     #[test]
     fn a_model_that_hangs_is_retried_only_in_unattended_runs() {
         let timeout = error(ErrorKind::Timeout, None);
         assert_eq!(
-            RetryBudget::new(RetryLimits::default(), 1).wait(&timeout, (0, 120_000), None, OtherCandidates::None),
+            RetryBudget::new(RetryLimits::default(), 1).wait(
+                attempt(&timeout, 0, 120_000),
+                None,
+                OtherCandidates::None
+            ),
             None
         );
         let mut retry = RetryBudget::new(unattended(), 1);
-        assert!(retry.wait(&timeout, (0, 120_000), None, OtherCandidates::None).is_some());
-        assert!(retry.wait(&timeout, (122_000, 242_000), None, OtherCandidates::None).is_some());
-        assert_eq!(retry.wait(&timeout, (246_000, 366_000), None, OtherCandidates::None), None);
+        assert!(retry.wait(attempt(&timeout, 0, 120_000), None, OtherCandidates::None).is_some());
+        assert!(retry.wait(attempt(&timeout, 122_000, 242_000), None, OtherCandidates::None).is_some());
+        assert_eq!(retry.wait(attempt(&timeout, 246_000, 366_000), None, OtherCandidates::None), None);
         assert_eq!(retry.spent(366_000), Some(RetrySpent { attempts: 3, time: Duration::from_secs(366) }));
     }
 
@@ -307,7 +331,7 @@ mod tests {
             let mut retry = RetryBudget::new(RetryLimits::default(), 3);
             let mut now = 0;
             let mut counted = Vec::new();
-            while let Some(wait) = retry.wait(&error(kind, retry_after), (now, now), None, others) {
+            while let Some(wait) = retry.wait(attempt(&error(kind, retry_after), now, now), None, others) {
                 now += wait.delay.as_millis() as u64;
                 counted.push((wait.attempt, wait.max_attempts));
             }
@@ -324,7 +348,7 @@ mod tests {
         let wait = |seed| {
             let (since, now) = (0, 0);
             let mut budget = RetryBudget::new(RetryLimits::default(), seed);
-            let delay = budget.wait(&error(ErrorKind::Server, None), (since, now), None, OtherCandidates::None);
+            let delay = budget.wait(attempt(&error(ErrorKind::Server, None), since, now), None, OtherCandidates::None);
             delay.unwrap().delay
         };
         let delays: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
@@ -375,7 +399,7 @@ mod tests {
                 now += failure.elapsed;
                 let error = error(failure.kind, failure.retry_after);
                 first.get_or_insert(started);
-                match retry.wait(&error, (started, now), deadline, failure.others) {
+                match retry.wait(attempt(&error, started, now), deadline, failure.others) {
                     Some(RetryDelay { delay, attempt, max_attempts: max }) => {
                         now += delay.as_millis() as u64;
                         prop_assert!(delay >= error.retry_after.unwrap_or_default().max(limits.initial_delay / 2));

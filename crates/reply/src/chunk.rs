@@ -116,7 +116,7 @@ impl Chunker {
         loop {
             let text = &self.text[self.start..];
             let Some(next) = text[self.block.at()..].chars().next() else { break };
-            match self.block.step(next, text, (self.bounds, search)) {
+            match self.block.step(next, text, self.bounds, search) {
                 BlockStep::On => {}
                 BlockStep::Drop(bytes) => self.start += bytes,
                 BlockStep::Empty(bytes) => {

@@ -126,17 +126,17 @@ mod tests {
 
     use super::*;
 
-    fn fence(range: (usize, usize), open_line: &str, indent: &str, marker: &str) -> Fence {
+    fn fence(range: std::ops::Range<usize>, open_line: &str, indent: &str, marker: &str) -> Fence {
         let [open_line, indent, marker] = [open_line, indent, marker].map(str::to_owned);
-        Fence { start: range.0, end: range.1, open_line, indent, marker }
+        Fence { start: range.start, end: range.end, open_line, indent, marker }
     }
 
     #[test]
     fn a_fence_closes_with_the_same_mark_at_least_as_often() {
-        assert_eq!(spans("a\n```rs\nx\n```\nb"), [fence((2, 13), "```rs", "", "```")]);
-        assert_eq!(spans("  ~~~~\n```\n~~~\n~~~~~"), [fence((0, 20), "  ~~~~", "  ", "~~~~")]);
-        assert_eq!(spans("```\r\nx"), [fence((0, 6), "```", "", "```")]);
-        let two = [fence((0, 7), "```", "", "```"), fence((8, 11), "~~~", "", "~~~")];
+        assert_eq!(spans("a\n```rs\nx\n```\nb"), [fence(2..13, "```rs", "", "```")]);
+        assert_eq!(spans("  ~~~~\n```\n~~~\n~~~~~"), [fence(0..20, "  ~~~~", "  ", "~~~~")]);
+        assert_eq!(spans("```\r\nx"), [fence(0..6, "```", "", "```")]);
+        let two = [fence(0..7, "```", "", "```"), fence(8..11, "~~~", "", "~~~")];
         assert_eq!(spans("```\n```\n~~~"), two);
         for none in ["", "``\nx\n``", "    ```\nx", "a ```\nx", "\t```"] {
             assert_eq!(spans(none), [], "{none:?}");

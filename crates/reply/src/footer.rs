@@ -41,7 +41,7 @@ pub fn usage(mode: UsageMode, usage: &Usage, session: &SessionKey) -> Option<Str
 }
 
 /// Returns the warning about a message that was truncated to `kept` of `all` tokens.
-pub fn truncated(model: &str, (kept, all): (u64, u64)) -> String {
+pub fn truncated(model: &str, kept: u64, all: u64) -> String {
     format!(
         "⚠️ Your message was too long for {model}: of about {} tokens, the model received about {}, the beginning and \
          the end. Send it in parts, put it into a file for the agent to read, or choose a model with a larger context \
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_truncation_warning_follows_the_answer() {
-        let line = truncated("p/m", (29_500, 1_750_000));
+        let line = truncated("p/m", 29_500, 1_750_000);
         assert!(
             line.starts_with(
                 "⚠️ Your message was too long for p/m: of about 1.8m tokens, the model received about 30k"

@@ -88,8 +88,10 @@ pub struct Summary {
     pub text: String,
     /// Details recorded by the compaction.
     pub details: Value,
-    /// Entry of the compaction, and the number of tokens before it, if recorded.
-    pub entry: (EntryId, Option<u64>),
+    /// Entry of the compaction.
+    pub entry: EntryId,
+    /// Number of tokens before the compaction, if recorded.
+    pub tokens_before: Option<u64>,
 }
 
 /// Builds the view of a transcript that a model receives, with entry ids.
@@ -114,14 +116,14 @@ pub fn view(entries: &[Entry]) -> ContextView {
     let kept = lines.len();
     lines.extend(visible_messages(after));
     let (text, details) = (compaction.summary.to_owned(), compaction.details.clone());
-    let summary = Summary::new(text, details, (line.id.clone(), compaction.before));
+    let summary = Summary::new(text, details, line.id.clone(), compaction.before);
     ContextView { summary: Some(summary), kept, lines }
 }
 
 impl Summary {
     /// Creates the summary of a compaction.
-    pub fn new(text: String, details: Value, line: (EntryId, Option<u64>)) -> Self {
-        Self { message: Arc::new(foreign::compacted(&text)), text, details, entry: line }
+    pub fn new(text: String, details: Value, entry: EntryId, tokens_before: Option<u64>) -> Self {
+        Self { message: Arc::new(foreign::compacted(&text)), text, details, entry, tokens_before }
     }
 }
 

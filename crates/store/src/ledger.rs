@@ -66,7 +66,7 @@ impl Ledger {
             return Verdict::Skipped;
         }
         if let Some(open) = &mut entry.open {
-            open.note(rec, (&entry.row, self.processes.len()));
+            open.note(rec, &entry.row, self.processes.len());
         }
         match rec {
             Rec::Start(start) => {
@@ -256,7 +256,7 @@ impl Ledger {
 impl OpenRunState {
     /// Updates the state from a record of the run. `row` is the run before the record; `process` is the index of the
     /// current process.
-    fn note(&mut self, rec: &Rec, (row, process): (&RunRow, usize)) {
+    fn note(&mut self, rec: &Rec, row: &RunRow, process: usize) {
         match rec {
             Rec::Start(start) => self.attempts.push((start.at, process)),
             // The first input is the run's own message, and so is the first one after a release. Others were steered

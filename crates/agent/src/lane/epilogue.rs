@@ -98,8 +98,8 @@ impl Lane {
             None => {
                 let mut replies = self.replies(ticket, profile, (collected, &outcome), &usage);
                 if let (Some(input), Some((provider, model))) = (summary.truncated_input, &summary.model) {
-                    let sizes = (input.kept_tokens, input.original_tokens);
-                    let warning = footer::truncated(&format!("{provider}/{model}"), sizes);
+                    let warning =
+                        footer::truncated(&format!("{provider}/{model}"), input.kept_tokens, input.original_tokens);
                     footer::warn(&mut replies, &warning, has_blocks);
                 }
                 replies

@@ -289,7 +289,7 @@ fn scripts() -> impl Strategy<Value = Vec<ScriptedAnswer>> {
 }
 
 /// A message of a generated conversation: its kind, its kind of text, its size.
-fn message(index: usize, (kind, text_kind, size): (u8, u8, usize)) -> Vec<Message> {
+fn message(index: usize, kind: u8, text_kind: u8, size: usize) -> Vec<Message> {
     let text = match text_kind {
         0 => filler(size),
         1 => "漢字かな".repeat(size / 4),
@@ -345,7 +345,7 @@ proptest! {
         let mut shape = small;
         let position = position.min(shape.len());
         shape.splice(position..position, large);
-        let messages: Vec<_> = shape.into_iter().enumerate().flat_map(|(index, shape)| message(index, shape)).collect();
+        let messages: Vec<_> = shape.into_iter().enumerate().flat_map(|(index, (kind, text_kind, size))| message(index, kind, text_kind, size)).collect();
         let limits = Settings::default().limits(window, overhead, TokenScale::ONE);
         let mode = if safeguard { CompactionMode::Safeguard } else { CompactionMode::Default };
         let input = CompactionInput { limits, mode, ..input(messages, window) };

@@ -175,7 +175,7 @@ async fn a_new_session_id_begins_a_new_transcript(store: &dyn Store, fence: &Fen
     assert_eq!(lines(store, "main").await, [child_entry(None, "a")]);
     store.commit(fence, vec![patch("main", Some("s1"), record("s2"))]).await.unwrap();
     assert_eq!(lines(store, "main").await, []);
-    store.commit(fence, vec![append(("main", "s2"), "b")]).await.unwrap();
+    store.commit(fence, vec![append(["main", "s2"], "b")]).await.unwrap();
     assert_eq!(lines(store, "main").await, [child_entry(None, "b")]);
 }
 
@@ -184,7 +184,7 @@ async fn records_of_a_batch_see_earlier_ones(store: &dyn Store, fence: &Fence) {
         patch("main", None, record("s1")),
         append(MAIN, "old"),
         patch("main", Some("s1"), record("s2")),
-        append(("main", "s2"), "new"),
+        append(["main", "s2"], "new"),
         delete("main", "s1"),
         delete("main", "s2"),
         patch("main", None, record("s3")),
@@ -212,7 +212,7 @@ async fn a_transcript_is_found_by_its_session_wherever_the_key_points(store: &dy
     let transcript = async |id: &str| store.transcript(&key("main"), &session(id)).await.unwrap();
     assert_eq!(transcript("s1").await, None);
     store.commit(fence, vec![patch("main", None, record("s1")), append(MAIN, "a")]).await.unwrap();
-    let batch = vec![patch("main", Some("s1"), record("s2")), append(("main", "s2"), "b")];
+    let batch = vec![patch("main", Some("s1"), record("s2")), append(["main", "s2"], "b")];
     store.commit(fence, batch).await.unwrap();
     assert_eq!(transcript("s1").await, Some(vec![child_entry(None, "a")]));
     assert_eq!(transcript("s2").await, Some(vec![child_entry(None, "b")]));
@@ -224,7 +224,7 @@ async fn a_transcript_is_found_by_its_session_wherever_the_key_points(store: &dy
     assert_eq!((live("s1").await, live("s2").await), (vec![child_entry(None, "a")], vec![]));
     store.commit(fence, vec![patch("main", None, record("s2"))]).await.unwrap();
     assert_eq!(transcript("s2").await, Some(vec![child_entry(None, "b")]));
-    store.commit(fence, vec![append(("main", "s2"), "c")]).await.unwrap();
+    store.commit(fence, vec![append(["main", "s2"], "c")]).await.unwrap();
     assert_eq!(transcript("s2").await, Some(vec![child_entry(None, "c")]));
     assert_eq!(live("s2").await, [child_entry(None, "c")]);
 }

@@ -18,7 +18,7 @@ const SESSION: &str = "ef1b2ae6-dcdc-4790-bb70-9f5c2d629c03";
 fn begin(at: u64) -> Vec<Rec> {
     let (name, line) = (format!("run-{at}"), format!("u{at}"));
     let fingerprint = "7ac799dc69d9231c06139674c0133c21925bb747213679608f06d597ec5730c1";
-    vec![accept(&name, fingerprint), start(&name, "main", SESSION), input(&name, ("main", SESSION), &[], &[&line])]
+    vec![accept(&name, fingerprint), start(&name, "main", SESSION), input(&name, ["main", SESSION], &[], &[&line])]
 }
 
 fn end(at: u64) -> Vec<Rec> {

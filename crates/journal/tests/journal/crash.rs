@@ -293,7 +293,7 @@ async fn ten_thousand_sessions_open_at_once() {
         let runs = (0..500).flat_map(|at| {
             let (name, key, id) =
                 (format!("r{chunk}-{at}"), format!("k{}", chunk * 500 + at), format!("s{}", chunk * 500 + at));
-            [accept(&name, "x"), start(&name, &key, &id), input(&name, (&key, &id), &[], &[&format!("e{at}")])]
+            [accept(&name, "x"), start(&name, &key, &id), input(&name, [&key, &id], &[], &[&format!("e{at}")])]
         });
         commit_all(&journal, runs.collect()).await;
     }
@@ -315,7 +315,7 @@ async fn commits_and_checkpoints_do_not_disturb_each_other() {
             let (key, id) = (format!("k{writer}"), format!("s{writer}"));
             commit_all(&journal, vec![patch(&key, None, record(&id))]).await;
             for at in 0..25 {
-                commit_all(&journal, vec![append((&key, &id), &format!("e{at}"))]).await;
+                commit_all(&journal, vec![append([&key, &id], &format!("e{at}"))]).await;
                 assert_eq!(lines(&*journal, &key).await.len(), at + 1);
             }
         }

@@ -162,7 +162,7 @@ async fn lines_that_do_not_fit_on_the_disk_are_written_later() {
     let (journal, _) = two_lines(state.path()).await;
     let full = sessions(state.path()).join("s9.jsonl");
     symlink("/dev/full", &full).unwrap();
-    let target = ("other", "s9");
+    let target = ["other", "s9"];
     commit_all(&journal, vec![patch("other", None, record("s9")), append(target, "c")]).await;
     commit_all(&journal, vec![append(MAIN, "x"), append(target, "d")]).await;
     let expected = [child_entry(None, "c"), child_entry(Some("c"), "d")];
@@ -188,11 +188,11 @@ async fn an_unwritable_transcript_does_not_block_others() {
     let blocked = sessions(state.path()).join("s9.jsonl");
     fs::create_dir(&blocked).unwrap();
     fs::write(blocked.join("x"), "").unwrap();
-    let batch = || vec![accept("r1", "x"), append(MAIN, "c"), append(("other", "s9"), "o")];
+    let batch = || vec![accept("r1", "x"), append(MAIN, "c"), append(["other", "s9"], "o")];
     let verdicts = journal.commit(&journal.fence(), batch()).await;
     assert_eq!(verdicts, Ok(vec![Verdict::Stored, Verdict::Stored, Verdict::Skipped]));
     assert_eq!(lines(&journal, "main").await.len(), 3);
     fs::remove_dir_all(&blocked).unwrap();
-    commit_all(&journal, vec![append(("other", "s9"), "o"), patch("other", None, record("s9"))]).await;
+    commit_all(&journal, vec![append(["other", "s9"], "o"), patch("other", None, record("s9"))]).await;
     assert_eq!(lines(&journal, "other").await, [child_entry(None, "o")]);
 }

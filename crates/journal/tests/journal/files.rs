@@ -96,9 +96,9 @@ async fn the_next_process_finds_everything() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
     converse(&journal).await;
-    commit_all(&journal, vec![patch("agent:ops:main", None, record("s2")), append(("agent:ops:main", "s2"), "b")])
+    commit_all(&journal, vec![patch("agent:ops:main", None, record("s2")), append(["agent:ops:main", "s2"], "b")])
         .await;
-    commit_all(&journal, vec![patch("global", None, record("s3")), append(("global", "s3"), "c")]).await;
+    commit_all(&journal, vec![patch("global", None, record("s3")), append(["global", "s3"], "c")]).await;
     let known = (journal.run(&run("r1")).await, journal.recover().await);
     assert_eq!(known.1, Ok(vec![]));
     let before = (journal.list().await, journal.load(&key("main")).await);
@@ -109,7 +109,7 @@ async fn the_next_process_finds_everything() {
     assert_eq!((journal.list().await, journal.load(&key("main")).await), before);
     assert_eq!((journal.run(&run("r1")).await, journal.recover().await), known);
     assert_eq!(lines(&journal, "agent:ops:main").await, [child_entry(None, "b")]);
-    commit_all(&journal, vec![append(("global", "s3"), "d")]).await;
+    commit_all(&journal, vec![append(["global", "s3"], "d")]).await;
     assert_eq!(lines(&journal, "global").await, [child_entry(None, "c"), child_entry(Some("c"), "d")]);
     assert!(state.path().join("agents/ops/sessions/s2.jsonl").is_file());
     assert!(sessions(state.path()).join("s3.jsonl").is_file());
@@ -338,7 +338,7 @@ async fn a_thread_has_a_transcript_that_openclaw_finds() {
     fs::write(sessions(state.path()).join("s2.jsonl"), format!("{}\n", serde_json::json!(header("s2")))).unwrap();
     let journal = open(state.path());
     for (at, id) in [(thread, "s1"), (plain, "s2")] {
-        commit_all(&journal, vec![patch(at, None, record(id)), append((at, id), "a")]).await;
+        commit_all(&journal, vec![patch(at, None, record(id)), append([at, id], "a")]).await;
     }
     journal.flush().await.unwrap();
     let transcript = sessions(state.path()).join("s1-topic-7.jsonl");

@@ -107,7 +107,7 @@ impl RecordResolver {
             RandomRecord::AcceptEvent(run, event) => accept_event(run, event),
             RandomRecord::Start(run) => start(run, "main", &session_of("main")),
             RandomRecord::Input(run, absorbed) => {
-                input(run, ("main", &session_of("main")), absorbed.as_slice(), &[&new, &format!("{new}-2")])
+                input(run, ["main", &session_of("main")], absorbed.as_slice(), &[&new, &format!("{new}-2")])
             }
             RandomRecord::Intent(run, call) => intent(run, call, ToolClass::Effect),
             RandomRecord::Done(run, call) => done(run, call, &new),
@@ -115,8 +115,8 @@ impl RecordResolver {
             RandomRecord::Hold(name) => Rec::Hold { run: run(name), at: NOW + 1 },
             RandomRecord::Release(name) => Rec::Release { run: run(name), at: NOW + 2 },
             RandomRecord::End(run) => terminal(run, Outcome::Done),
-            RandomRecord::Append(None, at) => append((at, &session_of(at)), &new),
-            RandomRecord::Append(Some(run), at) => append_by(run, (at, &session_of(at)), &new),
+            RandomRecord::Append(None, at) => append([at, &session_of(at)], &new),
+            RandomRecord::Append(Some(run), at) => append_by(run, [at, &session_of(at)], &new),
             RandomRecord::Patch { at, expects_current: false, .. } => patch(at, Some("nobody"), record(&new)),
             RandomRecord::Patch { at, fresh, expects_current: true } => {
                 let current = self.current.get(at).cloned();

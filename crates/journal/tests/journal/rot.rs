@@ -52,7 +52,7 @@ fn lay_out(state: &Path, files: &[Vec<u8>]) {
 
 /// Appends one line to every session, in large batches.
 async fn add_to_all(journal: &homard_journal::Journal, count: usize) {
-    let line = |at: usize| append((&format!("k{at}"), &format!("s{at}")), "new");
+    let line = |at: usize| append([&format!("k{at}"), &format!("s{at}")], "new");
     let all: Vec<Rec> = (0..count).map(line).collect();
     for batch in all.chunks(512) {
         commit_all(journal, batch.to_vec()).await;

@@ -47,7 +47,7 @@ async fn an_openclaw_state_directory_can_be_continued() {
         commit_all(
             &journal,
             vec![
-                append((key.as_str(), record.session_id.as_str()), "new"),
+                append([key.as_str(), record.session_id.as_str()], "new"),
                 patch(key.as_str(), Some(record.session_id.as_str()), record.clone()),
             ],
         )

@@ -93,19 +93,19 @@ pub(crate) fn start(name: &str, at: &str, id: &str) -> Rec {
 }
 
 /// Entries that enter the transcript of this session.
-pub(crate) fn input(name: &str, (at, id): (&str, &str), absorbs: &[&str], entries: &[&str]) -> Rec {
+pub(crate) fn input(name: &str, [at, id]: [&str; 2], absorbs: &[&str], entries: &[&str]) -> Rec {
     let absorbs = absorbs.iter().map(|name| run(name)).collect();
     let entries = entries.iter().map(|id| entry(id)).collect();
     Rec::Input(Input { run: run(name), key: key(at), session: session(id), absorbs, entries })
 }
 
 /// An entry that belongs to no run.
-pub(crate) fn append((at, transcript): (&str, &str), id: &str) -> Rec {
+pub(crate) fn append([at, transcript]: [&str; 2], id: &str) -> Rec {
     Rec::Entry { run: None, key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
 /// An entry of a run.
-pub(crate) fn append_by(name: &str, (at, transcript): (&str, &str), id: &str) -> Rec {
+pub(crate) fn append_by(name: &str, [at, transcript]: [&str; 2], id: &str) -> Rec {
     Rec::Entry { run: Some(run(name)), key: key(at), session: session(transcript), entry: Box::new(entry(id)) }
 }
 
@@ -211,7 +211,7 @@ pub(crate) async fn lines(store: &dyn Store, at: &str) -> Vec<Entry> {
 }
 
 /// The main session and its first transcript.
-pub(crate) const MAIN: (&str, &str) = ("main", "s1");
+pub(crate) const MAIN: [&str; 2] = ["main", "s1"];
 
 /// Copies the directory as a crash at this moment would leave it; the writing process does not see the copy.
 pub(crate) fn crash(state: &Path) -> tempfile::TempDir {

@@ -48,10 +48,10 @@ pub(super) fn plan(spec: &ModelSpec, request: &Request, may_budget: bool) -> (u6
         return (output, Thinking::default());
     }
     let generation = generation(&spec.model);
-    if generation >= (4, 6) {
+    if generation >= [4, 6] {
         let output_config = Some(OutputConfig { effort: effort(level, generation) });
         // Newer models do not return their reasoning unless asked.
-        let display = (generation > (4, 6)).then_some("summarized");
+        let display = (generation > [4, 6]).then_some("summarized");
         return (output, Thinking { thinking: Some(ThinkingMode::Adaptive { display }), output_config });
     }
     // Reasoning counts as output, so the limit is raised accordingly.
@@ -75,23 +75,23 @@ fn budget(level: ReasoningLevel) -> u64 {
 }
 
 /// Returns the name of the effort. The highest one was called `max` at first.
-fn effort(level: ReasoningLevel, generation: (u32, u32)) -> &'static str {
+fn effort(level: ReasoningLevel, generation: [u32; 2]) -> &'static str {
     match level {
         ReasoningLevel::Off | ReasoningLevel::Minimal | ReasoningLevel::Low => "low",
         ReasoningLevel::Medium => "medium",
         ReasoningLevel::High => "high",
-        ReasoningLevel::Xhigh if generation == (4, 6) => "max",
+        ReasoningLevel::Xhigh if generation == [4, 6] => "max",
         ReasoningLevel::Xhigh => "xhigh",
     }
 }
 
 /// Returns the generation in a model's name, such as 4.6 in `claude-opus-4-6-20260205`; zero if there is none.
-fn generation(model: &str) -> (u32, u32) {
-    let Some((_, version)) = model.split_once("claude-") else { return (0, 0) };
+fn generation(model: &str) -> [u32; 2] {
+    let Some((_, version)) = model.split_once("claude-") else { return [0, 0] };
     // Old names have the numbers before the family, and a number of many digits is a date.
     let numbers = version.split(['-', '.', '@', ':']).skip_while(|part| part.parse::<u32>().is_err());
     let mut numbers = numbers.map_while(|part| part.parse().ok().filter(|number| *number < 100));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
 }
 
 #[cfg(test)]
@@ -101,16 +101,16 @@ mod tests {
     #[test]
     fn generations_are_read_from_names() {
         for (name, expected) in [
-            ("claude-opus-4-6", (4, 6)),
-            ("claude-opus-4-6-20260205", (4, 6)),
-            ("anthropic/claude-sonnet-4.6", (4, 6)),
-            ("claude-sonnet-4-20250514", (4, 0)),
-            ("claude-haiku-4-5@20251001", (4, 5)),
-            ("claude-fable-5", (5, 0)),
-            ("us.anthropic.claude-sonnet-5-5-v1:0", (5, 5)),
-            ("claude-3-5-sonnet-20241022", (3, 5)),
-            ("claude-mythos-preview", (0, 0)),
-            ("MiniMax-M2", (0, 0)),
+            ("claude-opus-4-6", [4, 6]),
+            ("claude-opus-4-6-20260205", [4, 6]),
+            ("anthropic/claude-sonnet-4.6", [4, 6]),
+            ("claude-sonnet-4-20250514", [4, 0]),
+            ("claude-haiku-4-5@20251001", [4, 5]),
+            ("claude-fable-5", [5, 0]),
+            ("us.anthropic.claude-sonnet-5-5-v1:0", [5, 5]),
+            ("claude-3-5-sonnet-20241022", [3, 5]),
+            ("claude-mythos-preview", [0, 0]),
+            ("MiniMax-M2", [0, 0]),
         ] {
             assert_eq!(generation(name), expected, "{name}");
         }

@@ -174,12 +174,12 @@ impl ChunkBlock {
     }
 
     /// Processes the next character of the block's text, which may continue after it.
-    pub(super) fn step(&mut self, c: char, text: &str, (bounds, search): (ChunkBounds, CutSearch)) -> BlockStep {
+    pub(super) fn step(&mut self, c: char, text: &str, bounds: ChunkBounds, search: CutSearch) -> BlockStep {
         if let Some(space) = self.space.take()
             && (c.is_ascii() || boundary(text, self.at) == self.at)
         {
             if ends_sentence(&text[..space.end]) {
-                self.offer(CutPreference::Sentence, &space, (bounds, search));
+                self.offer(CutPreference::Sentence, &space, bounds, search);
             }
             self.offer_word(space, bounds);
         }
@@ -197,7 +197,7 @@ impl ChunkBlock {
         self.at = mark.next;
         self.chars += 1;
         if c == '\n' {
-            return self.end_line(mark, text, (bounds, search));
+            return self.end_line(mark, text, bounds, search);
         }
         if !c.is_whitespace() {
             return self.word(c);
@@ -247,7 +247,7 @@ impl ChunkBlock {
         BlockStep::On
     }
 
-    fn end_line(&mut self, mark: CutMark, text: &str, (bounds, search): (ChunkBounds, CutSearch)) -> BlockStep {
+    fn end_line(&mut self, mark: CutMark, text: &str, bounds: ChunkBounds, search: CutSearch) -> BlockStep {
         let next = BlockLine { start: mark.next, is_whole: true, has_text: false, before: Some(mark.clone()) };
         let line = std::mem::replace(&mut self.line, next);
         match &mut self.fence {
@@ -270,20 +270,20 @@ impl ChunkBlock {
             None => {}
         }
         if line.has_text {
-            self.offer(CutPreference::Newline, &mark, (bounds, search));
+            self.offer(CutPreference::Newline, &mark, bounds, search);
             if ends_sentence(&text[..mark.end]) {
-                self.offer(CutPreference::Sentence, &mark, (bounds, search));
+                self.offer(CutPreference::Sentence, &mark, bounds, search);
             }
             self.offer_word(mark.clone(), bounds);
             self.line_end = Some(mark);
         } else if let Some(CutMark { end, chars, .. }) = self.line_end {
-            self.offer(CutPreference::Paragraph, &CutMark { end, chars, ..mark }, (bounds, search));
+            self.offer(CutPreference::Paragraph, &CutMark { end, chars, ..mark }, bounds, search);
         }
         BlockStep::On
     }
 
     /// Records a position at which the block may end, if the block then has the minimum length.
-    fn offer(&mut self, kind: CutPreference, mark: &CutMark, (bounds, search): (ChunkBounds, CutSearch)) {
+    fn offer(&mut self, kind: CutPreference, mark: &CutMark, bounds: ChunkBounds, search: CutSearch) {
         if mark.chars < bounds.min {
             return;
         }

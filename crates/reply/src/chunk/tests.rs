@@ -30,7 +30,7 @@ fn whole(bounds: ChunkBounds, text: &str) -> Vec<String> {
 /// Recorded results of OpenClaw, with the reasons for deviations.
 #[test]
 fn recorded_blocks_match_openclaw() {
-    use CutPreference::{Newline, Paragraph, Sentence};
+    use CutPreference::{Paragraph, Sentence};
     let complete_cases: &[(&str, ChunkBounds, &str, &[&str])] = &[
         (
             "para force short",
@@ -86,6 +86,11 @@ fn recorded_blocks_match_openclaw() {
     for (name, bounds, text, blocks) in complete_cases {
         assert_eq!(whole(*bounds, text), *blocks, "{name}");
     }
+}
+
+#[test]
+fn recorded_streamed_blocks_match_openclaw() {
+    use CutPreference::{Newline, Paragraph};
     let streamed_cases: &[(&str, ChunkBounds, &[&str], &[&str])] = &[
         (
             // No blank lines at the start of a block, which leaves space for a word. OpenClaw: "First para.",

@@ -251,12 +251,12 @@ fn reasoning(text: &str, signature: Option<&str>) -> Block {
 }
 
 /// Returns the blocks of one assistant message after the repair; `by` is the model that wrote it.
-fn repaired_blocks(blocks: Vec<Block>, policy: &ProviderPolicy, author: (&str, &str, &str)) -> Vec<Block> {
+fn repaired_blocks(blocks: Vec<Block>, policy: &ProviderPolicy, author: [&str; 3]) -> Vec<Block> {
     let assistant = Assistant {
         content: blocks,
-        api: author.0.to_owned(),
-        provider: author.1.to_owned(),
-        model: author.2.to_owned(),
+        api: author[0].to_owned(),
+        provider: author[1].to_owned(),
+        model: author[2].to_owned(),
         ..Assistant::default()
     };
     let history = for_model(&[user("u"), Arc::new(Message::Assistant(assistant))], policy);
@@ -267,8 +267,8 @@ fn repaired_blocks(blocks: Vec<Block>, policy: &ProviderPolicy, author: (&str, &
     }
 }
 
-const CLAUDE: (&str, &str, &str) = ("anthropic-messages", "anthropic", "claude");
-const ELSE: (&str, &str, &str) = ("openai-completions", "local", "other");
+const CLAUDE: [&str; 3] = ["anthropic-messages", "anthropic", "claude"];
+const ELSE: [&str; 3] = ["openai-completions", "local", "other"];
 
 #[test]
 fn reasoning_is_returned_signed_to_its_model_and_as_text_to_others() {
@@ -285,8 +285,8 @@ fn reasoning_is_returned_signed_to_its_model_and_as_text_to_others() {
 
 #[test]
 fn trailing_reasoning_is_not_sent_to_openai_responses() {
-    let gpt = ("openai-responses", "openai", "gpt");
-    let policy = ProviderPolicy::of(gpt.0, gpt.1, gpt.2);
+    let gpt = ["openai-responses", "openai", "gpt"];
+    let policy = ProviderPolicy::of(gpt[0], gpt[1], gpt[2]);
     let kept = || vec![reasoning("a", Some("{}")), Block::text("x")];
     let mut blocks = kept();
     blocks.push(reasoning("b", Some("{}")));
@@ -305,16 +305,16 @@ fn unsigned_text() -> Block {
 
 #[test]
 fn signatures_that_the_provider_rejects_are_removed() {
-    let author = ("google-generative-ai", "google", "gemini");
+    let author = ["google-generative-ai", "google", "gemini"];
     assert_eq!(repaired_blocks(vec![signed_text("msg_1")], &gemini(), author), [unsigned_text()]);
     assert_eq!(repaired_blocks(vec![signed_text("c2ln")], &gemini(), author), [signed_text("c2ln")]);
     assert_eq!(repaired_blocks(vec![signed_text("c2ln")], &gemini(), ELSE), [unsigned_text()]);
-    let routed = ("openai-completions", "openrouter", "gemini");
-    let policy = ProviderPolicy::of(routed.0, routed.1, routed.2);
+    let routed = ["openai-completions", "openrouter", "gemini"];
+    let policy = ProviderPolicy::of(routed[0], routed[1], routed[2]);
     assert_eq!(repaired_blocks(vec![signed_text("not base64")], &policy, routed), [unsigned_text()]);
     assert_eq!(repaired_blocks(vec![signed_text("c2ln")], &policy, routed), [signed_text("c2ln")]);
-    let claude = ("google-antigravity", "google-antigravity", "claude");
-    let policy = ProviderPolicy::of(claude.0, claude.1, claude.2);
+    let claude = ["google-antigravity", "google-antigravity", "claude"];
+    let policy = ProviderPolicy::of(claude[0], claude[1], claude[2]);
     let blocks = vec![reasoning("a", Some("c2ln")), reasoning("b", Some("?")), reasoning("c", None), Block::text("x")];
     assert_eq!(repaired_blocks(blocks, &policy, claude), [reasoning("a", Some("c2ln")), Block::text("x")]);
 }
@@ -360,14 +360,14 @@ fn any_block() -> impl Strategy<Value = Block> {
 fn any_message() -> impl Strategy<Value = Arc<Message>> {
     let id = || prop_oneof![Just("1"), Just("a|b"), Just("a:b"), Just("ab"), Just(" ab "), Just("")];
     let stop = prop_oneof![4 => Just(ToolUse), 1 => Just(Error), 1 => Just(Aborted)];
-    let author = prop_oneof![Just(CLAUDE), Just(ELSE), Just(("google-generative-ai", "google", "gemini"))];
+    let author = prop_oneof![Just(CLAUDE), Just(ELSE), Just(["google-generative-ai", "google", "gemini"])];
     let answer = (proptest::collection::vec(any_block(), 0..3), proptest::collection::vec(id(), 0..3), stop, author);
     prop_oneof![
         "[a-c ]{1,2}".prop_map(|text| user(&text)),
         answer.prop_map(|(mut content, ids, stop_reason, author)| {
             let Message::Assistant(assistant) = &*calls(&ids, ToolUse) else { unreachable!() };
             content.extend(assistant.content.iter().cloned());
-            let (api, provider, model) = (author.0.to_owned(), author.1.to_owned(), author.2.to_owned());
+            let (api, provider, model) = (author[0].to_owned(), author[1].to_owned(), author[2].to_owned());
             Arc::new(Message::Assistant(Assistant {
                 content,
                 stop_reason,

@@ -272,7 +272,7 @@ impl HealthStats {
     /// Extends the cooldown, never shortens it.
     fn extend_cooldown(&mut self, error: &Error, now: u64) {
         let reason = FailureReason::of(error);
-        let requested = error.retry_after.map_or(0, |wait| homard_stdx::time::millis(wait));
+        let requested = error.retry_after.map_or(0, homard_stdx::time::millis);
         let (until, why) = if reason == FailureReason::Billing {
             (&mut self.disabled_until, &mut self.disabled_reason)
         } else {

@@ -25,7 +25,7 @@ pub enum Followup {
     Running(String),
 }
 
-/// Future of the result.
+/// Future that runs an approved command.
 type ResultFuture = Pin<Box<dyn Future<Output = Followup> + Send>>;
 
 /// Runs an allowed command. It must first consume the approval with [`ExecApprovals::consume`], and run nothing if that

@@ -293,7 +293,8 @@ impl Tape {
         inner.staged.push_back(index);
     }
 
-    /// Publishes the oldest `count` staged events, whose records are on disk.
+    /// Publishes the oldest `count` staged events, whose records are on disk. Their slots remain; only the marks that
+    /// hide them from readers are removed.
     fn publish(self: &Arc<Self>, count: usize) {
         let mut inner = self.lock();
         if inner.broken.is_none() {

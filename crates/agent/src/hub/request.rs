@@ -23,7 +23,7 @@ use crate::{
     wire::RunReport,
 };
 
-/// Rules of the gateway.
+/// Settings that apply to all messages, independent of the agent. Replaced when the config is reloaded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HubRules {
     /// When sessions are reset automatically.

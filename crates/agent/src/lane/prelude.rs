@@ -13,7 +13,7 @@ use homard_proto::{
 use homard_store::repair::{self, ProviderPolicy};
 use serde_json::{Map, Value};
 
-/// `customType` of the entry.
+/// `customType` of the transcript entry with which OpenClaw records that it prepended a user turn.
 const NAME: &str = "google-turn-ordering-bootstrap";
 
 /// True if a user turn is prepended for the model.
@@ -25,7 +25,7 @@ pub(super) fn is_needed(history: &[Arc<Message>], spec: &ModelSpec) -> bool {
     repaired.first().is_some_and(|first| matches!(**first, Message::User(_)) && !history.contains(first))
 }
 
-/// Builds the entry.
+/// Builds the transcript entry.
 pub(super) fn mark(at: u64) -> Kind {
     let data = Map::from_iter([("timestamp".to_owned(), at.into())]);
     let fields = [("type", "custom".into()), ("customType", NAME.into()), ("data", Value::Object(data))];

@@ -27,10 +27,10 @@ pub const FLUSH_PROMPT: &str = "[The conversation up to here will soon be replac
 /// Added to a configured prompt that does not say how the turn ends.
 const NO_REPLY_HINT: &str = "If there is nothing to store, reply with NO_REPLY.";
 
-/// Maximum number of model requests.
+/// Maximum number of model requests of one memory flush.
 const MAX_ROUNDS: usize = 5;
 
-/// Maximum total duration.
+/// Maximum total duration of a memory flush.
 const MAX_DURATION: Duration = Duration::from_secs(120);
 
 /// Available tools: none that reaches a person, another session or a shell.

@@ -29,7 +29,7 @@ impl Default for RunBounds {
     }
 }
 
-/// Counters of a run.
+/// Counts the model answers, tool calls and cost of a run, and reports when one of the [`RunBounds`] is reached.
 #[derive(Debug, Default)]
 pub(crate) struct RunGuard {
     turns: u32,

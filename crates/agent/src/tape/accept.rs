@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::{Tape, commit::Commit};
 use crate::{hub::Admission, writer::CommitWriter};
 
-/// Acceptance of one message.
+/// Handle with which the lane stores the acceptance of one message and reports the result to its sender.
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     state: AcceptState,

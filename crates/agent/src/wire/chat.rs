@@ -24,7 +24,7 @@ use crate::{
     tape::Tape,
 };
 
-/// An event for clients.
+/// Event of a run in the form that gateway clients receive: an `agent` event or a `chat` event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// A step of a run.

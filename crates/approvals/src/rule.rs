@@ -31,13 +31,14 @@ impl ApprovalRule {
         Self { id: None, pattern: RulePattern::Words { argv, is_exact: true } }
     }
 
-    /// Parses an entry of the file.
+    /// Parses an entry of the file, which may be an object or only a path pattern. An entry that is invalid or has an
+    /// unsupported restriction (`argPattern`, a pattern without a slash) allows nothing.
     pub(super) fn parse(entry: &Value) -> Self {
         let id = entry.get("id").and_then(Value::as_str).map(str::to_owned);
-        let has_more = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
+        let is_set = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
         let pattern = match (entry.get("argv"), entry.get("pattern").or(Some(entry)).and_then(Value::as_str)) {
             (Some(argv), _) => argv_pattern(argv, entry.get("exact") == Some(&json!(true))),
-            (None, Some(path_pattern)) if path_pattern.contains('/') && !has_more("argPattern") => {
+            (None, Some(path_pattern)) if path_pattern.contains('/') && !is_set("argPattern") => {
                 RulePattern::Path(path_pattern.to_owned())
             }
             (None, _) => RulePattern::Nothing,

@@ -13,10 +13,10 @@ pub trait Anchor: Send + Sync {
     /// Returns what is stored. Fails with a reason for the operator.
     fn load(&self) -> Result<AnchorState, String>;
 
-    /// Stores the end soon, without waiting for the disk.
+    /// Stores the end of the log soon, without waiting for the disk.
     fn store_soon(&self, head: ChainHead);
 
-    /// Stores the end, if it is given, and the ledger atomically; they are on disk when this returns.
+    /// Stores the ledger, and the end of the log if it is given, atomically. Both are on disk when this returns.
     fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String>;
 }
 
@@ -33,7 +33,7 @@ pub struct AnchorState {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakLedger {
-    /// True if the log has a row stating that its end is anchored.
+    /// True if the log has an [`AuditKind::Anchored`] row: from that row on, a missing anchor is an error.
     pub is_marked: bool,
     /// Number of breaks.
     pub breaks: u64,

@@ -120,7 +120,7 @@ pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<RowsAfte
     Ok(None)
 }
 
-/// Returns the end of a file, and its offset.
+/// Returns the last `size` bytes of a file, preceded by their offset in the file.
 pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
     let mut file = File::open(path)?;
     let start = file.metadata()?.len().saturating_sub(size);

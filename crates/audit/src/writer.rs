@@ -208,7 +208,8 @@ impl AuditWriter {
         Ok(())
     }
 
-    /// True if a row states that the end was anchored.
+    /// True if the log contains an [`AuditKind::Anchored`] row, which states that its end is stored in the anchor.
+    /// Reads the whole log.
     fn is_marked(&self) -> io::Result<bool> {
         let key = Key::load(&self.location.key)?;
         let mut verifier = ChainVerifier::new(key.as_ref());
@@ -218,7 +219,8 @@ impl AuditWriter {
         Ok(verifier.is_anchored)
     }
 
-    /// Finds the end, and checks whether it is the expected one. Must be called with the lock held.
+    /// Finds the end of the log, and reports a break if it is not the expected one. Also decides whether the next write
+    /// must add an [`AuditKind::Anchored`] row. Must be called with the lock held.
     fn observe_end(&mut self, key: &Key, now: u64) -> io::Result<ObservedEnd> {
         let needs_mark = self.anchor.is_some() && !self.ledger.is_marked;
         if let ExpectedEnd::End(end) = &self.expected
@@ -241,7 +243,7 @@ impl AuditWriter {
             }
         };
         let broken = expected.err().map(|expected| (Break::new(now, expected, found), expected.unwrap_or_default()));
-        // After a crash between writing the row and storing the mark, the row exists.
+        // After a crash between writing that row and storing `is_marked` in the anchor, the row exists already.
         let needs_mark = needs_mark && broken.is_none() && !self.is_marked()?;
         self.ledger.is_marked |= !needs_mark && self.anchor.is_some();
         Ok(ObservedEnd { end, broken, needs_mark })

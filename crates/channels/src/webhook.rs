@@ -30,14 +30,14 @@ pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// Returns the current time in milliseconds since the epoch.
 pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Settings of a peer.
+/// Settings of one webhook account.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Account name in the config.
     pub account: String,
     /// Shared secret for signatures.
     pub secret: Secret,
-    /// URL for outbound messages; `None` for a peer that only sends.
+    /// URL to which outbound messages are sent; `None` if the other program only sends messages to Homard.
     pub url: Option<String>,
     /// Recommended maximum length of a text in characters.
     pub text_limit: usize,
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// A peer that exchanges signed JSON.
+/// Channel to a program that exchanges signed JSON messages with Homard.
 pub struct Webhook {
     http: HttpClients,
     settings: Settings,
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Creates a peer without contacting it. Fails if the settings are invalid.
+    /// Creates the channel without a request to its URL. Fails if the settings are invalid.
     pub fn new(clients: HttpClients, settings: Settings, clock: Clock) -> Result<Self, ChannelError> {
         let account = &settings.account;
         if settings.secret.expose().len() < 16 {

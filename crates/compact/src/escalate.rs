@@ -127,7 +127,7 @@ pub fn truncate_result(message: &Message, max_chars: usize) -> Option<Message> {
     let min = MIN_BLOCK_CHARS.min(max);
     let mut texts = texts.into_iter();
     let content = result.content.iter().filter_map(|block| match block {
-        // The blocks left over contained only a note about the length.
+        // A block that contained only a truncation note has no text of its own, so the last block is dropped.
         Block::Text(_) => texts.next().map(|text| {
             let share = (max as u64).saturating_mul(text.length as u64) / length as u64;
             Block::text(truncate_text(&text, min.max(usize::try_from(share).unwrap_or(usize::MAX))))

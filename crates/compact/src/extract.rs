@@ -89,6 +89,7 @@ impl ExtractQuotes {
         quotes
     }
 
+    /// Parses an earlier extract in the format of [`Self::write`]: adds the quotations below each heading to its list.
     fn read_quoted(&mut self, mut text: &str) {
         if let Some(rest) = text.strip_prefix(EARLIER_HEADING).map(str::trim_start)
             && let Some((earlier, rest)) = rest.strip_prefix(EARLIER.0).and_then(|rest| rest.split_once(EARLIER.1))

@@ -10,10 +10,10 @@ use crate::cut;
 /// Maximum number of listed failures.
 const MAX_LISTED: usize = 8;
 
-/// Maximum number of characters of each.
+/// Maximum number of characters of a listed failure.
 const MAX_CHARS: usize = 240;
 
-/// Failed tool calls.
+/// Failed tool calls of the compacted messages, listed in the summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ToolFailures {
     newest: VecDeque<String>,

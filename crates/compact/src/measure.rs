@@ -62,7 +62,7 @@ pub struct TokenScale {
 }
 
 impl TokenScale {
-    /// Estimates are exact.
+    /// Ratio 1: the provider counts as many tokens as were estimated.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
     /// Maximum ratio. A larger one means that the request contains something that was not estimated.

@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     Turn,
 }
 
-/// Input of one request for a summary.
+/// Stage of a summary, which determines what one request to the summary model contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SummaryStage {
     /// All messages; there is no earlier summary.

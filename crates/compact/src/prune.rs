@@ -121,7 +121,7 @@ pub struct PrunedRequest {
     pub has_changed: bool,
 }
 
-/// True if the model's provider has such a cache.
+/// True if pruning applies to a model: its provider has a prompt cache with a known lifetime.
 pub fn applies(provider: &str, model: &str) -> bool {
     let starts_with =
         |text: &str, prefix: &str| text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));

@@ -29,7 +29,7 @@ pub(crate) const TURN_SEPARATOR: &str = "\n\n---\n\n# Context of the turn that g
 /// Number of consecutive failed parts after which the model is no longer used.
 const MAX_FAILED_PARTS: u32 = 2;
 
-/// Input of a summary.
+/// Input of the [`Summarizer`].
 #[derive(Debug, Clone)]
 pub struct SummaryJob {
     /// Complete turns.
@@ -139,7 +139,7 @@ pub enum SummaryFailure {
     Failed,
 }
 
-/// Summary of messages.
+/// The finished summary that replaces compacted messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompactionSummary {
     /// Text for the model.

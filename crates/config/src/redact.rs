@@ -75,7 +75,8 @@ struct FoundSecret {
     value: String,
 }
 
-/// Minimum length; a shorter text occurs in many comments by chance, and is no protection anyway.
+/// Minimum length of a secret that is also replaced in comments. A shorter one would match ordinary words by chance,
+/// and is too short to protect anything.
 const MIN_SECRET_CHARS: usize = 4;
 
 /// Returns the texts to replace in comments: each secret as written and as parsed, longest first because one may be a
@@ -123,7 +124,8 @@ impl SecretContext {
         }
     }
 
-    /// Returns the context of the items of this list, if they do not depend on one another.
+    /// Returns the context of an item of this list, when its neighbours are not known. [`Self::items`] also considers
+    /// them, because a command-line argument may be secret depending on the flag before it.
     fn item(self) -> Self {
         match self {
             Self::Secret | Self::AllValues | Self::List => Self::Secret,

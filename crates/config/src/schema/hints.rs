@@ -69,6 +69,8 @@ pub fn describe_key<T: JsonSchema>(path: &Path) -> Option<Value> {
     Some(hinted(described, &hints, &key))
 }
 
+/// Returns the shape of a member or item, and its key in the reference: `*` for any name, `[]` for a list item. `None`
+/// if the schema has no such member.
 fn descend<'a>(shape: &SchemaShape<'a>, key: &str, step: &Step) -> Option<(SchemaShape<'a>, String)> {
     let member = match step {
         Step::Key(name) => shape.member(name).map(|member| (member, join(key, name))),

@@ -34,7 +34,7 @@ struct LogLines {
     location: Option<String>,
 }
 
-/// Result of a read.
+/// Lines returned by one read of the log buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LogPage {
     /// Offset to continue from.

@@ -30,7 +30,7 @@ const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Additional delay per connection: limits publication to about a thousand frames a second.
 const DELAY_PER_CONNECTION: Duration = Duration::from_millis(1);
 
-/// The presence list.
+/// The list of connected clients that is published as presence.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     table: Mutex<PresenceTable>,

@@ -62,7 +62,7 @@ pub(super) struct WebhookTarget {
     pub(super) to: Option<String>,
 }
 
-/// Origin of a field.
+/// Who set a field of a webhook action, which determines whether it is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldOrigin {
     /// The request.

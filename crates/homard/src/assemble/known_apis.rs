@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 #[derive(Debug, Clone)]
 pub(crate) struct KnownApis(PathBuf);
 
-/// Content of the file.
+/// Content of the file with the probe results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct KnownApisFile {

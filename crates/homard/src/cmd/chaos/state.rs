@@ -54,7 +54,7 @@ pub(super) struct ClientRun {
     pub(super) ends: usize,
 }
 
-/// Everything the clients know.
+/// What the clients have sent and received so far.
 #[derive(Debug, Default)]
 pub(super) struct ClientHistory {
     pub(super) runs: BTreeMap<String, ClientRun>,
@@ -96,7 +96,7 @@ impl ClientHistory {
     }
 }
 
-/// The shared state.
+/// State shared by the test clients, the fake model and the task that kills the gateway.
 #[derive(Debug)]
 pub(super) struct ChaosState {
     /// The gateway's port while it listens.

@@ -117,6 +117,7 @@ pub(crate) fn flush_notes(journal: &JournalInner) -> Result<(), Error> {
     journal.health.sql(store())
 }
 
+/// Returns the value of a note: the pending one, else the one in the database.
 fn read_note(journal: &JournalInner, name: &str) -> Result<Option<String>, Error> {
     let new = journal.health.counters.notes().get(name).cloned();
     match new {

@@ -39,7 +39,7 @@ const MIN_IDLE: Duration = Duration::from_secs(5);
 /// Maximum number of characters of one failure in the combined error.
 const MAX_REASON_CHARS: usize = 300;
 
-/// Parameters of a run.
+/// How the failover of one run retries and chooses candidates.
 #[derive(Debug, Clone, Default)]
 pub struct FailoverTerms {
     /// Credential that the session prefers.
@@ -109,12 +109,17 @@ pub struct Failover {
     requested_at: Option<u64>,
 }
 
-/// Remedy for a failure.
+/// What to try after a failed model request.
 enum Remedy {
+    /// The same candidate again, after a delay.
     Again,
+    /// The next candidate.
     Next,
+    /// The same candidate with another reasoning level.
     Think,
+    /// Compaction of the conversation.
     Compact,
+    /// Nothing: the run fails.
     End,
 }
 

@@ -25,7 +25,7 @@ pub enum HostMethod {
 }
 
 impl HostMethod {
-    /// All requests.
+    /// All host methods.
     pub const ALL: [Self; 8] = [
         Self::ConfigGet,
         Self::ConfigWrite,

@@ -30,7 +30,7 @@ pub(crate) struct MissingGuard {
     advice: String,
 }
 
-/// What is guarded.
+/// Operation that a guard may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GuardTarget {
     Point(HookPoint),
@@ -71,7 +71,7 @@ impl MissingGuard {
         is_registered || (self.only_until_known && is_known)
     }
 
-    /// Adds it to the extensions.
+    /// Registers this failing guard with the hooks or listeners.
     pub(crate) fn add_to(&self, all: &mut Extensions) {
         let guard = Arc::new(self.clone());
         match self.target {

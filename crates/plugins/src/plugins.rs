@@ -44,7 +44,7 @@ const NODE_NAME: &str = "node";
 /// Time for learning what plugins register.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Setup of the plugins.
+/// Everything that discovering and starting plugins needs.
 #[derive(Debug, Clone, Default)]
 pub struct PluginSetup {
     /// The owner's settings.

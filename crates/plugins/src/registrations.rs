@@ -152,12 +152,12 @@ pub struct RouteRegistration {
     pub matches: Option<String>,
 }
 
-/// JavaScript plugins send null for missing values.
+/// Deserializes a value that may be null, which JavaScript plugins send for missing values: null gives the default.
 fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// JavaScript has only floating-point numbers.
+/// Deserializes an integer from a floating-point number, the only kind of number that JavaScript has.
 fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     // The conversion saturates, which is right for a priority.
     Ok(Option::<f64>::deserialize(from)?.unwrap_or_default() as i32)

@@ -101,6 +101,8 @@ impl Listener for SessionMemory {
         2 * NAMING_TIMEOUT
     }
 
+    /// Saves the last messages of the old transcript as a memory file. The name is chosen by a model or is the time.
+    /// A `write` service records that no command wrote the file.
     async fn handle(&self, event: &InternalEvent) -> Result<ListenerResult, HookError> {
         let Some((id, file)) = old_transcript(event, &self.state) else { return Ok(ListenerResult::default()) };
         let max_messages = self.messages;

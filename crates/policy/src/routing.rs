@@ -284,7 +284,8 @@ impl ChannelPeer {
     }
 }
 
-/// Builds the part of the session key after the agent.
+/// Builds the part of the session key after the agent. The first `forced` bytes of the peer id are escaped even if they
+/// need not be: another key for a peer whose usual key is taken (see [`part::escape`]).
 fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> Result<String, Error> {
     if origin.peer.id.is_empty() {
         return Err(Error::Empty("peer id"));

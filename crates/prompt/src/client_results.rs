@@ -62,7 +62,7 @@ pub fn attach(message: &mut User, results: Vec<ClientResult>, text: String) {
     }
 }
 
-/// Moves every result to its call, as sent to a model. Messages that contain nothing else are removed.
+/// Moves every result to its call, as sent to a model. A message that consists only of moved results is removed.
 pub(crate) fn place_results(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let has_results =
         |message: &Arc<Message>| matches!(&**message, Message::User(user) if user.extra.contains_key(RESULTS_FIELD));

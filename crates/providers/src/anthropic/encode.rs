@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Accepted call ids.
+/// Rule for call ids: at most 64 characters; ids that the model itself created are sent back unchanged.
 const IDS: CallIdRule = CallIdRule { max_length: 64, own: OwnIds::Kept };
 
 /// Accepted image types.

@@ -247,7 +247,7 @@ impl Drop for ToolWait<'_> {
 #[derive(Debug)]
 struct Pool(Mutex<PoolQueue>);
 
-/// Invariant while unlocked: no run waits, or all slots are taken.
+/// Slots of a pool and the runs that wait for one. Invariant while unlocked: no run waits, or all slots are taken.
 #[derive(Debug)]
 struct PoolQueue {
     size: usize,

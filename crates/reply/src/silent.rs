@@ -2,7 +2,7 @@
 
 use crate::trim::Trimmer;
 
-/// The token.
+/// Answer of a model that has nothing to say; it is not delivered.
 pub const TOKEN: &str = "NO_REPLY";
 
 /// True if a text is the token, ignoring case, possibly with quotes, emphasis or punctuation.

@@ -175,6 +175,7 @@ impl ChunkBlock {
 
     /// Processes the next character of the block's text, which may continue after it.
     pub(super) fn step(&mut self, c: char, text: &str, bounds: ChunkBounds, search: CutSearch) -> BlockStep {
+        // The previous character was a space, which ends a word unless a combining character follows.
         if let Some(space) = self.space.take()
             && (c.is_ascii() || boundary(text, self.at) == self.at)
         {
@@ -183,6 +184,7 @@ impl ChunkBlock {
             }
             self.offer_word(space, bounds);
         }
+        // Leading whitespace does not count; a full block is cut before this character.
         match self.start {
             Some(start) if c.is_whitespace() => return self.skip(c, start, bounds),
             Some(_) | None if self.chars >= bounds.max => return BlockStep::Cut(self.full(text, bounds)),

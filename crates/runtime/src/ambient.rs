@@ -67,7 +67,7 @@ impl Ambient {
         self.parsed(|text| Some(text.to_owned()), |n| format!("nonce-{n}"))
     }
 
-    /// Returns a random number.
+    /// Returns a random number; with the virtual clock, the next number of a sequence.
     pub fn random(&self) -> u64 {
         match &*self.0 {
             #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
@@ -76,8 +76,8 @@ impl Ambient {
         }
     }
 
-    /// Generates texts until `parse` accepts one, and returns its value. A text is a random UUID, or with the virtual
-    /// clock `sequential` of the next number.
+    /// Generates an id: calls `parse` with new texts until it accepts one. With the system clock each text is a random
+    /// UUID, with the virtual clock it is the result of `sequential` for the next number.
     fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, sequential: impl Fn(u64) -> String) -> T {
         loop {
             let text = match &*self.0 {

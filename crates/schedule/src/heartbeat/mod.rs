@@ -55,7 +55,7 @@ pub struct HeartbeatConfig {
     pub prompt: Option<String>,
     /// Maximum characters besides [`TOKEN`] in an answer that still means that there is nothing to report.
     pub ack_max: usize,
-    /// Destination of findings.
+    /// Chat to which the reply is delivered.
     pub target: HeartbeatTarget,
     /// Recipient there; `None` for the last chat of that channel.
     pub to: Option<String>,
@@ -63,7 +63,7 @@ pub struct HeartbeatConfig {
     pub account: Option<String>,
 }
 
-/// Destination of findings.
+/// Chat to which a heartbeat's reply is delivered, if it reports something.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HeartbeatTarget {
     /// The chat in which the owner wrote last.

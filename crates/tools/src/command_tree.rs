@@ -16,7 +16,7 @@ pub(crate) const MARK: &str = "HOMARD_EXEC";
 /// Time for processes to exit after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// Polling interval meanwhile.
+/// Polling interval while waiting for processes to exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Maximum number of rounds of `SIGKILL`: processes that survive do not react to signals at all.

@@ -9,7 +9,7 @@ use rustix::{
 };
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Reported size.
+/// Size of the terminal as reported to the command.
 const SIZE: Winsize = Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
 
 /// A new pseudo-terminal.

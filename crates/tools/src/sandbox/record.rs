@@ -300,7 +300,8 @@ impl Record {
         Ok(false)
     }
 
-    /// Returns what may be loaded from a path in the workspace while the command runs.
+    /// Returns what may be loaded into a prompt from a path in the workspace while the command runs: the state from
+    /// before the command, so that its changes have no effect until they are judged.
     pub(super) fn rule(&self, path: &Path) -> LoadRule {
         let is_new_below = || {
             let existed = |above: &Path| {

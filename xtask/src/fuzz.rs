@@ -33,7 +33,7 @@ struct FuzzTarget {
     batch: u64,
 }
 
-const TARGETS: [FuzzTarget; 6] = [
+const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget {
         name: "wire",
         package: "providers",
@@ -65,9 +65,23 @@ const TARGETS: [FuzzTarget; 6] = [
     FuzzTarget { name: "ip", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_ip", batch: 500_000 },
     FuzzTarget {
         name: "hostname",
-        package: "tools",
-        binary: "homard_tools",
-        test: "egress::fuzz::r50_fuzz_hostname",
+        package: "egress",
+        binary: "homard_egress",
+        test: "fuzz::r50_fuzz_hostname",
+        batch: 200_000,
+    },
+    FuzzTarget {
+        name: "exception",
+        package: "egress",
+        binary: "homard_egress",
+        test: "fuzz::r50_fuzz_exception",
+        batch: 200_000,
+    },
+    FuzzTarget {
+        name: "gzip",
+        package: "egress",
+        binary: "homard_egress",
+        test: "fuzz::r50_fuzz_gzip",
         batch: 200_000,
     },
 ];
@@ -80,7 +94,8 @@ const POLL: Duration = Duration::from_millis(200);
 /// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only this target: wire (model streams), frame, origin, host, ip or hostname
+    /// Run only this target: wire (model streams), frame, origin, host, ip, hostname,
+    /// exception or gzip
     #[arg(long, value_parser = TARGETS.map(|target| target.name))]
     target: Option<String>,
     /// Number of mutated inputs: of each recorded stream, or a hundred times as many of anything else

@@ -1,11 +1,12 @@
 //! Additions to the standard library that several crates need: locks, file replacement, texts, times, random numbers,
-//! secrets, and a circuit breaker.
+//! secrets, a circuit breaker, and the inputs of fuzz tests.
 //!
 //! Nothing here knows about agents: this crate depends on no other crate of Homard.
 #![warn(missing_docs)]
 
 mod circuit_breaker;
 pub mod file;
+pub mod fuzz;
 mod rng;
 mod secret;
 pub mod sync;

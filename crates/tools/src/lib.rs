@@ -13,7 +13,7 @@ mod background;
 mod cancel_reader;
 mod command_tree;
 mod edit;
-pub mod egress;
+mod egress_audit;
 mod error;
 mod exec;
 mod exec_policy;
@@ -45,6 +45,9 @@ pub mod search;
 pub mod session_tools;
 mod similarity;
 mod terminal;
+#[cfg(test)]
+#[path = "../../egress/src/test_server.rs"]
+mod test_server;
 mod text;
 mod ttl_cache;
 mod variables;
@@ -59,11 +62,12 @@ use homard_agent::{
     external,
     tool::{Tool, ToolResult},
 };
+use homard_egress::SystemResolver;
 use homard_runtime::ambient::Ambient;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{egress::SystemResolver, error::Error};
+use crate::error::Error;
 
 pub use crate::{
     apply_patch::ApplyPatch,

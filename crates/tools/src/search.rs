@@ -6,11 +6,11 @@ mod searxng;
 
 use std::fmt;
 
+use homard_egress::Request;
 use reqwest::Url;
 use serde_json::Value;
 
 pub use self::{brave::Brave, freshness::PageAge, searxng::Searxng};
-use crate::egress::Request;
 
 /// A web search provider.
 pub trait SearchProvider: fmt::Debug + Send + Sync {

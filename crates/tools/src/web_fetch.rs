@@ -12,8 +12,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_egress::{Egress, EgressLimits, Observer, Request, Resolve};
 use homard_runtime::ambient::{Ambient, iso};
-use reqwest::dns::Resolve;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,11 +23,7 @@ use self::{
     content::{ContentKind, essence},
     html::ExtractedText,
 };
-use crate::{
-    egress::{self, Egress, EgressCaller, EgressLimits, Request},
-    external, failure,
-    ttl_cache::TtlCache,
-};
+use crate::{egress_audit, external, failure, ttl_cache::TtlCache};
 
 /// Maximum length of the body shown with an HTTP error.
 const MAX_ERROR_CHARS: usize = 4_000;
@@ -77,7 +73,7 @@ enum Error {
     #[error("the run was stopped before the page was loaded")]
     Stopped,
     #[error(transparent)]
-    Egress(#[from] egress::Error),
+    Egress(#[from] homard_egress::Error),
     #[error("the content type of the response is {kind}: only HTML, JSON and text can be read")]
     Kind { kind: String },
     #[error("the response is binary: only HTML, JSON and text can be read")]
@@ -140,7 +136,8 @@ impl WebFetch {
 
     async fn answer(
         &self,
-        (cancel, caller): (&CancellationToken, EgressCaller),
+        cancel: &CancellationToken,
+        observer: Observer,
         arguments: Value,
     ) -> Result<ToolResult, Error> {
         let started = Instant::now();
@@ -151,7 +148,7 @@ impl WebFetch {
         let page = match cached {
             Some(page) => page,
             None => {
-                let request = Request::new(&key.0, ACCEPT).called_by(caller);
+                let request = Request::new(&key.0, ACCEPT).observed_by(observer);
                 let fetched = cancel.run_until_cancelled(self.fetch(&request, key.1)).await;
                 Arc::new(fetched.ok_or(Error::Stopped)??)
             }
@@ -320,7 +317,7 @@ impl Tool for WebFetch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        self.answer((&cx.cancel, EgressCaller::of(&cx)), arguments)
+        self.answer(&cx.cancel, egress_audit::observer(&cx), arguments)
             .await
             .unwrap_or_else(|error| failure("web_fetch", &error))
     }

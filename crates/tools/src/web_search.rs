@@ -8,16 +8,16 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dom_query::Document;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_egress::{Egress, EgressLimits, Observer, Resolve};
 use homard_runtime::ambient::{Ambient, iso};
-use reqwest::{Url, dns::Resolve};
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    egress::{self, Egress, EgressCaller, EgressLimits},
-    external, failure,
+    egress_audit, external, failure,
     search::{PageAge, SearchProvider, SearchQuery},
     ttl_cache::TtlCache,
 };
@@ -76,7 +76,7 @@ enum Error {
     #[error("the run was stopped before the search finished")]
     Stopped,
     #[error(transparent)]
-    Egress(#[from] egress::Error),
+    Egress(#[from] homard_egress::Error),
     #[error("{provider} answered with status {status}: {advice}")]
     Refused { provider: &'static str, status: u16, advice: &'static str },
     #[error("invalid response from {provider}: {why}")]
@@ -178,7 +178,8 @@ impl WebSearch {
 
     async fn answer(
         &self,
-        (cancel, caller): (&CancellationToken, EgressCaller),
+        cancel: &CancellationToken,
+        observer: Observer,
         arguments: Value,
     ) -> Result<ToolResult, Error> {
         let started = Instant::now();
@@ -191,7 +192,7 @@ impl WebSearch {
         let found = match cached {
             Some(found) => found,
             None => {
-                let searched = cancel.run_until_cancelled(configured.search(caller, &key.0, &key.1)).await;
+                let searched = cancel.run_until_cancelled(configured.search(observer, &key.0, &key.1)).await;
                 let found: Arc<[ShownResult]> = searched.ok_or(Error::Stopped)??.into();
                 self.result_cache.put(key, found.clone());
                 found
@@ -253,13 +254,13 @@ impl WebSearch {
 impl ConfiguredProvider {
     async fn search(
         &self,
-        caller: EgressCaller,
+        observer: Observer,
         query: &SearchQuery,
         domains: &DomainFilter,
     ) -> Result<Vec<ShownResult>, Error> {
         let provider = self.provider.name();
         let query = SearchQuery { text: format!("{}{}", query.text, domains.operators()), ..query.clone() };
-        let request = self.provider.request(&query).map_err(Error::Arguments)?.called_by(caller);
+        let request = self.provider.request(&query).map_err(Error::Arguments)?.observed_by(observer);
         let answer = self.egress.get(&request).await?;
         let status = answer.status();
         if status != 200 {
@@ -357,7 +358,7 @@ impl Tool for WebSearch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match self.answer((&cx.cancel, EgressCaller::of(&cx)), arguments).await {
+        match self.answer(&cx.cancel, egress_audit::observer(&cx), arguments).await {
             Ok(result) => result,
             // Clients match this error by its code.
             Err(Error::Unconfigured) => ToolResult::error(UNCONFIGURED)

@@ -15,12 +15,12 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult};
+use homard_egress::{EgressLimits, SystemResolver};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_runtime::{Ambient, task::spawn};
 use homard_skills::Variables;
 use homard_tools::{
     WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
-    egress::{EgressLimits, SystemResolver},
     search::{Brave, SearchProvider, Searxng},
 };
 use serde_json::{Value, json};

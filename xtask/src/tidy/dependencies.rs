@@ -18,6 +18,7 @@ const EVERYWHERE: &str = "homard-stdx";
 
 const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-stdx", AllowedDependencies::Use(&[])),
+    ("homard-egress", AllowedDependencies::Use(&[])),
     ("homard-proto", AllowedDependencies::Use(&[])),
     ("homard-model", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-store", AllowedDependencies::Use(&["homard-proto"])),
@@ -91,6 +92,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         "homard-tools",
         AllowedDependencies::Use(&[
             "homard-proto",
+            "homard-egress",
             "homard-audit",
             "homard-secrets",
             "homard-skills",

@@ -17,14 +17,13 @@ use homard_agent::{
 };
 use homard_audit::Audit;
 use homard_config::LoadedConfig;
+use homard_egress::{EgressLimits, SystemResolver};
 use homard_policy::tools::ToolPolicy;
 use homard_runtime::Ambient;
 use homard_schedule::Schedule;
 use homard_tools::{
     BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
-    WebFetchSettings, WebSearch, WebSearchSettings,
-    egress::{EgressLimits, SystemResolver},
-    sandbox,
+    WebFetchSettings, WebSearch, WebSearchSettings, sandbox,
     search::{Brave, SearchProvider, Searxng},
     session_tools::{self, SessionToolRules, SpawnRules},
 };

@@ -1,10 +1,10 @@
 //! Brave Search: a public service that requires an API key.
 
+use homard_egress::Request;
 use reqwest::{Url, header::HeaderValue};
 use serde_json::Value;
 
 use super::{SearchProvider, SearchQuery, SearchResult, build_request, parse_results};
-use crate::egress::Request;
 
 /// Default endpoint.
 const ENDPOINT: &str = "https://api.search.brave.com/res/v1/web/search";

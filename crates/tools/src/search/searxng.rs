@@ -1,10 +1,10 @@
 //! SearXNG: a self-hosted metasearch engine.
 
+use homard_egress::Request;
 use reqwest::Url;
 use serde_json::Value;
 
 use super::{PageAge, SearchProvider, SearchQuery, SearchResult, build_request, parse_results};
-use crate::egress::Request;
 
 /// A SearXNG instance.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
-use crate::egress::Body;
+use homard_egress::Body;
 
 /// Number of bytes searched for a `charset` in the page itself.
 const SNIFF_BYTES: usize = 1024;

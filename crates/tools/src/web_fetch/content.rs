@@ -1,9 +1,10 @@
 //! Converts a response body to readable text.
 
+use homard_egress::Body;
 use reqwest::Url;
 
 use super::{Error, ExtractMode, charset, html, html::ExtractedText, json};
-use crate::{egress::Body, external};
+use crate::external;
 
 /// Maximum length of parsed HTML: extracting the article takes a multiple of its size.
 const MAX_HTML: usize = 1_000_000;

@@ -1,13 +1,11 @@
 //! Tests of caching and cancellation.
 
+use homard_egress::SystemResolver;
 use homard_runtime::ambient::Ambient;
 use tokio::time::advance;
 
 use super::*;
-use crate::egress::{
-    SystemResolver,
-    tests::{Server, answer},
-};
+use crate::test_server::{Server, answer};
 
 fn tool() -> WebFetch {
     let limits = EgressLimits { allow: vec!["127.0.0.1".parse().unwrap()], ..EgressLimits::default() };
@@ -16,7 +14,7 @@ fn tool() -> WebFetch {
 }
 
 async fn details(tool: &WebFetch, arguments: Value) -> Value {
-    tool.answer((&CancellationToken::new(), EgressCaller::default()), arguments).await.unwrap().details.unwrap()
+    tool.answer(&CancellationToken::new(), Observer::default(), arguments).await.unwrap().details.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +73,7 @@ async fn a_stopped_run_does_not_wait() {
         }
     });
     let server = server.await;
-    let result = tool().answer((&cancel, EgressCaller::default()), json!({"url": server.url("/")})).await;
+    let result = tool().answer(&cancel, Observer::default(), json!({"url": server.url("/")})).await;
     assert_eq!((result, server.request_count()), (Err(Error::Stopped), 1));
 }
 

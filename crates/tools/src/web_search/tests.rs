@@ -1,12 +1,11 @@
 //! Tests of requests, caching, and handling of untrusted results.
 
+use homard_egress::SystemResolver;
+
 use super::*;
 use crate::{
-    egress::{
-        SystemResolver,
-        tests::{Server, answer},
-    },
     search::{Brave, Searxng},
+    test_server::{Server, answer},
 };
 
 fn tool(provider: impl SearchProvider + 'static) -> WebSearch {
@@ -16,9 +15,7 @@ fn tool(provider: impl SearchProvider + 'static) -> WebSearch {
 }
 
 async fn ask(tool: &WebSearch, arguments: Value) -> Result<ToolResult, String> {
-    tool.answer((&CancellationToken::new(), EgressCaller::default()), arguments)
-        .await
-        .map_err(|error| error.to_string())
+    tool.answer(&CancellationToken::new(), Observer::default(), arguments).await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]

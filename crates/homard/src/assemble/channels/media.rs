@@ -3,10 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use homard_channels::{Attachment, AttachmentSource, Channel, Incoming, PeerKind};
+use homard_egress::{Egress, EgressLimits, Request, SystemResolver};
 use homard_media::{FitError, ImageLimits, InboundFile, InboundFolder, fit, sanitize};
 use homard_policy::routing::folder_of;
 use homard_proto::{Identity, message::Block};
-use homard_tools::egress::{Egress, EgressLimits, Request, SystemResolver};
 
 /// Maximum attachments of a message that are processed.
 const MAX_ATTACHMENTS: usize = 20;

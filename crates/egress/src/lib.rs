@@ -1,9 +1,24 @@
-//! Outbound HTTP for agents: GET requests to public servers, with limits.
+//! Outbound HTTP to the public internet only: GET requests with limits, for programs that request URLs which they
+//! did not choose themselves.
 //!
 //! Every hop is checked: the URL itself (`destination`), and the addresses that its name resolves to (`resolver`) when
 //! connecting, so that there is no gap between check and use. No proxy, no cookies, no headers other than
-//! those set here. Requests to model providers do not use this module; they are configured by the owner, not chosen by
-//! a page.
+//! those set here. README.md says what is guaranteed and what is not. Start with [`Egress::get`].
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use homard_egress::{Egress, EgressLimits, Request, SystemResolver};
+//!
+//! # async fn page() -> Result<(), homard_egress::Error> {
+//! let egress = Egress::new(EgressLimits::default(), Arc::new(SystemResolver));
+//! let response = egress.get(&Request::new("https://example.com/", "text/html")).await?;
+//! let body = response.body().await?;
+//! assert!(body.bytes.len() <= 2_000_000);
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs)]
 
 mod address;
 mod body;
@@ -12,34 +27,36 @@ mod exception;
 #[cfg(test)]
 mod fuzz;
 mod local_address;
+mod observer;
 mod resolver;
 #[cfg(test)]
-pub(crate) mod tests;
+mod test_server;
+#[cfg(test)]
+mod tests;
 
 use std::{
     error::Error as StdError,
     fmt,
-    net::IpAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use homard_agent::tool::ToolCx;
-use homard_audit::{Audit, AuditKind, AuditRecord};
 use reqwest::{
-    Client, Response, Url,
-    dns::Resolve,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    Client, Response,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION},
     redirect::Policy,
 };
 use tokio::time::{Instant, timeout_at};
 
+pub use reqwest::{Url, dns::Resolve, header::HeaderValue};
+
 pub use self::{
     body::Body,
     exception::{EgressException, InvalidEgressException},
+    observer::{Hop, HopOutcome, Observer},
     resolver::SystemResolver,
 };
-use self::{body::BodyDecoder, resolver::GuardedResolver};
+use self::{body::BodyDecoder, destination::DestinationRules, resolver::GuardedResolver};
 
 /// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,8 +149,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the outcome for the audit log: `denied` if the request was refused, otherwise `failed`.
-    fn outcome(&self) -> &'static str {
+    /// Returns the outcome of a hop with this error.
+    fn outcome(&self) -> HopOutcome {
         match self {
             Self::NotUrl { .. }
             | Self::Scheme { .. }
@@ -141,14 +158,14 @@ impl Error {
             | Self::Name { .. }
             | Self::Port { .. }
             | Self::OtherPort { .. }
-            | Self::NotPublic { .. } => "denied",
+            | Self::NotPublic { .. } => HopOutcome::Denied,
             Self::RedirectTarget(error) => error.outcome(),
             Self::Redirects { .. }
             | Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::UnexpectedEncoding
             | Self::Decompression { .. }
-            | Self::Setup { .. } => "failed",
+            | Self::Setup { .. } => HopOutcome::Failed,
         }
     }
 }
@@ -192,27 +209,13 @@ pub struct Request {
     url: String,
     accept: &'static str,
     key: Option<(&'static str, HeaderValue)>,
-    caller: EgressCaller,
-}
-
-/// Who makes a request, for the audit log.
-#[derive(Debug, Clone, Default)]
-pub struct EgressCaller {
-    audit: Audit,
-    session: String,
-}
-
-impl EgressCaller {
-    /// Returns the run that calls a tool.
-    pub fn of(cx: &ToolCx) -> Self {
-        Self { audit: cx.audit(), session: cx.session.to_string() }
-    }
+    observer: Observer,
 }
 
 impl Request {
     /// Builds a request for a URL; `accept` is the `Accept` header.
     pub fn new(url: impl Into<String>, accept: &'static str) -> Self {
-        Self { url: url.into(), accept, key: None, caller: EgressCaller::default() }
+        Self { url: url.into(), accept, key: None, observer: Observer::default() }
     }
 
     /// Adds an API key header. It is only sent with the first request, not after a redirect.
@@ -221,20 +224,15 @@ impl Request {
         self
     }
 
-    /// Sets who makes the request, for the audit log.
-    pub fn called_by(mut self, caller: EgressCaller) -> Self {
-        self.caller = caller;
+    /// Sets the observer of the hops of this request, such as a log.
+    pub fn observed_by(mut self, observer: Observer) -> Self {
+        self.observer = observer;
         self
     }
 
-    fn audit(&self, url: Option<&Url>, outcome: &str) {
-        let EgressCaller { audit, session } = &self.caller;
-        let record = AuditRecord::new(AuditKind::Egress)
-            .actor(session)
-            .with("host", &url.map(host).unwrap_or_default())
-            .outcome(outcome);
-        let port = url.and_then(Url::port_or_known_default).map(u64::from);
-        audit.note(port.into_iter().fold(record, |record, port| record.count("port", port)));
+    fn note(&self, url: Option<&Url>, outcome: HopOutcome) {
+        let port = url.and_then(Url::port_or_known_default);
+        self.observer.note(&Hop { host: url.map(host).unwrap_or_default(), port, outcome });
     }
 
     fn headers(&self) -> HeaderMap {
@@ -248,10 +246,8 @@ impl Request {
 /// The HTTP client for agents' requests.
 pub struct Egress {
     limits: EgressLimits,
-    exceptions: Arc<[EgressException]>,
+    rules: Arc<DestinationRules>,
     resolver: Arc<dyn Resolve>,
-    /// True if an address belongs to this machine.
-    is_local: fn(IpAddr) -> bool,
     /// Built on first use: loading the system's root certificates is slow.
     client: OnceLock<Result<Client, Error>>,
 }
@@ -265,22 +261,22 @@ impl fmt::Debug for Egress {
 impl Egress {
     /// Creates a client with these limits and resolver, usually [`SystemResolver`].
     pub fn new(limits: EgressLimits, names: Arc<dyn Resolve>) -> Self {
-        let exceptions = limits.allow.clone().into();
-        Self { limits, exceptions, resolver: names, is_local: local_address::is_local_address, client: OnceLock::new() }
+        let rules = DestinationRules { exceptions: limits.allow.clone(), is_local: local_address::is_local_address };
+        Self { limits, rules: Arc::new(rules), resolver: names, client: OnceLock::new() }
     }
 
     /// Sends a request, follows redirects, and returns the response head. Dropping it closes the connection.
     pub async fn get(&self, request: &Request) -> Result<EgressResponse, Error> {
         let deadline = Instant::now() + self.limits.timeout.min(MAX_TIMEOUT);
-        let refused = |_: &Error| request.audit(Url::parse(&request.url).ok().as_ref(), "denied");
-        let mut url = destination::parse(&request.url, &self.exceptions).inspect_err(refused)?;
+        let refused = |_: &Error| request.note(Url::parse(&request.url).ok().as_ref(), HopOutcome::Denied);
+        let mut url = destination::parse(&request.url, &self.rules.exceptions).inspect_err(refused)?;
         let mut key = request.key.as_ref();
         for hop in 0..=self.limits.redirects {
             let sent_on = |error| if hop == 0 { error } else { Error::RedirectTarget(Box::new(error)) };
             let mut headers = request.headers();
             headers.extend(key.take().map(|(name, key)| (HeaderName::from_static(name), key.clone())));
             let response = self.hop(&url, headers, deadline).await;
-            request.audit(Some(&url), response.as_ref().err().map_or("ok", Error::outcome));
+            request.note(Some(&url), response.as_ref().err().map_or(HopOutcome::Ok, Error::outcome));
             let response = response.map_err(sent_on)?;
             let Some(location) = redirect(&response) else {
                 return Ok(EgressResponse { url, response, deadline, limits: self.limits.clone() });
@@ -290,7 +286,7 @@ impl Egress {
             }
             let next = self.next(&url, location).inspect_err(|_| {
                 let wanted = location.to_str().ok().and_then(|text| url.join(text).ok());
-                request.audit(wanted.as_ref(), "denied");
+                request.note(wanted.as_ref(), HopOutcome::Denied);
             });
             url = next.map_err(|error| Error::RedirectTarget(Box::new(error)))?;
             tracing::debug!(to = host(&url), "following a redirect");
@@ -302,12 +298,12 @@ impl Egress {
     fn next(&self, url: &Url, location: &HeaderValue) -> Result<Url, Error> {
         let text = str::from_utf8(location.as_bytes()).map_err(|error| Error::NotUrl { why: error.to_string() })?;
         let next = url.join(text).map_err(|error| Error::NotUrl { why: error.to_string() })?;
-        destination::check(next, &self.exceptions)
+        destination::check(next, &self.rules.exceptions)
     }
 
     async fn hop(&self, url: &Url, headers: HeaderMap, deadline: Instant) -> Result<Response, Error> {
         if let Some(address) = destination::literal(url) {
-            destination::check_not_local(&host(url), address, (&self.exceptions, self.is_local))?;
+            self.rules.check_not_local(&host(url), address)?;
         }
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(Error::clone)?;
         match timeout_at(deadline, client.get(url.clone()).headers(headers).send()).await {
@@ -322,11 +318,7 @@ impl Egress {
             // reqwest panics without a provider. This only fails if another thread installed one first, which is fine.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
-        let names = GuardedResolver {
-            inner: self.resolver.clone(),
-            exceptions: self.exceptions.clone(),
-            is_local: self.is_local,
-        };
+        let names = GuardedResolver { inner: self.resolver.clone(), rules: self.rules.clone() };
         // A proxy would resolve names itself, and redirects are only followed after a check.
         let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
         // Decompression is done here, with limits, even if another crate enables it in reqwest.

@@ -12,67 +12,12 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use reqwest::dns::{Addrs, Name, Resolving};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+use tokio::{io::AsyncWriteExt, net::TcpListener};
+
+use super::{
+    test_server::{Server, answer},
+    *,
 };
-
-use super::*;
-
-/// A test server that runs a given handler for every connection and records the requests.
-pub(crate) struct Server {
-    address: SocketAddr,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    pub(crate) async fn at<W, F>(host: &str, respond: W) -> Self
-    where
-        W: Fn(TcpStream, String) -> F + Send + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let listener = TcpListener::bind((host, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let recorded = requests.clone();
-        homard_runtime::task::spawn("a server", async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(stream.read_u8().await.unwrap());
-                }
-                let head = String::from_utf8(head).unwrap();
-                recorded.lock().unwrap().push(head.clone());
-                homard_runtime::task::spawn("a connection", respond(stream, head));
-            }
-        });
-        Self { address, requests }
-    }
-
-    /// Sends the same bytes on every connection.
-    pub(crate) async fn replying(answer: impl Into<Vec<u8>>) -> Self {
-        let answer = Arc::new(answer.into());
-        let respond = move |mut stream: TcpStream, _| {
-            let answer = answer.clone();
-            // A client that has read enough may close the connection early.
-            async move { stream.write_all(&answer).await.unwrap_or_default() }
-        };
-        Self::at("127.0.0.1", respond).await
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    pub(crate) fn request_count(&self) -> usize {
-        self.requests.lock().unwrap().len()
-    }
-}
-
-pub(crate) fn answer(head: &str, body: &[u8]) -> Vec<u8> {
-    [format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n").as_bytes(), body].concat()
-}
 
 fn sent_on_to(location: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {location}\r\n\r\n")
@@ -353,6 +298,28 @@ async fn a_key_is_sent_to_the_first_server_only() {
 }
 
 #[tokio::test]
+async fn every_hop_is_observed() {
+    let site = Server::replying(sent_on_to("http://10.0.0.1/")).await;
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    let log = noted.clone();
+    let observer = Observer::new(move |hop| log.lock().unwrap().push(hop.clone()));
+    let egress = test_egress(&["127.0.0.1"], empty_resolver());
+    for url in [&site.url("/"), "nothing", "http://unknown.example/"] {
+        egress.get(&Request::new(url, "*/*").observed_by(observer.clone())).await.unwrap_err();
+    }
+    let hop = |host: &str, port, outcome| Hop { host: host.to_owned(), port, outcome };
+    assert_eq!(
+        *noted.lock().unwrap(),
+        [
+            hop("127.0.0.1", Some(site.address.port()), HopOutcome::Ok),
+            hop("10.0.0.1", Some(80), HopOutcome::Denied),
+            hop("", None, HopOutcome::Denied),
+            hop("unknown.example", Some(80), HopOutcome::Failed),
+        ]
+    );
+}
+
+#[tokio::test]
 async fn an_exception_applies_to_one_port_only() {
     let [open, closed] = [Server::replying(answer("", b"open")).await, Server::replying(answer("", b"shut")).await];
     let names = FakeResolver::new(&[("box.lan", &["127.0.0.1"])]);
@@ -548,23 +515,28 @@ fn is_interface(address: IpAddr) -> bool {
     ["93.184.216.34", "2606:2800:220:1::1"].iter().any(|local| local.parse() == Ok(address))
 }
 
+fn with_interfaces(egress: Egress) -> Egress {
+    let exceptions = egress.rules.exceptions.clone();
+    Egress { rules: Arc::new(DestinationRules { exceptions, is_local: is_interface }), ..egress }
+}
+
 #[tokio::test]
 async fn this_machine_is_not_reached_by_its_public_addresses() {
     let server = Server::replying(sent_on_to("http://93.184.216.34:8080/")).await;
     let names = FakeResolver::new(&[("own.test", &["93.184.216.34"])]);
-    let egress = Egress { is_local: is_interface, ..test_egress(&["127.0.0.0/8"], names) };
+    let egress = with_interfaces(test_egress(&["127.0.0.0/8"], names));
     let refused = |host: &str| inside(host, "an address of this machine");
     for host in ["93.184.216.34", "[2606:2800:220:1::1]", "own.test"] {
         assert_eq!(fetch(&egress, &format!("http://{host}:8080/")).await, Err(refused(host)));
     }
     let sent_on = fetch(&egress, &server.url("/")).await;
     assert_eq!(sent_on, Err(Error::RedirectTarget(Box::new(refused("93.184.216.34")))));
-    assert_eq!(refused("93.184.216.34").outcome(), "denied");
+    assert_eq!(refused("93.184.216.34").outcome(), HopOutcome::Denied);
     // Allowed if the owner lists the address, a block or the name.
     for allowed in ["93.184.216.34", "93.184.0.0/16", "own.test"] {
-        let exceptions: Vec<EgressException> = vec![allowed.parse().unwrap()];
+        let rules = DestinationRules { exceptions: vec![allowed.parse().unwrap()], is_local: is_interface };
         let host = if allowed == "own.test" { allowed } else { "93.184.216.34" };
-        let checked = destination::check_not_local(host, "93.184.216.34".parse().unwrap(), (&exceptions, is_interface));
+        let checked = rules.check_not_local(host, "93.184.216.34".parse().unwrap());
         assert_eq!(checked, Ok(()), "{allowed}");
     }
 }
@@ -572,7 +544,7 @@ async fn this_machine_is_not_reached_by_its_public_addresses() {
 #[tokio::test]
 async fn one_local_address_among_others_is_refused() {
     let names = FakeResolver::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
-    let egress = Egress { is_local: is_interface, ..test_egress(&[], names) };
+    let egress = with_interfaces(test_egress(&[], names));
     assert_eq!(
         fetch(&egress, "http://mixed.test:8080/").await,
         Err(inside("mixed.test", "an address of this machine"))

@@ -7,7 +7,7 @@ use std::{
 
 /// A CIDR block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IpBlock {
+pub(crate) struct IpBlock {
     start: IpAddr,
     bits: u8,
 }
@@ -24,7 +24,7 @@ impl IpBlock {
     }
 
     /// True if the block contains an address.
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
         match (self.start, address) {
             (IpAddr::V4(start), IpAddr::V4(address)) => {
@@ -40,7 +40,7 @@ impl IpBlock {
 
 /// The text is not a CIDR block such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct InvalidIpBlock;
+pub(crate) struct InvalidIpBlock;
 
 impl FromStr for IpBlock {
     type Err = InvalidIpBlock;
@@ -95,7 +95,7 @@ const NAMED_V6: &[(IpBlock, &str)] = &[
 ];
 
 /// Returns what kind of address it is, if it is not public.
-pub(super) fn non_public_kind(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn non_public_kind(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => lookup(SPECIAL_V4, address.into()),
         IpAddr::V6(address) => non_public_kind_v6(address),
@@ -121,7 +121,7 @@ fn lookup(table: &[(IpBlock, &'static str)], address: IpAddr) -> Option<&'static
 
 /// Returns the IPv4 address embedded in an IPv6 one: mapped (`::ffff:a.b.c.d`), or NAT64 (`64:ff9b::a.b.c.d`), through
 /// which an IPv6-only network reaches public IPv4 servers.
-pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub(crate) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let low = Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
     let is_nat64 = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
     address.to_ipv4_mapped().or_else(|| is_nat64.then_some(low))

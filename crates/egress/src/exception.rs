@@ -4,7 +4,7 @@ use std::{net::IpAddr, str::FromStr};
 
 use reqwest::Url;
 
-use super::address::IpBlock;
+use crate::address::IpBlock;
 
 /// A non-public destination that may be reached.
 ///
@@ -47,7 +47,7 @@ impl FromStr for EgressException {
 
 /// Result of looking up a host and port in the exceptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExceptionMatch {
+pub(crate) enum ExceptionMatch {
     /// Allowed, whatever its address is.
     Allowed,
     /// The host is listed, but only with other ports.
@@ -57,7 +57,7 @@ pub(super) enum ExceptionMatch {
 }
 
 /// Looks up a host and port in the exceptions.
-pub(super) fn match_exceptions(exceptions: &[EgressException], host: &str, port: u16) -> ExceptionMatch {
+pub(crate) fn match_exceptions(exceptions: &[EgressException], host: &str, port: u16) -> ExceptionMatch {
     let mut verdict = ExceptionMatch::NotListed;
     for EgressException(kind) in exceptions {
         match kind {
@@ -74,12 +74,12 @@ pub(super) fn match_exceptions(exceptions: &[EgressException], host: &str, port:
 }
 
 /// True if a host is listed, with any port.
-pub(super) fn is_listed(exceptions: &[EgressException], host: &str) -> bool {
+pub(crate) fn is_listed(exceptions: &[EgressException], host: &str) -> bool {
     exceptions.iter().any(|EgressException(kind)| matches!(kind, Kind::Host(name, _) if name == host))
 }
 
 /// True if an address is in a listed block.
-pub(super) fn covers(exceptions: &[EgressException], address: IpAddr) -> bool {
+pub(crate) fn covers(exceptions: &[EgressException], address: IpAddr) -> bool {
     exceptions.iter().any(|EgressException(kind)| matches!(kind, Kind::Net(net) if net.contains(address)))
 }
 

@@ -5,10 +5,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
 
-use super::address::{IpBlock, embedded_v4};
+use crate::address::{IpBlock, embedded_v4};
 
 /// True if an address belongs to this machine. Not cached, because interfaces change.
-pub(super) fn is_local_address(address: IpAddr) -> bool {
+pub(crate) fn is_local_address(address: IpAddr) -> bool {
     let address = match address {
         IpAddr::V6(v6) => embedded_v4(v6).map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,

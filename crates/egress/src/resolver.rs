@@ -1,13 +1,10 @@
 //! DNS resolution with checks at the moment of use: the addresses that were checked are the ones that are dialled.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{io, sync::Arc};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{
-    destination,
-    exception::{EgressException, is_listed},
-};
+use crate::{destination::DestinationRules, exception::is_listed};
 
 /// The system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,27 +20,25 @@ impl Resolve for SystemResolver {
 }
 
 /// Resolver that rejects names with a non-public address, unless an exception allows it.
-pub(super) struct GuardedResolver {
-    pub(super) inner: Arc<dyn Resolve>,
-    pub(super) exceptions: Arc<[EgressException]>,
-    pub(super) is_local: fn(IpAddr) -> bool,
+pub(crate) struct GuardedResolver {
+    pub(crate) inner: Arc<dyn Resolve>,
+    pub(crate) rules: Arc<DestinationRules>,
 }
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         let lookup = self.inner.resolve(name);
-        let (exceptions, is_own) = (self.exceptions.clone(), self.is_local);
+        let rules = self.rules.clone();
         Box::pin(async move {
             let found: Vec<_> = lookup.await?.collect();
             if found.is_empty() {
                 return Err(io::Error::other("the name has no address").into());
             }
-            if !is_listed(&exceptions, &host) {
+            if !is_listed(&rules.exceptions, &host) {
                 // One bad address rejects the whole answer: a server that mixes them is attempting DNS rebinding.
                 for address in &found {
-                    destination::check_address(&host, address.ip(), &exceptions)?;
-                    destination::check_not_local(&host, address.ip(), (&exceptions, is_own))?;
+                    rules.check_resolved(&host, address.ip())?;
                 }
             }
             Ok(Box::new(found.into_iter()) as Addrs)

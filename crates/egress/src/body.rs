@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use flate2::write::MultiGzDecoder;
 
-use super::Error;
+use crate::Error;
 
 /// A response body, possibly truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,14 +16,14 @@ pub struct Body {
 }
 
 /// Decoder of a body that is being received.
-pub(super) enum BodyDecoder {
+pub(crate) enum BodyDecoder {
     Plain(CappedBuffer),
     Gzip(MultiGzDecoder<CappedBuffer>),
 }
 
 impl BodyDecoder {
     /// Creates a decoder for a `Content-Encoding` header.
-    pub(super) fn new(encoding: &str, max: usize) -> Result<Self, Error> {
+    pub(crate) fn new(encoding: &str, max: usize) -> Result<Self, Error> {
         let buffer = CappedBuffer { bytes: Vec::new(), max_bytes: max, is_full: false };
         match encoding.trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Ok(Self::Plain(buffer)),
@@ -33,7 +33,7 @@ impl BodyDecoder {
     }
 
     /// Decodes the next bytes; returns whether more are wanted.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let result = match self {
             Self::Plain(buffer) => buffer.write_all(bytes),
             Self::Gzip(decoder) => decoder.write_all(bytes),
@@ -47,7 +47,7 @@ impl BodyDecoder {
     }
 
     /// Returns the body after the last bytes.
-    pub(super) fn finish(mut self) -> Result<Body, Error> {
+    pub(crate) fn finish(mut self) -> Result<Body, Error> {
         if let Self::Gzip(decoder) = &mut self
             && let Err(error) = decoder.try_finish()
             && !decoder.get_ref().is_full
@@ -68,7 +68,7 @@ impl BodyDecoder {
 
 /// A buffer that rejects writes beyond its limit.
 #[derive(Debug, Default)]
-pub(super) struct CappedBuffer {
+pub(crate) struct CappedBuffer {
     bytes: Vec<u8>,
     max_bytes: usize,
     is_full: bool,

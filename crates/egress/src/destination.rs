@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 use url::Host;
 
-use super::{
+use crate::{
     Error,
     address::non_public_kind,
     exception::{EgressException, ExceptionMatch, covers, is_listed, match_exceptions},
@@ -19,7 +19,7 @@ const MAX_URL_LENGTH: usize = 2048;
 const LOCAL_NAMES: &[&str] = &["localhost", "local", "internal", "home.arpa"];
 
 /// Parses and checks a URL. Its host is the one that will be dialled: lower case, without a trailing dot.
-pub(super) fn parse(text: &str, exceptions: &[EgressException]) -> Result<Url, Error> {
+pub(crate) fn parse(text: &str, exceptions: &[EgressException]) -> Result<Url, Error> {
     // The URL parser ignores control characters, so that people and the parser would read different URLs.
     if text.len() > MAX_URL_LENGTH || text.contains(char::is_control) {
         return Err(Error::NotUrl {
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, exceptions: &[EgressException]) -> Result<Url, E
 }
 
 /// Checks a parsed URL, including the target of a redirect.
-pub(super) fn check(mut url: Url, exceptions: &[EgressException]) -> Result<Url, Error> {
+pub(crate) fn check(mut url: Url, exceptions: &[EgressException]) -> Result<Url, Error> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(Error::Scheme { scheme: url.scheme().to_owned() });
     }
@@ -64,7 +64,7 @@ pub(super) fn check(mut url: Url, exceptions: &[EgressException]) -> Result<Url,
 }
 
 /// Checks that an address is public or covered by an exception.
-pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[EgressException]) -> Result<(), Error> {
+fn check_address(host: &str, address: IpAddr, exceptions: &[EgressException]) -> Result<(), Error> {
     match non_public_kind(address) {
         Some(what) if !covers(exceptions, address) => Err(Error::NotPublic { host: host.to_owned(), what }),
         Some(_) | None => Ok(()),
@@ -72,7 +72,7 @@ pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[EgressExc
 }
 
 /// Returns the IP address in a URL that has one instead of a host name.
-pub(super) fn literal(url: &Url) -> Option<IpAddr> {
+pub(crate) fn literal(url: &Url) -> Option<IpAddr> {
     match url.host()? {
         Host::Domain(_) => None,
         Host::Ipv4(address) => Some(address.into()),
@@ -80,16 +80,28 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// Checks that an address does not belong to this machine.
-pub(super) fn check_not_local(
-    host: &str,
-    address: IpAddr,
-    (exceptions, is_own): (&[EgressException], fn(IpAddr) -> bool),
-) -> Result<(), Error> {
-    if is_listed(exceptions, host) || covers(exceptions, address) || !is_own(address) {
-        return Ok(());
+/// Rules for the addresses that a host name resolves to.
+pub(crate) struct DestinationRules {
+    /// Exceptions to the rule that only public servers may be reached.
+    pub(crate) exceptions: Vec<EgressException>,
+    /// True if an address belongs to this machine.
+    pub(crate) is_local: fn(IpAddr) -> bool,
+}
+
+impl DestinationRules {
+    /// Checks an address that a name resolves to.
+    pub(crate) fn check_resolved(&self, host: &str, address: IpAddr) -> Result<(), Error> {
+        check_address(host, address, &self.exceptions)?;
+        self.check_not_local(host, address)
     }
-    Err(Error::NotPublic { host: host.to_owned(), what: "an address of this machine" })
+
+    /// Checks that an address does not belong to this machine.
+    pub(crate) fn check_not_local(&self, host: &str, address: IpAddr) -> Result<(), Error> {
+        if is_listed(&self.exceptions, host) || covers(&self.exceptions, address) || !(self.is_local)(address) {
+            return Ok(());
+        }
+        Err(Error::NotPublic { host: host.to_owned(), what: "an address of this machine" })
+    }
 }
 
 /// Accepts only labels of letters, digits, hyphens and underscores, so that every parser reads the name in the same

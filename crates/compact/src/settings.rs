@@ -144,6 +144,7 @@ mod tests {
         assert_eq!(limits, expected);
     }
 
+    // Pitfall 47.
     #[test]
     fn sixteen_thousand_tokens_leave_space_for_a_turn() {
         let limits = Settings::default().limits(16_384, 6_000, TokenScale::ONE);

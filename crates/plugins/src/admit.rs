@@ -194,6 +194,7 @@ mod tests {
         assert!(admitted.hooks[0].guard && !admitted.hooks[1].guard);
     }
 
+    // R69.
     #[test]
     fn an_undeclared_registration_is_denied_by_name() {
         let (admitted, denied) = authorise(

@@ -81,6 +81,7 @@ mod tests {
         }
     }
 
+    // Pitfall 107.
     #[test]
     fn the_text_beside_the_token_is_kept_unchanged() {
         let cases = [

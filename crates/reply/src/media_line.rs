@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(split(text), (text.to_owned(), vec![]));
     }
 
-    // Case 150.
+    // Case 150, pitfall 108.
     #[test]
     fn a_media_line_is_removed_with_its_line_break() {
         let media = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(split("MEDIA:`./a.png`,"), (String::new(), media(&["./a.png"])));
     }
 
+    // Pitfall 109.
     #[test]
     fn unsafe_sources_stay_as_text() {
         for text in [

@@ -258,6 +258,7 @@ async fn missed_slots_are_counted_and_reported() {
     );
 }
 
+// Pitfall 74.
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_skipped_while_the_previous_one_runs() {
     let fixture =

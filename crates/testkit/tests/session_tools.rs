@@ -230,7 +230,7 @@ async fn a_subagent_runs_independently_and_reports_once() {
     assert_eq!(child_run.ended.map(ChildOutcome::name), Some("done"));
 }
 
-// Case 194.
+// Case 194, pitfall 75.
 #[tokio::test(start_paused = true)]
 async fn a_report_during_a_run_of_the_parent_is_read_by_that_run() {
     let fixture = SessionToolsFixture::new(&SessionToolRules::default());
@@ -501,7 +501,7 @@ async fn a_session_with_send_policy_deny_gets_no_messages() {
     assert_eq!(fixture.send("r1", &key("main"), &send).await[0]["status"], "forbidden");
 }
 
-// With one slot for all sessions: a run that waits has lent its own.
+// Pitfall 85, with one slot for all sessions: a run that waits has lent its own.
 #[tokio::test(start_paused = true)]
 async fn sessions_that_message_each_other_do_not_deadlock() {
     let fixture = SessionToolsFixture::new(&wide());
@@ -524,6 +524,7 @@ async fn sessions_that_message_each_other_do_not_deadlock() {
     assert_eq!(fixture.user_messages(&keys[0]).await.last().unwrap(), "say Round.", "it is not lost");
 }
 
+// Pitfall 85.
 #[tokio::test(start_paused = true)]
 async fn two_sessions_that_message_each_other_at_once_both_finish() {
     let fixture = SessionToolsFixture::new(&wide());
@@ -727,6 +728,7 @@ fn run_lifetime(store: &TestStore, lifetime: u64, cleanup: &str) -> Option<(Vec<
     end
 }
 
+// Pitfall 75.
 #[test]
 fn a_report_is_delivered_exactly_once_wherever_the_process_crashes() {
     for cleanup in ["keep", "delete"] {

@@ -15,6 +15,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+// R81.
 #[test]
 fn no_seed_violates_an_invariant() {
     let seeds = match number("SIM_SEED") {

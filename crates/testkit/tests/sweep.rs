@@ -30,6 +30,7 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+// R14, R81.
 #[test]
 fn a_crash_at_any_commit_violates_no_invariant() {
     let is_full = std::env::var("SWEEP").is_ok_and(|value| value == "all");

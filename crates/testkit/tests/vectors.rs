@@ -63,11 +63,13 @@ fn every_group_has_an_existing_test() {
     }
 }
 
+// Case 221, case 222.
 #[test]
 fn golden_vectors_hold() {
     check(&golden());
 }
 
+// Case 221.
 #[test]
 fn every_recorded_vector_holds() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/vectors/loop-vectors.json");

@@ -152,7 +152,7 @@ async fn a_timeout_ends_the_whole_process_tree() {
     }
 }
 
-// R56.
+// R56, R86.
 #[tokio::test]
 async fn a_cancel_ends_the_whole_process_tree_soon() {
     for (sandbox, fixture) in sandboxes() {

@@ -20,7 +20,7 @@ const SYNC_TIME: Duration = Duration::from_secs(1);
 /// Length of a message.
 const MESSAGE_BYTES: usize = 1024;
 
-/// Measures the time until a message is acknowledged, and the acknowledgements per second, with each number of clients.
+/// R18: measures the time until a message is acknowledged, and the acknowledgements per second, with each number of clients.
 pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     for clients in CLIENTS {
         let syncs = bare_syncs(&gateway.state())?;

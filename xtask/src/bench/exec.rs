@@ -28,7 +28,7 @@ pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut BenchRepo
     Ok(())
 }
 
-/// Benchmarks redaction of secrets.
+/// R73: benchmarks redaction of secrets.
 pub(super) fn secrets(bench_tools: &Path, report: &mut BenchReport) -> Result<()> {
     for comparison in run(Command::new(bench_tools).arg("secrets"))? {
         report.secrets(&comparison);

@@ -12,7 +12,7 @@ use crate::gateway::{self, GatewayHome, RunningGateway};
 pub(super) const SESSIONS: usize = 10_000;
 const UNFINISHED_RUNS: usize = 1_000;
 
-/// Measures a gateway of its own, whose model never answers.
+/// R20: measures a gateway of its own, whose model never answers.
 pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
     let home = GatewayHome::new(binary, config, &logs.join("recovery.log"))?;
     create_sessions(&home.state())?;

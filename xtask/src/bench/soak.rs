@@ -38,7 +38,7 @@ struct SoakResult {
     failed: usize,
 }
 
-/// Applies the load for this many minutes, prints progress, and stores the values.
+/// R90: applies the load for this many minutes, prints progress, and stores the values.
 pub(super) async fn run(binary: &Path, minutes: f64, pace: u32) -> Result<()> {
     let model = BenchModel::start().context("cannot start the model server")?;
     let logs = tempfile::tempdir()?;

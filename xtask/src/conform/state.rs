@@ -44,7 +44,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(15);
 /// Polling interval of the files.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Checks that the client continues a session of Homard's, and Homard one of the client's.
+/// R16, R17: checks that the client continues a session of Homard's, and Homard one of the client's.
 pub(super) fn check(client: &OpenClawClient, binary: &Path, config: &Value) -> Result<()> {
     let log = client.logs.join("state-gateway.log");
     let home = Rc::new(gateway::GatewayHome::new(binary, config, &log)?);

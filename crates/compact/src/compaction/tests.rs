@@ -100,7 +100,7 @@ fn an_optional_summary_is_shorter_than_its_source() {
     }
 }
 
-/// However the model answers, a compaction leaves enough space for another turn.
+/// Pitfall 47: however the model answers, a compaction leaves enough space for another turn.
 #[test]
 fn a_window_of_sixteen_thousand_keeps_space_for_a_turn() {
     let input = CompactionInput {

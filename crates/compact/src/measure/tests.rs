@@ -46,6 +46,7 @@ fn higher_reported_usage_scales_estimates() {
     assert_eq!(measured, TokenMeasure { tokens: 3_000 + scale.grow(lines[2].tokens), scale });
 }
 
+// Pitfall 80.
 #[test]
 fn usage_before_the_last_compaction_is_ignored() {
     let mut lines = lines([user("hi"), reporting(190_000, 500), user("next")]);

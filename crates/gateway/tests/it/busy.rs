@@ -208,6 +208,7 @@ async fn an_interrupting_message_replaces_the_active_run() {
     assert_eq!(end("b"), (json!("final"), json!("stop")));
 }
 
+// R19.
 #[tokio::test]
 async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
     for (protocol, queue_mode) in

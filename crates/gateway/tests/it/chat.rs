@@ -208,7 +208,7 @@ async fn a_failed_model_ends_the_conversation_with_an_error() {
     }
 }
 
-/// Case 169, case 170.
+/// Case 169, case 170, pitfall 66.
 #[tokio::test]
 async fn the_end_of_an_aborted_run_is_published_before_the_abort_response() {
     for protocol in [3, 4] {

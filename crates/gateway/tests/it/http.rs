@@ -194,6 +194,7 @@ async fn stopping_notifies_every_client_and_frees_the_port() {
     assert!(bind(settings(gateway.address)).await.is_ok());
 }
 
+// R87.
 #[tokio::test]
 async fn a_client_can_reconnect_repeatedly() {
     let gateway = TestGateway::new(says(&["hi"])).await;

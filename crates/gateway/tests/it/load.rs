@@ -50,6 +50,7 @@ async fn read_until_closed(mut socket: TestClient) {
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
 }
 
+// Pitfall 65.
 #[tokio::test]
 async fn r26_stalled_readers_are_disconnected_and_others_get_everything() {
     const STOPPED: usize = 40;

@@ -195,6 +195,7 @@ async fn resume_after(protocol: u64, events: usize, missed_texts: usize) -> bool
     is_cut
 }
 
+// R87.
 #[tokio::test]
 async fn after_a_disconnect_no_event_is_missed_or_repeated() {
     for protocol in [3, 4] {

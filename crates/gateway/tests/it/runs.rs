@@ -105,6 +105,7 @@ async fn a_failed_model_is_reported_per_protocol_version() {
     assert_eq!(last["payload"]["summary"], last["error"]["message"]);
 }
 
+// Pitfall 100.
 #[tokio::test]
 async fn the_same_request_never_runs_twice() {
     for protocol in [3, 4] {
@@ -327,6 +328,7 @@ async fn a_run_continues_when_its_client_disconnects() {
     assert_eq!(other.ask("b", "agent", message("k")).await["payload"]["status"], "ok");
 }
 
+// Pitfall 65.
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected_and_its_run_finishes() {
     // More than all buffers between gateway and client hold.

@@ -189,6 +189,7 @@ async fn r7_an_effect_in_progress_during_a_kill_is_not_repeated() {
     assert!(text.contains("not known"), "{text}");
 }
 
+// R82.
 #[tokio::test]
 async fn a_takeover_ends_a_hanging_gateway_and_continues_its_runs() {
     let home = Home::new();

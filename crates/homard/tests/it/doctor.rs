@@ -204,6 +204,7 @@ fn leftovers_of_dead_processes_are_removed_and_recent_or_live_ones_stay() {
     assert_eq!(existing, [false, true, false, true, false]);
 }
 
+// R83.
 #[test]
 fn a_clock_that_went_back_is_reported() {
     let home = lived_in();

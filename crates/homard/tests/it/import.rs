@@ -410,6 +410,7 @@ fn the_own_directory_is_not_imported_into_itself() {
     assert_eq!((output.code, output.stderr), (Some(2), expected));
 }
 
+// R17.
 #[test]
 fn every_recorded_session_is_imported_and_takes_another_turn() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples/state");

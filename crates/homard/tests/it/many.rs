@@ -67,6 +67,7 @@ fn note(run: &mut ReceivedRun, payload: &Value) -> usize {
     0
 }
 
+// R19.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_sessions_lose_no_event() {
     let home = Home::new();

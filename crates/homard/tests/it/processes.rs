@@ -133,6 +133,7 @@ fn anywhere(mut command: Command) -> Command {
     command
 }
 
+// R87.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
     for (signal, format) in [(Signal::KILL, None), (Signal::INT, Some("--json"))] {

@@ -7,7 +7,7 @@ use std::{
 
 use crate::home::{Home, Process};
 
-// Case 47.
+// Case 47, pitfall 77.
 #[test]
 fn more_slots_start_queued_runs_and_an_invalid_config_changes_nothing() {
     let home = Home::new();

@@ -135,6 +135,7 @@ fn a_skill_invoked_by_name_is_passed_to_the_model() {
     assert!(by_name.contains("follow it for this request."), "{by_name}");
 }
 
+// Pitfall 78.
 #[test]
 fn the_key_of_a_skill_reaches_the_commands_of_its_agents_runs_and_nothing_else() {
     let home = Home::new();

@@ -42,6 +42,7 @@ fn an_interrupted_turn_is_stopped_and_recorded() {
     assert_eq!(sessions["sessions"][0]["abortedLastRun"], json!(true));
 }
 
+// R82.
 #[test]
 fn a_second_process_is_refused_while_the_first_works() {
     let home = Home::new();

@@ -80,6 +80,7 @@ async fn higher_priorities_are_called_first_and_later_hooks_see_the_changes() {
     assert_eq!(outcome.notes, [changed("high"), changed("low")]);
 }
 
+// Pitfall 82.
 #[tokio::test(start_paused = true)]
 async fn a_block_is_final_and_no_later_hook_is_called() {
     let blocking = scripted("blocks", before_call().priority(2), |_| Ok(HookResult::block("no")));
@@ -90,6 +91,7 @@ async fn a_block_is_final_and_no_later_hook_is_called() {
     assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
 }
 
+// Pitfall 82.
 #[tokio::test(start_paused = true)]
 async fn a_hanging_hook_is_skipped_and_a_hanging_guard_blocks() {
     let hanging = |registration| ScriptedHook {

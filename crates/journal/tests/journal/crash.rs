@@ -269,7 +269,7 @@ fn a_journal_of_a_newer_version_is_left_alone() {
     assert_eq!(files_named(&state.path().join("journal"), "corrupt"), Vec::<std::path::PathBuf>::new());
 }
 
-// D37: the duration is only printed, because a test machine is not representative.
+// R20, D37: the duration is only printed, because a test machine is not representative.
 #[tokio::test]
 async fn ten_thousand_sessions_open_at_once() {
     let state = tempfile::tempdir().unwrap();

@@ -78,6 +78,7 @@ async fn converse(journal: &Journal) {
     commit_all(journal, batch).await;
 }
 
+// R16.
 #[tokio::test]
 async fn a_conversation_is_written_in_openclaws_format() {
     let state = tempfile::tempdir().unwrap();
@@ -225,7 +226,7 @@ async fn a_deletion_interrupted_by_a_crash_is_finished() {
     assert_eq!(lines(&journal, "main").await, [child_entry(None, "new")]);
 }
 
-// Case 87 (D15): fails at once, naming the process and the directory.
+// Case 87, R82 (D15): fails at once, naming the process and the directory.
 #[test]
 fn a_state_directory_has_one_owner() {
     let state = tempfile::tempdir().unwrap();
@@ -253,7 +254,7 @@ fn the_lock_of_a_dead_process_is_acquired_at_once() {
     assert_eq!(lock::holder(state.path()).map(|holder| holder.pid), Some(std::process::id()));
 }
 
-// Case 89, pitfall 28 (D15): the holder of the lock counts, not the content of the file.
+// Case 89, pitfall 28, pitfall 29 (D15): the holder of the lock counts, not the content of the file.
 #[test]
 fn a_lock_is_held_before_its_file_names_the_holder() {
     let state = tempfile::tempdir().unwrap();
@@ -278,6 +279,7 @@ async fn a_writer_with_a_foreign_fence_is_rejected() {
     assert_eq!(list_sessions(&journal).await, Ok(vec![]));
 }
 
+// R82.
 #[tokio::test]
 async fn the_fence_of_the_previous_process_is_invalid() {
     let state = tempfile::tempdir().unwrap();

@@ -89,6 +89,7 @@ fn a_sticky_credential_comes_first_unless_it_is_in_cooldown() {
     assert_eq!(profiles(&chain.order(0, &sticky)), ["a", "b", "a", "b"]);
 }
 
+// Pitfall 72.
 #[test]
 fn a_pinned_credential_is_the_only_one_of_its_provider_and_ignores_cooldowns() {
     let tracker = Arc::new(HealthTracker::default());

@@ -53,7 +53,7 @@ fn a_pinned_profile_is_not_rotated_but_the_next_model_is_tried() {
     assert_eq!(current(&failover), "q/n as c");
 }
 
-// Case 177. A candidate in cooldown is tried only if no other is left.
+// Case 177, pitfall 70. A candidate in cooldown is tried only if no other is left.
 #[test]
 fn a_provider_in_cooldown_is_skipped_with_a_reason_and_tried_last() {
     let tracker = Arc::new(HealthTracker::default());
@@ -132,7 +132,7 @@ fn a_rejected_level_is_replaced_by_each_offered_one_once() {
     assert!(matches!(failover.failed(&refusal, 0), FailoverStep::End(_)));
 }
 
-// Case 214.
+// Case 214, pitfall 94.
 #[test]
 fn the_only_candidate_is_retried_until_the_budget_is_spent_then_cools_down() {
     let (mut failover, tracker) = begin(&["p/m as a"], FailoverTerms::default());
@@ -218,7 +218,7 @@ fn a_rejected_key_is_not_tried_with_another_model() {
     assert_eq!(failover.notes(), [note("p/m as a", CandidateOutcome::Failed, "auth", "Auth"), skipped]);
 }
 
-// Case 165.
+// Case 165, pitfall 69.
 #[test]
 fn a_run_timeout_counts_as_a_failure_of_the_model() {
     let (mut failover, tracker) =
@@ -228,6 +228,7 @@ fn a_run_timeout_counts_as_a_failure_of_the_model() {
     assert_eq!(note_lines(&failover), ["p/m: the run timed out (timeout)"]);
 }
 
+// Pitfall 69.
 #[test]
 fn no_candidate_is_tried_after_the_deadline() {
     let (mut failover, _) =

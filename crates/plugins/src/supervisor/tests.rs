@@ -208,6 +208,7 @@ async fn the_exit_of_a_process_fails_only_its_own_calls() {
     surviving.close().await;
 }
 
+// R68.
 #[tokio::test]
 async fn a_flood_of_output_ends_only_that_process() {
     let flooding = shell_fixture("", "while :; do echo nonsense; done");
@@ -273,6 +274,7 @@ async fn some_malformed_output_is_tolerated() {
     fixture.close().await;
 }
 
+// R68.
 #[tokio::test]
 async fn the_memory_of_a_process_is_limited() {
     let script = "awk 'BEGIN { s = \"x\"; while (length(s) < 2^30) s = s s; print length(s) > \"/dev/null\" }' 2>/dev/null \

@@ -22,6 +22,7 @@ fn call() -> HookEvent {
     HookEvent::BeforeToolCall(ToolCallStart { tool_name, params: serde_json::Map::new(), run_id, tool_call_id })
 }
 
+// R68.
 #[tokio::test]
 async fn a_plugin_that_hangs_in_any_hook_times_out() {
     let mut setup = PluginTestSetup::new();
@@ -40,6 +41,7 @@ async fn a_plugin_that_hangs_in_any_hook_times_out() {
     plugins.close().await;
 }
 
+// R68.
 #[tokio::test]
 async fn a_guard_that_hangs_or_exits_blocks_and_other_hooks_are_skipped() {
     for (script, is_guard) in [(HANG_SCRIPT, true), ("exit 1", true), (HANG_SCRIPT, false), ("exit 1", false)] {

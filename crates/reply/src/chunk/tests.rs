@@ -27,7 +27,7 @@ fn whole(bounds: ChunkBounds, text: &str) -> Vec<String> {
     chunker.finish()
 }
 
-/// Recorded results of OpenClaw, with the reasons for deviations.
+/// Case 223, case 224: recorded results of OpenClaw, with the reasons for deviations.
 #[test]
 fn recorded_blocks_match_openclaw() {
     use CutPreference::{Paragraph, Sentence};
@@ -88,6 +88,7 @@ fn recorded_blocks_match_openclaw() {
     }
 }
 
+// Case 225.
 #[test]
 fn recorded_streamed_blocks_match_openclaw() {
     use CutPreference::{Newline, Paragraph};
@@ -117,6 +118,7 @@ fn recorded_streamed_blocks_match_openclaw() {
         assert_eq!(streamed(*bounds, deltas), *blocks, "{name}");
     }
     assert!(Chunker::new(bounds(50, 80, Paragraph)).push("short").is_empty(), "below min not forced");
+    assert_eq!(Chunker::new(bounds(5, 40, Newline)).push("one two three four"), [""; 0], "newline stream under max");
 }
 
 /// Conformance case 127.
@@ -182,6 +184,7 @@ fn equal_blocks_are_all_returned() {
     assert_eq!(streamed(paragraphs(2, 20), &["ok\n\nok\n\nok"]), ["ok", "ok", "ok"]);
 }
 
+// Pitfall 106.
 #[test]
 fn indent_stays_and_blank_lines_stay_inside_fences_only() {
     let list = "- one thing\n\n\n    - and another\n";
@@ -198,6 +201,7 @@ fn text_before_a_fence_that_does_not_fit_is_cut_off() {
     assert_eq!(whole(paragraphs(20, 22), "A few words\n```js\nlet ab = 1;\n```"), blocks, "rather short than torn");
 }
 
+// Pitfall 105.
 #[test]
 fn no_fenced_block_is_empty() {
     let tail = ["```js\n12345678901\n```"; 1];

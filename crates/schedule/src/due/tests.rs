@@ -110,6 +110,7 @@ fn the_state_of_an_openclaw_file_is_continued() {
     assert_eq!(due(&ran, &TimeZone::UTC, START_MS + HOUR + 10), Ok(DueSlots::default()));
 }
 
+// R83.
 #[test]
 fn clock_jumps_miss_slots_but_never_repeat_them() {
     let mut hourly = every(HOUR);
@@ -216,6 +217,7 @@ proptest! {
     // Counting a year of minutes takes long.
     #![proptest_config(ProptestConfig::with_cases(8))]
 
+    // R83.
     #[test]
     fn a_job_survives_a_clock_jump_of_a_year(mut job in any_job(), start in 0..YEAR, back in DAY..YEAR) {
         let now = START_MS + start;

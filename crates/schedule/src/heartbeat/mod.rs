@@ -227,7 +227,7 @@ mod tests {
     /// 2026-11-15T00:00:00Z, a Sunday.
     const MIDNIGHT: u64 = 1_794_700_800_000;
 
-    // Case 191, case 192.
+    // Case 191, case 192, pitfall 74.
     #[test]
     fn a_heartbeat_is_skipped_for_the_first_matching_reason() {
         let idle =

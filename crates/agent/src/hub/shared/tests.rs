@@ -81,6 +81,7 @@ async fn ten_thousand_sessions_leave_no_lane_behind() {
     assert_eq!(live_counts(), (0, 0, 0));
 }
 
+// R88.
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_panics_loses_only_jobs_it_had_read() {
     let hub = &hub(true);

@@ -115,6 +115,7 @@ fn chat_text_is_that_of_the_whole_run() {
     );
 }
 
+// Pitfall 66.
 #[test]
 fn a_stopped_run_keeps_its_partial_text() {
     let stopped = Outcome::Aborted(AbortReason::User);

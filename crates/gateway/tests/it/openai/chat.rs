@@ -77,6 +77,7 @@ async fn a_stream_reports_usage_on_request() {
     assert!(events.iter().all(|(_, data)| data.get("usage") == Some(&Value::Null)), "{events:?}");
 }
 
+// Pitfall 86.
 #[tokio::test]
 async fn a_client_tool_call_is_returned_and_its_result_accepted() {
     let gateway = gateway(weather()).await;

@@ -68,6 +68,7 @@ async fn concurrent_repeated_requests_are_one_run() {
     assert_eq!(prompts(&gateway).len(), 1);
 }
 
+// R46.
 #[tokio::test]
 async fn an_event_sent_again_in_another_form_is_one_run() {
     let store = Arc::new(MemoryStore::default());

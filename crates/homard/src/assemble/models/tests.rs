@@ -127,7 +127,7 @@ fn an_unusable_model_is_an_error_with_its_reason() {
     );
 }
 
-// Case 181.
+// Case 181, pitfall 67.
 #[test]
 fn an_agents_own_list_replaces_the_shared_one() {
     let chain = |own: &str| {

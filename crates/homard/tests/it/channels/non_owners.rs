@@ -123,6 +123,7 @@ async fn non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
     assert_eq!(sent, 0, "no file was sent");
 }
 
+// Pitfall 109.
 #[tokio::test(flavor = "multi_thread")]
 async fn workspace_files_are_attached_to_replies_to_the_owner_only() {
     let fixture = non_owner_fixture(json!({})).await;

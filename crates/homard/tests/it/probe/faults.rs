@@ -112,6 +112,7 @@ fn answer(mut process: Process) -> String {
     output
 }
 
+// R68.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_never_answers_delays_only_its_own_run() {
     let Some(node) = node("plugins that never answer") else { return };

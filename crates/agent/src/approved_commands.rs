@@ -8,7 +8,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use homard_approvals::{Approval, ApprovalState, approvals::ExecApprovals};
 use homard_proto::{AgentId, SessionKey};
 use homard_runtime::task;
-use homard_skills::Variables;
+use homard_workspace::skills::Variables;
 use serde::Deserialize as _;
 
 use crate::{

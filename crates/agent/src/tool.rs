@@ -18,7 +18,7 @@ use homard_proto::{
     schema::{Schema, SchemaViolation},
 };
 use homard_secrets::Secrets;
-use homard_skills::Variables;
+use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -3,9 +3,9 @@
 use std::{path::PathBuf, sync::Arc};
 
 use homard_command as command;
-use homard_skills::{Invocation, SkillSet, SlashCommand, Variables};
 use homard_stdx::sync::RwLock;
 use homard_store::PromptMode;
+use homard_workspace::skills::{Invocation, SkillSet, SlashCommand, Variables};
 use homard_workspace::{BootstrapLimits, BootstrapReader};
 use jiff::tz::TimeZone;
 
@@ -107,14 +107,14 @@ impl SkillKit {
     pub fn new(skills: &SkillSet, block: String) -> Self {
         Self {
             block: block.into(),
-            variables: homard_skills::environment(skills).into_iter().collect(),
-            commands: homard_skills::commands(skills, command::RESERVED),
+            variables: homard_workspace::skills::environment(skills).into_iter().collect(),
+            commands: homard_workspace::skills::commands(skills, command::RESERVED),
         }
     }
 
     /// Returns the skill that a text invokes, if any.
     pub fn invoked(&self, text: &str) -> Option<Invocation> {
-        homard_skills::invoke(&self.commands, text)
+        homard_workspace::skills::invoke(&self.commands, text)
     }
 
     /// Returns the slash commands of the skills.

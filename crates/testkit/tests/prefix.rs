@@ -6,10 +6,10 @@ use homard_model::{ModelSpec, Request};
 use homard_prompt::config::SkillKit;
 use homard_proto::message::Message as ModelMessage;
 use homard_providers::{ModelTarget, Wire};
-use homard_skills::{
+use homard_testkit::{Trace, invariants, play, script::RecordedRequest};
+use homard_workspace::skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
 };
-use homard_testkit::{Trace, invariants, play, script::RecordedRequest};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
 

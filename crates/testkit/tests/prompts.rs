@@ -11,13 +11,13 @@ use std::{
 use homard_agent::tool::Toolbox;
 use homard_model::{Request, ToolSpec, tokens};
 use homard_prompt::config::{HostInfo, PromptStyle, SkillKit};
-use homard_skills::{
-    DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
-};
 use homard_testkit::{
     Trace, TraceResult, invariants, play, snapshot::format_snapshot, trace::TraceSetup, workspace::FileContents,
 };
 use homard_workspace::Starter;
+use homard_workspace::skills::{
+    DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
+};
 use serde_json::Value;
 
 /// A message to a session of the default agent, and one to a subagent of it.

@@ -24,7 +24,7 @@ use homard_approvals::DirIdentity;
 use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey};
 use homard_runtime::Ambient;
-use homard_skills::Variables;
+use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio::{
     sync::OnceCell,

@@ -18,8 +18,8 @@ use homard_agent::{
 };
 use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, Route, RunId};
-use homard_skills::Variables;
 use homard_tools::{MessageRules, MessageTool, Recipients};
+use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -18,11 +18,11 @@ use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolRe
 use homard_egress::{EgressLimits, SystemResolver};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_runtime::{Ambient, task::spawn};
-use homard_skills::Variables;
 use homard_tools::{
     WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
     search::{Brave, SearchProvider, Searxng},
 };
+use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -1,8 +1,8 @@
-//! Workspace of an agent: its starter files, and the files that are part of every prompt.
+//! Workspace of an agent: its starter files, the files that are part of every prompt, and skills.
 //!
 //! It works on a given folder and given limits, and does not depend on the config, the environment or the format of a
 //! prompt. All disk access blocks. Start with [`page`] (what a prompt gets), then [`bootstrap`] (how it is read) and
-//! [`starter`] (how a workspace is created).
+//! [`starter`] (how a workspace is created); [`skills`] stands alone.
 #![warn(missing_docs)]
 
 pub mod page;
@@ -14,6 +14,8 @@ mod text;
 
 pub mod identity;
 pub mod starter;
+
+pub mod skills;
 
 pub use bootstrap::{Audience, BootstrapLimits, BootstrapReader, page as page_of};
 pub use identity::AgentPersona;

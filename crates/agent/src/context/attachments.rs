@@ -3,7 +3,7 @@
 use homard_media::{ImageRoot, find, load};
 use homard_prompt::config::SkillKit;
 use homard_proto::message::{Block, Content, User};
-use homard_skills::ToolDispatch;
+use homard_workspace::skills::ToolDispatch;
 use serde_json::{Value, json};
 
 use crate::profile::Profile;
@@ -29,7 +29,7 @@ impl MessageAttachments {
                 });
                 Self { dispatch: Some((tool.clone(), arguments)), ..Self::default() }
             }
-            None => Self { notes: vec![homard_skills::rewrite(&invocation)], ..Self::default() },
+            None => Self { notes: vec![homard_workspace::skills::rewrite(&invocation)], ..Self::default() },
         }
     }
 

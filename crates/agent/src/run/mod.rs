@@ -37,8 +37,8 @@ use homard_proto::{
 use homard_queue::slots::{Lender, RunClass};
 use homard_reply::{blocks::BlockStream, silent::TOKEN as SILENCE};
 use homard_runtime::ambient::iso;
-use homard_skills::Variables;
 use homard_store::{Error as StoreError, Rec, timeline::PromptCuts};
+use homard_workspace::skills::Variables;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

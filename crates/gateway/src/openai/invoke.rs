@@ -13,7 +13,7 @@ use homard_agent::{
 use homard_command::OWNER;
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use homard_runtime::task;
-use homard_skills::Variables;
+use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -238,8 +238,11 @@ impl AgentFactory {
             Err(error) => Some(format!("agent {}: {error}", agent.id)),
         });
         let library = SkillLibrary::of(builder.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
-        for problem in
-            library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::ProblemLevel::Warning)
+        for problem in library
+            .refresh()
+            .problems
+            .iter()
+            .filter(|problem| problem.level == homard_workspace::skills::ProblemLevel::Warning)
         {
             tracing::warn!(path = %problem.path.display(), "problem in a skill: {}", problem.message);
         }

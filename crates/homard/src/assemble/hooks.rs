@@ -14,8 +14,8 @@ use homard_plugins::internal::{
 };
 use homard_proto::{SessionKey, message::User};
 use homard_queue::RunClass;
-use homard_skills::{ProblemLevel, SkillProblem};
 use homard_tools::BackgroundCommands;
+use homard_workspace::skills::{ProblemLevel, SkillProblem};
 
 use super::{factory::workspace, skills};
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 
 use homard_config::LoadedConfig;
 use homard_prompt::config::{SharedSkills, SkillKit};
-use homard_skills::{
+use homard_workspace::skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillEntry, SkillRoots, SkillRules, SkillSet, block,
     discover_allowed,
 };

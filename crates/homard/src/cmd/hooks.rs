@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_config::{LoadedConfig, edit::EditError};
 use homard_plugins::internal::{HookDecisionState, HookRules, InternalHook, decide, discover, report};
-use homard_skills::SkillProblem;
+use homard_workspace::skills::SkillProblem;
 use serde_json::{Value, json};
 
 use self::node::NodeTrial;

@@ -7,7 +7,7 @@ mod format;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_config::LoadedConfig;
-use homard_skills::{JudgedSkill, SkillSet, SkillSource, report};
+use homard_workspace::skills::{JudgedSkill, SkillSet, SkillSource, report};
 use serde_json::Value;
 
 use super::ids::{self, Candidate};

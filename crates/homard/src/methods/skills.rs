@@ -10,7 +10,7 @@ use homard_proto::{
     ErrorShape,
     method::skills::{StatusParams, UpdateParams},
 };
-use homard_skills::report;
+use homard_workspace::skills::report;
 use serde_json::{Value, json};
 
 use super::{config::change_error, on_blocking_thread};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use homard_skills::{HostEnvironment, MissingRequirements, Requirements, missing};
+use homard_workspace::skills::{HostEnvironment, MissingRequirements, Requirements, missing};
 use serde_json::{Map, Value};
 
 use super::hook_md::{HookSource, InternalHook};
@@ -103,10 +103,10 @@ pub fn decide(hook: &InternalHook, host: &HostEnvironment, rules: &HookRules) ->
         (Some(true), None) if hook.source == HookSource::Workspace => Some(DisabledReason::Workspace),
         (Some(true), None) => hook.is_disabled_by_default.then_some(DisabledReason::ByDefault),
     };
-    let skill_entry = entry.map(|entry| homard_skills::SkillEntry {
+    let skill_entry = entry.map(|entry| homard_workspace::skills::SkillEntry {
         env: entry.env.clone(),
         fault: entry.fault.clone(),
-        ..homard_skills::SkillEntry::default()
+        ..homard_workspace::skills::SkillEntry::default()
     });
     let InternalHook { os, always, requires, .. } = hook;
     let requirements = Requirements { os, always: *always, requires, primary_env: None };

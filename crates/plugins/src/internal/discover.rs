@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use homard_skills::{ProblemLevel, SkillProblem};
+use homard_workspace::skills::{ProblemLevel, SkillProblem};
 use serde_json::Value;
 
 use super::{

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_hooks::{BootstrapFile, HookError, InternalEvent, Listener, ListenerResult};
-use homard_skills::HostEnvironment;
+use homard_workspace::skills::HostEnvironment;
 use rustix::{
     fs::fstat,
     process::{Pid, WaitId, WaitIdOptions, waitid},
@@ -104,7 +104,7 @@ impl ProgramListener {
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "[secret]");
         }
-        let line = homard_skills::on_one_line(&text);
+        let line = homard_workspace::skills::on_one_line(&text);
         let length = line.chars().count();
         if length <= STDERR_CHARS { line } else { line.chars().skip(length - STDERR_CHARS).collect() }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_hooks::{GUARDED_EVENT, HookError, InternalEvent, Listener, ListenerResult};
-use homard_skills::{ProblemLevel, SkillProblem};
+use homard_workspace::skills::{ProblemLevel, SkillProblem};
 
 use super::{
     decide::{HookEntry, HookRules},

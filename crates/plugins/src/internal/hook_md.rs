@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use homard_skills::{
+use homard_workspace::skills::{
     FrontMatter, SkillRequirements, as_bool, as_list, as_text, lookup, manifest, on_one_line, requires,
 };
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::SkillProblem;
+use homard_workspace::skills::SkillProblem;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -21,7 +21,7 @@ mod status;
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_hooks::{DEADLINE, Listener};
-use homard_skills::{HostEnvironment, MissingRequirements, ProblemLevel, SkillProblem, SkillRequirements};
+use homard_workspace::skills::{HostEnvironment, MissingRequirements, ProblemLevel, SkillProblem, SkillRequirements};
 
 pub use bundled::{BundledServices, TextFunction, WriteFile};
 pub use decide::{DisabledReason, HookDecisionState, HookEntry, HookRules, decide};

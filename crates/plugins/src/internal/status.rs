@@ -1,6 +1,6 @@
 //! Status of hooks in the format of `hooks list --json` and `hooks info --json`.
 
-use homard_skills::{MissingRequirements, SkillRequirements};
+use homard_workspace::skills::{MissingRequirements, SkillRequirements};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -73,7 +73,7 @@ fn install_option((index, option): (usize, &Value)) -> Option<Value> {
         ToOwned::to_owned,
     );
     let id = option["id"].as_str().map_or_else(|| format!("{kind}-{index}"), ToOwned::to_owned);
-    Some(json!({"id": id, "kind": kind, "label": label, "bins": homard_skills::as_list(&option["bins"])}))
+    Some(json!({"id": id, "kind": kind, "label": label, "bins": homard_workspace::skills::as_list(&option["bins"])}))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use homard_approvals::{Approval, ExecApprovals, LevelOverrides};
 use homard_audit::AuditKind;
 use homard_proto::{AgentId, RunId, SessionKey};
 use homard_runtime::task;
-use homard_skills::Variables;
+use homard_workspace::skills::Variables;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

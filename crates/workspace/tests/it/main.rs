@@ -1,7 +1,8 @@
-//! Tests of workspaces on a real disk: creation, and what is part of a prompt.
+//! Tests of workspaces on a real disk: creation, what is part of a prompt, and skills.
 #![cfg(test)]
 
 mod bootstrap;
+mod skills;
 mod starter;
 
 use std::{

@@ -2,7 +2,7 @@
 
 use homard_config::path::Path;
 use homard_plugins::internal::{self, DisabledReason, HookDecisionState, HookHandler, HookSource, InternalHook};
-use homard_skills::SkillRequirements;
+use homard_workspace::skills::SkillRequirements;
 
 use super::MAX_DESCRIPTION;
 use crate::render::{self, Table};
@@ -144,7 +144,7 @@ fn shell_quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use homard_plugins::internal::bundled::BundledHook;
-    use homard_skills::MissingRequirements;
+    use homard_workspace::skills::MissingRequirements;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::{DiscoveryLimits, ProblemLevel, SkillRoots, discover};
+use homard_workspace::skills::{DiscoveryLimits, ProblemLevel, SkillRoots, discover};
 
 use super::{
     copy,

@@ -1,7 +1,7 @@
 //! `homard skills check`: usable skills, missing requirements, and problems with files.
 
 use anyhow::Result;
-use homard_skills::{Eligibility, JudgedSkill, ProblemLevel, SkillProblem};
+use homard_workspace::skills::{Eligibility, JudgedSkill, ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
 use super::{SkillList, format};

@@ -1,7 +1,7 @@
 //! Describes the state of skills, with remedies.
 
 use homard_config::path::Path;
-use homard_skills::{JudgedSkill, Skill, SkillRequirements};
+use homard_workspace::skills::{JudgedSkill, Skill, SkillRequirements};
 use serde_json::Value;
 
 use super::origin;
@@ -126,7 +126,7 @@ fn systems(names: &[String]) -> String {
 mod tests {
     use std::path::PathBuf;
 
-    use homard_skills::{Eligibility, MissingRequirements, SkillSource};
+    use homard_workspace::skills::{Eligibility, MissingRequirements, SkillSource};
     use serde_json::json;
 
     use super::*;

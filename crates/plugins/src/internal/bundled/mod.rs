@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use homard_hooks::{InternalEvent, Listener};
-use homard_skills::SkillRequirements;
+use homard_workspace::skills::SkillRequirements;
 use serde_json::Value;
 
 use super::{

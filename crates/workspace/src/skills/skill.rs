@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use crate::front_matter::{FrontMatter, json, lookup};
+use crate::skills::front_matter::{FrontMatter, json, lookup};
 
 /// Maximum number of characters of a name: it is part of every list and of messages to a model.
 const NAME_CHARS: usize = 128;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use homard_stdx::text::fit;
 
-use crate::{
+use crate::skills::{
     skill::{Skill, on_one_line},
     skill_set::SkillSet,
 };

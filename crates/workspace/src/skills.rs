@@ -1,9 +1,8 @@
 //! Skills: discovery, parsing, eligibility, and the list for a model.
 //!
-//! Values in, values out: this crate reads only the folders it is given. It does not depend on the environment, the
+//! Values in, values out: this module reads only the folders it is given. It does not depend on the environment, the
 //! config file, sessions or models. Start with [`Skill`] (content of a file), then [`discover`] (which files), then
 //! [`check_eligibility`] (which of them are eligible) and [`SkillSet`] (how these are used).
-#![warn(missing_docs)]
 
 mod front_matter;
 mod skill;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use homard_skills::report;
+use homard_workspace::skills::report;
 use serde_json::json;
 
-use crate::fixture::Fixture;
+use crate::skills::fixture::Fixture;
 
 #[test]
 fn the_report_has_the_format_of_openclaw() {

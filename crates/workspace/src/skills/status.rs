@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::{
+use crate::skills::{
     eligibility::{HostEnvironment, MissingRequirements},
     front_matter::lookup,
     skill::{Skill, SkillRequirements, SkillSource, as_list, as_text},

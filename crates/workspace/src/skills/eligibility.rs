@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::skill::{Skill, SkillRequirements, SkillSource};
+use crate::skills::skill::{Skill, SkillRequirements, SkillSource};
 
 /// Config paths that count as set if they are absent.
 const ON_BY_DEFAULT: [&str; 2] = ["browser.enabled", "browser.evaluateEnabled"];

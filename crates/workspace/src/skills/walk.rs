@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::discover::{DiscoveryLimits, SkillProblem, unreadable, warning};
+use crate::skills::discover::{DiscoveryLimits, SkillProblem, unreadable, warning};
 
 /// A file that may be a skill.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use homard_stdx::text::fit;
 
-use crate::{
+use crate::skills::{
     skill::{ToolDispatch, on_one_line},
     skill_set::SkillSet,
 };

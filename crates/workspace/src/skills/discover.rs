@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
+use crate::skills::{
     skill::{self, Skill, SkillOrigin, SkillSource},
     walk::{Kind, RootWalk, SkillCandidate},
 };

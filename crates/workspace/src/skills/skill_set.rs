@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
+use crate::skills::{
     discover::{DiscoveredSkills, SkillProblem},
     eligibility::{Eligibility, HostEnvironment, SkillRules, check_eligibility},
     skill::Skill,

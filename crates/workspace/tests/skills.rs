@@ -1,4 +1,4 @@
-//! Every folder `cases/<case>` is a test of discovery and parsing: adding one adds a test.
+//! Every folder `skills/<case>` is a test of discovery and parsing: adding one adds a test.
 //!
 //! - `extra/`, `plugin/`, `bundled/`, `managed/`, `personal/`, `project/`, `workspace/`: the roots; absent folders are
 //!   absent roots.
@@ -13,12 +13,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::{DiscoveredSkills, DiscoveryLimits, ProblemLevel, Skill, SkillRequirements, SkillRoots, discover};
+use homard_workspace::skills::{
+    DiscoveredSkills, DiscoveryLimits, ProblemLevel, Skill, SkillRequirements, SkillRoots, discover,
+};
 
 /// Small enough for cases to exceed.
 const LIMITS: DiscoveryLimits = DiscoveryLimits { depth: 6, folders: 40, candidates: 8, file_bytes: 4_096 };
 
-datatest_stable::harness! { { test = case, root = "tests/cases", pattern = r"expected\.txt$" } }
+datatest_stable::harness! { { test = case, root = "tests/skills", pattern = r"expected\.txt$" } }
 
 fn case(expected: &Path) -> datatest_stable::Result<()> {
     let folder = expected.parent().unwrap();

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use homard_skills::{Eligibility, MissingRequirements, PromptLimits, SkillEntry, SkillRequirements, block};
+use homard_workspace::skills::{Eligibility, MissingRequirements, PromptLimits, SkillEntry, SkillRequirements, block};
 use serde_json::json;
 
-use crate::fixture::{Fixture, entry, strings};
+use crate::skills::fixture::{Fixture, entry, strings};
 
 fn eligible() -> Eligibility {
     Eligibility { is_eligible: true, ..Eligibility::default() }

@@ -1,5 +1,4 @@
 //! Tests of discovered skills: verdicts, environment variables, the list for a model, commands and the report.
-#![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod command;
 mod fixture;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use homard_skills::{SkillEntry, environment};
+use homard_workspace::skills::{SkillEntry, environment};
 use serde_json::json;
 
-use crate::fixture::{Fixture, entry};
+use crate::skills::fixture::{Fixture, entry};
 
 #[test]
 fn variables_of_usable_skills_are_set_and_the_environment_takes_precedence() {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use homard_skills::{
+use homard_workspace::skills::{
     DiscoveredSkills, HostEnvironment, PromptLimits, SkillRules, SkillSet, SlashCommand, block, commands, invoke,
 };
 use proptest::prelude::*;
 
-use crate::fixture::Fixture;
+use crate::skills::fixture::Fixture;
 
 /// Builds a set of skills that are not on disk: copies of one that is, with name and description replaced.
 fn skill_set_of(pairs: &[(String, String)]) -> SkillSet {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use homard_skills::{Invocation, SlashCommand, ToolDispatch, commands, invoke, rewrite};
+use homard_workspace::skills::{Invocation, SlashCommand, ToolDispatch, commands, invoke, rewrite};
 
-use crate::fixture::Fixture;
+use crate::skills::fixture::Fixture;
 
 fn command(fixture: &Fixture, name: &str, skill: &str) -> SlashCommand {
     SlashCommand {

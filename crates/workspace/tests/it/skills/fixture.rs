@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use homard_skills::{
+use homard_workspace::skills::{
     DiscoveredSkills, DiscoveryLimits, Eligibility, HostEnvironment, SkillEntry, SkillRoots, SkillRules, SkillSet,
     discover,
 };

@@ -1,8 +1,8 @@
 //! Tests of the list of skills for a model.
 
-use homard_skills::{PromptLimits, block};
+use homard_workspace::skills::{PromptLimits, block};
 
-use crate::fixture::Fixture;
+use crate::skills::fixture::Fixture;
 
 const INTRO: &str = "\
 Skills are instructions for particular kinds of work.

@@ -239,6 +239,7 @@ pub(crate) fn compaction_of_run(run: &RunId, history: &SessionHistory) -> Option
 
 /// Builds the event of a compaction. `next` says what follows it.
 pub(crate) fn compacted_event(compaction: CompactionInfo, next: AfterCompaction) -> StoredEvent {
+    // The names by which a transcript stores the method; without a summary only tool results were truncated.
     let strategies = SummaryMethod::ALL.map(SummaryMethod::as_str);
     StoredEvent::Compacted {
         entry: compaction.id,

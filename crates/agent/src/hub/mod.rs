@@ -556,7 +556,7 @@ impl Hub {
         self.0.tracker.close();
         self.0.tracker.wait().await;
         if let Err(error) = self.0.writer.barrier().await {
-            tracing::error!(%error, "failed to store the last records");
+            tracing::error!(%error, "failed to store the last records before the shutdown");
         }
     }
 

@@ -54,7 +54,7 @@ pub enum AuditKind {
     Recovered,
     /// Rows could not be written.
     RowsLost,
-    /// The journal anchors the end of the log from here on.
+    /// From this row on, the journal stores the end of the log, so that a truncated log is detected.
     Anchored,
     /// The log does not end where it should: rows were removed or replaced.
     ChainBroken,
@@ -170,6 +170,7 @@ impl AuditRecord {
         self.kind
     }
 
+    /// Adds a value, unless the record already has [`MAX_VALUES`].
     fn with_value(mut self, name: &'static str, value: Value) -> Self {
         if self.more.len() < MAX_VALUES {
             self.more.insert(name.to_owned(), value);

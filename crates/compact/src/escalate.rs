@@ -145,7 +145,8 @@ struct ResultText<'a> {
     original_length: usize,
 }
 
-/// Returns the texts of a result. Text that was never stored is added to the length of the last one.
+/// Returns the texts of a result without their truncation notes. Characters that were never stored, according to such a
+/// note, count in the original length of the last text.
 fn texts(result: &ToolResult) -> Vec<ResultText<'_>> {
     let mut texts: Vec<ResultText<'_>> = Vec::new();
     for text in result.content.iter().filter_map(Block::as_text) {

@@ -95,7 +95,7 @@ fn pack(rendered: Vec<(String, u64)>, max: u64) -> Vec<TranscriptPiece> {
     pieces
 }
 
-/// Renders a message; empty if it has no content. Reasoning is omitted, because its result follows.
+/// Renders a message; empty if it has no content. Reasoning is omitted: the text or tool call that it led to follows.
 fn render_message(message: &Message, limits: RenderLimits) -> String {
     let text = match message {
         Message::User(user) => match &user.content {

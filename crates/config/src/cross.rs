@@ -45,7 +45,8 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
     }
 }
 
-/// Findings across values: for each the path of the value to change, and a predicate.
+/// Findings across values: for each the path of the value to change, and a message that continues the path, such as
+/// `must be a list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Why the config is invalid.
@@ -63,7 +64,7 @@ pub struct PartFault {
     pub part: Path,
     /// Path of the value to change.
     pub path: Path,
-    /// Predicate.
+    /// Message that continues the path, such as `names an unknown agent`.
     pub what: String,
 }
 

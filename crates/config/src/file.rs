@@ -11,7 +11,8 @@ use crate::{problem::SourceLocation, tree::SourceOffset};
 /// Maximum size of a file.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// Reads a file: `None` if it does not exist, or a predicate that says why it cannot be read.
+/// Reads a file: `None` if it does not exist. The error says why it cannot be read and continues its path, such as
+/// `is a directory`.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let read = || -> io::Result<Result<Vec<u8>, &'static str>> {
         let kind = path.metadata()?.file_type();

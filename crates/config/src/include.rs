@@ -16,7 +16,7 @@ use crate::{
     tree::{self, Kind, SourceOffset, TreeMember, TreeNode, dotted},
 };
 
-/// Name of the key.
+/// Key with which an object includes other files.
 const INCLUDE: &str = "$include";
 /// Maximum nesting depth of included files.
 const MAX_DEPTH: usize = 10;

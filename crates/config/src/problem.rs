@@ -32,7 +32,7 @@ pub struct ConfigProblem {
     pub path: String,
     /// Location, if known.
     pub location: Option<SourceLocation>,
-    /// Predicate: `must be a list`. A complete sentence if the path is empty.
+    /// Message that continues the path, such as `must be a list`. A complete sentence if the path is empty.
     pub message: String,
     /// Advice, if there is any.
     pub help: Option<String>,

@@ -23,7 +23,7 @@ fn seeds() -> Range<u64> {
     from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
 }
 
-#[allow(clippy::disallowed_methods, reason = "a switch for whoever runs the tests")]
+#[allow(clippy::disallowed_methods, reason = "options of a fuzz run")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }

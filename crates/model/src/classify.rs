@@ -57,7 +57,7 @@ fn retry_delay<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration
     Duration::try_from_secs_f64(seconds?).ok()
 }
 
-/// Facts in a response body.
+/// What an error response says in its body.
 #[derive(Default)]
 struct ErrorBody {
     /// Types, codes and reasons, in lower case.

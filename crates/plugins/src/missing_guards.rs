@@ -106,6 +106,8 @@ pub(crate) fn expected_guards(settings: &Settings) -> Vec<MissingGuard> {
         let installed = settings.installs.get(plugin).into_iter().flat_map(|install| &install.guard);
         let installed = installed.filter_map(|name| HookPoint::named(name)).map(GuardTarget::Point);
         let mut targets: BTreeMap<GuardTarget, bool> = BTreeMap::new();
+        // With `guard: true` the entry names no hooks; which ones are guards is known once the plugin has registered
+        // them.
         let is_unnamed = matches!(entry.guard, GuardPolicy::All(_));
         let bootstrap = entry.guard.covers(GUARDED_EVENT).then_some(GuardTarget::Bootstrap);
         for target in entry.guard.points().into_iter().map(GuardTarget::Point).chain(bootstrap) {

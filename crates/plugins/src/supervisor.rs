@@ -440,7 +440,11 @@ impl ProcessSupervisor {
                     (why, Some(since.elapsed()), Some(process))
                 }
                 Err(InitError::SkipPlugin(why)) => {
-                    tracing::warn!(worker = self.name(), why, "plugin host continues without a plugin");
+                    tracing::warn!(
+                        worker = self.name(),
+                        why,
+                        "failed to load a plugin; its process continues without it"
+                    );
                     is_wanted = true;
                     continue;
                 }

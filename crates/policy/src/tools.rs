@@ -79,7 +79,7 @@ impl ToolPolicy {
 pub struct PolicyProblem {
     /// Config key, such as `tools.allow`.
     pub path: String,
-    /// The predicate: `names "exce", which …`.
+    /// Message that continues the path: `names "exce", which …`.
     pub what: String,
 }
 

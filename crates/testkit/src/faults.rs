@@ -172,7 +172,7 @@ impl RememberedRecord {
                     Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => String::new(),
                 };
                 let is_delivered =
-                    accept.options.delivery.as_ref().is_some_and(|post| post.undeliverable_reason.is_none());
+                    accept.options.delivery.as_ref().is_some_and(|delivery| delivery.undeliverable_reason.is_none());
                 Self::Accepted(accept.run.clone(), accept.key.clone(), text, is_delivered)
             }
             Rec::Input(input) => Self::Absorbed(input.absorbs.clone(), input.run.clone()),

@@ -65,7 +65,7 @@ impl Args {
 enum Command {
     /// List hooks (the default)
     List {
-        /// Only hooks whose requirements are met and that are not disabled by their own entry
+        /// Only hooks whose requirements are met and that their entry in the config does not disable
         #[arg(long)]
         eligible: bool,
         /// Also show the events and the handler of each hook

@@ -60,6 +60,8 @@ pub(super) fn with_defaults(text: &str, settings: &[DefaultDifference]) -> Resul
     settings.iter().rev().try_fold(text.to_owned(), |text, default| insert(&text, default.key, &default.theirs))
 }
 
+/// Inserts a key that is not set yet into the text of a config, as the first member of the deepest existing object on
+/// its path.
 fn insert(text: &str, key: &str, value: &Value) -> Result<String, String> {
     let failure = |why: &str| format!("{key} cannot be written: {why}");
     let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());

@@ -118,11 +118,11 @@ pub(crate) enum Error {
     NoSandbox { why: String },
     #[error("the command was not run, because its sandbox could not be created: {source}")]
     Confine { source: io::Error },
-    #[error("{0} commands of this session are already running: use process to stop some")]
+    #[error("{0} commands of this session are already running: use the tool process to stop some")]
     TooMany(usize),
-    #[error("sessionId is missing: use the action list to see the sessions")]
+    #[error("sessionId is missing: use the action `list` to see the sessions")]
     NoSession,
-    #[error("session {id} not found: use the action list to see the sessions")]
+    #[error("session {id} not found: use the action `list` to see the sessions")]
     UnknownSession { id: String },
     #[error("session {id} is still running: use kill or remove")]
     StillRunning { id: String },

@@ -176,6 +176,7 @@ pub(crate) fn in_namespace(
     let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
     let filter = filter::in_memory(sockets)?;
+    // The helper inherits the writing end and reports through it that the sandbox is built.
     let (reader, writer) = io::pipe()?;
     fcntl_setfd(&writer, FdFlags::empty())?;
     let mut command = Command::new(bwrap);

@@ -307,7 +307,7 @@ async fn a_session_does_not_see_the_commands_of_another() {
     for action in ["poll", "log", "write", "submit", "kill", "clear", "remove"] {
         let arguments = json!({"action": action, "sessionId": "amber-reef"});
         let result = fixture.call_from(other.clone(), "process", arguments).await;
-        let expected = "session amber-reef not found: use the action list to see the sessions";
+        let expected = "session amber-reef not found: use the action `list` to see the sessions";
         assert_eq!(only_text(&result), (expected, true), "{action}");
     }
 }
@@ -344,7 +344,7 @@ async fn a_session_has_a_limit_of_running_commands() {
         assert!(!started.is_error, "{started:?}");
     }
     let refused = fixture.call("exec", json!({"command": "true"})).await;
-    let expected = "32 commands of this session are already running: use process to stop some";
+    let expected = "32 commands of this session are already running: use the tool process to stop some";
     assert_eq!(only_text(&refused), (expected, true));
 }
 

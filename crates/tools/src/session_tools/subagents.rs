@@ -144,7 +144,7 @@ fn select_tasks<'a>(tasks: &'a [SubagentTask], arguments: &Args) -> Result<Vec<&
         let found = non_blank(Some(name)).and_then(|name| tasks.iter().find(|task| task.matches_name(name)));
         found.ok_or_else(|| {
             SessionToolError::Error(format!(
-                "this session has no sub-agent {name:?}: use the action list to see its sub-agents"
+                "this session has no sub-agent {name:?}: use the action `list` to see its sub-agents"
             ))
         })
     };

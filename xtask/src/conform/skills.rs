@@ -51,7 +51,7 @@ fn compare(client: &OpenClawClient, binary: &Path, scenario: &str, config: &Valu
     fs::write(client.logs.join(format!("skills-{scenario}-homard.log")), format!("{ours:#}\n"))?;
     let (theirs, mut ours) = (status_by_name(&theirs)?, status_by_name(&ours)?);
     for name in KNOWN_MISSING.iter().filter(|(version, _)| *version == client.version).flat_map(|(_, names)| *names) {
-        ensure!(!theirs.contains_key(*name), "OpenClaw now finds {name}; remove it from LOST");
+        ensure!(!theirs.contains_key(*name), "OpenClaw now finds {name}; remove it from KNOWN_MISSING");
         ensure!(ours.remove(*name).is_some(), "Homard should find {name}, which OpenClaw does not find");
     }
     let ready = theirs.values().filter(|state| state["eligible"] == true).count();

@@ -47,7 +47,8 @@ impl Lane {
         self.inbox.put_back(unanswered);
     }
 
-    /// [`end_unstarted`](Self::end_unstarted) for a message whose end is part of another run's end.
+    /// [`end_unstarted`](Self::end_unstarted) for a message whose end is part of another run's end: boxed, because the
+    /// future would otherwise contain itself.
     fn end_unstarted_boxed(&mut self, ticket: Ticket) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(self.end_unstarted(ticket))
     }

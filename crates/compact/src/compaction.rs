@@ -268,6 +268,7 @@ impl Compaction {
     fn start_summary(&mut self, keep: Keep, uses_model: bool) -> Result<(), NothingToCompact> {
         let window = self.task.summary_windows.get(self.model_index).copied().filter(|_| uses_model).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];
+        // How many of these lines are older than the last compaction: earlier strategies may have removed some of them.
         let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
         let plan = plan(&History { lines, kept }, keep)?;
         let job = self.job(&plan, lines, window);

@@ -142,6 +142,7 @@ impl ExtractQuotes {
         self.statements.missing = 0;
     }
 
+    /// Writes the extract. Each section gets a share of the budget; the last statements get what is left.
     fn write(&self, budget: u64) -> String {
         let mut writer = ExtractWriter { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
         if !self.earlier.is_empty() {

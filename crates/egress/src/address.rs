@@ -77,7 +77,7 @@ const SPECIAL_V4: &[(IpBlock, &str)] = &[
 /// The only global unicast block of IPv6.
 const PUBLIC_V6: IpBlock = IpBlock::v6(0x2000, 0, 3);
 
-/// Special-purpose blocks within it.
+/// Special-purpose blocks within [`PUBLIC_V6`].
 const SPECIAL_V6: &[(IpBlock, &str)] = &[
     // Includes Teredo, which embeds any IPv4 address.
     (IpBlock::v6(0x2001, 0, 23), "reserved"),
@@ -87,7 +87,7 @@ const SPECIAL_V6: &[(IpBlock, &str)] = &[
     (IpBlock::v6(0x3fff, 0, 20), "reserved for documentation"),
 ];
 
-/// Blocks outside of it that have a specific description.
+/// Blocks outside [`PUBLIC_V6`] that have a name; all other addresses outside it are not public either.
 const NAMED_V6: &[(IpBlock, &str)] = &[
     (IpBlock::v6(0xfc00, 0, 7), "a private network"),
     (IpBlock::v6(0xfe80, 0, 10), "a link-local address"),

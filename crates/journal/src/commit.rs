@@ -97,6 +97,7 @@ impl JournalInner {
         let CommittedBatch { verdicts, pending_records, appended, deleted, records, next_row, usage_tally } = written;
         let bytes: usize = appended.values().map(|lines| lines.text.len()).sum();
         self.health.counters.committed(bytes as u64, started_at.elapsed());
+        // The commit deleted these rows and added the tally to the stored sums, so a new tally begins.
         if !std::mem::take(&mut writer.done).is_empty() {
             writer.usage_tally = writer.usage_tally.next();
         }

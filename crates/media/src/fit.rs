@@ -167,7 +167,7 @@ fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
     image.resize_exact(width, height, FilterType::Lanczos3)
 }
 
-/// Encodes to at most `most` bytes: PNG for transparent images, if small enough, else JPEG.
+/// Encodes to at most `max_bytes` bytes: PNG for transparent images, if small enough, else JPEG.
 fn encode(image: DynamicImage, max_bytes: usize) -> ImageResult<Option<(&'static str, Vec<u8>)>> {
     let colours = if image.color().has_alpha() {
         let image = image.into_rgba8();

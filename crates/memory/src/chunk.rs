@@ -6,7 +6,7 @@ const MAX_PASSAGE_BYTES: usize = 400 * 4;
 /// Overlap of consecutive passages, so that text across a boundary is found: 80 tokens.
 const OVERLAP: usize = 80 * 4;
 
-/// A passage.
+/// A passage: a part of a text that is indexed, and found, as a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passage<'a> {
     /// First line, counted from 1.

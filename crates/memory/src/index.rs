@@ -21,6 +21,8 @@ use crate::{
 /// Schema version; another one causes the index to be rebuilt.
 const VERSION: i64 = 1;
 
+/// Tables of the index: the indexed texts, their passages, and the full-text index of the words of each passage.
+///
 /// `porter` finds "deploy" in "deployed"; without it only exact words would match. The FTS table is contentless, and
 /// the passages are stored beside it, because CJK characters are indexed with spaces between them.
 const TABLES: &str = "

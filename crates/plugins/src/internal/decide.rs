@@ -111,6 +111,7 @@ pub fn decide(hook: &InternalHook, host: &HostEnvironment, rules: &HookRules) ->
     let InternalHook { os, always, requires, .. } = hook;
     let requirements = Requirements { os, always: *always, requires, primary_env: None };
     let mut missing = missing(&requirements, host, skill_entry.as_ref());
+    // An agent always has a workspace, so this path counts as set.
     if host.config["workspace"]["dir"].is_null() {
         missing.requires.config.retain(|path| path != WORKSPACE);
     }

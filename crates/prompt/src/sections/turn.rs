@@ -5,6 +5,8 @@ use homard_store::PromptMode;
 use super::{non_empty, sanitized};
 use crate::input::PromptContext;
 
+/// The caller's addition, under the headings that OpenClaw uses: a full prompt is usually extended for a group chat, a
+/// shorter one for a sub-agent.
 pub(super) fn extra(context: &PromptContext<'_>) -> Option<String> {
     let heading = match context.mode {
         PromptMode::Full => "## Group Chat Context",

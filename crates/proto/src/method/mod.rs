@@ -111,7 +111,7 @@ struct Members {
     others: UnknownMembers,
 }
 
-/// Treatment of other members.
+/// Treatment of members that the schema of the parameters does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnknownMembers {
     /// They make the parameters invalid.

@@ -354,6 +354,7 @@ impl<L: QueueItem> Inbox<L> {
         } else if self.settings.mode == QueueMode::Collect && !self.is_mixed && self.is_uniform() {
             self.collect()
         } else {
+            // In collect mode the messages could not be merged, so the others of this batch are not merged either.
             self.is_mixed = self.settings.mode == QueueMode::Collect;
             if self.dropped.is_empty() { self.pop() } else { self.summary_turn() }
         }

@@ -174,7 +174,9 @@ fn check_own_run(result: &TraceResult, row: &RunRow, lines: &[UserEntry<'_>]) ->
                 None
             }
         },
-        ([line], true) if line.host.is_some() => Some(format!("was taken in by {:?}, who does not know", line.host)),
+        ([line], true) if line.host.is_some() => {
+            Some(format!("was absorbed by {:?}, which has no record of it", line.host))
+        }
         ([line], true) => {
             let absorbed_texts: Vec<_> = merged_texts(result, &row.run);
             // A command that begins a new transcript is not part of it.

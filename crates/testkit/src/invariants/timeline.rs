@@ -286,7 +286,7 @@ fn format_request(model: &str, error: Option<&str>) -> String {
     format!("{model} {:?}", error.map(|error| error.chars().take(300).collect::<String>()))
 }
 
-/// Extracts the same lists from the spans of a timeline.
+/// Extracts the same lists as [`observed`] from the spans of a timeline.
 fn recorded(timeline: &RunTimeline) -> [Vec<String>; 10] {
     let mut kinds: [Vec<String>; 10] = Default::default();
     let [models, retries, tools, switches, compactions, hooks, joined, blocks, withholdings, changes] = &mut kinds;

@@ -100,7 +100,7 @@ async fn run_action(cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolE
         SubagentAction::Cancel => {
             let has_ids = arguments.task_id.is_some() || arguments.task_ids.is_some();
             if !has_ids {
-                return Err(SessionToolError::error("no sub-agent is named: give taskId, as shown by the action list"));
+                return Err(SessionToolError::error("no sub-agent is named: give taskId, as in the action `list`"));
             }
             cancel(visible.hub, select_tasks(&tasks, &arguments)?).await
         }

@@ -113,7 +113,7 @@ const BTRFS: u64 = 0x94;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Returns the filters, which are applied together.
+/// Returns the seccomp programs that refuse calls, ignore them, or report them as unsupported. All three are installed.
 pub(in crate::sandbox) fn programs(is_root: bool) -> io::Result<[BpfProgram; 3]> {
     let rules = || Ok::<_, BackendError>([refused()?, ignored(is_root)?, unsupported()?]);
     let [refused, ignored, unsupported] = rules().map_err(io::Error::other)?;

@@ -8,7 +8,7 @@ use super::{messages::role_and_text, model::RuleAnswer};
 
 /// Makes the model run a command.
 pub(super) const TOOL: &str = "TOOLEXEC";
-/// Output of that command.
+/// Output of the command that [`TOOL`] makes the model run.
 pub(super) const TOOL_SAYS: &str = "tool-was-here";
 /// Makes the model stream for half a minute.
 pub(super) const SLOW: &str = "SLOWLY";

@@ -22,9 +22,11 @@ use crate::{
     gateway::TOKEN,
 };
 
-/// Time limits for a gateway's handshake and for one attempt, and the polling interval.
+/// Time limit for a gateway to accept a handshake after its start.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for one attempt to connect.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay between two attempts.
 const POLL: Duration = Duration::from_micros(500);
 /// `PATH` of the peers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -1,7 +1,8 @@
 //! Development tasks for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `rename-check`,
-//! `catalogue`. They share [`shell`] (other programs) and [`gateway`] (starts and reliably kills the built gateway).
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `page`,
+//! `rename-check`, `catalogue`. They share [`shell`] (other programs) and [`gateway`] (starts and reliably kills the
+//! built gateway).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
 mod bench;
@@ -11,6 +12,7 @@ mod check;
 mod conform;
 mod fuzz;
 mod gateway;
+mod page;
 mod rename_check;
 mod setup;
 mod shell;
@@ -45,6 +47,8 @@ enum Command {
     Conform(conform::Args),
     /// Fuzz everything that parses external input with mutated bytes
     Fuzz(fuzz::Args),
+    /// Build the web page, check that the committed files are what it builds, and test it in Chromium
+    Page(page::Args),
     /// Prove that a change since a commit renames items and edits comments, and does nothing else
     RenameCheck(rename_check::Args),
     /// Generate the model catalogue from a pinned npm package
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Page(args) => page::run(&args),
         Command::RenameCheck(args) => rename_check::run(&args),
         Command::Catalogue => catalogue::run(),
     };

@@ -69,9 +69,11 @@ fn list(title: &str, mut sized: Vec<(usize, String)>) {
 
 /// Returns every text file of the repository.
 fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
-    // Test inputs of tools are not our source, whatever their names are.
-    let is_ours =
-        |path: &PathBuf| !path.components().any(|part| part.as_os_str() == "cases" || part.as_os_str() == "web");
+    // Test inputs of tools are not our source, whatever their names are, and neither are built files.
+    let is_ours = |path: &PathBuf| {
+        !path.starts_with("page/dist")
+            && !path.components().any(|part| part.as_os_str() == "cases" || part.as_os_str() == "web")
+    };
     Ok(shell::files(root)?.into_iter().filter(is_ours).filter_map(|path| read_file(root, path)).collect())
 }
 

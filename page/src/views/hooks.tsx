@@ -1,0 +1,2 @@
+import { Empty } from "../lib/ui";
+export default function View() { return <Empty title="hooks" />; }

@@ -57,6 +57,7 @@ use crate::{
 use hooks::ResetCause;
 use mutations::{Deletion, Mutation};
 use session::OpenSession;
+use start::RunInputs;
 
 pub(crate) use control::context_report;
 pub(crate) use model_choice::{model as answering_model, model_name as answering};
@@ -366,7 +367,8 @@ impl Lane {
         if ticket.inbound.starts_transcript() && !ticket.is_resumed {
             ticket.hook_messages = self.before_reset(ticket.reset_reason(), ResetCause::Command(&ticket)).await;
         }
-        let scope = self.start_run(&mut ticket, &profile, slot, (gathered, attachments)).await;
+        let inputs = RunInputs { profile: profile.clone(), slot, files: gathered, attachments };
+        let scope = self.start_run(&mut ticket, inputs).await;
         if !is_admitted(&ticket).await {
             return self.drop_rejected(&ticket);
         }

@@ -91,14 +91,14 @@ impl Ticket {
     /// Gives a run its channel output, with block streaming where the channel or the configuration wants it. A resumed
     /// run does not repeat earlier deliveries, so it sends the remaining text at once.
     pub(super) fn attach_output(&self, scope: &mut RunScope) {
-        scope.output.clone_from(&self.output);
+        scope.output.channel.clone_from(&self.output);
         let Some(output) = &self.output else { return };
         let (settings, traits) = (&scope.profile.delivery, output.traits());
         // A heartbeat's text may turn out to be an acknowledgement with nothing to report.
         if self.is_resumed || self.inbound.options.class == RunClass::Heartbeat {
-            scope.blocks = None;
-        } else if scope.blocks.is_none() && traits.takes_blocks.unwrap_or(settings.sends_blocks) {
-            scope.blocks = Some(BlockStream::new(settings.blocks_for(traits.text_limit, traits.merge)));
+            scope.output.blocks = None;
+        } else if scope.output.blocks.is_none() && traits.takes_blocks.unwrap_or(settings.sends_blocks) {
+            scope.output.blocks = Some(BlockStream::new(settings.blocks_for(traits.text_limit, traits.merge)));
         }
     }
 }

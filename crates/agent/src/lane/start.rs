@@ -1,9 +1,8 @@
 //! Start of a run: a new one with its message, or a recovered one with its earlier progress.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use homard_command::{Command, OWNER};
-use homard_compact::escalate::Ladder;
 use homard_prompt::{config::SkillKit, notes};
 use homard_proto::{
     CallId, Extra, Route, RunId, SessionId,
@@ -22,6 +21,7 @@ use super::{
     Lane, Ticket,
     model_choice::{self, ModelChoice, ModelRequirements},
     prelude,
+    session::{InitialHistory, OpenSession},
 };
 use crate::{
     access,
@@ -32,11 +32,14 @@ use crate::{
         gather::{PromptFiles, PromptInput},
     },
     event::{CompactionEvent, QueueEvent, StoredEvent},
-    history::SessionHistory,
     hooks,
     profile::Profile,
-    run::{HeldBlocks, ModelNudge, PromptChanges, RunScope, compact::RunTask, guard::RunGuard, session_stats},
-    tool::{RunOrigin, Toolbox},
+    run::{
+        ContextState, ModelNudge, ModelState, PromptChanges, PromptState, ReplyOutput, RunHooks, RunIo, RunRequest,
+        RunScope, RunTools, compact::RunTask, guard::RunGuard, session_stats,
+    },
+    tape::Commit,
+    tool::RunOrigin,
 };
 
 /// Method name of the message that the gateway submits itself when the context is full.
@@ -83,162 +86,212 @@ impl ResumeState {
     }
 }
 
+/// What a run needs besides its message and its session.
+pub(super) struct RunInputs {
+    pub(super) profile: Arc<Profile>,
+    pub(super) slot: Lender,
+    /// Workspace files and skills for its prompt.
+    pub(super) files: PromptFiles,
+    /// Attachments of its message.
+    pub(super) attachments: MessageAttachments,
+}
+
 impl Lane {
     /// Queues the records of the run's start for the writer and builds the run's scope.
     ///
     /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
-    pub(super) async fn start_run(
-        &mut self,
-        ticket: &mut Ticket,
-        profile: &Arc<Profile>,
-        slot: Lender,
-        (files, mut attachments): (PromptFiles, MessageAttachments),
-    ) -> Option<RunScope> {
-        let (hub, tape) = (self.hub.clone(), ticket.tape.clone());
-        let at = hub.ambient.now_ms();
+    pub(super) async fn start_run(&mut self, ticket: &mut Ticket, inputs: RunInputs) -> Option<RunScope> {
+        let at = self.hub.ambient.now_ms();
         let (prepared, notes) = self.prepare(ticket, at);
         if !self.inbox.is_empty() {
             ticket.hurry.cancel();
         }
         let session = self.session.as_mut()?;
-        // A resumed run got its events with its message, which is the last user message: a heartbeat absorbs no others.
-        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
-        let user_message = session.history.iter().rev().find(is_user).filter(|_| ticket.is_resumed);
-        ticket.has_events = notes.iter().any(|note| notes::is_event(note))
-            || user_message.is_some_and(|user_message| notes::has_events(user_message));
-        let id = session.record.session_id.clone();
-        // A resumed run belongs to the transcript it started in.
-        if ticket
-            .resume
-            .as_ref()
-            .and_then(|resume| resume.session.as_ref())
-            .is_some_and(|resumed_session| *resumed_session != id)
-        {
+        ticket.has_events = has_events(ticket, session, &notes);
+        if ticket.resumes_elsewhere(&session.record.session_id) {
             ticket.restore_progress(at);
             return None;
         }
         let inherited = session.inherited.take();
-        let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
-        header.parent_session =
-            inherited.as_ref().and_then(|initial| initial.from.as_ref()).map(|from| format!("{from}.jsonl"));
-        let run = ticket.inbound.id.run.clone();
-        let start = Start { run: run.clone(), key: self.key.clone(), header, at };
-        ticket.session = Some(id.clone());
-        let mut commit = ticket.acceptance.begin(&tape);
+        let mut commit = ticket.acceptance.begin(&ticket.tape);
         commit.records(prepared);
-        commit.fact(at, StoredEvent::Started { session: id.clone() }, Rec::Start(start));
+        self.record_start(
+            ticket,
+            &mut commit,
+            StartedFrom { profile: &inputs.profile, inherited: inherited.as_ref(), at },
+        );
         let summarized = ticket.summarized();
         if !summarized.is_empty() {
-            tape.emit_silent(at, QueueEvent::Summarized(summarized));
+            ticket.tape.emit_silent(at, QueueEvent::Summarized(summarized));
         }
-        let limit = ticket.inbound.options.timeout.or(profile.timeout);
-        let ModelChoice { failover, deadline, model_error } =
-            model_choice::choose(profile, &mut session.record, ModelRequirements::from(&ticket.inbound), (at, limit));
-        let spec = failover.candidate().model.clone();
-        let spec = spec.spec();
-        let origin = RunOrigin::of(&ticket.inbound);
-        let ceiling = access::ceiling(&hub.config.agents(), (&self.key, &session.record), &origin);
-        let mut scope = RunScope {
-            hub: hub.clone(),
-            profile: profile.clone(),
-            tape: tape.clone(),
-            session: id.clone(),
-            is_strict: ticket.inbound.options.is_strict,
-            cancel: ticket.cancel.clone(),
-            has_pending_steer: self.has_pending_steer.clone(),
-            slot,
-            failover,
-            reported_failures: 0,
-            reported_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
-            deadline,
-            model_error,
-            toolbox: Toolbox::default(),
-            inherited_tools: ceiling,
-            client_tools: ticket.inbound.options.client_tools.clone(),
-            origin,
-            variables: files.kit.variables.clone(),
-            prompt_input: PromptInput {
-                files,
-                ..PromptInput::new(profile, &self.key, &session.record, ticket.prompt_source())
-            },
-            rendered_prompt: None,
-            class: ticket.inbound.options.class,
-            nudge: ModelNudge::Nothing,
-            blocks: ticket.inbound.reply.blocks.clone().map(BlockStream::new),
-            held_blocks: HeldBlocks::default(),
-            waited: Duration::ZERO,
-            is_wait_reported: false,
-            output: None,
-            side_usage: Usage::default(),
-            history: SessionHistory::default(),
-            compaction_exhausted: false,
-            escalation: Ladder::default(),
-            overflow_compactions: Vec::new(),
-            undone_compactions: Vec::new(),
-            compacting: ticket.compacting.clone(),
-            task: ticket.task(),
-            stats: session.stats.clone(),
-            // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
-            is_flushed: session_stats::is_flushed(&session.record) || (ticket.is_resumed && ticket.task().is_some()),
-            hurry: ticket.hurry.clone(),
-            assistant_count: 0,
-            known_results: Vec::new(),
-            fixed_reply: ticket.fixed_reply(),
-            dispatch: None,
-            masked_arguments: HashMap::new(),
-            guard: RunGuard::default(),
-            hooks: hub.config.rules().hooks.clone(),
-            hook_context: hooks::HookContext {
-                model_provider_id: Some(spec.provider.clone()),
-                model_id: Some(spec.model.clone()),
-                ..hooks::message_context(profile, Some(&id), &ticket.inbound)
-            },
-            prompt_changes: PromptChanges::default(),
-            budget: RunBudget::new(
-                (&hub.budgets, &hub.ambient, &hub.store),
-                hub.config.rules().budgets,
-                (profile.id.clone(), id.clone()),
-                ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
-            ),
-        };
-        scope.choose_tools(spec);
+        let RunInputs { profile, slot, files, attachments } = inputs;
+        let mut scope = self.build_scope(ticket, &profile, slot, files)?;
         if ticket.is_resumed {
             ticket.restore_progress(at);
-            scope.assistant_count = ticket.prior_answers;
-            scope.known_results = ticket.known_results.clone();
+            scope.output.message_count = ticket.prior_answers;
+            scope.tools.known_results = ticket.known_results.clone();
         }
-        if (!ticket.is_resumed || ticket.reentry.is_some()) && scope.task.is_none() {
-            let mut message = ticket.first_message();
-            let reentered = ticket.reentry.map(|_| REENTERED.to_owned());
-            let notes: Vec<_> =
-                notes.into_iter().chain(std::mem::take(&mut attachments.notes)).chain(reentered).collect();
-            notes::attach(&mut message, &notes);
-            attachments.attach(&mut message);
-            scope.dispatch = attachments.dispatch;
-            let message = hooks::before_write(&scope.hooks, &scope.hook_context, Message::User(message)).await;
-            let message = Arc::new(message);
-            let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
-            let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
-            if session.set_model(&spec.provider, &spec.model, spec.context_window) {
-                let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
-                entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
-            }
-            if !session.has_prelude_mark && prelude::is_needed(&session.history, spec) {
-                session.has_prelude_mark = true;
-                entries.push(entry(prelude::mark(at)));
-            }
-            let user_entry = entry(Kind::message((*message).clone()));
-            ticket.input_entry = Some(user_entry.id.clone());
-            session.history.push(user_entry.id.clone(), message.clone());
-            entries.push(user_entry);
-            let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
-            let input = Input { run, key: self.key.clone(), session: id, absorbs, entries };
-            commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
+        if (!ticket.is_resumed || ticket.reentry.is_some()) && scope.request.task.is_none() {
+            let message = ticket.annotated_message(notes, attachments, &mut scope).await;
+            let inherited = inherited.map(|inherited| inherited.entries).unwrap_or_default();
+            self.record_input(ticket, &scope, message, inherited, &mut commit);
         }
-        scope.history = session.history.clone();
-        hub.writer.send(commit);
+        scope.context.history = self.session.as_ref()?.history.clone();
+        self.hub.writer.send(commit);
         Some(scope)
     }
+
+    /// Adds the record of the run's start.
+    fn record_start(&self, ticket: &mut Ticket, commit: &mut Commit, from: StartedFrom<'_>) {
+        let Some(session) = &self.session else { return };
+        let StartedFrom { profile, inherited, at } = from;
+        let id = session.record.session_id.clone();
+        let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
+        header.parent_session = inherited.and_then(|initial| initial.from.as_ref()).map(|from| format!("{from}.jsonl"));
+        let start = Start { run: ticket.inbound.id.run.clone(), key: self.key.clone(), header, at };
+        ticket.session = Some(id.clone());
+        commit.fact(at, StoredEvent::Started { session: id }, Rec::Start(start));
+    }
+
+    /// Builds the run's scope, without its history. Selects the model and records it in the session.
+    fn build_scope(
+        &mut self,
+        ticket: &Ticket,
+        profile: &Arc<Profile>,
+        slot: Lender,
+        files: PromptFiles,
+    ) -> Option<RunScope> {
+        let hub = self.hub.clone();
+        let session = self.session.as_mut()?;
+        let (inbound, id) = (&ticket.inbound, session.record.session_id.clone());
+        let limit = inbound.options.timeout.or(profile.timeout);
+        let at = hub.ambient.now_ms();
+        let ModelChoice { failover, deadline, model_error } =
+            model_choice::choose(profile, &mut session.record, ModelRequirements::from(inbound), (at, limit));
+        let model = failover.candidate().model.clone();
+        let spec = model.spec();
+        let (origin, rules) = (RunOrigin::of(inbound), hub.config.rules());
+        let ceiling = access::ceiling(&hub.config.agents(), (&self.key, &session.record), &origin);
+        let mut scope = RunScope {
+            tools: RunTools {
+                inherited: ceiling,
+                client: inbound.options.client_tools.clone(),
+                variables: files.kit.variables.clone(),
+                ..RunTools::default()
+            },
+            prompt: PromptState {
+                input: PromptInput {
+                    files,
+                    ..PromptInput::new(profile, &self.key, &session.record, ticket.prompt_source())
+                },
+                rendered: None,
+                changes: PromptChanges::default(),
+            },
+            context: ContextState {
+                stats: session.stats.clone(),
+                compacting: ticket.compacting.clone(),
+                // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
+                is_flushed: session_stats::is_flushed(&session.record)
+                    || (ticket.is_resumed && ticket.task().is_some()),
+                ..ContextState::default()
+            },
+            output: ReplyOutput::new(origin.route.clone(), inbound.reply.blocks.clone().map(BlockStream::new)),
+            hooks: RunHooks {
+                registered: rules.hooks.clone(),
+                context: hooks::HookContext {
+                    model_provider_id: Some(spec.provider.clone()),
+                    model_id: Some(spec.model.clone()),
+                    ..hooks::message_context(profile, Some(&id), inbound)
+                },
+            },
+            model: ModelState {
+                failover,
+                reported_failures: 0,
+                reported: (profile.spec().provider.clone(), profile.spec().model.clone()),
+                error: model_error,
+                nudge: ModelNudge::Nothing,
+                guard: RunGuard::default(),
+                budget: RunBudget::new(
+                    (&hub.budgets, &hub.ambient, &hub.store),
+                    rules.budgets,
+                    (profile.id.clone(), id.clone()),
+                    ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
+                ),
+                side_usage: Usage::default(),
+            },
+            request: RunRequest {
+                origin,
+                class: inbound.options.class,
+                is_strict: inbound.options.is_strict,
+                task: ticket.task(),
+                fixed_reply: ticket.fixed_reply(),
+                dispatch: None,
+            },
+            io: RunIo {
+                tape: ticket.tape.clone(),
+                session: id,
+                cancel: ticket.cancel.clone(),
+                hurry: ticket.hurry.clone(),
+                has_pending_steer: self.has_pending_steer.clone(),
+                slot,
+                deadline,
+                hub,
+            },
+            profile: profile.clone(),
+        };
+        scope.choose_tools(spec);
+        Some(scope)
+    }
+
+    /// Adds the run's message to the history, and its record to the commit.
+    fn record_input(
+        &mut self,
+        ticket: &mut Ticket,
+        scope: &RunScope,
+        message: Arc<Message>,
+        inherited: Vec<Entry>,
+        commit: &mut Commit,
+    ) {
+        let Some(session) = self.session.as_mut() else { return };
+        let (ambient, at) = (&self.hub.ambient, self.hub.ambient.now_ms());
+        let model = scope.model.current();
+        let spec = model.spec();
+        let entry = |kind| Entry { kind, id: ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+        let mut entries = inherited;
+        if session.set_model(&spec.provider, &spec.model, spec.context_window) {
+            let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
+            entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
+        }
+        if !session.has_prelude_mark && prelude::is_needed(&session.history, spec) {
+            session.has_prelude_mark = true;
+            entries.push(entry(prelude::mark(at)));
+        }
+        let user_entry = entry(Kind::message((*message).clone()));
+        ticket.input_entry = Some(user_entry.id.clone());
+        session.history.push(user_entry.id.clone(), message.clone());
+        entries.push(user_entry);
+        let run = ticket.inbound.id.run.clone();
+        let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
+        let input = Input { run, key: self.key.clone(), session: session.record.session_id.clone(), absorbs, entries };
+        commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
+    }
+}
+
+/// Origin of a run that starts.
+struct StartedFrom<'a> {
+    profile: &'a Profile,
+    /// History that the session inherits, if any.
+    inherited: Option<&'a InitialHistory>,
+    at: u64,
+}
+
+/// True if system events are part of the run's prompt.
+fn has_events(ticket: &Ticket, session: &OpenSession, notes: &[String]) -> bool {
+    // A resumed run got its events with its message, which is the last user message: a heartbeat absorbs no others.
+    let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
+    let user_message = session.history.iter().rev().find(is_user).filter(|_| ticket.is_resumed);
+    notes.iter().any(|note| notes::is_event(note))
+        || user_message.is_some_and(|user_message| notes::has_events(user_message))
 }
 
 impl Ticket {
@@ -307,6 +360,29 @@ impl Ticket {
             blocks.extend(pictures);
         }
         message
+    }
+
+    /// Returns the message for the transcript with its notes and attachments, after hooks.
+    async fn annotated_message(
+        &self,
+        notes: Vec<String>,
+        mut attachments: MessageAttachments,
+        scope: &mut RunScope,
+    ) -> Arc<Message> {
+        let mut message = self.first_message();
+        let reentered = self.reentry.map(|_| REENTERED.to_owned());
+        let notes: Vec<_> = notes.into_iter().chain(std::mem::take(&mut attachments.notes)).chain(reentered).collect();
+        notes::attach(&mut message, &notes);
+        attachments.attach(&mut message);
+        scope.request.dispatch = attachments.dispatch;
+        Arc::new(hooks::before_write(&scope.hooks.registered, &scope.hooks.context, Message::User(message)).await)
+    }
+
+    /// True if it was resumed, and its session has another transcript now. A resumed run belongs to the transcript it
+    /// started in.
+    fn resumes_elsewhere(&self, current: &SessionId) -> bool {
+        let resumed_session = self.resume.as_ref().and_then(|resume| resume.session.as_ref());
+        resumed_session.is_some_and(|resumed_session| resumed_session != current)
     }
 
     /// Returns the runs whose messages the model gets only as a summary.

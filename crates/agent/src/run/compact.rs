@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use homard_compact::{Settings, escalate::Ladder, measure::TokenScale};
-use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, tokens};
+use homard_model::{Error, ErrorKind, Model, ModelSpec, Request};
 use homard_prompt::context_budget as budget;
-use homard_proto::transcript::{Entry, Kind};
-use homard_runtime::ambient::iso;
-use homard_store::Rec;
+use homard_proto::transcript::Kind;
 
-use super::{ContextFill, FinalRecords, RunError, RunScope, flush::flush};
+use super::{
+    ContextFill, FinalRecords, RunError, RunScope,
+    flush::{flush, is_flush_due},
+    turn,
+};
 use crate::{
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::strict,
@@ -38,185 +40,202 @@ pub(crate) enum RunTask {
     MemoryFlush,
 }
 
-impl RunScope {
-    /// True if compaction is due before a request with this many tokens besides the history.
-    pub(super) fn is_compaction_due(&self, spec: &ModelSpec, overhead: u64) -> bool {
-        let settings = &self.profile.compaction;
-        if !settings.enabled || spec.context_window == 0 || self.compaction_exhausted {
-            return false;
+/// True if compaction is due before a request with this many tokens besides the history.
+pub(super) fn is_compaction_due(scope: &RunScope, spec: &ModelSpec, overhead: u64) -> bool {
+    let settings = &scope.profile.compaction;
+    if !settings.enabled || spec.context_window == 0 || scope.context.is_exhausted {
+        return false;
+    }
+    let limits = settings.limits(spec.context_window, overhead, TokenScale::ONE);
+    tokens(scope, spec, overhead) > limits.threshold
+}
+
+/// Returns how full the context is after the last answer. No overhead is added, because the token usage reported
+/// with that answer includes it.
+pub(super) fn fill(scope: &RunScope) -> ContextFill {
+    let model = scope.model.current();
+    let (spec, settings) = (model.spec(), &scope.profile.compaction);
+    let tokens = tokens(scope, spec, 0);
+    let limits = settings.limits(spec.context_window, 0, TokenScale::ONE);
+    if settings.enabled && spec.context_window > 0 && tokens > limits.threshold {
+        ContextFill::Full
+    } else if is_flush_due(scope, tokens) {
+        ContextFill::Nearly
+    } else {
+        ContextFill::Fine
+    }
+}
+
+/// Returns the estimated tokens of the context, as a request to this model contains it: the history, and `overhead`
+/// for the system prompt and the tools. If the model has reported token usage for the history, or the last
+/// compaction has stored an estimate of it, that number is used and already includes the overhead.
+pub(super) fn tokens(scope: &RunScope, spec: &ModelSpec, overhead: u64) -> u64 {
+    budget::measure(spec, overhead, scope.context.history.measured()).tokens()
+}
+
+/// Compacts the history before a request that might not fit. If that is not possible, the request is sent as it is.
+/// The inner error says that a message would be truncated that must not be.
+pub(super) async fn compact_before_request(
+    scope: &mut RunScope,
+    spec: &ModelSpec,
+    overhead: u64,
+) -> Result<Result<(), Error>, RunError> {
+    let request = CompactionRequest::new(scope, spec, overhead);
+    match compact(scope, request).await? {
+        Ok(_) => {}
+        Err(CompactionError::Stopped) => return Err(RunError::Stopped),
+        Err(CompactionError::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
+        // It will not succeed until the history has grown.
+        Err(CompactionError::Nothing(_) | CompactionError::GaveUp(_)) => scope.context.is_exhausted = true,
+    }
+    Ok(Ok(()))
+}
+
+/// Returns why this model is not asked, if the newest message must not be truncated and would be. Makes no model
+/// request.
+pub(super) fn refusal(scope: &RunScope, spec: &ModelSpec, overhead: u64) -> Option<Error> {
+    let is_strict = scope.request.is_strict && !scope.context.is_exhausted;
+    is_strict.then(|| strict::refusal(spec, overhead, (&scope.context.history, &scope.profile.compaction))).flatten()
+}
+
+/// Parameters of a compaction within a run.
+struct CompactionRequest<'a> {
+    /// Model that continues with the result.
+    spec: &'a ModelSpec,
+    /// Tokens of its request besides the history.
+    overhead: u64,
+    /// Strategies already used.
+    ladder: Ladder,
+    /// What the summary should emphasize.
+    focus: Option<String>,
+    next: AfterCompaction,
+}
+
+impl<'a> CompactionRequest<'a> {
+    /// A compaction that a request to this model needs.
+    fn new(scope: &RunScope, spec: &'a ModelSpec, overhead: u64) -> Self {
+        Self { spec, overhead, ladder: Ladder::default(), focus: None, next: next(scope) }
+    }
+}
+
+/// Returns what follows a compaction at this point: the first answer to the newest message, or another one.
+fn next(scope: &RunScope) -> AfterCompaction {
+    if strict::unanswered(&scope.context.history).is_some() {
+        AfterCompaction::FirstAnswer
+    } else {
+        AfterCompaction::Answer
+    }
+}
+
+/// Compacts the history after a context overflow, reported by the provider or estimated. The inner error is the one
+/// for the user if that is not possible.
+pub(super) async fn recover(scope: &mut RunScope, error: Error) -> Result<Result<(), Error>, RunError> {
+    let overflow = |message: String| Error::new(ErrorKind::Overflow, message);
+    if !scope.profile.compaction.enabled || !scope.context.escalation.recover() {
+        return Ok(Err(error));
+    }
+    let model = scope.model.current();
+    let spec = model.spec();
+    let overhead = overhead(&turn::build_request(scope, spec));
+    let request =
+        CompactionRequest { ladder: scope.context.escalation, ..CompactionRequest::new(scope, spec, overhead) };
+    match compact(scope, request).await? {
+        Ok(outcome) => {
+            scope.context.escalation = outcome.ladder;
+            Ok(Ok(()))
         }
-        let limits = settings.limits(spec.context_window, overhead, TokenScale::ONE);
-        self.tokens(spec, overhead) > limits.threshold
+        Err(CompactionError::Stopped) => Err(RunError::Stopped),
+        Err(CompactionError::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
+        Err(CompactionError::TooLong(input)) => Ok(Err(strict::too_long(spec, input))),
+        Err(CompactionError::Nothing(_)) => Ok(Err(error)),
     }
+}
 
-    /// Returns how full the context is after the last answer. No overhead is added, because the token usage reported
-    /// with that answer includes it.
-    pub(super) fn fill(&self) -> ContextFill {
-        let model = self.failover.candidate().model.clone();
-        let (spec, settings) = (model.spec(), &self.profile.compaction);
-        let tokens = self.tokens(spec, 0);
-        let limits = settings.limits(spec.context_window, 0, TokenScale::ONE);
-        if settings.enabled && spec.context_window > 0 && tokens > limits.threshold {
-            ContextFill::Full
-        } else if self.is_flush_due(tokens) {
-            ContextFill::Nearly
-        } else {
-            ContextFill::Fine
+/// Summarizes the history and continues with the result.
+async fn compact(
+    scope: &mut RunScope,
+    request: CompactionRequest<'_>,
+) -> Result<Result<CompactionOutcome, CompactionError>, RunError> {
+    let CompactionRequest { spec, overhead, ladder, focus, next } = request;
+    scope.io.barrier().await?;
+    scope.before_compaction(tokens(scope, spec, overhead)).await?;
+    scope.io.emit(CompactionEvent::Started);
+    scope.context.compacting.set(true);
+    let settings: &Settings = &scope.profile.compaction;
+    let task = CompactionTask {
+        history: &scope.context.history,
+        tokens: tokens(scope, spec, overhead),
+        settings,
+        window: spec.context_window,
+        overhead,
+        models: summary_models(scope, settings),
+        focus,
+        ladder,
+        cancel: scope.io.cancel.clone(),
+        budget: scope.model.budget.clone(),
+    };
+    let result = compact_session::compact_history(task).await;
+    scope.context.compacting.set(false);
+    // The token usage of a discarded summary was paid for, too.
+    if let Ok(outcome) = &result {
+        scope.model.side_usage += &outcome.usage;
+    }
+    let result = result.and_then(|outcome| {
+        match outcome.truncated().filter(|_| scope.request.is_strict && next == AfterCompaction::FirstAnswer) {
+            Some(input) => Err(CompactionError::TooLong(input)),
+            None => Ok(outcome),
         }
-    }
-
-    /// Returns the estimated tokens of the context, as a request to this model contains it: the history, and `overhead`
-    /// for the system prompt and the tools. If the model has reported token usage for the history, or the last
-    /// compaction has stored an estimate of it, that number is used and already includes the overhead.
-    pub(super) fn tokens(&self, spec: &ModelSpec, overhead: u64) -> u64 {
-        budget::measure(spec, overhead, self.history.measured()).tokens()
-    }
-
-    /// Compacts the history before a request that might not fit. If that is not possible, the request is sent as it is.
-    /// The inner error says that a message would be truncated that must not be.
-    pub(super) async fn compact_before_request(
-        &mut self,
-        spec: &ModelSpec,
-        overhead: u64,
-    ) -> Result<Result<(), Error>, RunError> {
-        match self.compact(spec, overhead, (Ladder::default(), None), self.next()).await? {
-            Ok(_) => {}
-            Err(CompactionError::Stopped) => return Err(RunError::Stopped),
-            Err(CompactionError::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
-            // It will not succeed until the history has grown.
-            Err(CompactionError::Nothing(_) | CompactionError::GaveUp(_)) => self.compaction_exhausted = true,
+    });
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            scope.io.emit(CompactionEvent::Failed { why: why.to_string() });
+            return Ok(Err(why));
         }
-        Ok(Ok(()))
+    };
+    let id = scope.io.hub.ambient.entry_id();
+    let (history, kind) = outcome.apply(&scope.context.history, &id, scope.io.tape.run());
+    let previous_len = std::mem::replace(&mut scope.context.history, history).len();
+    scope.add_context();
+    let record = scope.io.entry_of(id.clone(), kind);
+    let ((before, after), strategy) = (outcome.tokens, outcome.strategy());
+    if ladder.is_recovery() {
+        scope.context.overflow_compactions.push(id.clone());
     }
+    scope.after_compaction(previous_len, after);
+    let continues = next != AfterCompaction::Nothing;
+    let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
+    scope.io.record(StoredEvent::Compacted { entry: id, before, after, strategy, continues, input }, record);
+    Ok(Ok(outcome))
+}
 
-    /// Returns why this model is not asked, if the newest message must not be truncated and would be. Makes no model
-    /// request.
-    pub(super) fn refusal(&self, spec: &ModelSpec, overhead: u64) -> Option<Error> {
-        let is_strict = self.is_strict && !self.compaction_exhausted;
-        is_strict.then(|| strict::refusal(spec, overhead, (&self.history, &self.profile.compaction))).flatten()
+/// Undoes the compactions made after a context overflow if the provider still reports an overflow: nothing was
+/// gained, and the context must not be lost for it.
+pub(super) fn undo_compactions(scope: &mut RunScope) {
+    for compaction in std::mem::take(&mut scope.context.overflow_compactions) {
+        scope.context.undone_compactions.push(compaction.clone());
+        let id = scope.io.hub.ambient.entry_id();
+        let mut commit = Commit::new(&scope.io.tape);
+        commit.record(scope.io.entry_of(id, Kind::compaction_undone(&compaction)));
+        scope.io.hub.writer.send(commit);
     }
+}
 
-    /// Returns what follows a compaction at this point: the first answer to the newest message, or another one.
-    fn next(&self) -> AfterCompaction {
-        if strict::unanswered(&self.history).is_some() { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer }
-    }
-
-    /// Compacts the history after a context overflow, reported by the provider or estimated. The inner error is the one
-    /// for the user if that is not possible.
-    pub(super) async fn recover(&mut self, error: Error) -> Result<Result<(), Error>, RunError> {
-        let overflow = |message: String| Error::new(ErrorKind::Overflow, message);
-        if !self.profile.compaction.enabled || !self.escalation.recover() {
-            return Ok(Err(error));
+/// Returns the models for the summary: the configured compaction model, if available, then the run's own model.
+fn summary_models(scope: &RunScope, settings: &Settings) -> Vec<Arc<dyn Model>> {
+    let run_model = scope.model.current();
+    let is_run_model = |model: &Arc<dyn Model>| {
+        (&model.spec().provider, &model.spec().model) == (&run_model.spec().provider, &run_model.spec().model)
+    };
+    let configured = match settings.model.as_deref().map(|name| (scope.profile.resolve_model)(name)) {
+        Some(Ok(candidates)) => Some(candidates.first().clone()).filter(|model| !is_run_model(model)),
+        Some(Err(why)) => {
+            tracing::warn!(%why, "compaction model unavailable; falling back to the run's model");
+            None
         }
-        let model = self.failover.candidate().model.clone();
-        let spec = model.spec();
-        let overhead = overhead(&self.request(spec));
-        match self.compact(spec, overhead, (self.escalation, None), self.next()).await? {
-            Ok(outcome) => {
-                self.escalation = outcome.ladder;
-                Ok(Ok(()))
-            }
-            Err(CompactionError::Stopped) => Err(RunError::Stopped),
-            Err(CompactionError::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
-            Err(CompactionError::TooLong(input)) => Ok(Err(strict::too_long(spec, input))),
-            Err(CompactionError::Nothing(_)) => Ok(Err(error)),
-        }
-    }
-
-    /// Summarizes the history and continues with the result.
-    async fn compact(
-        &mut self,
-        spec: &ModelSpec,
-        overhead: u64,
-        (ladder, focus): (Ladder, Option<String>),
-        next: AfterCompaction,
-    ) -> Result<Result<CompactionOutcome, CompactionError>, RunError> {
-        self.barrier().await?;
-        self.before_compaction(self.tokens(spec, overhead)).await?;
-        self.emit(CompactionEvent::Started);
-        self.compacting.set(true);
-        let settings: &Settings = &self.profile.compaction;
-        let task = CompactionTask {
-            history: &self.history,
-            tokens: self.tokens(spec, overhead),
-            settings,
-            window: spec.context_window,
-            overhead,
-            models: self.summary_models(settings),
-            focus,
-            ladder,
-            cancel: self.cancel.clone(),
-            budget: self.budget.clone(),
-        };
-        let result = compact_session::compact_history(task).await;
-        self.compacting.set(false);
-        // The token usage of a discarded summary was paid for, too.
-        if let Ok(outcome) = &result {
-            self.side_usage += &outcome.usage;
-        }
-        let result = result.and_then(|outcome| {
-            match outcome.truncated().filter(|_| self.is_strict && next == AfterCompaction::FirstAnswer) {
-                Some(input) => Err(CompactionError::TooLong(input)),
-                None => Ok(outcome),
-            }
-        });
-        let outcome = match result {
-            Ok(outcome) => outcome,
-            Err(why) => {
-                self.emit(CompactionEvent::Failed { why: why.to_string() });
-                return Ok(Err(why));
-            }
-        };
-        let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-        let (history, kind) = outcome.apply(&self.history, &id, self.tape.run());
-        let previous_len = std::mem::replace(&mut self.history, history).len();
-        self.add_context();
-        let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
-        let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
-        let record = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
-        let ((before, after), strategy) = (outcome.tokens, outcome.strategy());
-        if ladder.is_recovery() {
-            self.overflow_compactions.push(id.clone());
-        }
-        self.after_compaction(previous_len, after);
-        let continues = next != AfterCompaction::Nothing;
-        let input = outcome.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
-        self.record(StoredEvent::Compacted { entry: id, before, after, strategy, continues, input }, record);
-        Ok(Ok(outcome))
-    }
-
-    /// Undoes the compactions made after a context overflow if the provider still reports an overflow: nothing was
-    /// gained, and the context must not be lost for it.
-    pub(super) fn undo_compactions(&mut self) {
-        for compaction in std::mem::take(&mut self.overflow_compactions) {
-            self.undone_compactions.push(compaction.clone());
-            let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-            let kind = Kind::compaction_undone(&compaction);
-            let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-            let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
-            let record = Rec::Entry { run, key, session: self.session.clone(), entry };
-            let mut commit = Commit::new(&self.tape);
-            commit.record(record);
-            self.hub.writer.send(commit);
-        }
-    }
-
-    /// Returns the models for the summary: the configured compaction model, if available, then the run's own model.
-    fn summary_models(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
-        let run_model = self.failover.candidate().model.clone();
-        let is_run_model = |model: &Arc<dyn Model>| {
-            (&model.spec().provider, &model.spec().model) == (&run_model.spec().provider, &run_model.spec().model)
-        };
-        let configured = match settings.model.as_deref().map(|name| (self.profile.resolve_model)(name)) {
-            Some(Ok(candidates)) => Some(candidates.first().clone()).filter(|model| !is_run_model(model)),
-            Some(Err(why)) => {
-                tracing::warn!(%why, "compaction model unavailable; falling back to the run's model");
-                None
-            }
-            None => None,
-        };
-        configured.into_iter().chain([run_model]).collect()
-    }
+        None => None,
+    };
+    configured.into_iter().chain([run_model]).collect()
 }
 
 /// Executes a request that is not for an answer. Returns the text for the user.
@@ -224,13 +243,13 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
     if let RunTask::PluginCommand { name, arguments } = task {
         return scope.run_plugin_command(&name, arguments).await;
     }
-    let model = scope.failover.candidate().model.clone();
+    let model = scope.model.current();
     let spec = model.spec();
-    let overhead = overhead(&scope.request(spec));
+    let overhead = overhead(&turn::build_request(scope, spec));
     // If there is nothing to summarize, no memory flush is made.
     let window = (spec.context_window, overhead);
     let is_idle = matches!(task, RunTask::Compact { .. })
-        && compact_session::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
+        && compact_session::has_nothing_to_do(&scope.context.history, &scope.profile.compaction, window);
     if !is_idle {
         flush(scope).await?;
     }
@@ -240,18 +259,20 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
         RunTask::Compact { focus, is_quiet } => (focus, is_quiet),
     };
     // After a restart, the compaction may be in the transcript although the run has not ended.
-    let result = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
+    let result = match compact_session::compaction_of_run(scope.io.tape.run(), &scope.context.history) {
         Some(compaction) => {
             let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
-            scope.emit(CompactionEvent::Started);
-            scope.tape.emit_stored(
-                scope.hub.ambient.now_ms(),
-                compact_session::compacted_event(compaction, AfterCompaction::Nothing),
-            );
+            scope.io.emit(CompactionEvent::Started);
+            scope
+                .io
+                .tape
+                .emit_stored(scope.io.now(), compact_session::compacted_event(compaction, AfterCompaction::Nothing));
             Ok(tokens)
         }
         None => {
-            let result = scope.compact(spec, overhead, (Ladder::default(), focus), AfterCompaction::Nothing).await?;
+            let next = AfterCompaction::Nothing;
+            let request = CompactionRequest { spec, overhead, ladder: Ladder::default(), focus, next };
+            let result = compact(scope, request).await?;
             result.map(|outcome| outcome.tokens)
         }
     };
@@ -263,12 +284,12 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
     };
     let text = (!is_quiet).then_some(text);
     if let Some(text) = &text {
-        scope.tape.text(scope.hub.ambient.now_ms(), scope.assistant_count, text);
+        scope.io.tape.text(scope.io.now(), scope.output.message_count, text);
     }
     Ok(FinalRecords { reply: text, ..FinalRecords::default() })
 }
 
 /// Returns the tokens of a request besides the messages: system prompt and tools.
 pub(super) fn overhead(request: &Request) -> u64 {
-    tokens::estimate(&request.system) + tokens::of_tools(&request.tools)
+    homard_model::tokens::estimate(&request.system) + homard_model::tokens::of_tools(&request.tools)
 }

@@ -13,7 +13,7 @@ use homard_queue::slots::RunClass;
 use homard_reply::silent;
 use tokio::time::timeout;
 
-use super::{RunError, RunScope, compact, tools, turn};
+use super::{RunError, RunScope, compact, prune, tools, turn};
 use crate::sandboxing::WorkspaceAccess;
 
 /// Prompt of the memory flush.
@@ -40,42 +40,40 @@ const FILE_TOOLS: [&str; 9] =
 /// Tools that write files.
 const WRITE_TOOLS: [&str; 3] = ["write", "edit", "apply_patch"];
 
-impl RunScope {
-    /// True if a memory flush is due at this number of tokens.
-    pub(super) fn is_flush_due(&self, tokens: u64) -> bool {
-        let window = self.failover.candidate().model.spec().context_window;
-        let is_due = self.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
-        // Outside the workspace, notes would be written into a user's project.
-        let is_in_workspace = self.profile.prompt.workspace.as_deref() == Some(&*self.profile.workdir);
-        // Notes in a sandbox workspace would not be part of the agent's memory.
-        let is_in_workspace = is_in_workspace
-            && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
-        let names = self.toolbox.names();
-        let can_write = self.client_tools.is_empty() && WRITE_TOOLS.iter().any(|name| names.contains(*name));
-        is_due
-            && !self.is_flushed
-            && self.class == RunClass::Main
-            && is_in_workspace
-            && can_write
-            && self.model_error.is_none()
-    }
+/// True if a memory flush is due at this number of tokens.
+pub(super) fn is_flush_due(scope: &RunScope, tokens: u64) -> bool {
+    let window = scope.model.spec().context_window;
+    let is_due = scope.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
+    // Outside the workspace, notes would be written into a user's project.
+    let is_in_workspace = scope.profile.prompt.workspace.as_deref() == Some(&*scope.profile.workdir);
+    // Notes in a sandbox workspace would not be part of the agent's memory.
+    let is_in_workspace =
+        is_in_workspace && scope.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
+    let names = scope.tools.toolbox.names();
+    let can_write = scope.tools.client.is_empty() && WRITE_TOOLS.iter().any(|name| names.contains(*name));
+    is_due
+        && !scope.context.is_flushed
+        && scope.request.class == RunClass::Main
+        && is_in_workspace
+        && can_write
+        && scope.model.error.is_none()
+}
 
-    /// Returns the time limit: half of the run's remaining time, because the next steps need time, too.
-    fn flush_time_limit(&self) -> Duration {
-        let remaining_ms = self.deadline.map(|deadline| deadline.saturating_sub(self.hub.ambient.now_ms()) / 2);
-        remaining_ms.map_or(MAX_DURATION, |remaining_ms| MAX_DURATION.min(Duration::from_millis(remaining_ms)))
-    }
+/// Returns the time limit: half of the run's remaining time, because the next steps need time, too.
+fn flush_time_limit(scope: &RunScope) -> Duration {
+    let remaining_ms = scope.io.deadline.map(|deadline| deadline.saturating_sub(scope.io.now()) / 2);
+    remaining_ms.map_or(MAX_DURATION, |remaining_ms| MAX_DURATION.min(Duration::from_millis(remaining_ms)))
 }
 
 /// Makes a memory flush if it is due. Only the end of the run is an error; other failures do not stop what follows.
 pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
-    let model = scope.failover.candidate().model.clone();
-    let overhead = compact::overhead(&scope.request(model.spec()));
-    if !scope.is_flush_due(scope.tokens(model.spec(), overhead)) {
+    let model = scope.model.current();
+    let overhead = compact::overhead(&turn::build_request(scope, model.spec()));
+    if !is_flush_due(scope, compact::tokens(scope, model.spec(), overhead)) {
         return Ok(());
     }
-    scope.barrier().await?;
-    let (cancel, hurry, time) = (scope.cancel.clone(), scope.hurry.clone(), scope.flush_time_limit());
+    scope.io.barrier().await?;
+    let (cancel, hurry, time) = (scope.io.cancel.clone(), scope.io.hurry.clone(), flush_time_limit(scope));
     let result = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
@@ -85,8 +83,8 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
         }
     };
     match result {
-        Ok(()) => scope.stats.set_flushed(scope.hub.ambient.now_ms()),
-        Err(why) => tracing::warn!(key = %scope.tape.key(), why, "memory flush before a compaction failed"),
+        Ok(()) => scope.context.stats.set_flushed(scope.io.now()),
+        Err(why) => tracing::warn!(key = %scope.io.tape.key(), why, "memory flush before a compaction failed"),
     }
     Ok(())
 }
@@ -95,24 +93,25 @@ pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
 async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
     let (spec, profile) = (model.spec(), scope.profile.clone());
     let settings = &profile.compaction.flush;
-    let toolbox = scope.toolbox.only(|name| FILE_TOOLS.contains(&name));
+    let toolbox = scope.tools.toolbox.only(|name| FILE_TOOLS.contains(&name));
     let prompt = settings.prompt.as_deref().map_or_else(|| FLUSH_PROMPT.to_owned(), complete_prompt);
-    let mut view = scope.pruned_history(spec);
-    view.push(Arc::new(Message::User(User::text(prompt, scope.hub.ambient.now_ms()))));
+    let mut view = prune::pruned_history(scope, spec);
+    view.push(Arc::new(Message::User(User::text(prompt, scope.io.now()))));
     for _ in 0..MAX_ROUNDS {
-        let mut request = scope.request_of(spec, &view);
+        let mut request = turn::request_with(scope, spec, &view);
         if let Some(addition) = &settings.system_prompt {
             request.system = format!("{}\n\n{}", request.system, complete_prompt(addition)).into();
         }
         let overhead = compact::overhead(&request);
-        let measured = MeasuredHistory { messages: &view, estimates: &[], ..scope.history.measured() };
+        let measured = MeasuredHistory { messages: &view, estimates: &[], ..scope.context.history.measured() };
         if let Some(error) = budget::overflow(spec, overhead, measured) {
             return Err(error.message);
         }
-        let reservation = scope.budget.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
+        let reservation =
+            scope.model.budget.reserve(spec, compact::tokens(scope, spec, overhead), &mut request).await?;
         let (content, usage) = collect_answer(model.stream(request)).await?;
         reservation.settle(&usage);
-        scope.side_usage += &usage;
+        scope.model.side_usage += &usage;
         let answer = Assistant {
             content,
             api: spec.api.clone(),
@@ -120,7 +119,7 @@ async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), Str
             model: spec.model.clone(),
             usage,
             stop_reason: StopReason::ToolUse,
-            timestamp: scope.hub.ambient.now_ms(),
+            timestamp: scope.io.now(),
             ..Assistant::default()
         };
         let calls: Vec<_> = answer.tool_calls().cloned().collect();

@@ -37,7 +37,7 @@ pub(crate) struct PromptChanges {
     before_system: Option<String>,
     after_system: Option<String>,
     /// If set, the only tools that may be called.
-    pub(super) tools: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
 }
 
 impl PromptChanges {
@@ -61,6 +61,14 @@ impl PromptChanges {
         }
     }
 
+    /// Restricts the toolbox to the tools that hooks allow.
+    pub(super) fn restrict_tools(&self, toolbox: Toolbox) -> Toolbox {
+        match &self.tools {
+            Some(names) => toolbox.only(|name| names.iter().any(|allowed| allowed == name)),
+            None => toolbox,
+        }
+    }
+
     /// Applies the changes to the system prompt.
     pub(super) fn apply(&self, mut prompt: SystemPrompt) -> SystemPrompt {
         if let Some(system) = &self.system {
@@ -81,30 +89,30 @@ impl PromptChanges {
 impl RunScope {
     /// Runs hooks, unless the run is cancelled.
     async fn run_hooks(&mut self, event: HookEvent, context: HookContext) -> Result<HookOutcome, RunError> {
-        if !self.hooks.has(event.point()) {
+        if !self.hooks.registered.has(event.point()) {
             return Ok(HookOutcome::default());
         }
-        let (hooks, cancel) = (self.hooks.clone(), self.cancel.clone());
+        let (hooks, cancel) = (self.hooks.registered.clone(), self.io.cancel.clone());
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(RunError::Stopped),
             outcome = hooks.call(event, &context) => outcome,
         };
         for note in &outcome.notes {
-            self.emit(Arc::new(note.clone()));
+            self.io.emit(Arc::new(note.clone()));
         }
         Ok(outcome)
     }
 
     /// Runs the hooks before the first model request. `Some` if one of them answers instead.
     pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<FinalRecords>, RunError> {
-        if let Some(why) = self.prompt_input.files.refusal.take() {
+        if let Some(why) = self.prompt.input.files.refusal.take() {
             return Err(RunError::Refused(why));
         }
         let Some(user_message) = self.own_message() else { return Ok(None) };
-        let (context, prompt) = (self.hook_context.clone(), user_message.content.text());
+        let (context, prompt) = (self.hooks.context.clone(), user_message.content.text());
         // A resumed run may have started to answer already.
-        if self.assistant_count == 0 {
+        if self.output.message_count == 0 {
             let event = HookEvent::BeforeAgentReply { cleaned_body: prompt.clone() };
             let outcome = self.run_hooks(event, context.clone()).await?;
             allowed(&outcome)?;
@@ -116,16 +124,19 @@ impl RunScope {
         let outcome = self.run_hooks(HookEvent::BeforeModelResolve { prompt: prompt.clone() }, context.clone()).await?;
         allowed(&outcome)?;
         self.choose_model(&outcome.answer);
-        if self.hooks.has(HookPoint::BeforePromptBuild) || self.hooks.has(HookPoint::BeforeAgentStart) {
-            let before = self.history.iter().take_while(|message| !is_same(message, &user_message)).cloned().collect();
+        if self.hooks.registered.has(HookPoint::BeforePromptBuild)
+            || self.hooks.registered.has(HookPoint::BeforeAgentStart)
+        {
+            let before =
+                self.context.history.iter().take_while(|message| !is_same(message, &user_message)).cloned().collect();
             let run_start = RunStart { prompt, messages: before };
             let newer = self.run_hooks(HookEvent::BeforePromptBuild(run_start.clone()), context.clone()).await?;
             allowed(&newer)?;
             let older = self.run_hooks(HookEvent::BeforeAgentStart(run_start), context).await?;
             allowed(&older)?;
-            self.prompt_changes =
+            self.prompt.changes =
                 PromptChanges { user_message: Some(user_message), ..PromptChanges::of(newer.answer, older.answer) };
-            self.rendered_prompt = None;
+            self.prompt.rendered = None;
             self.add_context();
         }
         Ok(None)
@@ -133,7 +144,7 @@ impl RunScope {
 
     /// Returns the message that the run answers.
     fn own_message(&self) -> Option<User> {
-        let mut users = self.history.iter().rev().filter_map(|message| match &**message {
+        let mut users = self.context.history.iter().rev().filter_map(|message| match &**message {
             Message::User(user) => Some(user),
             Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => None,
         });
@@ -143,7 +154,7 @@ impl RunScope {
     /// Adds the hooks' context to the message that the run answers, as seen by the model.
     pub(super) fn add_context(&mut self) {
         let PromptChanges { user_message: Some(user_message), before_message, after_message, .. } =
-            &self.prompt_changes
+            &self.prompt.changes
         else {
             return;
         };
@@ -151,15 +162,17 @@ impl RunScope {
             return;
         }
         // A compaction may have replaced the message by its quotation.
-        let Some(index) = self.history.iter().rposition(|message| is_same(message, user_message)) else { return };
+        let Some(index) = self.context.history.iter().rposition(|message| is_same(message, user_message)) else {
+            return;
+        };
         let mut message = user_message.clone();
         message.content = surrounded(message.content, before_message.as_deref(), after_message.as_deref());
-        self.history.override_message(index, Arc::new(Message::User(message)));
+        self.context.history.override_message(index, Arc::new(Message::User(message)));
     }
 
     /// Overrides the session's model for this run, if a hook asks for it and the model exists.
     fn choose_model(&mut self, answer: &HookResult) {
-        let spec = self.failover.candidate().model.spec();
+        let spec = self.model.spec();
         let name = match (&answer.provider_override, &answer.model_override) {
             (None, None) => return,
             (Some(provider), Some(model)) => format!("{provider}/{model}"),
@@ -173,20 +186,20 @@ impl RunScope {
         };
         let terms = FailoverTerms {
             preferred: PreferredCredential::Any,
-            level: self.failover.level(),
-            deadline: self.deadline,
+            level: self.model.failover.level(),
+            deadline: self.io.deadline,
             limits: self.profile.limits,
             seed: 0,
         };
-        self.failover = Failover::begin(candidates, terms, self.hub.ambient.now_ms());
-        self.reported_failures = 0;
-        let model = self.failover.candidate().model.clone();
+        self.model.failover = Failover::begin(candidates, terms, self.io.now());
+        self.model.reported_failures = 0;
+        let model = self.model.current();
         self.choose_tools(model.spec());
     }
 
     /// Fires the hook for a model request.
     pub(super) fn fire_llm_input(&self, spec: &ModelSpec, request: &Request) {
-        if !self.hooks.has(HookPoint::LlmInput) {
+        if !self.hooks.registered.has(HookPoint::LlmInput) {
             return;
         }
         let (prompt, history) =
@@ -200,8 +213,8 @@ impl RunScope {
             .iter()
             .map(|tool| json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters}));
         let event = HookEvent::LlmInput(LlmInput {
-            run_id: self.tape.run().to_string(),
-            session_id: self.session.to_string(),
+            run_id: self.io.tape.run().to_string(),
+            session_id: self.io.session.to_string(),
             provider: spec.provider.clone(),
             model: spec.model.clone(),
             system_prompt: request.system.to_string(),
@@ -210,18 +223,18 @@ impl RunScope {
             images_count: request.messages.iter().map(image_count).sum(),
             tools: tools.collect(),
         });
-        self.hooks.notify(&event, &self.context_with(spec));
+        self.hooks.registered.notify(&event, &self.context_with(spec));
     }
 
     /// Fires the hook for a model's answer.
     pub(super) fn fire_llm_output(&self, answer: &Assistant) {
-        if !self.hooks.has(HookPoint::LlmOutput) {
+        if !self.hooks.registered.has(HookPoint::LlmOutput) {
             return;
         }
-        let model = self.failover.candidate().model.clone();
+        let model = self.model.current();
         let event = HookEvent::LlmOutput(LlmOutput {
-            run_id: self.tape.run().to_string(),
-            session_id: self.session.to_string(),
+            run_id: self.io.tape.run().to_string(),
+            session_id: self.io.session.to_string(),
             provider: answer.provider.clone(),
             model: answer.model.clone(),
             resolved_ref: format!("{}/{}", answer.provider, answer.model),
@@ -229,65 +242,68 @@ impl RunScope {
             last_assistant: serde_json::to_value(Message::Assistant(answer.clone())).unwrap_or_default(),
             usage: answer.usage.clone(),
         });
-        self.hooks.notify(&event, &self.context_with(model.spec()));
+        self.hooks.registered.notify(&event, &self.context_with(model.spec()));
     }
 
     /// Runs the hooks before a compaction.
     pub(super) async fn before_compaction(&mut self, tokens: u64) -> Result<(), RunError> {
-        let compacting = CompactionStart { message_count: self.history.len(), token_count: Some(tokens) };
-        self.signal_compaction("compact:before", json!({"messageCount": self.history.len(), "tokenCount": tokens}))
-            .await;
+        let compacting = CompactionStart { message_count: self.context.history.len(), token_count: Some(tokens) };
+        self.signal_compaction(
+            "compact:before",
+            json!({"messageCount": self.context.history.len(), "tokenCount": tokens}),
+        )
+        .await;
         // Hooks cannot prevent it: the context would overflow.
-        self.run_hooks(HookEvent::BeforeCompaction(compacting), self.hook_context.clone()).await?;
+        self.run_hooks(HookEvent::BeforeCompaction(compacting), self.hooks.context.clone()).await?;
         Ok(())
     }
 
     /// Fires the hooks after a compaction: `previous_count` messages before, `tokens` after.
     pub(super) fn after_compaction(&self, previous_count: usize, tokens: u64) {
-        let count = self.history.len();
+        let count = self.context.history.len();
         let event = HookEvent::AfterCompaction(CompactionEnd {
             message_count: count,
             token_count: Some(tokens),
             compacted_count: previous_count.saturating_sub(count),
-            session_file: self.hub.store.transcript_path(self.tape.key(), &self.session),
+            session_file: self.io.hub.store.transcript_path(self.io.tape.key(), &self.io.session),
         });
-        self.hooks.notify(&event, &self.hook_context);
-        if self.hooks.has_listener("session", "compact:after") {
+        self.hooks.registered.notify(&event, &self.hooks.context);
+        if self.hooks.registered.has_listener("session", "compact:after") {
             let context = json!({
                 "messageCount": count, "tokenCount": tokens, "compactedCount": previous_count.saturating_sub(count),
             });
-            let (hooks, signal) = (self.hooks.clone(), self.compaction_signal("compact:after", context));
-            self.hub.spawn("hook", async move { hooks.emit(signal).await });
+            let (hooks, signal) = (self.hooks.registered.clone(), self.compaction_signal("compact:after", context));
+            self.io.hub.spawn("hook", async move { hooks.emit(signal).await });
         }
     }
 
     async fn signal_compaction(&self, action: &str, context: Value) {
-        if self.hooks.has_listener("session", action) {
+        if self.hooks.registered.has_listener("session", action) {
             let signal = self.compaction_signal(action, context);
             tokio::select! {
                 biased;
-                () = self.cancel.cancelled() => {}
-                _ = self.hooks.emit(signal) => {}
+                () = self.io.cancel.cancelled() => {}
+                _ = self.hooks.registered.emit(signal) => {}
             }
         }
     }
 
     fn compaction_signal(&self, action: &str, context: Value) -> InternalEvent {
         let mut context = if let Value::Object(fields) = context { fields } else { Map::new() };
-        context.insert("sessionId".to_owned(), self.session.to_string().into());
+        context.insert("sessionId".to_owned(), self.io.session.to_string().into());
         InternalEvent {
             kind: "session".to_owned(),
             action: action.to_owned(),
-            session_key: self.tape.key().to_string(),
+            session_key: self.io.tape.key().to_string(),
             context,
-            timestamp: self.hub.ambient.now_ms(),
+            timestamp: self.io.now(),
             messages: Vec::new(),
         }
     }
 
     fn context_with(&self, spec: &ModelSpec) -> HookContext {
         let (provider, model) = (Some(spec.provider.clone()), Some(spec.model.clone()));
-        HookContext { model_provider_id: provider, model_id: model, ..self.hook_context.clone() }
+        HookContext { model_provider_id: provider, model_id: model, ..self.hooks.context.clone() }
     }
 
     /// Runs the hooks before a tool call. Returns the arguments to use, or the result of a denied call.
@@ -300,7 +316,7 @@ impl RunScope {
         let event = HookEvent::BeforeToolCall(ToolCallStart {
             tool_name: name.to_owned(),
             params: params.clone(),
-            run_id: self.tape.run().to_string(),
+            run_id: self.io.tape.run().to_string(),
             tool_call_id: call.to_string(),
         });
         let context = self.call_context(call, name);
@@ -316,24 +332,24 @@ impl RunScope {
 
     /// Executes a plugin's chat command. Its reply is not stored in the transcript.
     pub(super) async fn run_plugin_command(&mut self, name: &str, arguments: String) -> Result<FinalRecords, RunError> {
-        let hooks = self.hooks.clone();
+        let hooks = self.hooks.registered.clone();
         let command = hooks.commands().iter().find(|command| command.name() == name);
         let Some(command) = command else {
             return Err(RunError::Refused(format!("the command /{name} no longer exists")));
         };
         let call = SlashCommandCall {
-            sender_id: self.origin.principal.clone(),
-            channel: self.hook_context.channel_id.clone().unwrap_or_default(),
-            is_authorized_sender: self.origin.is_owner(),
+            sender_id: self.request.origin.principal.clone(),
+            channel: self.hooks.context.channel_id.clone().unwrap_or_default(),
+            is_authorized_sender: self.request.origin.is_owner(),
             command_body: format!("/{name} {arguments}").trim_end().to_owned(),
             args: Some(arguments).filter(|arguments| !arguments.is_empty()),
-            session_key: self.tape.key().to_string(),
+            session_key: self.io.tape.key().to_string(),
             workspace_dir: self.profile.home().clone(),
             config: Value::Null,
         };
         let result = tokio::select! {
             biased;
-            () = self.cancel.cancelled() => return Err(RunError::Stopped),
+            () = self.io.cancel.cancelled() => return Err(RunError::Stopped),
             result = tokio::time::timeout(COMMAND_TIMEOUT, command.run(call)) => result,
         };
         let reply = match result {
@@ -341,7 +357,7 @@ impl RunScope {
             Ok(Err(error)) => format!("/{name} failed: {error}."),
             Err(_) => format!("/{name} gave no answer within {} s.", COMMAND_TIMEOUT.as_secs()),
         };
-        self.tape.text(self.hub.ambient.now_ms(), self.assistant_count, &reply);
+        self.io.tape.text(self.io.now(), self.output.message_count, &reply);
         Ok(FinalRecords { reply: Some(reply), ..FinalRecords::default() })
     }
 
@@ -349,15 +365,7 @@ impl RunScope {
         HookContext {
             tool_name: Some(name.to_owned()),
             tool_call_id: Some(call.to_string()),
-            ..self.hook_context.clone()
-        }
-    }
-
-    /// Restricts the toolbox to the tools that hooks allow.
-    pub(super) fn restrict_tools(&self, toolbox: Toolbox) -> Toolbox {
-        match &self.prompt_changes.tools {
-            Some(names) => toolbox.only(|name| names.iter().any(|allowed| allowed == name)),
-            None => toolbox,
+            ..self.hooks.context.clone()
         }
     }
 }

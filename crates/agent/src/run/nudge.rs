@@ -40,50 +40,48 @@ pub(crate) enum ModelNudge {
     Continue,
 }
 
-impl RunScope {
-    /// True if an answer leaves the user without a reply, so that the model must be asked once more.
-    pub(super) fn must_ask_again(&mut self, content: &[Block]) -> bool {
-        let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
-        let (class, principal, key) = (self.class, &self.origin.principal, self.tape.key());
-        let is_answer_due = replies::is_answer_due(class, principal, key);
-        if self.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_answer_due {
-            return false;
-        }
-        let provider = self.failover.candidate().model.spec().provider.clone();
-        let answer = Arc::new(Assistant { content: content.to_vec(), provider, ..Assistant::default() });
-        if !replies::payload_of(&answer).is_empty() {
-            return false;
-        }
-        let mut events = self.tape.events();
-        // The answer has no entry yet; the id is a placeholder that is not read.
-        if let Ok(entry) = EntryId::parse("unsaid") {
-            events.push(TapeEvent {
-                at: self.hub.ambient.now_ms(),
-                kind: RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }),
-            });
-        }
-        let status = Replies::of(&events, &self.origin.route).shape(None, false, Expectation::Answer).0.status;
-        if status == ReplyStatus::Missing {
-            self.nudge = ModelNudge::Answer;
-        }
-        status == ReplyStatus::Missing
+/// True if an answer leaves the user without a reply, so that the model must be asked once more.
+pub(super) fn must_ask_again(scope: &mut RunScope, content: &[Block]) -> bool {
+    let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
+    let RunScope { request, io, model, .. } = scope;
+    let is_answer_due = replies::is_answer_due(request.class, &request.origin.principal, io.tape.key());
+    if model.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_answer_due {
+        return false;
     }
+    let provider = model.spec().provider.clone();
+    let answer = Arc::new(Assistant { content: content.to_vec(), provider, ..Assistant::default() });
+    if !replies::payload_of(&answer).is_empty() {
+        return false;
+    }
+    let mut events = io.tape.events();
+    // The answer has no entry yet; the id is a placeholder that is not read.
+    if let Ok(entry) = EntryId::parse("unsaid") {
+        let kind = RunEvent::Stored(StoredEvent::Assistant { entry, message: answer });
+        events.push(TapeEvent { at: io.now(), kind });
+    }
+    let status = Replies::of(&events, &request.origin.route).shape(None, false, Expectation::Answer).0.status;
+    if status == ReplyStatus::Missing {
+        model.nudge = ModelNudge::Answer;
+    }
+    status == ReplyStatus::Missing
+}
 
+impl ModelNudge {
     /// Adds the instruction to a request. For a required reply, tool calls are disabled, but the tools stay in the
     /// request, because earlier calls in it refer to them.
-    pub(super) fn add_nudge(&self, request: &mut Request) {
-        let (instruction, may_call) = match self.nudge {
-            ModelNudge::Nothing => return,
-            ModelNudge::Answer => (REPLY_NUDGE, false),
-            ModelNudge::Continue => (CONTINUE_NUDGE, true),
+    pub(super) fn add_to(self, request: &mut Request, now: u64) {
+        let (instruction, may_call) = match self {
+            Self::Nothing => return,
+            Self::Answer => (REPLY_NUDGE, false),
+            Self::Continue => (CONTINUE_NUDGE, true),
         };
         request.allow_calls = may_call;
-        request.messages.push(Arc::new(Message::User(User::text(instruction, self.hub.ambient.now_ms()))));
+        request.messages.push(Arc::new(Message::User(User::text(instruction, now))));
     }
 
     /// Removes tool calls from an answer that must not have any; some models make them regardless.
-    pub(super) fn without_forbidden_calls(&self, content: &mut Vec<Block>, stop: StopReason) -> StopReason {
-        if self.nudge != ModelNudge::Answer {
+    pub(super) fn remove_forbidden_calls(self, content: &mut Vec<Block>, stop: StopReason) -> StopReason {
+        if self != Self::Answer {
             return stop;
         }
         content.retain(|block| !matches!(block, Block::ToolCall(_)));

@@ -7,7 +7,7 @@ use homard_model::{ModelSpec, Request};
 use homard_prompt::sections::PromptSection;
 use homard_store::timeline::{ModelRequestSpan, PromptStats};
 
-use super::RunScope;
+use super::{RunScope, prune};
 
 /// Fingerprint of a session's last request prefix. Small, because every open session keeps one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,33 +61,35 @@ impl PromptFingerprint {
     }
 }
 
-impl RunScope {
-    /// Describes a request of this many tokens for the timeline.
-    pub(super) fn describe_request(&mut self, spec: &ModelSpec, request: &Request, tokens: u64) -> ModelRequestSpan {
-        let shortened = self.rendered_prompt.as_mut().and_then(|rendered| rendered.shortened.take());
-        let parts = self.rendered_prompt.as_ref().map(|rendered| rendered.prompt.parts.as_slice()).unwrap_or_default();
-        let fingerprint = PromptFingerprint::of(spec, parts, request);
-        let previous = self.stats.set_fingerprint(fingerprint.clone());
-        let is_new = previous.as_ref().is_none_or(|previous| previous.sections != fingerprint.sections);
-        let sections = parts.iter().filter(|_| is_new).map(|part| (part.name.to_owned(), part.chars as u64));
-        let prompt = PromptStats {
-            sections: sections.collect(),
-            system: parts.iter().map(|part| part.chars as u64).sum(),
-            tools: request.tools.len() as u64,
-            messages: request.messages.len() as u64,
-            tokens,
-            changed: previous
-                .map_or_else(|| Some(String::new()), |previous| fingerprint.first_change(&previous, request)),
-            pruned: self.pruned_count(spec),
-            shortened,
-        };
-        ModelRequestSpan {
-            provider: spec.provider.clone(),
-            model: spec.model.clone(),
-            profile: credential_name(&self.failover.candidate().profile),
-            prompt,
-            ..ModelRequestSpan::default()
-        }
+/// Describes a request of this many tokens for the timeline.
+pub(super) fn describe_request(
+    scope: &mut RunScope,
+    spec: &ModelSpec,
+    request: &Request,
+    tokens: u64,
+) -> ModelRequestSpan {
+    let shortened = scope.prompt.rendered.as_mut().and_then(|rendered| rendered.shortened.take());
+    let parts = scope.prompt.rendered.as_ref().map(|rendered| rendered.prompt.parts.as_slice()).unwrap_or_default();
+    let fingerprint = PromptFingerprint::of(spec, parts, request);
+    let previous = scope.context.stats.set_fingerprint(fingerprint.clone());
+    let is_new = previous.as_ref().is_none_or(|previous| previous.sections != fingerprint.sections);
+    let sections = parts.iter().filter(|_| is_new).map(|part| (part.name.to_owned(), part.chars as u64));
+    let prompt = PromptStats {
+        sections: sections.collect(),
+        system: parts.iter().map(|part| part.chars as u64).sum(),
+        tools: request.tools.len() as u64,
+        messages: request.messages.len() as u64,
+        tokens,
+        changed: previous.map_or_else(|| Some(String::new()), |previous| fingerprint.first_change(&previous, request)),
+        pruned: prune::pruned_count(scope, spec),
+        shortened,
+    };
+    ModelRequestSpan {
+        provider: spec.provider.clone(),
+        model: spec.model.clone(),
+        profile: credential_name(&scope.model.failover.candidate().profile),
+        prompt,
+        ..ModelRequestSpan::default()
     }
 }
 

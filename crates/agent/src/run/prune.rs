@@ -12,23 +12,21 @@ use homard_proto::{
 
 use super::RunScope;
 
-impl RunScope {
-    /// Returns the history as sent to this model: earlier cuts are applied in the same way again.
-    pub(super) fn pruned_history(&self, spec: &ModelSpec) -> Vec<Arc<Message>> {
-        let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
-        let messages = settings.and_then(|settings| Some((settings, named_messages(&self.history)?)));
-        let Some((settings, messages)) = messages else { return self.history.to_vec() };
-        let times = CacheTimes { touched: cache_last_used(spec, &self.history), now: self.hub.ambient.now_ms() };
-        let pruned = prune::prune(&messages, &self.stats.cuts(), times, settings, spec.context_window);
-        self.stats.set_cuts(pruned.cuts);
-        pruned.messages
-    }
+/// Returns the history as sent to this model: earlier cuts are applied in the same way again.
+pub(super) fn pruned_history(scope: &RunScope, spec: &ModelSpec) -> Vec<Arc<Message>> {
+    let settings = scope.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
+    let messages = settings.and_then(|settings| Some((settings, named_messages(&scope.context.history)?)));
+    let Some((settings, messages)) = messages else { return scope.context.history.to_vec() };
+    let times = CacheTimes { touched: cache_last_used(spec, &scope.context.history), now: scope.io.now() };
+    let pruned = prune::prune(&messages, &scope.context.stats.cuts(), times, settings, spec.context_window);
+    scope.context.stats.set_cuts(pruned.cuts);
+    pruned.messages
+}
 
-    /// Returns the number of old tool results that are shortened or omitted for this model.
-    pub(super) fn pruned_count(&self, spec: &ModelSpec) -> u64 {
-        let applies = self.profile.pruning.is_some() && prune::applies(&spec.provider, &spec.model);
-        if applies { self.stats.cuts().count() as u64 } else { 0 }
-    }
+/// Returns the number of old tool results that are shortened or omitted for this model.
+pub(super) fn pruned_count(scope: &RunScope, spec: &ModelSpec) -> u64 {
+    let applies = scope.profile.pruning.is_some() && prune::applies(&spec.provider, &spec.model);
+    if applies { scope.context.stats.cuts().count() as u64 } else { 0 }
 }
 
 /// Returns when the model's cache was last used: the time of its last answer.

@@ -1,7 +1,7 @@
 //! Steering: a run absorbs messages that arrive while it is active at safe points, one at a time. Messages that it does
 //! not absorb stay with its lane.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use homard_proto::{
     message::{Message, User},
@@ -28,41 +28,35 @@ pub(crate) enum Steered {
     Copy(String),
 }
 
-impl RunScope {
-    /// True if a message is offered to the run.
-    pub(super) fn has_offer(&self) -> bool {
-        self.has_pending_steer.load(Ordering::Acquire)
+/// Adds the next offered message to the run's transcript. Returns true if there was one.
+pub(super) async fn take_offer(scope: &mut RunScope) -> Result<bool, RunError> {
+    if !scope.io.has_offer() {
+        return Ok(false);
     }
-
-    /// Adds the next offered message to the run's transcript. Returns true if there was one.
-    pub(super) async fn take_offer(&mut self) -> Result<bool, RunError> {
-        if !self.has_offer() {
-            return Ok(false);
-        }
-        let (reply, offer) = oneshot::channel();
-        self.hub.post(self.tape.key(), LaneJob::Offer(reply));
-        // A dropped sender means that the message is no longer queued.
-        let Ok(steered) = offer.await else { return Ok(false) };
-        let at = self.hub.ambient.now_ms();
-        let (mut message, absorbed_tape) = match steered {
-            Steered::Message(message, absorbed_tape) => (message, Some(absorbed_tape)),
-            Steered::Copy(text) => (User::text(text, at), None),
-        };
-        let run = self.tape.run().clone();
-        message.extra.insert(STEERED_INTO.to_owned(), run.as_str().into());
-        let message = Arc::new(hooks::before_write(&self.hooks, &self.hook_context, Message::User(message)).await);
-        let kind = Kind::message((*message).clone());
-        let entry = Entry { kind, id: self.hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
-        let entry_id = entry.id.clone();
-        let absorbs = absorbed_tape.iter().map(|absorbed_tape| absorbed_tape.run().clone()).collect();
-        let (key, session) = (self.tape.key().clone(), self.session.clone());
-        let input = Input { run: run.clone(), key, session, absorbs, entries: vec![entry] };
-        self.record(StoredEvent::Input(message.clone()), Rec::Input(input));
-        self.history.push(entry_id, message);
-        if let Some(absorbed_tape) = absorbed_tape {
-            self.barrier().await?;
-            absorbed_tape.emit(self.hub.ambient.now_ms(), QueueEvent::Absorbed { by: run });
-        }
-        Ok(true)
+    let (reply, offer) = oneshot::channel();
+    scope.io.hub.post(scope.io.tape.key(), LaneJob::Offer(reply));
+    // A dropped sender means that the message is no longer queued.
+    let Ok(steered) = offer.await else { return Ok(false) };
+    let at = scope.io.now();
+    let (mut message, absorbed_tape) = match steered {
+        Steered::Message(message, absorbed_tape) => (message, Some(absorbed_tape)),
+        Steered::Copy(text) => (User::text(text, at), None),
+    };
+    let run = scope.io.tape.run().clone();
+    message.extra.insert(STEERED_INTO.to_owned(), run.as_str().into());
+    let message =
+        Arc::new(hooks::before_write(&scope.hooks.registered, &scope.hooks.context, Message::User(message)).await);
+    let kind = Kind::message((*message).clone());
+    let entry = Entry { kind, id: scope.io.hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+    let entry_id = entry.id.clone();
+    let absorbs = absorbed_tape.iter().map(|absorbed_tape| absorbed_tape.run().clone()).collect();
+    let (key, session) = (scope.io.tape.key().clone(), scope.io.session.clone());
+    let input = Input { run: run.clone(), key, session, absorbs, entries: vec![entry] };
+    scope.io.record(StoredEvent::Input(message.clone()), Rec::Input(input));
+    scope.context.history.push(entry_id, message);
+    if let Some(absorbed_tape) = absorbed_tape {
+        scope.io.barrier().await?;
+        absorbed_tape.emit(scope.io.now(), QueueEvent::Absorbed { by: run });
     }
+    Ok(true)
 }

@@ -14,7 +14,7 @@ use homard_secrets::{MaskedStream, Secrets};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::RunScope;
+use super::scope::{HeldBlocks, ReplyOutput, RunIo, RunScope};
 use crate::{
     delivery::queue_records,
     event::ReplyEvent,
@@ -40,14 +40,6 @@ pub(super) struct StreamedReply {
 /// Time that a run waits for models before it reports the wait on its channel.
 const REPORT_WAIT_AFTER: Duration = Duration::from_secs(10);
 
-/// Blocks of the current message that are held back, because the whole message may repeat what a tool has sent.
-#[derive(Debug, Default)]
-pub(crate) struct HeldBlocks {
-    blocks: Vec<Payload>,
-    /// Text of the message so far.
-    text: String,
-}
-
 impl StreamedReply {
     /// Starts an empty message.
     pub(super) fn new(provider: &str, ordinal: u32, secrets: &Secrets) -> Self {
@@ -70,7 +62,7 @@ impl StreamedReply {
         self.pause(scope);
         let masked = self.reasoning.push(delta);
         if !masked.is_empty() {
-            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &masked);
+            scope.io.tape.thinking(scope.io.now(), self.ordinal, &masked);
         }
     }
 
@@ -78,7 +70,7 @@ impl StreamedReply {
     pub(super) fn pause(&mut self, scope: &mut RunScope) {
         if std::mem::take(&mut self.is_open) {
             self.flush_text(scope);
-            scope.block(|blocks, now| blocks.pause(self.parser.found(), now));
+            scope.output.block(&scope.io, |blocks, now| blocks.pause(self.parser.found(), now));
         }
     }
 
@@ -95,13 +87,13 @@ impl StreamedReply {
     fn flush_reasoning(&mut self, scope: &mut RunScope) {
         let rest = self.reasoning.finish();
         if !rest.is_empty() {
-            scope.tape.thinking(scope.hub.ambient.now_ms(), self.ordinal, &rest);
+            scope.io.tape.thinking(scope.io.now(), self.ordinal, &rest);
         }
     }
 
     /// Sends complete blocks after a pause in the stream, if the reply is sent in blocks.
     pub(super) fn tick(&self, scope: &mut RunScope) {
-        scope.block(|blocks, now| blocks.tick(self.parser.trailing(), self.parser.found(), now));
+        scope.output.block(&scope.io, |blocks, now| blocks.tick(self.parser.trailing(), self.parser.found(), now));
     }
 
     /// Completes the message: emits the rest and returns the content to store. Reasoning written into the text is
@@ -116,123 +108,124 @@ impl StreamedReply {
             let text = replies::read_text(&join_text(&content), &self.provider).text;
             self.show(scope, &ParsedPart { text, thinking: String::new() });
         }
-        scope.block(|blocks, now| blocks.end_message(self.parser.found(), now));
-        scope.end_held_blocks();
+        scope.output.block(&scope.io, |blocks, now| blocks.end_message(self.parser.found(), now));
+        scope.output.end_held_blocks(&scope.io);
         let has_reasoning = content.iter().any(|block| matches!(block, Block::Thinking(_)));
         if has_reasoning { content } else { with_reasoning(content) }
     }
 
     fn show(&mut self, scope: &mut RunScope, part: &ParsedPart) {
-        let at = scope.hub.ambient.now_ms();
+        let at = scope.io.now();
         if !part.thinking.is_empty() {
-            scope.tape.thinking(at, self.ordinal, &part.thinking);
+            scope.io.tape.thinking(at, self.ordinal, &part.thinking);
         }
         if !part.text.is_empty() {
             self.is_shown = true;
-            scope.tape.text(at, self.ordinal, &part.text);
+            scope.io.tape.text(at, self.ordinal, &part.text);
         }
         if !part.text.is_empty() || !self.parser.trailing().is_empty() {
-            scope.block(|blocks, now| blocks.push_text(&part.text, self.parser.found(), now));
+            scope.output.block(&scope.io, |blocks, now| blocks.push_text(&part.text, self.parser.found(), now));
         }
     }
 }
 
-impl RunScope {
+impl ReplyOutput {
     /// Applies an operation to the block splitter, if any, and sends the resulting blocks.
-    fn block(&mut self, operation: impl FnOnce(&mut BlockStream, u64) -> Vec<Payload>) {
-        let now = self.hub.ambient.now_ms();
+    fn block(&mut self, io: &RunIo, operation: impl FnOnce(&mut BlockStream, u64) -> Vec<Payload>) {
+        let now = io.now();
         if let Some(payloads) = self.blocks.as_mut().map(|blocks| operation(blocks, now)) {
-            self.send(payloads);
+            self.send(io, payloads);
         }
     }
 
     /// Sends blocks of the current message. They are held back as long as the whole message may repeat what a tool has
     /// sent.
-    fn send(&mut self, payloads: Vec<Payload>) {
+    fn send(&mut self, io: &RunIo, payloads: Vec<Payload>) {
         if payloads.is_empty() {
             return;
         }
-        let replies = Replies::of(&self.tape.events(), &self.origin.route);
+        let replies = Replies::of(&io.tape.events(), &self.route);
         for block in payloads {
-            self.held_blocks.text.push_str(&block.text);
-            self.held_blocks.text.push('\n');
-            self.held_blocks.blocks.push(block);
-            if !replies.may_repeat(&self.held_blocks.text) {
-                self.release_held_blocks();
+            self.held.text.push_str(&block.text);
+            self.held.text.push('\n');
+            self.held.blocks.push(block);
+            if !replies.may_repeat(&self.held.text) {
+                self.release_held_blocks(io);
             }
         }
     }
 
     /// Completes the current message: held blocks are dropped if the whole message repeats what a tool has sent, and
     /// sent otherwise.
-    fn end_held_blocks(&mut self) {
-        if !self.held_blocks.blocks.is_empty() {
-            let replies = Replies::of(&self.tape.events(), &self.origin.route);
-            if !replies.repeats(&self.held_blocks.text) {
-                self.release_held_blocks();
+    fn end_held_blocks(&mut self, io: &RunIo) {
+        if !self.held.blocks.is_empty() {
+            let replies = Replies::of(&io.tape.events(), &self.route);
+            if !replies.repeats(&self.held.text) {
+                self.release_held_blocks(io);
             }
         }
-        self.held_blocks = HeldBlocks::default();
+        self.held = HeldBlocks::default();
     }
 
     /// Discards the blocks of the current message, which the model writes again. None of them was sent.
     pub(super) fn rewind_blocks(&mut self) {
         self.blocks.iter_mut().for_each(BlockStream::discard_message);
-        self.held_blocks = HeldBlocks::default();
+        self.held = HeldBlocks::default();
     }
 
-    fn release_held_blocks(&mut self) {
-        for block in std::mem::take(&mut self.held_blocks.blocks) {
-            self.send_block(block);
+    fn release_held_blocks(&mut self, io: &RunIo) {
+        for block in std::mem::take(&mut self.held.blocks) {
+            self.send_block(io, block);
         }
     }
 
     /// Sends the media that waited for the end of the run.
-    pub(super) fn send_rest(&mut self, payloads: Vec<Payload>) {
+    pub(super) fn send_rest(&mut self, io: &RunIo, payloads: Vec<Payload>) {
         if payloads.is_empty() {
             return;
         }
-        let replies = Replies::of(&self.tape.events(), &self.origin.route);
+        let replies = Replies::of(&io.tape.events(), &self.route);
         for block in payloads.into_iter().filter_map(|block| replies.remaining(block)) {
-            self.send_block(block);
+            self.send_block(io, block);
         }
     }
 
     /// Sends a block to the run's subscribers and to its channel. A block that fails on the channel is sent again with
     /// the rest of the answer.
-    fn send_block(&mut self, block: Payload) {
-        let Some(output) = self.output.clone() else {
-            return self.emit(ReplyEvent::Block(Arc::new(block)));
+    fn send_block(&self, io: &RunIo, block: Payload) {
+        let Some(output) = self.channel.clone() else {
+            return io.emit(ReplyEvent::Block(Arc::new(block)));
         };
-        let outgoing = output.block(&block, (self.hub.ambient.now_ms(), self.hub.ambient.random()));
+        let outgoing = output.block(&block, (io.now(), io.hub.ambient.random()));
         let mut records = queue_records(&outgoing);
         let Some(first) = records.next() else { return };
-        let mut commit = Commit::new(&self.tape);
-        commit.fact(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)), first);
+        let mut commit = Commit::new(&io.tape);
+        commit.fact(io.now(), ReplyEvent::Block(Arc::new(block)), first);
         commit.records(records);
-        self.hub.send_deliveries(commit, outgoing, Some(&output));
+        io.hub.send_deliveries(commit, outgoing, Some(&output));
     }
+}
 
-    /// Tells the chat of the run, once per run, that no model is available and that the run waits.
-    pub(super) fn report_wait(&mut self, why: &str, after: Duration) {
-        self.waited += after;
-        let is_answer_due = replies::is_answer_due(self.class, &self.origin.principal, self.tape.key());
-        if self.is_wait_reported || self.waited < REPORT_WAIT_AFTER || !is_answer_due || self.output.is_none() {
-            return;
-        }
-        self.is_wait_reported = true;
-        let (why, max_secs) = (self.profile.secrets.mask(why).into_owned(), self.failover.retry_time().as_secs());
-        let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {max_secs} s.");
-        self.send_block(Payload { kind: Kind::Notice, ..Payload::answer(text) });
+/// Tells the chat of the run, once per run, that no model is available and that the run waits.
+pub(super) fn report_wait(scope: &mut RunScope, why: &str, after: Duration) {
+    let RunScope { output, request, io, profile, model, .. } = scope;
+    output.waited += after;
+    let is_answer_due = replies::is_answer_due(request.class, &request.origin.principal, io.tape.key());
+    if output.is_wait_reported || output.waited < REPORT_WAIT_AFTER || !is_answer_due || output.channel.is_none() {
+        return;
     }
+    output.is_wait_reported = true;
+    let (why, max_secs) = (profile.secrets.mask(why).into_owned(), model.failover.retry_time().as_secs());
+    let text = format!("⏳ No model can answer at the moment: {why}. I keep trying for up to {max_secs} s.");
+    output.send_block(io, Payload { kind: Kind::Notice, ..Payload::answer(text) });
+}
 
-    /// Announces a tool call on the run's channel, if enabled.
-    pub(super) fn announce_tool(&mut self, name: &str, arguments: &Value) {
-        if self.output.as_ref().is_some_and(|output| output.announces_tools()) {
-            let text = label::summary(name, &label::subjects(name, arguments, None), Style::Plain);
-            let text = self.profile.secrets.mask(&text).into_owned();
-            self.send_block(Payload { kind: Kind::Tool, ..Payload::answer(text) });
-        }
+/// Announces a tool call on the run's channel, if enabled.
+pub(super) fn announce_tool(scope: &RunScope, name: &str, arguments: &Value) {
+    if scope.output.channel.as_ref().is_some_and(|channel| channel.announces_tools()) {
+        let text = label::summary(name, &label::subjects(name, arguments, None), Style::Plain);
+        let text = scope.profile.secrets.mask(&text).into_owned();
+        scope.output.send_block(&scope.io, Payload { kind: Kind::Tool, ..Payload::answer(text) });
     }
 }
 

@@ -21,10 +21,12 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    FinalRecords, MaskedArguments, RunError, RunScope,
+    FinalRecords, RunError, RunScope,
     hooks::after_call,
     panic_text,
     result_limit::{max_chars, truncate_result},
+    scope::MaskedArguments,
+    streamed_reply,
 };
 use crate::{
     Hub,
@@ -64,19 +66,19 @@ pub(super) enum Resumed {
 
 /// Executes a tool instead of asking a model; its result is the run's reply.
 pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<FinalRecords, RunError> {
-    let id = format!("call_{}", scope.hub.ambient.nonce());
+    let id = format!("call_{}", scope.io.hub.ambient.nonce());
     let call = ToolCall { id, name: tool, arguments, ..ToolCall::default() };
     let answer = Arc::new(Assistant {
         content: vec![Block::ToolCall(call)],
         stop_reason: StopReason::ToolUse,
-        ..homard_message("", scope.hub.ambient.now_ms())
+        ..homard_message("", scope.io.now())
     });
-    let (entry, record) = scope.entry(Message::Assistant((*answer).clone()));
-    scope.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
-    scope.record(StoredEvent::Assistant { entry, message: answer.clone() }, record);
-    scope.assistant_count += 1;
+    let (entry, record) = scope.io.entry(Message::Assistant((*answer).clone()));
+    scope.context.history.push(entry.clone(), Arc::new(Message::Assistant((*answer).clone())));
+    scope.io.record(StoredEvent::Assistant { entry, message: answer.clone() }, record);
+    scope.output.message_count += 1;
     run_calls(scope, &answer, Resumed::Never).await?;
-    let text = match scope.history.last().map(|message| &**message) {
+    let text = match scope.context.history.last().map(|message| &**message) {
         Some(Message::ToolResult(result)) => join_text(&result.content),
         Some(Message::Assistant(_) | Message::User(_) | Message::Other(_)) | None => String::new(),
     };
@@ -103,24 +105,24 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
     let mut deadline = None;
     while table.recorded < names.len() {
         if running.is_empty() && deadline.is_none() {
-            if scope.cancel.is_cancelled() {
+            if scope.io.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
-            if may_skip && scope.has_offer() {
+            if may_skip && scope.io.has_offer() {
                 skip(scope, &mut waiting, &mut table).await;
                 continue;
             }
             let mut batch: Vec<_> = waiting.drain(..batch_size.min(waiting.len())).collect();
             run_before_hooks(scope, &mut batch).await?;
             record_intent(scope, &batch).await?;
-            if scope.cancel.is_cancelled() {
+            if scope.io.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
             for (index, call) in batch {
                 if call.tool.is_err() {
                     table.refused.insert(index);
                 }
-                scope.announce_tool(&call.name, &call.arguments);
+                streamed_reply::announce_tool(scope, &call.name, &call.arguments);
                 emit_start(scope, &call);
                 let progress_sender = progress_sender.clone();
                 let result_future =
@@ -130,11 +132,11 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
         }
         tokio::select! {
             biased;
-            () = scope.cancel.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + GRACE),
+            () = scope.io.cancel.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + GRACE),
             Some((index, partial)) = progress.recv() => {
                 if table.results[index].is_none() {
                     let (call, name) = names[index].clone();
-                    scope.emit(ToolEvent::Progress { call, name, partial });
+                    scope.io.emit(ToolEvent::Progress { call, name, partial });
                 }
             }
             Some((index, result)) = running.next() => table.finish(scope, index, &names[index], result).await,
@@ -149,9 +151,9 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
 
 /// Writes audit records for calls of tools that the agent has and this run may not use.
 fn note_denied(scope: &RunScope, calls: &VecDeque<(usize, PreparedCall)>) {
-    let is_denied = |call: &PreparedCall| !scope.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
+    let is_denied = |call: &PreparedCall| !scope.tools.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
     for (_, call) in calls.iter().filter(|(_, call)| call.tool.is_err() && is_denied(call)) {
-        scope.hub.audit_denied(&scope.tape, &call.name, "policy");
+        scope.io.hub.audit_denied(&scope.io.tape, &call.name, "policy");
     }
 }
 
@@ -166,10 +168,10 @@ fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<PreparedCall> {
 
 /// Prepares a call with the model's original arguments: the stored message has them with masked secrets.
 fn with_secrets(scope: &RunScope, call: &ToolCall, resumed: Resumed) -> Option<PreparedCall> {
-    match real_arguments(&call.arguments, scope.masked_arguments.get(&call.id), resumed) {
-        Ok(None) => prepare(&scope.toolbox, call),
-        Ok(Some(real)) => prepare(&scope.toolbox, &ToolCall { arguments: real.clone(), ..call.clone() }),
-        Err(answer) => Some(PreparedCall { tool: Err(answer), ..prepare(&scope.toolbox, call)? }),
+    match real_arguments(&call.arguments, scope.tools.masked_arguments.get(&call.id), resumed) {
+        Ok(None) => prepare(&scope.tools.toolbox, call),
+        Ok(Some(real)) => prepare(&scope.tools.toolbox, &ToolCall { arguments: real.clone(), ..call.clone() }),
+        Err(answer) => Some(PreparedCall { tool: Err(answer), ..prepare(&scope.tools.toolbox, call)? }),
     }
 }
 
@@ -191,7 +193,7 @@ fn real_arguments<'a>(
 /// Emits the start of a call, with masked secrets in its arguments.
 fn emit_start(scope: &mut RunScope, call: &PreparedCall) {
     let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
-    scope.emit(ToolEvent::Started { call: call.call.clone(), name: call.name.clone(), arguments });
+    scope.io.emit(ToolEvent::Started { call: call.call.clone(), name: call.name.clone(), arguments });
 }
 
 /// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
@@ -207,18 +209,18 @@ async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)
 
 /// Runs the hooks before calls. Changed arguments are validated like the model's own.
 async fn run_before_hooks(scope: &mut RunScope, batch: &mut [(usize, PreparedCall)]) -> Result<(), RunError> {
-    if !scope.hooks.has(HookPoint::BeforeToolCall) {
+    if !scope.hooks.registered.has(HookPoint::BeforeToolCall) {
         return Ok(());
     }
     for (_, call) in batch.iter_mut().filter(|(_, call)| call.tool.is_ok()) {
         match scope.before_call((&call.call, &call.name), call.arguments.clone()).await? {
             Ok(arguments) if arguments == call.arguments => {}
-            Ok(arguments) => match scope.toolbox.prepare(&call.name, &arguments) {
+            Ok(arguments) => match scope.tools.toolbox.prepare(&call.name, &arguments) {
                 Ok((tool, arguments)) => (call.tool, call.arguments) = (Ok(tool), arguments),
                 Err(answer) => call.tool = Err(answer),
             },
             Err(answer) => {
-                scope.hub.audit_denied(&scope.tape, &call.name, "hook");
+                scope.io.hub.audit_denied(&scope.io.tape, &call.name, "hook");
                 call.tool = Err(answer);
             }
         }
@@ -232,17 +234,17 @@ async fn record_intent(scope: &RunScope, batch: &[(usize, PreparedCall)]) -> Res
         Ok(tool) if tool.class() != ToolClass::Read => Some((call, tool.class())),
         Ok(_) | Err(_) => None,
     });
-    let run = scope.tape.run();
+    let run = scope.io.tape.run();
     let records: Vec<_> =
         effects.map(|(call, class)| Rec::ToolIntent { run: run.clone(), call: call.call.clone(), class }).collect();
     if records.is_empty() {
         return Ok(());
     }
     // Bound to the tape, so that a failed commit breaks off the run even if the barrier belongs to a later commit.
-    let mut commit = Commit::new(&scope.tape);
+    let mut commit = Commit::new(&scope.io.tape);
     commit.records(records);
-    scope.hub.writer.send(commit);
-    scope.barrier().await
+    scope.io.hub.writer.send(commit);
+    scope.io.barrier().await
 }
 
 /// Runs a tool in a task of its own, so that a panic or hang affects nothing else.
@@ -253,20 +255,20 @@ fn spawn_tool(
 ) -> impl Future<Output = ToolResult> + Send + 'static {
     let (progress, mut updates) = ProgressSender::channel();
     let cx = ToolCx {
-        run: scope.tape.run().clone(),
-        session: scope.tape.key().clone(),
+        run: scope.io.tape.run().clone(),
+        session: scope.io.tape.key().clone(),
         call: call.call,
         workdir: scope.profile.workdir.clone(),
         sandbox: scope.profile.sandbox.clone(),
-        cancel: scope.cancel.child_token(),
+        cancel: scope.io.cancel.child_token(),
         progress,
-        slot: scope.slot.clone(),
-        variables: scope.variables.clone(),
-        origin: scope.origin.clone(),
-        hub: Some(Hub::of(&scope.hub)),
+        slot: scope.io.slot.clone(),
+        variables: scope.tools.variables.clone(),
+        origin: scope.request.origin.clone(),
+        hub: Some(Hub::of(&scope.io.hub)),
     };
     let secrets = scope.profile.secrets.clone();
-    let hooks = scope.hooks.clone();
+    let hooks = scope.hooks.registered.clone();
     let context = scope.call_context(&cx.call, &call.name);
     async move {
         let (name, arguments) = (call.name, call.arguments);
@@ -312,7 +314,7 @@ pub(super) async fn hidden_call(
 
 /// Builds the result for the model, with masked secrets and within the size limit.
 fn result_entry(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
-    let window = scope.failover.candidate().model.spec().context_window;
+    let window = scope.model.spec().context_window;
     let result = truncate_result(result.masked(&scope.profile.secrets), max_chars(window));
     Answered {
         tool_call_id: call.to_string(),
@@ -320,7 +322,7 @@ fn result_entry(scope: &RunScope, (call, name): (&CallId, &str), result: ToolRes
         content: result.content,
         details: result.details,
         is_error: result.is_error,
-        timestamp: scope.hub.ambient.now_ms(),
+        timestamp: scope.io.now(),
         extra: serde_json::Map::new(),
     }
 }
@@ -349,7 +351,7 @@ impl ResultTable {
 
     /// Restores results after a restart: those in the transcript count as recorded, and other known results are reused.
     fn restore(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)>) {
-        let results = scope.history.iter().rev().map_while(|message| match &**message {
+        let results = scope.context.history.iter().rev().map_while(|message| match &**message {
             Message::ToolResult(result) => Some(Arc::new(result.clone())),
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
         });
@@ -360,7 +362,7 @@ impl ResultTable {
             self.results[index] = Some(result);
         }
         waiting.drain(..self.recorded);
-        for answer in std::mem::take(&mut scope.known_results) {
+        for answer in std::mem::take(&mut scope.tools.known_results) {
             if let Some((_, call)) = waiting.iter_mut().find(|(_, call)| call.call.as_str() == answer.tool_call_id) {
                 let Answered { content, details, is_error, .. } = answer;
                 call.tool = Err(ToolResult { content, details, is_error });
@@ -379,26 +381,27 @@ impl ResultTable {
     ) {
         // Shutdown does not end a run: a repeatable call that it may have cut off is left open, and the next start runs
         // it again.
-        if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&index) {
+        if scope.io.hub.stopping.is_cancelled() && self.repeatable.contains(&index) {
             return;
         }
         let shown = Arc::new(result_entry(scope, (call, name), result));
         let is_synthetic = self.refused.contains(&index);
-        let stored_result = hooks::persist(&scope.hooks, &scope.hook_context, shown.clone(), is_synthetic).await;
+        let stored_result =
+            hooks::persist(&scope.hooks.registered, &scope.hooks.context, shown.clone(), is_synthetic).await;
         let shown = (!Arc::ptr_eq(&shown, &stored_result)).then_some(shown);
-        let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*stored_result).clone()) };
+        let done = Rec::ToolDone { run: scope.io.tape.run().clone(), result: Box::new((*stored_result).clone()) };
         let event = StoredEvent::ToolEnded { call: call.clone(), result: stored_result.clone(), shown };
-        let mut commit = scope.commit_of(event, done);
+        let mut commit = scope.io.commit_of(event, done);
         self.results[index] = Some(stored_result);
         // Entries keep the order of the calls: this result, and later ones that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
-            let (id, record) = scope.entry(message.clone());
+            let (id, record) = scope.io.entry(message.clone());
             commit.record(record);
-            scope.history.push(id, Arc::new(message));
+            scope.context.history.push(id, Arc::new(message));
             self.recorded += 1;
         }
-        scope.hub.writer.send(commit);
+        scope.io.hub.writer.send(commit);
     }
 }
 

@@ -11,6 +11,7 @@ use homard_model::{
     Error, ErrorKind, ModelAnswer, ModelEvent, ModelSpec, Request,
     failover::{CandidateNote, FailoverStep},
     retry::RetryDelay,
+    stream::AnswerEnd,
 };
 use homard_prompt::{
     context_budget::{self as budget, WindowFit},
@@ -27,7 +28,11 @@ use homard_store::{Rec, repair};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    AnsweredBy, FinalRecords, MaskedArguments, ModelNudge, RunError, RunScope, compact,
+    AnsweredBy, FinalRecords, ModelNudge, RunError, RunScope, compact,
+    nudge::must_ask_again,
+    prompt_fingerprint::describe_request,
+    prune,
+    scope::{MaskedArguments, wait_on_disk},
     streamed_reply::{self, StreamedReply},
 };
 use crate::event::{RequestEvent, StoredEvent};
@@ -64,36 +69,36 @@ enum Rejection {
 /// help; the final failure is recorded, too, and then returned.
 pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
     loop {
-        scope.emit_failures();
-        scope.emit_model();
+        emit_failures(scope);
+        emit_model(scope);
         let (answer, error, step) = match request_answer(scope).await? {
             StreamResult::Complete(content, stop, usage) => {
-                if !scope.must_ask_again(&content) {
+                if !must_ask_again(scope, &content) {
                     return Ok(record_answer(scope, content, stop, usage).await);
                 }
-                scope.guard.answered(usage.cost.total);
-                scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
+                scope.model.guard.answered(usage.cost.total);
+                scope.io.emit(RequestEvent::MessageReset { message: scope.output.message_count });
                 discard(scope, "the answer contains no text for the user", usage);
                 continue;
             }
             StreamResult::CutShort(content, error) => {
-                let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
+                let step = scope.model.failover.failed(&error, scope.io.now());
                 match step {
                     FailoverStep::End(error) => return Err(record_failure(scope, content, error).await),
                     FailoverStep::Compact => return Err(record_failure(scope, content, error).await),
                     FailoverStep::RetryAfter(_) | FailoverStep::RetryWithLevel(_) | FailoverStep::Next => {}
                 }
                 let (event, record, _) = compose(scope, content, StopReason::Length, Usage::default(), None).await;
-                scope.record(event, record);
-                scope.nudge = ModelNudge::Continue;
+                scope.io.record(event, record);
+                scope.model.nudge = ModelNudge::Continue;
                 (ModelAnswer::default(), error, step)
             }
             StreamResult::Failed(answer, error) => {
-                let step = scope.failover.failed(&error, scope.hub.ambient.now_ms());
+                let step = scope.model.failover.failed(&error, scope.io.now());
                 (answer, error, step)
             }
             StreamResult::Refused(error, Rejection::Small) => {
-                let step = scope.failover.skip_current(&error, scope.hub.ambient.now_ms());
+                let step = scope.model.failover.skip_current(&error, scope.io.now());
                 (ModelAnswer::default(), error, step)
             }
             StreamResult::Refused(error, Rejection::Long) => (ModelAnswer::default(), error, FailoverStep::Compact),
@@ -103,15 +108,15 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             FailoverStep::RetryWithLevel(_) | FailoverStep::Next => None,
             FailoverStep::Compact => {
                 if !answer.is_empty() {
-                    scope.rewind_blocks();
-                    scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
+                    scope.output.rewind_blocks();
+                    scope.io.emit(RequestEvent::MessageReset { message: scope.output.message_count });
                 }
                 discard(scope, error.cause(), Usage::default());
-                match scope.recover(error).await? {
+                match compact::recover(scope, error).await? {
                     Ok(()) => continue,
                     Err(error) => {
-                        scope.undo_compactions();
-                        let error = scope.failover.give_up(&error, scope.hub.ambient.now_ms());
+                        compact::undo_compactions(scope);
+                        let error = scope.model.failover.give_up(&error, scope.io.now());
                         return Err(fail(scope, ModelAnswer::default(), error).await);
                     }
                 }
@@ -119,16 +124,16 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
             FailoverStep::End(error) => return Err(fail(scope, answer, error).await),
         };
         if !answer.is_empty() {
-            scope.rewind_blocks();
-            scope.emit(RequestEvent::MessageReset { message: scope.assistant_count });
+            scope.output.rewind_blocks();
+            scope.io.emit(RequestEvent::MessageReset { message: scope.output.message_count });
         }
         discard(scope, error.cause(), Usage::default());
         if let Some(RetryDelay { delay, attempt, max_attempts }) = wait {
-            let (model, why) = (scope.failover.candidate().to_string(), error.cause().to_owned());
-            scope.report_wait(&why, delay);
-            scope.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after: delay, why });
-            let cancel = scope.cancel.clone();
-            let slot = scope.slot.clone();
+            let (model, why) = (scope.model.failover.candidate().to_string(), error.cause().to_owned());
+            streamed_reply::report_wait(scope, &why, delay);
+            scope.io.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after: delay, why });
+            let cancel = scope.io.cancel.clone();
+            let slot = scope.io.slot.clone();
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(RunError::Stopped),
@@ -141,74 +146,74 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
 
 /// Emits that an answer was discarded. After the retraction of its text, so that it is not shown again.
 fn discard(scope: &RunScope, why: &str, usage: Usage) {
-    scope.tape.emit_silent(scope.hub.ambient.now_ms(), RequestEvent::AnswerDropped { why: why.to_owned(), usage });
+    scope.io.tape.emit_silent(scope.io.now(), RequestEvent::AnswerDropped { why: why.to_owned(), usage });
 }
 
 /// Records a complete answer.
 async fn record_answer(scope: &mut RunScope, mut content: Vec<Block>, stop: StopReason, usage: Usage) -> TurnResult {
-    let stop = scope.without_forbidden_calls(&mut content, stop);
-    scope.nudge = ModelNudge::Nothing;
-    scope.failover.succeeded(scope.hub.ambient.now_ms());
+    let stop = scope.model.nudge.remove_forbidden_calls(&mut content, stop);
+    scope.model.nudge = ModelNudge::Nothing;
+    scope.model.failover.succeeded(scope.io.now());
     normalize_call_ids(&mut content);
-    scope.masked_arguments = masked_arguments(&content, &scope.profile.secrets);
+    scope.tools.masked_arguments = masked_arguments(&content, &scope.profile.secrets);
     let (event, record, answer) = compose(scope, content, stop, usage, None).await;
     scope.fire_llm_output(&answer);
     if answer.tool_calls().next().is_some() {
-        scope.record(event, record);
+        scope.io.record(event, record);
         return TurnResult::Calls(answer);
     }
-    let commit = scope.commit_of(event, record);
+    let commit = scope.io.commit_of(event, record);
     TurnResult::Last(Box::new(FinalRecords {
         commit: Some(commit),
-        credential: scope.failover.sticky().cloned(),
-        answered_by: Some(AnsweredBy::of(scope.failover.candidate().model.spec())),
+        credential: scope.model.failover.sticky().cloned(),
+        answered_by: Some(AnsweredBy::of(scope.model.spec())),
         ..FinalRecords::default()
     }))
 }
 
 /// Sends the request to the current candidate and reads the answer.
 async fn request_answer(scope: &mut RunScope) -> Result<StreamResult, RunError> {
-    let model = scope.failover.candidate().model.clone();
+    let model = scope.model.current();
     let spec = model.spec();
     match WindowFit::of(spec) {
         WindowFit::TooSmall => return Ok(StreamResult::Refused(budget::too_small(spec), Rejection::Small)),
-        WindowFit::Small if scope.assistant_count == 0 => {
+        WindowFit::Small if scope.output.message_count == 0 => {
             let (provider, model, tokens) = (&spec.provider, &spec.model, spec.context_window);
             tracing::warn!(%provider, %model, tokens, "model has a small context window; expect frequent compactions");
         }
         WindowFit::Small | WindowFit::Fine => {}
     }
-    let mut request = scope.request(spec);
+    let mut request = build_request(scope, spec);
     // The prompt and the tools are long, so their tokens are estimated once.
     let mut overhead = compact::overhead(&request);
-    if let Some(error) = scope.refusal(spec, overhead) {
+    if let Some(error) = compact::refusal(scope, spec, overhead) {
         return Ok(StreamResult::Refused(error, Rejection::Small));
     }
-    if scope.is_compaction_due(spec, overhead) {
-        if let Err(error) = scope.compact_before_request(spec, overhead).await? {
+    if compact::is_compaction_due(scope, spec, overhead) {
+        if let Err(error) = compact::compact_before_request(scope, spec, overhead).await? {
             return Ok(StreamResult::Refused(error, Rejection::Small));
         }
-        request = scope.request(spec);
+        request = build_request(scope, spec);
         overhead = compact::overhead(&request);
     }
-    if let Some(error) = budget::overflow(spec, overhead, scope.history.measured()) {
+    if let Some(error) = budget::overflow(spec, overhead, scope.context.history.measured()) {
         return Ok(StreamResult::Refused(error, Rejection::Long));
     }
-    if scope.cancel.is_cancelled() {
+    if scope.io.cancel.is_cancelled() {
         return Err(RunError::Stopped);
     }
-    let prompt = scope.tokens(spec, overhead);
-    let (run_budget, cancel) = (scope.budget.clone(), scope.cancel.clone());
+    let prompt = compact::tokens(scope, spec, overhead);
+    let (run_budget, cancel) = (scope.model.budget.clone(), scope.io.cancel.clone());
     let reservation = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
         reservation = run_budget.reserve(spec, prompt, &mut request) => reservation.map_err(RunError::Budget)?,
     };
     scope.fire_llm_input(spec, &request);
-    let span = scope.describe_request(spec, &request, prompt);
-    let now = scope.hub.ambient.now_ms();
-    scope.tape.emit_silent(now, RequestEvent::Requested(Arc::new(span)));
-    scope.failover.requested(now);
+    let span = describe_request(scope, spec, &request, prompt);
+    let now = scope.io.now();
+    scope.io.tape.emit_silent(now, RequestEvent::Requested(Arc::new(span)));
+    scope.model.failover.requested(now);
     let result = read_stream(scope, spec, model.stream(request)).await?;
     match &result {
         StreamResult::Complete(_, _, usage) => reservation.settle(usage),
@@ -224,12 +229,12 @@ async fn read_stream(
     spec: &ModelSpec,
     mut stream: BoxStream<'static, ModelEvent>,
 ) -> Result<StreamResult, RunError> {
-    let idle = scope.failover.idle(scope.hub.ambient.now_ms());
+    let idle = scope.model.failover.idle(scope.io.now());
     let mut answer = ModelAnswer::default();
-    let mut reply = StreamedReply::new(&spec.provider, scope.assistant_count, &scope.profile.secrets);
+    let mut reply = StreamedReply::new(&spec.provider, scope.output.message_count, &scope.profile.secrets);
     // The request is sent while the previous step is still being committed; if the commit fails, the run ends.
-    let (hub, tape, cancel) = (scope.hub.clone(), scope.tape.clone(), scope.cancel.clone());
-    let on_disk = super::wait_on_disk(&hub, &tape);
+    let (hub, tape, cancel) = (scope.io.hub.clone(), scope.io.tape.clone(), scope.io.cancel.clone());
+    let on_disk = wait_on_disk(&hub, &tape);
     tokio::pin!(on_disk);
     let (mut is_on_disk, mut has_event) = (false, false);
     // Every event resets the idle timeout, also one without content. The timer is checked when it fires, not reset each
@@ -237,11 +242,11 @@ async fn read_stream(
     let mut last_event_at = Instant::now();
     let mut idle_timer = Box::pin(sleep(idle));
     loop {
-        let due = scope.blocks.as_ref().and_then(BlockStream::due);
+        let due = scope.output.blocks.as_ref().and_then(BlockStream::due);
         let event = tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                scope.note_timeout();
+                scope.model.note_timeout(scope.io.deadline, scope.io.now());
                 return Err(RunError::Stopped);
             }
             stored = &mut on_disk, if !is_on_disk => {
@@ -254,7 +259,7 @@ async fn read_stream(
                     tape.emit_silent(hub.ambient.now_ms(), RequestEvent::FirstToken);
                 }
                 if event.as_ref().is_some_and(is_answer_part) {
-                    scope.failover.responded();
+                    scope.model.failover.responded();
                 }
                 last_event_at = Instant::now();
                 event
@@ -271,101 +276,110 @@ async fn read_stream(
                 Some(ModelEvent::Failed(idle_error(spec, idle)))
             }
         };
-        let failed = match event {
-            Some(ModelEvent::Text(delta)) => {
-                reply.push_text(scope, &delta);
-                answer.text(&delta);
-                continue;
-            }
-            Some(ModelEvent::Thinking(delta)) => {
-                reply.push_reasoning(scope, &delta);
-                answer.thinking(&delta);
-                continue;
-            }
-            Some(ModelEvent::Call(delta)) => {
-                reply.pause(scope);
-                answer.call(delta);
-                continue;
-            }
-            Some(ModelEvent::Signature(signature)) => {
-                answer.sign(signature);
-                continue;
-            }
-            Some(ModelEvent::Heartbeat) => continue,
-            Some(ModelEvent::Done(done)) if done.stop == StopReason::Error => error_stop(spec),
-            Some(ModelEvent::Done(done)) => {
-                let mut content = answer.into_blocks();
-                content.iter_mut().for_each(|block| scope.profile.secrets.mask_text_block(block));
-                let content = reply.finish(scope, content);
-                return Ok(StreamResult::Complete(content, done.stop, done.usage));
-            }
-            Some(ModelEvent::Failed(error)) => error,
-            None => truncated_error(spec),
-        };
-        if scope.blocks.as_ref().is_some_and(BlockStream::has_sent) {
-            let mut content = answer.into_partial();
-            scope.profile.secrets.mask_blocks(&mut content);
-            return Ok(StreamResult::CutShort(reply.finish(scope, content), failed));
+        if let Some(end) = read_event(scope, event, spec, &mut answer, &mut reply) {
+            return Ok(end_stream(scope, answer, reply, end));
         }
-        return Ok(StreamResult::Failed(answer, failed));
     }
 }
 
-impl RunScope {
-    /// Builds a model request.
-    pub(super) fn request(&mut self, spec: &ModelSpec) -> Request {
-        let history = self.pruned_history(spec);
-        let mut request = self.request_of(spec, &history);
-        self.add_nudge(&mut request);
-        request
-    }
-
-    /// Builds a model request with this history.
-    pub(super) fn request_of(&mut self, spec: &ModelSpec, history: &[Arc<Message>]) -> Request {
-        let policy = repair::ProviderPolicy::of(&spec.api, &spec.provider, &spec.model);
-        let (system, stable, tools) = {
-            let rendered = self.prompt(spec);
-            (rendered.prompt.text.clone(), rendered.prompt.stable, rendered.tools.clone())
-        };
-        let rules = self.hub.config.rules();
-        let messages = conversation::conversation(
-            history,
-            HistoryView {
-                zone: self.profile.prompt.zone.as_ref(),
-                max_turns: history_limits::limit(&rules.history, self.tape.key()),
-                policy: &policy,
-            },
-        );
-        let (thinking, session) = (self.failover.level(), Some(self.session.as_str().into()));
-        Request { system, stable_bytes: stable, messages, tools, thinking, session, ..Request::default() }
-    }
-
-    /// Emits events for failed candidates that were not reported yet.
-    fn emit_failures(&mut self) {
-        let notes = self.failover.notes()[self.reported_failures..].to_vec();
-        self.reported_failures += notes.len();
-        for CandidateNote { candidate, reason, why, .. } in notes {
-            self.emit(RequestEvent::CandidateFailed { from: candidate.to_string(), reason, why });
+/// Adds an event to the answer and shows it. Returns how the answer ended, if it did.
+fn read_event(
+    scope: &mut RunScope,
+    event: Option<ModelEvent>,
+    spec: &ModelSpec,
+    answer: &mut ModelAnswer,
+    reply: &mut StreamedReply,
+) -> Option<Result<AnswerEnd, Error>> {
+    match event {
+        Some(ModelEvent::Text(delta)) => {
+            reply.push_text(scope, &delta);
+            answer.text(&delta);
         }
-    }
-
-    /// Emits an event if another model is asked than before.
-    fn emit_model(&mut self) {
-        let spec = self.failover.candidate().model.spec();
-        let current_model = (spec.provider.clone(), spec.model.clone());
-        if self.reported_model != current_model {
-            let (provider, model) = current_model.clone();
-            self.reported_model = current_model;
-            self.emit(RequestEvent::Changed { provider, model });
+        Some(ModelEvent::Thinking(delta)) => {
+            reply.push_reasoning(scope, &delta);
+            answer.thinking(&delta);
         }
-    }
-
-    /// Attributes a timeout of the run to the current model.
-    fn note_timeout(&mut self) {
-        let now = self.hub.ambient.now_ms();
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.failover.timed_out(now);
+        Some(ModelEvent::Call(delta)) => {
+            reply.pause(scope);
+            answer.call(delta);
         }
+        Some(ModelEvent::Signature(signature)) => answer.sign(signature),
+        Some(ModelEvent::Heartbeat) => {}
+        Some(ModelEvent::Done(done)) if done.stop == StopReason::Error => return Some(Err(error_stop(spec))),
+        Some(ModelEvent::Done(done)) => return Some(Ok(done)),
+        Some(ModelEvent::Failed(error)) => return Some(Err(error)),
+        None => return Some(Err(truncated_error(spec))),
+    }
+    None
+}
+
+/// Completes an answer. Text that the user has read in blocks is kept, also if the model failed afterwards.
+fn end_stream(
+    scope: &mut RunScope,
+    answer: ModelAnswer,
+    reply: StreamedReply,
+    end: Result<AnswerEnd, Error>,
+) -> StreamResult {
+    match end {
+        Ok(done) => {
+            let mut content = answer.into_blocks();
+            content.iter_mut().for_each(|block| scope.profile.secrets.mask_text_block(block));
+            StreamResult::Complete(reply.finish(scope, content), done.stop, done.usage)
+        }
+        Err(error) if scope.output.blocks.as_ref().is_some_and(BlockStream::has_sent) => {
+            let mut content = answer.into_partial();
+            scope.profile.secrets.mask_blocks(&mut content);
+            StreamResult::CutShort(reply.finish(scope, content), error)
+        }
+        Err(error) => StreamResult::Failed(answer, error),
+    }
+}
+
+/// Builds a model request.
+pub(super) fn build_request(scope: &mut RunScope, spec: &ModelSpec) -> Request {
+    let history = prune::pruned_history(scope, spec);
+    let mut request = request_with(scope, spec, &history);
+    scope.model.nudge.add_to(&mut request, scope.io.now());
+    request
+}
+
+/// Builds a model request with this history.
+pub(super) fn request_with(scope: &mut RunScope, spec: &ModelSpec, history: &[Arc<Message>]) -> Request {
+    let policy = repair::ProviderPolicy::of(&spec.api, &spec.provider, &spec.model);
+    let (system, stable, tools) = {
+        let rendered = scope.rendered_prompt(spec);
+        (rendered.prompt.text.clone(), rendered.prompt.stable, rendered.tools.clone())
+    };
+    let rules = scope.io.hub.config.rules();
+    let messages = conversation::conversation(
+        history,
+        HistoryView {
+            zone: scope.profile.prompt.zone.as_ref(),
+            max_turns: history_limits::limit(&rules.history, scope.io.tape.key()),
+            policy: &policy,
+        },
+    );
+    let (thinking, session) = (scope.model.failover.level(), Some(scope.io.session.as_str().into()));
+    Request { system, stable_bytes: stable, messages, tools, thinking, session, ..Request::default() }
+}
+
+/// Emits events for failed candidates that were not reported yet.
+fn emit_failures(scope: &mut RunScope) {
+    let notes = scope.model.failover.notes()[scope.model.reported_failures..].to_vec();
+    scope.model.reported_failures += notes.len();
+    for CandidateNote { candidate, reason, why, .. } in notes {
+        scope.io.emit(RequestEvent::CandidateFailed { from: candidate.to_string(), reason, why });
+    }
+}
+
+/// Emits an event if another model is asked than before.
+fn emit_model(scope: &mut RunScope) {
+    let spec = scope.model.spec();
+    let current_model = (spec.provider.clone(), spec.model.clone());
+    if scope.model.reported != current_model {
+        let (provider, model) = current_model.clone();
+        scope.model.reported = current_model;
+        scope.io.emit(RequestEvent::Changed { provider, model });
     }
 }
 
@@ -402,7 +416,7 @@ async fn fail(scope: &mut RunScope, answer: ModelAnswer, error: Error) -> RunErr
 async fn record_failure(scope: &mut RunScope, content: Vec<Block>, error: Error) -> RunError {
     let why = Some(error.message.clone());
     let (event, record, _) = compose(scope, content, StopReason::Error, Usage::default(), why).await;
-    scope.record(event, record);
+    scope.io.record(event, record);
     error.into()
 }
 
@@ -414,7 +428,7 @@ async fn compose(
     error_message: Option<String>,
 ) -> (StoredEvent, Rec, Arc<Assistant>) {
     scope.profile.secrets.mask_blocks(&mut content);
-    let model = scope.failover.candidate().model.clone();
+    let model = scope.model.current();
     let spec = model.spec();
     let answer = Assistant {
         content,
@@ -424,15 +438,15 @@ async fn compose(
         usage,
         stop_reason,
         error_message,
-        timestamp: scope.hub.ambient.now_ms(),
+        timestamp: scope.io.now(),
         extra: serde_json::Map::new(),
     };
-    let answer = Arc::new(scope.after_write_hooks(answer).await);
+    let answer = Arc::new(scope.hooks.before_write(answer).await);
     let message = Message::Assistant((*answer).clone());
-    let (entry, record) = scope.entry(message.clone());
-    scope.history.push(entry.clone(), Arc::new(message));
-    scope.assistant_count += 1;
-    scope.compaction_exhausted = false;
+    let (entry, record) = scope.io.entry(message.clone());
+    scope.context.history.push(entry.clone(), Arc::new(message));
+    scope.output.message_count += 1;
+    scope.context.is_exhausted = false;
     (StoredEvent::Assistant { entry, message: answer.clone() }, record, answer)
 }
 

@@ -27,6 +27,7 @@ use self::attachments::Attachments;
 use crate::{
     delivery::plan::DeliveryRequest,
     hub::{Hub, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession},
+    profile::Profile,
     tool,
 };
 
@@ -73,81 +74,36 @@ const CHANNEL_ALIASES: [(&str, &str); 6] = [
 ];
 
 /// Builds an [`Inbound`] from the parameters of `agent`, or returns what is wrong with them.
-pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
+pub async fn agent(hub: &Hub, principal: &str, mut params: AgentParams) -> Result<Inbound, ErrorShape> {
     let fingerprint = fingerprint(&params).map_err(|error| invalid(&error.to_string()))?;
-    let AgentParams {
-        message: raw_text,
-        idempotency_key: run,
-        agent_id,
-        session_key,
-        session_id,
-        thinking,
-        channel: channel_name,
-        reply_channel,
-        deliver,
-        best_effort_deliver,
-        to,
-        reply_to,
-        account_id,
-        reply_account_id,
-        thread_id,
-        timeout,
-        lane,
-        extra_system_prompt,
-        label,
-        spawned_by,
-        on_restart,
-        strict,
-        attachments,
-        model,
-        provider,
-        cwd,
-        prompt_mode,
-        bootstrap_context_mode,
-        disable_message_tool,
-        expected_existing_session_id: expected_session,
-        input_provenance,
-    } = params;
-    if raw_text.trim().is_empty() {
+    if params.message.trim().is_empty() {
         return Err(invalid("message must not be blank"));
     }
-    let [reply_name, channel_name] =
-        [reply_channel, channel_name].map(|raw| raw.map(|raw| channel(hub, &raw)).transpose());
-    let channel_name = reply_name?.or(channel_name?);
-    let thinking = thinking.as_deref().map(thinking_level).transpose()?;
-    let (key, session) = resolve(hub, agent_id.as_deref(), session_key.as_deref(), session_id).await?;
-    let attached = attached(hub, principal, &key, (attachments, &run)).await?;
-    let (to, account) = (reply_to.or(to), reply_account_id.or(account_id));
-    let route = Route::new(channel_name.as_deref(), to.as_deref(), account.as_deref(), thread_id.as_deref());
-    let (route, delivery) =
-        plan_delivery(hub, &key, DeliveryRequest { is_wanted: deliver == Some(true), route }, best_effort_deliver)
-            .await?;
-    let class = RunClass::choose(lane.as_deref(), &key);
-    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, raw_text.trim());
-    let mut message = message(hub, &run, command.as_ref(), (raw_text.trim(), text));
+    let channel_name = reply_channel(hub, &params)?;
+    let thinking = params.thinking.as_deref().map(thinking_level).transpose()?;
+    let (key, session) =
+        resolve(hub, params.agent_id.as_deref(), params.session_key.as_deref(), params.session_id.clone()).await?;
+    let (attachments, run) = (std::mem::take(&mut params.attachments), &params.idempotency_key);
+    let attached = attached(hub, principal, &key, attachments, run).await?;
+    let request = delivery_request(&params, channel_name);
+    let (route, delivery) = plan_delivery(hub, &key, request, params.best_effort_deliver).await?;
+    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, params.message.trim());
+    let written = WrittenText { full: params.message.trim(), remaining: text };
+    let mut message = message(hub, run, command.as_ref(), written);
     attached.attach_to(&mut message);
-    if let Some(provenance) = input_provenance {
+    if let Some(provenance) = params.input_provenance.clone() {
         message.extra.insert("inputProvenance".to_owned(), provenance);
     }
     let profile = hub.agents().of(key.agent());
-    let overrides = RunOverrides {
-        model: profile.checked_model(provider.as_deref(), model.as_deref()).map_err(|why| invalid(&why))?,
-        prompt_mode: prompt_mode.as_deref().map(mode),
-        without_bootstrap_files: bootstrap_context_mode.as_deref() == Some("lightweight"),
-        without_message_tool: disable_message_tool == Some(true),
-    };
-    // A sandboxed session works in its sandbox workspace, wherever the request came from.
-    let cwd = match &cwd {
-        Some(cwd) if !profile.sandboxing.is_sandboxed(&key) => Some(working_dir(hub, cwd).await?),
-        Some(_) | None => None,
-    };
+    let options = agent_options(hub, &profile, &key, &params).await?;
+    let AgentParams { idempotency_key: run, label, spawned_by, expected_existing_session_id: expected, .. } = params;
     Ok(Inbound {
         id: InboundId { run, fingerprint, origin: None },
         sender: InboundSender::new(principal, AgentParams::METHOD),
         session: InboundSession {
             // A request that expects a session id uses that transcript, stale or not.
-            transcript: session.or_else(|| expected_session.clone()),
-            expected: expected_session,
+            transcript: session.or_else(|| expected.clone()),
+            expected,
             thinking,
             label: label.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()),
             spawned_by,
@@ -158,15 +114,52 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         is_literal: false,
         reply: InboundReply::new(route, delivery),
         queue: None,
-        options: InboundOptions {
-            timeout: timeout.map(|seconds| limit(Duration::from_secs(seconds))),
-            extra_prompt: extra_system_prompt,
-            is_strict: strict == Some(true),
-            reports_restart: on_restart.as_deref() == Some("interrupt"),
-            cwd,
-            overrides,
-            ..InboundOptions::new(class)
-        },
+        options,
+    })
+}
+
+/// Returns the channel that a request names for its reply, if any.
+fn reply_channel(hub: &Hub, params: &AgentParams) -> Result<Option<String>, ErrorShape> {
+    let [reply, channel_name] =
+        [&params.reply_channel, &params.channel].map(|raw| raw.as_deref().map(|raw| channel(hub, raw)).transpose());
+    Ok(reply?.or(channel_name?))
+}
+
+/// Returns what a request asks for about the delivery of its reply.
+fn delivery_request(params: &AgentParams, channel: Option<String>) -> DeliveryRequest {
+    let to = params.reply_to.as_deref().or(params.to.as_deref());
+    let account = params.reply_account_id.as_deref().or(params.account_id.as_deref());
+    let route = Route::new(channel.as_deref(), to, account, params.thread_id.as_deref());
+    DeliveryRequest { is_wanted: params.deliver == Some(true), route }
+}
+
+/// Returns the options of a request's run.
+async fn agent_options(
+    hub: &Hub,
+    profile: &Profile,
+    key: &SessionKey,
+    params: &AgentParams,
+) -> Result<InboundOptions, ErrorShape> {
+    let model = profile.checked_model(params.provider.as_deref(), params.model.as_deref());
+    let overrides = RunOverrides {
+        model: model.map_err(|why| invalid(&why))?,
+        prompt_mode: params.prompt_mode.as_deref().map(mode),
+        without_bootstrap_files: params.bootstrap_context_mode.as_deref() == Some("lightweight"),
+        without_message_tool: params.disable_message_tool == Some(true),
+    };
+    // A sandboxed session works in its sandbox workspace, wherever the request came from.
+    let cwd = match &params.cwd {
+        Some(cwd) if !profile.sandboxing.is_sandboxed(key) => Some(working_dir(hub, cwd).await?),
+        Some(_) | None => None,
+    };
+    Ok(InboundOptions {
+        timeout: params.timeout.map(|seconds| limit(Duration::from_secs(seconds))),
+        extra_prompt: params.extra_system_prompt.clone(),
+        is_strict: params.strict == Some(true),
+        reports_restart: params.on_restart.as_deref() == Some("interrupt"),
+        cwd,
+        overrides,
+        ..InboundOptions::new(RunClass::choose(params.lane.as_deref(), key))
     })
 }
 
@@ -175,7 +168,8 @@ async fn attached(
     hub: &Hub,
     principal: &str,
     key: &SessionKey,
-    (attachments, run): (Vec<Attachment>, &RunId),
+    attachments: Vec<Attachment>,
+    run: &RunId,
 ) -> Result<Attachments, ErrorShape> {
     if attachments.is_empty() {
         return Ok(Attachments::default());
@@ -241,7 +235,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let thinking = thinking.as_deref().map(thinking_level).transpose()?;
     let agent = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
     let key = parse_key(hub, session_key.trim(), agent.as_ref(), SendParams::METHOD)?;
-    let attached = attached(hub, principal, &key, (attachments, &run)).await?;
+    let attached = attached(hub, principal, &key, attachments, &run).await?;
     let is_literal = suppress_command_interpretation == Some(true);
     let ParsedMessage { command, inline, text } = if is_literal {
         ParsedMessage { command: None, inline: InlineQueue::Nothing, text: text.to_owned() }
@@ -256,14 +250,15 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
             hub.plan_delivery(&key, &request, true)
                 .await
                 .map_err(|why| invalid_send(&why))?
-                .map_or_else(Default::default, some)
+                .map(|(route, delivery)| (route, Some(delivery)))
+                .unwrap_or_default()
         }
         None => (origin_route, None),
     };
     let mode = queue_mode.as_deref().and_then(QueueMode::parse);
     let requested_queue =
         mode.map(|mode| InlineQueue::Set(QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }));
-    let mut message = message(hub, &run, command.as_ref(), (raw_text.trim(), text));
+    let mut message = message(hub, &run, command.as_ref(), WrittenText { full: raw_text.trim(), remaining: text });
     attached.attach_to(&mut message);
     Ok(Inbound {
         id: InboundId { run, fingerprint, origin: None },
@@ -355,9 +350,16 @@ fn run_of(origin: &Origin) -> Result<RunId, ChannelMessageError> {
     Ok(RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)?[..32]))?)
 }
 
+/// Text of a message.
+struct WrittenText<'a> {
+    full: &'a str,
+    /// Without its queue directives.
+    remaining: String,
+}
+
 /// Builds the message: a command as a whole, or a text without its queue directives.
-fn message(hub: &Hub, run: &RunId, command: Option<&Command>, (full_text, remaining_text): (&str, String)) -> User {
-    let text = if command.is_some() { full_text.to_owned() } else { remaining_text };
+fn message(hub: &Hub, run: &RunId, command: Option<&Command>, text: WrittenText<'_>) -> User {
+    let text = if command.is_some() { text.full.to_owned() } else { text.remaining };
     let mut message = User::text(text, hub.ambient().now_ms());
     // Clients of protocol 4 find their own message in the history by this key.
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
@@ -441,11 +443,7 @@ async fn plan_delivery(
 ) -> Result<(Route, Option<ReplyDelivery>), ErrorShape> {
     let is_best_effort = is_best_effort.unwrap_or(key.is_main() || key.kind() == "global");
     let planned = hub.plan_delivery(key, &request, is_best_effort).await.map_err(|why| invalid(&why))?;
-    Ok(planned.map_or_else(Default::default, some))
-}
-
-fn some((route, delivery): (Route, ReplyDelivery)) -> (Route, Option<ReplyDelivery>) {
-    (route, Some(delivery))
+    Ok(planned.map(|(route, delivery)| (route, Some(delivery))).unwrap_or_default())
 }
 
 /// Parses a thinking level.

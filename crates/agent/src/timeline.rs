@@ -3,12 +3,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use homard_compact::notice;
 use homard_proto::{
     CallId,
-    message::{Block, Usage},
+    message::{Assistant, Block, ToolResult, Usage},
 };
 use homard_store::{
     Hold, RunTimeline, SpanKind, TimelineSpan,
@@ -108,103 +111,41 @@ struct TimelineBuilder {
     held: Option<Hold>,
     /// Earlier resumes in other processes that are not covered yet.
     earlier_resumes: VecDeque<u64>,
-    /// Start time, tool name and digest of the arguments of each running call.
-    tools: BTreeMap<CallId, (u64, String, String)>,
+    tools: BTreeMap<CallId, RunningCall>,
+}
+
+/// A tool call that has no result yet.
+struct RunningCall {
+    from: u64,
+    name: String,
+    /// Digest of its arguments.
+    digest: String,
 }
 
 impl TimelineBuilder {
     fn process(&mut self, at: u64, kind: &RunEvent) {
         match kind {
-            RunEvent::Stored(StoredEvent::Started { .. }) if self.resumed_at.is_some() => {}
-            RunEvent::Stored(StoredEvent::Started { .. }) => self.start_phase(at, TimelinePhase::Between),
-            RunEvent::Queue(QueueEvent::SlotWaited(time)) => {
-                self.slot_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-            }
-            RunEvent::Model(RequestEvent::Requested(span)) => {
-                self.start_phase(at, TimelinePhase::Model(Box::new((**span).clone()), at))
-            }
-            RunEvent::Model(RequestEvent::FirstToken) => {
-                if let TimelinePhase::Model(span, since) = &mut self.phase {
-                    span.first_ms = Some(at.saturating_sub(*since));
-                }
-            }
-            RunEvent::Model(RequestEvent::AnswerDropped { why, usage }) => {
-                self.fail(why);
-                if let TimelinePhase::Model(span, _) = &mut self.phase {
-                    add_usage(span, usage);
-                }
-            }
-            RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
-                let is_replayed = self.is_replayed(answer.timestamp);
-                let at = self.time_of(at, answer.timestamp);
-                if let TimelinePhase::Model(span, _) = &mut self.phase {
-                    add_usage(span, &answer.usage);
-                    span.error = answer.error_message.as_deref().map(short);
-                } else if is_replayed {
-                    // The request was made before the restart, and its details were not recorded.
-                    let mut span =
-                        ModelRequestSpan { provider: answer.provider.clone(), ..ModelRequestSpan::default() };
-                    (span.model, span.prompt) = (answer.model.clone(), PromptStats::default());
-                    add_usage(&mut span, &answer.usage);
-                    span.error = answer.error_message.as_deref().map(short);
-                    self.phase = TimelinePhase::Model(Box::new(span), self.covered_until);
-                }
-                self.change_phase((at, is_replayed), TimelinePhase::Committing);
-            }
-            RunEvent::Model(RequestEvent::Retrying { why, .. }) => {
-                self.fail(why);
-                self.start_phase(at, TimelinePhase::Retry(short(why)));
-            }
-            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
-                self.fail(why);
-                self.start_phase(at, TimelinePhase::Between);
-                let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
-                self.add_parallel(at, at, SpanKind::Switched { from_model, reason, why });
-            }
+            RunEvent::Stored(event) => self.process_stored(at, event),
+            RunEvent::Queue(event) => self.process_queue(at, event),
+            RunEvent::Model(event) => self.process_request(at, event),
             RunEvent::Tool(ToolEvent::Started { call, name, arguments }) => {
                 if !matches!(self.phase, TimelinePhase::Tools) {
                     self.start_phase(at, TimelinePhase::Tools);
                 }
-                self.tools.insert(call.clone(), (at, name.clone(), digest(arguments)));
-            }
-            RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
-                let is_replayed = self.is_replayed(result.timestamp);
-                let at = self.time_of(at, result.timestamp);
-                let (from, name, digest) =
-                    self.tools.remove(call).unwrap_or_else(|| (at, result.tool_name.clone(), String::new()));
-                let call = call.to_string();
-                let cut = result.content.last().and_then(Block::as_text).and_then(notice::parse_stored);
-                let cut = cut.map(|(all, kept)| (all as u64, kept as u64));
-                self.add_parallel(from, at, SpanKind::Tool { name, call, digest, is_error: result.is_error, cut });
-                if self.tools.is_empty() {
-                    // The start of a refused call, or of one answered before a restart, was not recorded.
-                    if !matches!(self.phase, TimelinePhase::Tools) && at > self.covered_until {
-                        self.phase = TimelinePhase::Tools;
-                    }
-                    self.change_phase((at, is_replayed), TimelinePhase::Between);
-                }
+                let started = RunningCall { from: at, name: name.clone(), digest: digest(arguments) };
+                self.tools.insert(call.clone(), started);
             }
             // Only the end of a compaction before a restart is known.
             RunEvent::Compaction(CompactionEvent::Started) if self.is_replayed(at) => {}
             RunEvent::Compaction(CompactionEvent::Started) => self.start_phase(at, TimelinePhase::Compacting),
-            RunEvent::Stored(StoredEvent::Compacted { before, after, strategy, input, .. }) => {
-                let (tokens, how) = (Some((*before, *after)), (*strategy).to_owned());
-                self.compacted(at, SpanKind::Compaction { tokens, how, input: *input });
-            }
             RunEvent::Compaction(CompactionEvent::Failed { why }) => {
                 self.compacted(at, SpanKind::Compaction { tokens: None, how: short(why), input: None });
             }
             RunEvent::HookDecision(note) => {
                 let duration_ms = u64::try_from(note.duration.as_millis()).unwrap_or(0);
                 let (point, hook) = (note.point.name().to_owned(), note.hook.clone());
-                self.add_parallel(
-                    at.saturating_sub(duration_ms),
-                    at,
-                    SpanKind::Hook { point, hook, decision: short(&note.decision.to_string()) },
-                );
-            }
-            RunEvent::Stored(StoredEvent::Input(_)) if self.has_model_request() => {
-                self.add_parallel(at, at, SpanKind::Joined);
+                let kind = SpanKind::Hook { point, hook, decision: short(&note.decision.to_string()) };
+                self.add_parallel(at.saturating_sub(duration_ms), at, kind);
             }
             RunEvent::Reply(ReplyEvent::Block(_)) => self.add_parallel(at, at, SpanKind::Block),
             RunEvent::Reply(ReplyEvent::Withheld(withheld)) => {
@@ -212,24 +153,104 @@ impl TimelineBuilder {
                 let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
                 self.add_parallel(at, at, SpanKind::Withheld { call, repetition, chars, text });
             }
-            RunEvent::Queue(QueueEvent::DispositionChanged(changed)) => {
+            RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::Tool(ToolEvent::Progress { .. }) => {}
+        }
+    }
+
+    fn process_stored(&mut self, at: u64, event: &StoredEvent) {
+        match event {
+            StoredEvent::Started { .. } if self.resumed_at.is_some() => {}
+            StoredEvent::Started { .. } => self.start_phase(at, TimelinePhase::Between),
+            StoredEvent::Assistant { message: answer, .. } => self.answered(at, answer),
+            StoredEvent::ToolEnded { call, result, .. } => self.tool_ended(at, call, result),
+            StoredEvent::Compacted { before, after, strategy, input, .. } => {
+                let (tokens, how) = (Some((*before, *after)), (*strategy).to_owned());
+                self.compacted(at, SpanKind::Compaction { tokens, how, input: *input });
+            }
+            StoredEvent::Input(_) if self.has_model_request() => self.add_parallel(at, at, SpanKind::Joined),
+            StoredEvent::Input(_) | StoredEvent::Ended(_) => {}
+        }
+    }
+
+    fn process_queue(&mut self, at: u64, event: &QueueEvent) {
+        match event {
+            QueueEvent::SlotWaited(time) => self.slot_ms += millis(*time),
+            QueueEvent::DispositionChanged(changed) => {
                 let (disposition, position) = changed.wire_name();
                 let position = position.map(|position| position as u64);
                 self.add_parallel(at, at, SpanKind::Placed { disposition: disposition.to_owned(), position });
             }
-            RunEvent::Queue(QueueEvent::Busy(busy)) => {
-                let ms = u64::try_from(busy.lasts.as_millis()).unwrap_or(u64::MAX);
-                self.add_parallel(at, at, SpanKind::Busy { activity: busy.activity.to_string(), busy_ms: ms });
+            QueueEvent::Busy(busy) => {
+                let (activity, busy_ms) = (busy.activity.to_string(), millis(busy.lasts));
+                self.add_parallel(at, at, SpanKind::Busy { activity, busy_ms });
             }
-            RunEvent::Queue(QueueEvent::Summarized(runs)) => {
-                self.add_parallel(at, at, SpanKind::Summarized { runs: runs.to_vec() })
+            QueueEvent::Summarized(runs) => self.add_parallel(at, at, SpanKind::Summarized { runs: runs.to_vec() }),
+            QueueEvent::Absorbed { .. } => {}
+        }
+    }
+
+    fn process_request(&mut self, at: u64, event: &RequestEvent) {
+        match event {
+            RequestEvent::Requested(span) => {
+                self.start_phase(at, TimelinePhase::Model(Box::new((**span).clone()), at));
             }
-            RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
-            | RunEvent::Queue(QueueEvent::Absorbed { .. })
-            | RunEvent::Model(RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. })
-            | RunEvent::Text { .. }
-            | RunEvent::Thinking { .. }
-            | RunEvent::Tool(ToolEvent::Progress { .. }) => {}
+            RequestEvent::FirstToken => {
+                if let TimelinePhase::Model(span, since) = &mut self.phase {
+                    span.first_ms = Some(at.saturating_sub(*since));
+                }
+            }
+            RequestEvent::AnswerDropped { why, usage } => {
+                self.fail(why);
+                if let TimelinePhase::Model(span, _) = &mut self.phase {
+                    add_usage(span, usage);
+                }
+            }
+            RequestEvent::Retrying { why, .. } => {
+                self.fail(why);
+                self.start_phase(at, TimelinePhase::Retry(short(why)));
+            }
+            RequestEvent::CandidateFailed { from, reason, why } => {
+                self.fail(why);
+                self.start_phase(at, TimelinePhase::Between);
+                let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
+                self.add_parallel(at, at, SpanKind::Switched { from_model, reason, why });
+            }
+            RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } => {}
+        }
+    }
+
+    fn answered(&mut self, at: u64, answer: &Assistant) {
+        let is_replayed = self.is_replayed(answer.timestamp);
+        let at = self.time_of(at, answer.timestamp);
+        if let TimelinePhase::Model(span, _) = &mut self.phase {
+            add_usage(span, &answer.usage);
+            span.error = answer.error_message.as_deref().map(short);
+        } else if is_replayed {
+            // The request was made before the restart, and its details were not recorded.
+            let mut span = ModelRequestSpan { provider: answer.provider.clone(), ..ModelRequestSpan::default() };
+            (span.model, span.prompt) = (answer.model.clone(), PromptStats::default());
+            add_usage(&mut span, &answer.usage);
+            span.error = answer.error_message.as_deref().map(short);
+            self.phase = TimelinePhase::Model(Box::new(span), self.covered_until);
+        }
+        self.change_phase(at, is_replayed, TimelinePhase::Committing);
+    }
+
+    fn tool_ended(&mut self, at: u64, call: &CallId, result: &ToolResult) {
+        let is_replayed = self.is_replayed(result.timestamp);
+        let at = self.time_of(at, result.timestamp);
+        let answered = || RunningCall { from: at, name: result.tool_name.clone(), digest: String::new() };
+        let RunningCall { from, name, digest } = self.tools.remove(call).unwrap_or_else(answered);
+        let call = call.to_string();
+        let cut = result.content.last().and_then(Block::as_text).and_then(notice::parse_stored);
+        let cut = cut.map(|(all, kept)| (all as u64, kept as u64));
+        self.add_parallel(from, at, SpanKind::Tool { name, call, digest, is_error: result.is_error, cut });
+        if self.tools.is_empty() {
+            // The start of a refused call, or of one answered before a restart, was not recorded.
+            if !matches!(self.phase, TimelinePhase::Tools) && at > self.covered_until {
+                self.phase = TimelinePhase::Tools;
+            }
+            self.change_phase(at, is_replayed, TimelinePhase::Between);
         }
     }
 
@@ -281,7 +302,7 @@ impl TimelineBuilder {
     }
 
     /// Starts a new phase, in this process or before it resumed the run.
-    fn change_phase(&mut self, (at, is_replayed): (u64, bool), next: TimelinePhase) {
+    fn change_phase(&mut self, at: u64, is_replayed: bool, next: TimelinePhase) {
         match is_replayed {
             true => self.label_phase(at, next),
             false => self.start_phase(at, next),
@@ -344,7 +365,7 @@ impl TimelineBuilder {
 
     fn end(mut self, stored_at: u64) -> RunTimeline {
         // Calls that are still running were stopped.
-        for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
+        for (call, RunningCall { from, name, digest }) in std::mem::take(&mut self.tools) {
             let kind = SpanKind::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
             self.add_parallel(from, stored_at, kind);
         }
@@ -368,6 +389,10 @@ fn add_usage(span: &mut ModelRequestSpan, usage: &Usage) {
     span.cache_read = usage.cache_read;
     span.cache_write = usage.cache_write;
     span.cost = usage.cost.total;
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Shortens a text to one line.

@@ -22,6 +22,8 @@ use super::{
     Lane, Ticket,
     model_choice::{self, ModelRequirements},
     mutations::merge_record,
+    output::ShownProgress,
+    ticket::ActiveRun,
 };
 use crate::{
     budget::Spend,
@@ -29,7 +31,7 @@ use crate::{
     delivery::queue_records,
     event::{RunEnd, StoredEvent},
     history::SessionHistory,
-    hub::Shared,
+    hub::{Inbound, Shared},
     timeline,
     tool::RunOrigin,
 };
@@ -99,12 +101,33 @@ impl Lane {
     }
 
     /// Executes a command and answers it.
-    pub(super) async fn control(&mut self, mut ticket: Ticket, active: Option<&mut Ticket>) {
+    pub(super) async fn control(&mut self, mut ticket: Ticket, active: Option<&mut ActiveRun>) {
         let Some(command) = ticket.inbound.command.clone() else { return };
         if !ticket.is_recovered {
             self.fire_command(&ticket.inbound);
         }
-        let change = match command {
+        let result = self.execute(command, &mut ticket, active).await;
+        let is_new = ticket.acceptance.is_unsent();
+        let ticket = self.commit_result(ticket, result);
+        // A recovered command is accepted already; its changes must be stored before the session is read again.
+        if !is_new && self.hub.writer.barrier().await.is_err() {
+            self.is_stale = true;
+        }
+        if ticket.is_admitted().await {
+            self.hub.forget(&ticket.tape);
+        } else {
+            self.drop_rejected(&ticket);
+        }
+    }
+
+    /// Executes a command. Returns its changes to the session, which are not stored yet, and its reply.
+    async fn execute(
+        &mut self,
+        command: Command,
+        ticket: &mut Ticket,
+        active: Option<&mut ActiveRun>,
+    ) -> CommandResult {
+        match command {
             Command::Stop(_) => {
                 // Stored first: after a crash, the next start repeats the stop and sends its reply.
                 ticket.accept(&self.hub.writer);
@@ -116,7 +139,7 @@ impl Lane {
                     (runs, children, commands) => stop::reply(runs, children, commands),
                 })
             }
-            Command::Context(view) => CommandResult::reply_only(match self.report(&ticket).await {
+            Command::Context(view) => CommandResult::reply_only(match self.report(ticket).await {
                 Some(report) => format_report(&report, view),
                 None => NO_SESSION.to_owned(),
             }),
@@ -126,6 +149,10 @@ impl Lane {
             Command::Approve(approve) => {
                 CommandResult::reply_only(self.approve(approve, &ticket.inbound.sender.principal).await)
             }
+            Command::Status => {
+                let report = self.report(ticket).await;
+                self.evaluate(&command, &ticket.inbound, report.as_ref(), active.as_deref())
+            }
             Command::NewTranscript { .. }
             | Command::NewTranscriptWith(_)
             | Command::Compact(_)
@@ -133,64 +160,38 @@ impl Lane {
             | Command::Queue(_)
             | Command::Level(..)
             | Command::Model(_)
-            | Command::Help => self.evaluate(&command, (&ticket, None), active.as_deref()),
-            Command::Status => {
-                let report = self.report(&ticket).await;
-                self.evaluate(&command, (&ticket, report.as_ref()), active.as_deref())
-            }
-        };
-        let at = self.hub.ambient.now_ms();
-        let run = ticket.inbound.id.run.clone();
-        let is_new = ticket.acceptance.is_unsent();
-        let mut commit = ticket.acceptance.begin(&ticket.tape);
-        if !change.fields.is_empty()
+            | Command::Help => self.evaluate(&command, &ticket.inbound, None, active.as_deref()),
+        }
+    }
+
+    /// Queues the changes and the reply of a command for the writer, as the end of its run.
+    fn commit_result(&mut self, ticket: Ticket, result: CommandResult) -> Ticket {
+        let mut run = ActiveRun::from(ticket);
+        let (at, id) = (self.hub.ambient.now_ms(), run.ticket.inbound.id.run.clone());
+        let mut commit = run.ticket.acceptance.begin(&run.ticket.tape);
+        if !result.fields.is_empty()
             && let Some(session) = &mut self.session
         {
             // The fields come from a record, so the merge cannot fail.
-            if let Ok(record) = merge_record(&session.record, &change.changes()) {
+            if let Ok(record) = merge_record(&session.record, &result.changes()) {
                 session.record = record;
             }
             let (expect, record) = (Some(session.record.session_id.clone()), Box::new(session.record.clone()));
-            commit.record(Rec::Patch { run: Some(run.clone()), key: self.key.clone(), expect, record });
+            commit.record(Rec::Patch { run: Some(id.clone()), key: self.key.clone(), expect, record });
         }
-        let end = self.end_with_reply(change.reply, at);
-        let ended = EndRecord {
-            outcome: Outcome::Done,
-            replies: Vec::new(),
-            model: end.model.clone(),
-            usage: Usage::default(),
-            steps: timeline::build_timeline(
-                &[],
-                timeline::TimelineRange {
-                    accepted_at: ticket.tape.accepted_at(),
-                    earlier_starts: &[],
-                    held: None,
-                    stored_at: None,
-                    until: at,
-                },
-            ),
-            ended_at: at,
-            command_reply: end.replies.first().map(|reply| reply.text.clone()),
-            payloads: None,
-        };
+        let end = self.end_with_reply(result.reply, at);
+        let stored = stored_reply(&end, run.ticket.tape.accepted_at());
         let profile = self.hub.config.agents().of(self.key.agent());
-        self.open_output(&mut ticket, &profile);
-        let outgoing = self.finals(&ticket, &end, (false, true));
+        self.open_output(&mut run, &profile);
+        let outgoing = self.finals(&run, &end, ShownProgress { is_compacted: false, has_blocks: true });
         commit.records(queue_records(&outgoing));
         if let Some(reply) = end.replies.first() {
-            ticket.tape.text(at, 0, &reply.text);
+            run.ticket.tape.text(at, 0, &reply.text);
         }
-        commit.fact(at, StoredEvent::Ended(Arc::new(end)), Rec::Terminal { run, ended: Box::new(ended) });
+        let terminal = Rec::Terminal { run: id, ended: Box::new(stored) };
+        commit.fact(at, StoredEvent::Ended(Arc::new(end)), terminal);
         self.hub.send_deliveries(commit, outgoing, None);
-        // A recovered command is accepted already; its changes must be stored before the session is read again.
-        if !is_new && self.hub.writer.barrier().await.is_err() {
-            self.is_stale = true;
-        }
-        if super::is_admitted(&ticket).await {
-            self.hub.forget(&ticket.tape);
-        } else {
-            self.drop_rejected(&ticket);
-        }
+        run.ticket
     }
 
     /// Decides an exec approval. Only the owner's messages are parsed as commands.
@@ -218,8 +219,9 @@ impl Lane {
     fn evaluate(
         &self,
         command: &Command,
-        (ticket, report): (&Ticket, Option<&ContextReport>),
-        active: Option<&Ticket>,
+        inbound: &Inbound,
+        report: Option<&ContextReport>,
+        active: Option<&ActiveRun>,
     ) -> CommandResult {
         let no_session = || CommandResult { fields: Vec::new(), reply: NO_SESSION.to_owned() };
         let Some(session) = &self.session else { return no_session() };
@@ -237,9 +239,9 @@ impl Lane {
         }
         let model = model_choice::model(&profile, &session.record);
         let rules = self.hub.config.rules();
-        let (channel, config) = rules.queue.of(&ticket.inbound.reply.route);
+        let (channel, config) = rules.queue.of(&inbound.reply.route);
         let now = self.hub.ambient.now_ms();
-        let elapsed = |active: &Ticket| Duration::from_millis(now.saturating_sub(active.tape.accepted_at()));
+        let elapsed = |active: &ActiveRun| Duration::from_millis(now.saturating_sub(active.ticket.tape.accepted_at()));
         let shortened = report.and_then(ContextReport::shortening_text);
         let input = StatusInput {
             version: env!("CARGO_PKG_VERSION"),
@@ -256,7 +258,7 @@ impl Lane {
                 &config,
             ),
             queued: self.inbox.len(),
-            active_run: active.map(|active| (active.run(), elapsed(active))),
+            active_run: active.map(|active| (active.ticket.run(), elapsed(active))),
             triggers: &rules.triggers,
             levels: profile.levels(model.spec()),
             has_xhigh: model.spec().thinking.contains(&homard_model::ReasoningLevel::Xhigh),
@@ -281,5 +283,21 @@ impl Lane {
             started_at: Some(at),
             ended_at: at,
         }
+    }
+}
+
+/// Builds the stored end of a command.
+fn stored_reply(end: &RunEnd, accepted_at: u64) -> EndRecord {
+    let range =
+        timeline::TimelineRange { accepted_at, earlier_starts: &[], held: None, stored_at: None, until: end.ended_at };
+    EndRecord {
+        outcome: Outcome::Done,
+        replies: Vec::new(),
+        model: end.model.clone(),
+        usage: Usage::default(),
+        steps: timeline::build_timeline(&[], range),
+        ended_at: end.ended_at,
+        command_reply: end.replies.first().map(|reply| reply.text.clone()),
+        payloads: None,
     }
 }

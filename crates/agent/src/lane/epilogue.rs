@@ -19,29 +19,29 @@ use homard_reply::{
     shape::Expectation,
 };
 use homard_runtime::ambient::{Ambient, iso};
-use homard_store::{EndRecord, Error as StoreError, Rec, RunTimeline, UnfinishedRun, recovery::own_entries};
+use homard_store::{EndRecord, Error as StoreError, Rec, UnfinishedRun, recovery::own_entries};
 
 use super::{
     Lane, Ticket, model_choice,
-    output::recovered_deliveries,
+    output::{ShownProgress, recovered_deliveries},
     replies::text_without_entry,
     session::OpenSession,
     start::{AUTO_COMPACT, AUTO_FLUSH, event_of_entry},
+    ticket::ActiveRun,
 };
 use crate::{
     Hub, Inbound, InboundSender,
-    delivery::{queue_records, run_output::RunOutput},
+    delivery::{DeliveryReport, queue_records, run_output::RunOutput},
     event::{
-        Failure, FailureKind, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
-        TapeEvent, ToolEvent, TruncatedInput,
+        Failure, FailureKind, HeartbeatAnswer, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent,
+        StoredEvent, TapeEvent, ToolEvent, TruncatedInput,
     },
-    history::SessionHistory,
     hooks,
     lane::heartbeat::finding,
     profile::Profile,
     replies::Replies,
     run::{AnsweredBy, ContextFill, FinalRecords, RunError, RunResult, session_stats},
-    tape::Commit,
+    tape::{Commit, Tape},
     timeline::{self, TimelineRange},
     wire,
 };
@@ -49,157 +49,191 @@ use crate::{
 /// Sent to subscribers of a run when the process shuts down.
 const SUSPENDED: &str = "gateway_draining: the gateway is stopping; the run continues after the restart";
 
+/// A run that is being ended.
+struct EndingRun<'a> {
+    active: &'a ActiveRun,
+    profile: &'a Profile,
+    outcome: Outcome,
+    /// When all records of the run were on disk or rejected.
+    stored_at: u64,
+    /// Its events; of a broken tape, without those whose records are not on disk.
+    events: Vec<TapeEvent>,
+    summary: RunSummary,
+    records: FinalRecords,
+}
+
+/// What a run sends at its end.
+struct FinalReplies {
+    payloads: Vec<Payload>,
+    /// Transcript entries that contain the reply.
+    entries: Vec<EntryId>,
+    heartbeat: Option<HeartbeatAnswer>,
+    /// True if a part of the answer was sent in blocks.
+    has_blocks: bool,
+}
+
 impl Lane {
     /// Ends a run, whatever its result.
-    pub(super) async fn end(&mut self, mut ticket: Ticket, profile: &Profile, run_result: RunResult) {
+    pub(super) async fn end(&mut self, mut active: ActiveRun, profile: &Profile, run_result: RunResult) {
         let RunResult { result, history, undone_compactions, side_usage } = run_result;
-        let absorbed = std::mem::take(&mut ticket.absorbed);
-        self.open_output(&mut ticket, profile);
-        let ticket = &ticket;
-        // The outcome is known only when all earlier records are committed or rejected.
-        let stored = self.hub.writer.barrier().await;
-        let (stored_at, tape) = (self.hub.ambient.now_ms(), &ticket.tape);
-        if let Err(error) = stored {
-            tape.mark_broken(&error.to_string());
-        }
-        let Some(outcome) = outcome(ticket, &result) else {
-            return absorbed.iter().chain([ticket]).for_each(|ticket| self.suspend(ticket));
+        let absorbed = std::mem::take(&mut active.absorbed);
+        self.open_output(&mut active, profile);
+        let (active, tape) = (&active, &active.ticket.tape);
+        let stored_at = self.settle_records(tape).await;
+        let Some(outcome) = outcome(&active.ticket, &result) else {
+            return absorbed.iter().chain([&active.ticket]).for_each(|ticket| self.suspend(ticket));
         };
         let events = tape.events();
         let mut summary = RunSummary::of(&events);
         summary.compactions.retain(|(id, _)| !undone_compactions.contains(id));
+        summary.usage += &side_usage;
         // After a rejected commit, the final reply would not match the transcript on disk.
-        let mut final_records = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
-        final_records.history = history;
-        let mut commit = final_records.commit.take().unwrap_or_else(|| Commit::new(tape));
-        self.complete_transcript(ticket, &summary, (profile, &outcome), (&mut commit, &mut final_records.history))
-            .await;
-        let mut collected = Replies::of(&events, &ticket.inbound.reply.route);
-        if let Some(block_count) = ticket.output.as_ref().and_then(|output| output.close()) {
+        let mut records = result.ok().filter(|_| tape.broken().is_none()).unwrap_or_default();
+        records.history = history;
+        let mut commit = records.commit.take().unwrap_or_else(|| Commit::new(tape));
+        let mut ending = EndingRun { active, profile, outcome, stored_at, events, summary, records };
+        self.complete_transcript(&mut ending, &mut commit).await;
+        let replies = self.final_replies(&mut ending).await;
+        let end = self.commit_end(&mut ending, replies, commit).await;
+        self.end_absorbed(absorbed, &end).await;
+        self.compact_if_full(&ending);
+    }
+
+    /// Waits until all records of a run are on disk or rejected: only then its outcome is known. Returns the time.
+    async fn settle_records(&self, tape: &Arc<Tape>) -> u64 {
+        let stored = self.hub.writer.barrier().await;
+        let stored_at = self.hub.ambient.now_ms();
+        if let Err(error) = stored {
+            tape.mark_broken(&error.to_string());
+        }
+        stored_at
+    }
+
+    /// Builds the replies that were not sent yet, after hooks.
+    async fn final_replies(&self, ending: &mut EndingRun<'_>) -> FinalReplies {
+        let EndingRun { active, profile, outcome, events, summary, records, .. } = ending;
+        let ticket = &active.ticket;
+        let mut collected = Replies::of(&*events, &ticket.inbound.reply.route);
+        if let Some(block_count) = active.output.as_ref().and_then(|output| output.close()) {
             collected.keep_blocks(block_count);
         }
         let has_blocks = collected.has_blocks();
         let (entries, has_token) = (collected.entries(), collected.is_heartbeat_ok);
-        if !final_records.calls.is_empty() {
+        if !records.calls.is_empty() {
             collected.end_with_client_calls();
         }
         if matches!(outcome, Outcome::Aborted(_)) {
             collected.stop();
         }
-        let mut usage = summary.usage;
-        usage += &side_usage;
-        if let Some(text) = &mut final_records.reply {
+        if let Some(text) = &mut records.reply {
             profile.secrets.mask_string(text);
         }
-        let replies = match &final_records.reply {
+        let replies = match &records.reply {
             Some(text) => vec![Payload::answer(text)],
             // The gateway submitted the run itself; there is no recipient.
             None if ticket.is_internal() => Vec::new(),
             None => {
-                let mut replies = self.replies(ticket, profile, (collected, &outcome), &usage);
+                let mut replies = self.replies(ticket, profile, collected, outcome, &summary.usage);
                 if let (Some(input), Some((provider, model))) = (summary.truncated_input, &summary.model) {
-                    let warning =
-                        footer::truncated(&format!("{provider}/{model}"), input.kept_tokens, input.original_tokens);
+                    let model = format!("{provider}/{model}");
+                    let warning = footer::truncated(&model, input.kept_tokens, input.original_tokens);
                     footer::warn(&mut replies, &warning, has_blocks);
                 }
                 replies
             }
         };
-        let mut replies =
-            self.before_sending(ticket, profile, with_hook_messages(&ticket.hook_messages, replies)).await;
-        replies.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
-        let heartbeat = self.read_heartbeat(ticket, profile, (&outcome, has_token), &mut replies);
+        let replies = with_hook_messages(&active.hook_messages, replies);
+        let mut payloads = self.before_sending(active, profile, replies).await;
+        payloads.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
+        let heartbeat = match outcome {
+            Outcome::Done => self.read_heartbeat(active, profile, has_token, &mut payloads),
+            Outcome::Failed(_) | Outcome::Aborted(_) => None,
+        };
+        FinalReplies { payloads, entries, heartbeat, has_blocks }
+    }
+
+    /// Commits the run's end with everything that depends on it, and publishes it.
+    async fn commit_end(
+        &mut self,
+        ending: &mut EndingRun<'_>,
+        replies: FinalReplies,
+        mut commit: Commit,
+    ) -> Arc<RunEnd> {
         // After the last hook and all commits except that of the terminal record, which cannot contain its own time.
         let at = self.hub.ambient.now_ms();
-        let (accepted_at, stored_at) = (tape.accepted_at(), Some(stored_at));
-        let steps = timeline::build_timeline(
-            &tape.events(),
-            TimelineRange {
-                accepted_at,
-                earlier_starts: &ticket.earlier_starts,
-                held: ticket.reentry,
-                stored_at,
-                until: at,
-            },
-        );
-        let spec = profile.spec();
-        let mut end = RunEnd {
-            outcome,
-            replies,
-            complete_reply: None,
-            entries,
-            heartbeat,
-            calls: std::mem::take(&mut final_records.calls),
-            model: summary.model.unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
-            usage,
-            last_usage: summary.last_usage,
-            truncated_input: summary.truncated_input,
-            is_summarized: tape.disposition() == Disposition::Summarized,
-            session: summary.session,
-            started_at: ticket.earlier_starts.first().copied().or(summary.started_at),
-            ended_at: at,
-        };
-        let mut stored = EndRecord {
-            command_reply: final_records.reply.take().or_else(|| text_without_entry(&end)),
-            ..ended(&end, steps)
-        };
-        end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &events));
-        wire::store_payloads(&mut stored, end.payloads(), &events);
-        let outgoing = self.finals(ticket, &end, (!summary.compactions.is_empty(), has_blocks));
+        let (active, profile, has_blocks) = (ending.active, ending.profile, replies.has_blocks);
+        let run = &active.ticket.inbound.id.run;
+        let mut end = ending.run_end(replies, at);
+        let mut stored = ending.end_record(&end);
+        end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &ending.events));
+        wire::store_payloads(&mut stored, end.payloads(), &ending.events);
+        let shown = ShownProgress { is_compacted: !ending.summary.compactions.is_empty(), has_blocks };
+        let outgoing = self.finals(active, &end, shown);
         if let Some(answer) = &mut end.heartbeat {
             if let HeartbeatKind::Finding { is_queued } = &mut answer.kind {
                 *is_queued = !outgoing.is_empty();
             }
-            if let Some(mark) = self.exclude_heartbeat(ticket, answer, &events) {
+            if let Some(mark) = self.exclude_heartbeat(active, answer, &ending.events) {
                 commit.record(mark);
-                final_records.history = None;
+                ending.records.history = None;
             }
         }
         let end = Arc::new(end);
-        let answered_by = final_records.answered_by.take();
-        commit.records(self.update_session(
-            ticket,
-            (&end, answered_by.as_ref()),
-            (final_records.credential.as_ref(), &summary.compactions, summary.is_counted),
-        ));
+        commit.records(self.update_session(ending, &end));
         commit.records(queue_records(&outgoing));
-        let terminal = Rec::Terminal { run: ticket.inbound.id.run.clone(), ended: Box::new(stored) };
+        let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(stored) };
         commit.fact(at, StoredEvent::Ended(end.clone()), terminal);
-        // Before the terminal record, because the final replies repeat the text of withdrawn blocks.
-        let (withdrawn, reports) = match &ticket.output {
-            Some(output) => self.hub.deliveries.withdraw(output, at),
-            None => Default::default(),
-        };
+        let reports = self.withdraw_blocks(active, at);
+        self.hub.send_deliveries(commit, outgoing, None);
+        // The barrier follows the terminal record, so the session's next run cannot overtake it.
+        let tape = &active.ticket.tape;
+        if let Err(error) = self.hub.writer.barrier().await {
+            tape.mark_broken(&error.to_string());
+            self.hub.force_end_later((run.clone(), tape.accepted_at()));
+        }
+        self.keep_session(ending);
+        self.fire_sent(active, profile, &end);
+        self.fire_agent_end(&active.ticket, profile, &end);
+        self.hub.report(reports);
+        if let Some(delivery) = &active.ticket.inbound.reply.delivery {
+            self.hub.report_undeliverable(run, delivery);
+        }
+        self.hub.forget(tape);
+        end
+    }
+
+    /// Withdraws blocks that were not sent, before the terminal record, because the final replies repeat their text.
+    fn withdraw_blocks(&self, active: &ActiveRun, at: u64) -> Vec<DeliveryReport> {
+        let Some(output) = &active.output else { return Vec::new() };
+        let (withdrawn, reports) = self.hub.deliveries.withdraw(output, at);
         if !withdrawn.is_empty() {
             self.hub.writer.send(withdrawn);
         }
-        self.hub.send_deliveries(commit, outgoing, None);
-        // The barrier follows the terminal record, so the session's next run cannot overtake it.
-        if let Err(error) = self.hub.writer.barrier().await {
-            tape.mark_broken(&error.to_string());
-            self.hub.force_end_later((ticket.inbound.id.run.clone(), tape.accepted_at()));
-        }
-        match (&mut self.session, tape.broken(), final_records.history.take()) {
-            (Some(session), None, Some(history)) if !ticket.is_resumed && is_same_transcript(ticket, session) => {
+        reports
+    }
+
+    /// Keeps the session in memory with the run's history, if that is what is on disk.
+    fn keep_session(&mut self, ending: &mut EndingRun<'_>) {
+        let active = ending.active;
+        let (broken, is_resumed) = (active.ticket.tape.broken(), active.ticket.is_resumed);
+        match (&mut self.session, broken, ending.records.history.take()) {
+            (Some(session), None, Some(history)) if !is_resumed && is_same_transcript(active, session) => {
                 session.history = history
             }
             // The run never started and wrote nothing.
-            (Some(_), None, None) if ticket.session.is_none() && !ticket.is_resumed => {}
+            (Some(_), None, None) if active.progress.session.is_none() && !is_resumed => {}
             // The transcript on disk differs from the cached one or contains more: it is read again for the next
             // message.
             (Some(_) | None, _, _) => self.session = None,
         }
-        self.fire_sent(ticket, profile, &end);
-        self.fire_agent_end(ticket, profile, &end);
-        self.hub.report(reports);
-        if let Some(delivery) = &ticket.inbound.reply.delivery {
-            self.hub.report_undeliverable(&ticket.inbound.id.run, delivery);
-        }
-        self.hub.forget(&ticket.tape);
-        self.end_absorbed(absorbed, &end).await;
+    }
+
+    /// Submits a compaction or a memory flush if the session is full or nearly full.
+    fn compact_if_full(&self, ending: &EndingRun<'_>) {
+        let ticket = &ending.active.ticket;
         // A scheduled run has a transcript of its own, and no message follows.
-        let may_compact = tape.broken().is_none() && !self.key.is_cron() && !profile.is_one_shot;
-        match final_records.fill {
+        let may_compact = ticket.tape.broken().is_none() && !self.key.is_cron() && !ending.profile.is_one_shot;
+        match ending.records.fill {
             ContextFill::Nearly if may_compact => self.submit_compaction(ticket, AUTO_FLUSH),
             ContextFill::Full if may_compact => self.submit_compaction(ticket, AUTO_COMPACT),
             ContextFill::Fine | ContextFill::Nearly | ContextFill::Full => {}
@@ -235,14 +269,10 @@ impl Lane {
     }
 
     /// Adds the entries that complete the transcript: the partial answer, and a result for each open tool call.
-    async fn complete_transcript(
-        &self,
-        ticket: &Ticket,
-        summary: &RunSummary,
-        (profile, outcome): (&Profile, &Outcome),
-        (commit, history): (&mut Commit, &mut Option<SessionHistory>),
-    ) {
-        let Some(session) = &ticket.session else { return };
+    async fn complete_transcript(&self, ending: &mut EndingRun<'_>, commit: &mut Commit) {
+        let EndingRun { active, profile, outcome, summary, records, .. } = ending;
+        let (ticket, history) = (&active.ticket, &mut records.history);
+        let Some(session) = &active.progress.session else { return };
         let hooks = self.hub.config.rules().hooks.clone();
         let context = hooks::message_context(profile, Some(session), &ticket.inbound);
         let (at, tape) = (self.hub.ambient.now_ms(), &ticket.tape);
@@ -268,7 +298,11 @@ impl Lane {
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
         let stored_result = |call_state: &CallState| {
-            let mut answers = ticket.known_results.iter().filter(|_| summary.assistant_count == ticket.prior_answers);
+            let mut answers = active
+                .progress
+                .known_results
+                .iter()
+                .filter(|_| summary.assistant_count == active.progress.prior_answers);
             let stored_result = answers.find(|answer| answer.tool_call_id == call_state.call.as_str());
             // It has the timestamp of its entry, as if the run had continued.
             stored_result.map(|answer| ToolResult { timestamp: at, ..answer.clone() })
@@ -291,31 +325,28 @@ impl Lane {
     }
 
     /// Updates the session's counters after the run.
-    fn update_session(
-        &mut self,
-        ticket: &Ticket,
-        (end, answered_by): (&RunEnd, Option<&AnsweredBy>),
-        (credential, compactions, is_counted): (Option<&Arc<str>>, &[CompactionSize], bool),
-    ) -> Option<Rec> {
+    fn update_session(&mut self, ending: &EndingRun<'_>, end: &RunEnd) -> Option<Rec> {
+        let EndingRun { active, summary, records, .. } = ending;
+        let ticket = &active.ticket;
         // The cached session may differ from the one on disk.
         if ticket.tape.broken().is_some() {
             return None;
         }
         // A run that ends after its session got a new transcript does not change the counters of the new one.
-        let session = self.session.as_mut().filter(|session| is_same_transcript(ticket, session))?;
+        let session = self.session.as_mut().filter(|session| is_same_transcript(active, session))?;
         let record = &mut session.record;
         session.stats.write(record);
         record.updated_at = record.updated_at.max(end.ended_at);
         // A run that was stopped in the queue left nothing unfinished, and the gateway's own runs are not the user's.
-        if ticket.session.is_some() && !ticket.is_internal() {
+        if active.progress.session.is_some() && !ticket.is_internal() {
             record.aborted_last_run = Some(matches!(end.outcome, Outcome::Aborted(_)));
         }
-        if let Some(credential) = credential {
+        if let Some(credential) = &records.credential {
             model_choice::prefer_credential(record, credential);
         }
         // A fallback may have answered: lists and `/status` show the model that did.
         let started_with = record.model_provider.as_ref().zip(record.model.as_ref());
-        if let (Some(started_with), Some(AnsweredBy { provider, model, window })) = (started_with, answered_by)
+        if let (Some(started_with), Some(AnsweredBy { provider, model, window })) = (started_with, &records.answered_by)
             && started_with != (provider, model)
         {
             (record.model_provider, record.model) = (Some(provider.clone()), Some(model.clone()));
@@ -329,10 +360,10 @@ impl Lane {
         if end.last_usage != Usage::default() {
             record.total_tokens = Some(prompt_size(&end.last_usage));
         }
-        if let Some((_, after)) = compactions.last() {
-            session_stats::add_compactions(record, compactions.len());
+        if let Some((_, after)) = summary.compactions.last() {
+            session_stats::add_compactions(record, summary.compactions.len());
             // Without a later model request, the remaining size is an estimate.
-            if !is_counted {
+            if !summary.is_counted {
                 record.total_tokens = Some(*after);
             }
         }
@@ -341,6 +372,52 @@ impl Lane {
         }
         let (key, expect) = (self.key.clone(), Some(record.session_id.clone()));
         Some(Rec::Patch { run: Some(ticket.inbound.id.run.clone()), key, expect, record: Box::new(record.clone()) })
+    }
+}
+
+impl EndingRun<'_> {
+    /// Builds the run's end, as published.
+    fn run_end(&mut self, replies: FinalReplies, at: u64) -> RunEnd {
+        let FinalReplies { payloads, entries, heartbeat, .. } = replies;
+        let (ticket, summary, spec) = (&self.active.ticket, &mut self.summary, self.profile.spec());
+        RunEnd {
+            outcome: self.outcome.clone(),
+            replies: payloads,
+            complete_reply: None,
+            entries,
+            heartbeat,
+            calls: std::mem::take(&mut self.records.calls),
+            model: summary.model.take().unwrap_or_else(|| (spec.provider.clone(), spec.model.clone())),
+            usage: summary.usage.clone(),
+            last_usage: summary.last_usage.clone(),
+            truncated_input: summary.truncated_input,
+            is_summarized: ticket.tape.disposition() == Disposition::Summarized,
+            session: summary.session.take(),
+            started_at: self.active.progress.earlier_starts.first().copied().or(summary.started_at),
+            ended_at: at,
+        }
+    }
+
+    /// Builds the run's end, as stored.
+    fn end_record(&mut self, end: &RunEnd) -> EndRecord {
+        let ticket = &self.active.ticket;
+        let range = TimelineRange {
+            accepted_at: ticket.tape.accepted_at(),
+            earlier_starts: &self.active.progress.earlier_starts,
+            held: ticket.reentry,
+            stored_at: Some(self.stored_at),
+            until: end.ended_at,
+        };
+        EndRecord {
+            outcome: end.outcome.clone(),
+            replies: end.entries.clone(),
+            model: end.model.clone(),
+            usage: end.usage.clone(),
+            steps: timeline::build_timeline(&ticket.tape.events(), range),
+            ended_at: end.ended_at,
+            command_reply: self.records.reply.take().or_else(|| text_without_entry(end)),
+            payloads: None,
+        }
     }
 }
 
@@ -355,8 +432,8 @@ fn with_hook_messages(messages: &[String], mut replies: Vec<Payload>) -> Vec<Pay
 }
 
 /// True if the session still has the transcript of the run, or the run never started.
-fn is_same_transcript(ticket: &Ticket, session: &OpenSession) -> bool {
-    ticket.session.as_ref().is_none_or(|id| *id == session.record.session_id)
+fn is_same_transcript(active: &ActiveRun, session: &OpenSession) -> bool {
+    active.progress.session.as_ref().is_none_or(|id| *id == session.record.session_id)
 }
 
 /// Builds the records that end a recovered run which is not resumed.
@@ -456,19 +533,6 @@ fn outcome(ticket: &Ticket, result: &Result<FinalRecords, RunError>) -> Option<O
         Err(error @ (RunError::Store(_) | RunError::SessionGone | RunError::Orphaned | RunError::Panicked(_))) => {
             failed(FailureKind::Internal, error.to_string())
         }
-    }
-}
-
-fn ended(end: &RunEnd, steps: RunTimeline) -> EndRecord {
-    EndRecord {
-        outcome: end.outcome.clone(),
-        replies: end.entries.clone(),
-        model: end.model.clone(),
-        usage: end.usage.clone(),
-        steps,
-        ended_at: end.ended_at,
-        command_reply: None,
-        payloads: None,
     }
 }
 

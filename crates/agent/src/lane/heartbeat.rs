@@ -8,9 +8,9 @@ use homard_reply::payload::Payload;
 use homard_runtime::ambient::iso;
 use homard_store::Rec;
 
-use super::{Lane, Ticket};
+use super::{Lane, ticket::ActiveRun};
 use crate::{
-    event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, StoredEvent, TapeEvent},
+    event::{HeartbeatAnswer, HeartbeatKind, RunEvent, StoredEvent, TapeEvent},
     lane::heartbeat::finding::AnswerContext,
     profile::Profile,
 };
@@ -19,23 +19,23 @@ use crate::{
 const LASTING_TOOLS: [&str; 4] = ["message", "sessions_send", "sessions_spawn", "cron"];
 
 impl Lane {
-    /// Parses the answer of a successful heartbeat and removes replies that report nothing new. `None` for any other
-    /// run.
+    /// Parses the answer of a successful heartbeat and removes replies that report nothing new. `None` for a run that is
+    /// not a heartbeat.
     pub(super) fn read_heartbeat(
         &self,
-        ticket: &Ticket,
+        active: &ActiveRun,
         profile: &Profile,
-        (outcome, has_token): (&Outcome, bool),
+        has_token: bool,
         replies: &mut Vec<Payload>,
     ) -> Option<HeartbeatAnswer> {
-        if ticket.inbound.options.class != RunClass::Heartbeat || *outcome != Outcome::Done {
+        if active.ticket.inbound.options.class != RunClass::Heartbeat {
             return None;
         }
         let context = AnswerContext {
             has_token,
             ack_max: profile.delivery.ack_max,
-            has_events: ticket.has_events,
-            has_chat: ticket.output.is_some(),
+            has_events: active.has_events,
+            has_chat: active.output.is_some(),
             record: self.session.as_ref().map(|session| &session.record),
             now: self.hub.ambient.now_ms(),
         };
@@ -51,7 +51,7 @@ impl Lane {
     /// effect. Otherwise idle heartbeats would accumulate in the context until the next compaction.
     pub(super) fn exclude_heartbeat(
         &self,
-        ticket: &Ticket,
+        active: &ActiveRun,
         answer: &HeartbeatAnswer,
         events: &[TapeEvent],
     ) -> Option<Rec> {
@@ -80,12 +80,12 @@ impl Lane {
             HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => {}
             HeartbeatKind::Finding { .. } => return None,
         }
-        if is_lasting || ticket.has_events || ticket.tape.broken().is_some() {
+        if is_lasting || active.has_events || active.ticket.tape.broken().is_some() {
             return None;
         }
-        let (session, first_entry) = (ticket.session.clone()?, ticket.input_entry.as_ref()?);
+        let (session, first_entry) = (active.progress.session.clone()?, active.progress.input_entry.as_ref()?);
         let (id, timestamp) = (self.hub.ambient.entry_id(), iso(self.hub.ambient.now_ms()));
         let entry = Box::new(Entry { kind: Kind::exclusion(first_entry), id, parent_id: None, timestamp });
-        Some(Rec::Entry { run: Some(ticket.inbound.id.run.clone()), key: self.key.clone(), session, entry })
+        Some(Rec::Entry { run: Some(active.ticket.inbound.id.run.clone()), key: self.key.clone(), session, entry })
     }
 }

@@ -10,7 +10,7 @@ use homard_proto::{SessionId, message::Message};
 use homard_reply::payload::Payload;
 use serde_json::{Map, Value, json};
 
-use super::{Lane, Ticket};
+use super::{Lane, Ticket, ticket::ActiveRun};
 use crate::{
     event::{Outcome, RunEnd, RunEvent, StoredEvent},
     hooks::{hook_context, message_context},
@@ -185,27 +185,27 @@ impl Lane {
     /// Runs hooks on outgoing replies, which may change or drop them.
     pub(super) async fn before_sending(
         &self,
-        ticket: &Ticket,
+        active: &ActiveRun,
         profile: &Profile,
         replies: Vec<Payload>,
     ) -> Vec<Payload> {
         let hooks = self.hooks();
         // For channel deliveries the hooks run when they are sent.
-        if !hooks.has(HookPoint::MessageSending) || ticket.output.is_some() {
+        if !hooks.has(HookPoint::MessageSending) || active.output.is_some() {
             return replies;
         }
-        let context = message_context(profile, ticket.session.as_ref(), &ticket.inbound);
+        let context = message_context(profile, active.progress.session.as_ref(), &active.ticket.inbound);
         let mut sent = Vec::new();
         for mut reply in replies {
             let event = HookEvent::MessageSending(OutgoingMessage {
-                to: recipient(ticket),
+                to: recipient(&active.ticket),
                 content: reply.text.clone(),
                 reply_to_id: None,
                 metadata: Map::from_iter([("channel".to_owned(), json!(context.channel_id))]),
             });
             let outcome = hooks.call(event, &context).await;
             for note in &outcome.notes {
-                ticket.tape.emit_silent(self.hub.ambient.now_ms(), Arc::new(note.clone()));
+                active.ticket.tape.emit_silent(self.hub.ambient.now_ms(), Arc::new(note.clone()));
             }
             if outcome.block_reason().is_some() {
                 continue;
@@ -217,13 +217,13 @@ impl Lane {
     }
 
     /// Fires the hooks for delivered replies.
-    pub(super) fn fire_sent(&self, ticket: &Ticket, profile: &Profile, end: &RunEnd) {
-        if ticket.output.is_some() {
+    pub(super) fn fire_sent(&self, active: &ActiveRun, profile: &Profile, end: &RunEnd) {
+        if active.output.is_some() {
             return;
         }
-        let context = message_context(profile, end.session.as_ref(), &ticket.inbound);
+        let context = message_context(profile, end.session.as_ref(), &active.ticket.inbound);
         for reply in &end.replies {
-            let (to, content) = (recipient(ticket), reply.text.clone());
+            let (to, content) = (recipient(&active.ticket), reply.text.clone());
             let sent = SentMessage { to, content, success: true, error: None, message_id: None };
             self.hub.fire_sent(sent, &context);
         }

@@ -18,6 +18,7 @@ mod replies;
 mod session;
 mod start;
 mod strict;
+mod ticket;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -29,39 +30,36 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::OptionFuture};
-use homard_command::Command;
-use homard_proto::{EntryId, RunId, SessionId, SessionKey, message::ToolResult};
+use homard_proto::{RunId, SessionKey};
 use homard_queue::{
     inbox::{Inbox, QueuedTurn, Readiness},
-    settings::QueueSettings,
     slots::{Lender, Slot},
 };
-use homard_store::{DeliveryRow, Hold};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout},
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     context::gather,
-    delivery::run_output::RunOutput,
     event::{AbortReason, QueueEvent},
-    hub::{Admission, Inbound, Shared},
+    hub::{Inbound, Shared},
     profile::Profile,
-    run::{self, RunError, RunResult, SharedFlag, Steered},
-    tape::{Acceptance, Tape, TapeState},
+    run::{self, RunError, RunResult, Steered},
+    tape::{Tape, TapeState},
     tool::RunOrigin,
-    writer::CommitWriter,
 };
 use hooks::ResetCause;
 use mutations::{Deletion, Mutation};
 use session::OpenSession;
 use start::RunInputs;
+use ticket::ActiveRun;
 
 pub(crate) use control::context_report;
 pub(crate) use model_choice::{model as answering_model, model_name as answering};
 pub(crate) use start::{AUTO_COMPACT, AUTO_FLUSH, ResumeState};
+pub(crate) use ticket::Ticket;
 
 /// Maximum time that an idle lane keeps its history in memory.
 const IDLE: Duration = Duration::from_secs(30);
@@ -95,144 +93,6 @@ impl LaneJob {
             Self::Run(ticket) => Some(&ticket.tape),
             Self::Abort { .. } | Self::Change(_) | Self::Offer(_) => None,
         }
-    }
-}
-
-/// A message in the queue, and its state once its run is active.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    inbound: Inbound,
-    tape: Arc<Tape>,
-    acceptance: Acceptance,
-    cancel: CancellationToken,
-    reason: Option<AbortReason>,
-    /// Queue settings; `None` for a request that always gets a run of its own.
-    settings: Option<QueueSettings>,
-    /// Start of the wait; cleared once its sender got a busy event.
-    waits_since: Option<Instant>,
-    /// Text for the model, if other messages are merged into this one.
-    prompt: Option<String>,
-    /// Messages absorbed by its run.
-    absorbed: Vec<Self>,
-    /// True if the message was on disk before this process started.
-    is_recovered: bool,
-    /// Set for a run that was active at the restart, until it is resumed.
-    resume: Option<ResumeState>,
-    is_resumed: bool,
-    /// Number of assistant messages before the restart, and known results for open calls of the last one.
-    prior_answers: u32,
-    known_results: Vec<ToolResult>,
-    /// Transcript of the run, once it has started.
-    session: Option<SessionId>,
-    /// Entry of its message in that transcript, once it started in this process.
-    input_entry: Option<EntryId>,
-    /// True if system events were added to its prompt.
-    has_events: bool,
-    /// Times of its earlier starts, in other processes.
-    earlier_starts: Vec<u64>,
-    /// Set for a run that was held and released.
-    reentry: Option<Hold>,
-    /// True while its run compacts the context.
-    compacting: SharedFlag,
-    /// Cancelled when another request waits for the run to end.
-    hurry: CancellationToken,
-    /// Channel output of the run, once opened.
-    output: Option<Arc<RunOutput>>,
-    /// Its deliveries from before a restart.
-    earlier_deliveries: Vec<DeliveryRow>,
-    /// Messages of hooks to be sent with the answer.
-    hook_messages: Vec<String>,
-}
-
-impl Ticket {
-    /// A new message.
-    pub(crate) fn new(
-        inbound: Inbound,
-        tape: Arc<Tape>,
-        admit: watch::Sender<Admission>,
-        stopping: &CancellationToken,
-    ) -> Self {
-        let cancel = stopping.child_token();
-        Self {
-            inbound,
-            tape,
-            acceptance: Acceptance::new(admit),
-            cancel,
-            reason: None,
-            settings: None,
-            waits_since: None,
-            prompt: None,
-            absorbed: Vec::new(),
-            is_recovered: false,
-            resume: None,
-            is_resumed: false,
-            prior_answers: 0,
-            known_results: Vec::new(),
-            session: None,
-            input_entry: None,
-            has_events: false,
-            earlier_starts: Vec::new(),
-            reentry: None,
-            compacting: SharedFlag::default(),
-            hurry: CancellationToken::new(),
-            output: None,
-            earlier_deliveries: Vec::new(),
-            hook_messages: Vec::new(),
-        }
-    }
-
-    /// Marks a run that was active when the process ended.
-    pub(crate) fn resuming(mut self, resume: ResumeState) -> Self {
-        // A command that is answered at once starts no run, so text that looks like one was meant literally: the bare
-        // word "stop" is a command only while a run is active.
-        if self.is_control(true) {
-            self.inbound.command = None;
-        }
-        self.reentry = resume.reentry;
-        self.resume = Some(resume);
-        self.is_resumed = true;
-        self
-    }
-
-    /// Sets the run's deliveries from before a restart.
-    pub(crate) fn with_deliveries(self, deliveries: Vec<DeliveryRow>) -> Self {
-        Self { earlier_deliveries: deliveries, ..self }
-    }
-
-    /// Adds recovered runs that were absorbed by this one.
-    pub(crate) fn host(&mut self, absorbed: impl IntoIterator<Item = Self>) {
-        self.absorbed.extend(absorbed);
-    }
-
-    /// Marks a recovered message.
-    pub(crate) fn recovered(mut self) -> Self {
-        self.is_recovered = true;
-        self.acceptance = self.acceptance.recovered();
-        self
-    }
-
-    /// True if the message is known to be rejected.
-    fn is_refused(&self) -> bool {
-        self.acceptance.is_refused()
-    }
-
-    /// Queues the message for the writer, if not done yet.
-    fn accept(&mut self, writer: &CommitWriter) {
-        self.acceptance.send(&self.tape, writer);
-    }
-
-    /// Returns the fixed answer of a command that needs no model.
-    fn fixed_reply(&self) -> Option<&'static str> {
-        self.inbound.command.as_ref().and_then(Command::fixed_reply)
-    }
-
-    /// Cancels the run; the first reason counts.
-    fn stop(&mut self, reason: AbortReason) {
-        let reason = *self.reason.get_or_insert(reason);
-        if let Some(output) = self.output.as_ref().filter(|_| output::is_unwanted(reason)) {
-            output.abort();
-        }
-        self.cancel.cancel();
     }
 }
 
@@ -318,7 +178,7 @@ impl Lane {
     }
 
     /// Executes a job. `active` is the active run.
-    async fn handle_job(&mut self, job: LaneJob, active: Option<&mut Ticket>) {
+    async fn handle_job(&mut self, job: LaneJob, active: Option<&mut ActiveRun>) {
         match job {
             LaneJob::Run(ticket) => self.receive(*ticket, active).await,
             LaneJob::Abort { run, reason, reply } => {
@@ -344,33 +204,35 @@ impl Lane {
 
     /// Executes one run from start to end.
     async fn turn(&mut self, turn: QueuedTurn<Ticket>, slot: Lender) {
-        let QueuedTurn { host: mut ticket, absorbed, prompt } = turn;
-        ticket.host(absorbed);
-        ticket.prompt = prompt;
-        let profile = self.profile_for(&ticket.inbound);
-        if let Err(error) = self.open_for(&ticket).await {
+        let QueuedTurn { mut host, absorbed, prompt } = turn;
+        host.host(absorbed);
+        let mut active = ActiveRun { prompt, ..ActiveRun::from(host) };
+        let profile = self.profile_for(&active.ticket.inbound);
+        if let Err(error) = self.open_for(&active.ticket).await {
             tracing::warn!(key = %self.key, %error, "failed to read the session");
         }
         let hooks = self.hub.config.rules().hooks.clone();
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
-        let origin = RunOrigin::of(&ticket.inbound);
+        let origin = RunOrigin::of(&active.ticket.inbound);
         let now = self.hub.ambient.now_ms();
         let gathered = gather::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
         let accepts_images = self
             .session
             .as_ref()
             .is_none_or(|session| model_choice::model(&profile, &session.record).spec().accepts_images);
-        if let Some(refusal) = self.too_long(&ticket, &profile, &gathered) {
-            return self.refuse(ticket, &profile, refusal).await;
+        if let Some(refusal) = self.too_long(&active, &profile, &gathered) {
+            return self.refuse(active, &profile, refusal).await;
         }
-        let attachments = ticket.load_attachments(&profile, &gathered.kit, accepts_images).await;
-        if ticket.inbound.starts_transcript() && !ticket.is_resumed {
-            ticket.hook_messages = self.before_reset(ticket.reset_reason(), ResetCause::Command(&ticket)).await;
+        let attachments = active.load_attachments(&profile, &gathered.kit, accepts_images).await;
+        if active.ticket.inbound.starts_transcript() && !active.ticket.is_resumed {
+            active.hook_messages =
+                self.before_reset(active.ticket.reset_reason(), ResetCause::Command(&active.ticket)).await;
         }
-        let inputs = RunInputs { profile: profile.clone(), slot, files: gathered, attachments };
-        let scope = self.start_run(&mut ticket, inputs).await;
-        if !is_admitted(&ticket).await {
-            return self.drop_rejected(&ticket);
+        let (profile_of_run, has_pending_steer) = (profile.clone(), self.has_pending_steer.clone());
+        let inputs = RunInputs { profile: profile_of_run, slot, has_pending_steer, files: gathered, attachments };
+        let scope = self.start_run(&mut active, inputs).await;
+        if !active.ticket.is_admitted().await {
+            return self.drop_rejected(&active.ticket);
         }
         if let Some(session) = &mut self.session
             && let Some(change) = session.transcript_change.take()
@@ -378,21 +240,21 @@ impl Lane {
             let id = session.record.session_id.clone();
             self.fire_transcript_change(&change, Some(&id));
         }
-        self.open_output(&mut ticket, &profile);
+        self.open_output(&mut active, &profile);
         let result = match scope {
             Some(mut scope) => {
-                ticket.attach_output(&mut scope);
+                active.attach_output(&mut scope);
                 // The run is aborted with its lane if the lane panics.
                 let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
-                self.supervise(&mut ticket, handle, &profile).await
+                self.supervise(&mut active, handle, &profile).await
             }
-            None if ticket.is_resumed => RunError::Orphaned.into(),
+            None if active.ticket.is_resumed => RunError::Orphaned.into(),
             None => RunError::SessionGone.into(),
         };
         self.inbox.withdraw_offers();
         self.has_pending_steer.store(false, Ordering::Release);
-        let ephemeral = ticket.inbound.session.is_ephemeral.then(|| ticket.tape.clone());
-        self.end(ticket, &profile, result).await;
+        let ephemeral = active.ticket.inbound.session.is_ephemeral.then(|| active.ticket.tape.clone());
+        self.end(active, &profile, result).await;
         if ephemeral.is_some_and(|tape| matches!(tape.state(), TapeState::Ended(_))) {
             // No caller waits for this deletion.
             let (reply, _) = oneshot::channel();
@@ -410,11 +272,12 @@ impl Lane {
     /// Ends a run that was aborted before it started. Returns false if the message was not accepted.
     async fn end_unstarted(&mut self, mut ticket: Ticket) -> bool {
         ticket.accept(&self.hub.writer);
-        let is_admitted = is_admitted(&ticket).await;
+        let is_admitted = ticket.is_admitted().await;
         if is_admitted {
-            ticket.restore_progress(self.hub.ambient.now_ms());
-            let profile = self.profile_for(&ticket.inbound);
-            self.end(ticket, &profile, RunError::Stopped.into()).await;
+            let mut active = ActiveRun::from(ticket);
+            active.restore_progress(self.hub.ambient.now_ms());
+            let profile = self.profile_for(&active.ticket.inbound);
+            self.end(active, &profile, RunError::Stopped.into()).await;
         } else {
             self.drop_rejected(&ticket);
         }
@@ -483,33 +346,34 @@ impl Lane {
     /// Supervises a run until it ends and serves the mailbox meanwhile.
     async fn supervise(
         &mut self,
-        ticket: &mut Ticket,
+        active: &mut ActiveRun,
         mut handle: AbortOnDropHandle<RunResult>,
         profile: &Profile,
     ) -> RunResult {
-        let mut deadline = ticket.inbound.options.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
+        let mut deadline =
+            active.ticket.inbound.options.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let (mut is_stopping, mut has_grace) = (false, false);
-        let cancel = ticket.cancel.clone();
+        let cancel = active.ticket.cancel.clone();
         loop {
             let busy_at = self.next_busy_event();
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),
-                Some(job) = self.jobs.recv() => self.handle_job(job, Some(ticket)).await,
-                () = sleep_until_some(busy_at), if busy_at.is_some() => self.emit_busy(ticket),
+                Some(job) = self.jobs.recv() => self.handle_job(job, Some(active)).await,
+                () = sleep_until_some(busy_at), if busy_at.is_some() => self.emit_busy(active),
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
                     deadline = Some(Instant::now() + GRACE);
                 }
                 () = sleep_until_some(deadline) => {
-                    if !is_stopping && ticket.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
+                    if !is_stopping && active.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
                         // Once: the compaction is nearly done and would be lost.
                         deadline = Some(Instant::now() + COMPACTION_GRACE);
                     } else if is_stopping {
                         deadline = None;
                         handle.abort();
                     } else {
-                        ticket.stop(AbortReason::Timeout);
+                        active.stop(AbortReason::Timeout);
                     }
                 }
             }
@@ -523,9 +387,4 @@ async fn sleep_until_some(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
-}
-
-/// Waits for the message's admission. Returns true if it was accepted.
-async fn is_admitted(ticket: &Ticket) -> bool {
-    ticket.acceptance.is_admitted().await
 }

@@ -19,10 +19,11 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{
-    Lane, Ticket,
+    Lane,
     hooks::{ResetCause, TranscriptChange},
     model_choice,
     session::OpenSession,
+    ticket::ActiveRun,
 };
 use crate::{auto_reset::SessionUse, context::background, event::AbortReason, run::session_stats};
 
@@ -120,7 +121,7 @@ pub(crate) struct Deletion {
 
 impl Lane {
     /// Makes a change. `active` is the active run. The caller may have gone; the result is then dropped.
-    pub(super) async fn mutate(&mut self, mutation: Mutation, active: Option<&mut Ticket>) {
+    pub(super) async fn mutate(&mut self, mutation: Mutation, active: Option<&mut ActiveRun>) {
         if active.is_none() && self.inbox.is_empty() {
             self.refresh();
         }

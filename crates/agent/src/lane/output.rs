@@ -12,7 +12,7 @@ use homard_reply::{
 use homard_store::{Delivery, DeliveryState, Rec, UnfinishedRun};
 use serde_json::Value;
 
-use super::{Lane, Ticket};
+use super::{Lane, ticket::ActiveRun};
 use crate::{
     delivery::run_output::{ABORTED, OutputStyle, RunOutput},
     event::{AbortReason, Outcome, ReplyEvent, RunEnd},
@@ -21,6 +21,15 @@ use crate::{
     run::RunScope,
     tool::RunOrigin,
 };
+
+/// What the reader of a chat has seen of a run before its final replies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShownProgress {
+    /// True if the session was compacted.
+    pub(super) is_compacted: bool,
+    /// True if blocks were sent.
+    pub(super) has_blocks: bool,
+}
 
 /// True if a run aborted for this reason sends nothing more to its channel.
 pub(super) fn is_unwanted(reason: AbortReason) -> bool {
@@ -45,8 +54,8 @@ fn final_payloads(outcome: &Outcome, replies: Vec<Payload>) -> Vec<Payload> {
 
 impl Lane {
     /// Opens the channel output of a run whose reply goes to a channel, and restores its earlier deliveries.
-    pub(super) fn open_output(&self, ticket: &mut Ticket, profile: &Profile) {
-        if ticket.output.is_some() {
+    pub(super) fn open_output(&self, active: &mut ActiveRun, profile: &Profile) {
+        if active.output.is_some() {
             return;
         }
         let record = self.session.as_ref().map(|session| &session.record);
@@ -54,40 +63,40 @@ impl Lane {
         let style = OutputStyle {
             prefix: self.prefix(profile),
             is_verbose: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
-            ..OutputStyle::of(profile, (&RunOrigin::of(&ticket.inbound), &self.key))
+            ..OutputStyle::of(profile, (&RunOrigin::of(&active.ticket.inbound), &self.key))
         };
-        ticket.output = self.hub.run_output(&ticket.inbound, style);
-        let Some(output) = &ticket.output else { return };
-        for block in output.resume(&std::mem::take(&mut ticket.earlier_deliveries)) {
-            ticket.tape.emit(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)));
+        active.output = self.hub.run_output(&active.ticket.inbound, style);
+        let Some(output) = &active.output else { return };
+        for block in output.resume(&std::mem::take(&mut active.ticket.earlier_deliveries)) {
+            active.ticket.tape.emit(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)));
         }
     }
 
     /// Builds a run's final deliveries. A verbose session first announces a new session or a compaction, unless blocks
     /// were sent already.
-    pub(super) fn finals(
-        &self,
-        ticket: &Ticket,
-        end: &RunEnd,
-        (is_compacted, has_blocks): (bool, bool),
-    ) -> Vec<Delivery> {
-        let Some(output) = &ticket.output else { return Vec::new() };
+    pub(super) fn finals(&self, active: &ActiveRun, end: &RunEnd, shown: ShownProgress) -> Vec<Delivery> {
+        let Some(output) = &active.output else { return Vec::new() };
         // A failed heartbeat is not reported to a chat, unless it was caused by an event.
-        if ticket.inbound.options.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !ticket.has_events {
+        if active.ticket.inbound.options.class == RunClass::Heartbeat
+            && end.outcome != Outcome::Done
+            && !active.has_events
+        {
             return Vec::new();
         }
         let payloads = final_payloads(&end.outcome, end.replies.clone());
-        let session = self.session.as_ref().filter(|_| output.is_verbose() && !has_blocks && !payloads.is_empty());
+        let session =
+            self.session.as_ref().filter(|_| output.is_verbose() && !shown.has_blocks && !payloads.is_empty());
         let opening = session.map(|session| {
-            let new_session = (session.history.len() == 1 && !ticket.is_resumed).then_some(&session.record.session_id);
+            let new_session =
+                (session.history.len() == 1 && !active.ticket.is_resumed).then_some(&session.record.session_id);
             let count = session.record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(1);
-            footer::opening(new_session, is_compacted.then_some(count))
+            footer::opening(new_session, shown.is_compacted.then_some(count))
         });
         output.finals(opening.into_iter().flatten().chain(payloads), end.ended_at)
     }
 }
 
-impl Ticket {
+impl ActiveRun {
     /// Gives a run its channel output, with block streaming where the channel or the configuration wants it. A resumed
     /// run does not repeat earlier deliveries, so it sends the remaining text at once.
     pub(super) fn attach_output(&self, scope: &mut RunScope) {
@@ -95,7 +104,7 @@ impl Ticket {
         let Some(output) = &self.output else { return };
         let (settings, traits) = (&scope.profile.delivery, output.traits());
         // A heartbeat's text may turn out to be an acknowledgement with nothing to report.
-        if self.is_resumed || self.inbound.options.class == RunClass::Heartbeat {
+        if self.ticket.is_resumed || self.ticket.inbound.options.class == RunClass::Heartbeat {
             scope.output.blocks = None;
         } else if scope.output.blocks.is_none() && traits.takes_blocks.unwrap_or(settings.sends_blocks) {
             scope.output.blocks = Some(BlockStream::new(settings.blocks_for(traits.text_limit, traits.merge)));

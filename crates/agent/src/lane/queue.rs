@@ -15,7 +15,7 @@ use homard_queue::{
 use homard_store::{AbortReason, Rec};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{BUSY_AFTER, Lane, Ticket, is_admitted};
+use super::{BUSY_AFTER, Lane, Ticket, ticket::ActiveRun};
 use crate::{
     activity::{self, Activity, Busy},
     event::QueueEvent,
@@ -51,7 +51,7 @@ impl QueueItem for Ticket {
 
 impl Lane {
     /// Receives a message: answers it at once or enqueues it.
-    pub(super) async fn receive(&mut self, ticket: Ticket, active: Option<&mut Ticket>) {
+    pub(super) async fn receive(&mut self, ticket: Ticket, active: Option<&mut ActiveRun>) {
         let is_idle = active.is_none() && self.inbox.is_empty();
         if is_idle {
             self.refresh();
@@ -66,7 +66,7 @@ impl Lane {
         }
     }
 
-    async fn enqueue(&mut self, mut ticket: Ticket, mut active: Option<&mut Ticket>, is_idle: bool) {
+    async fn enqueue(&mut self, mut ticket: Ticket, mut active: Option<&mut ActiveRun>, is_idle: bool) {
         // A compaction or plugin command aborts the active run: a compaction should not wait for a run that makes the
         // context longer. A recovered command has already done so.
         let is_task = ticket.task().is_some() && !ticket.is_internal() && !ticket.is_recovered;
@@ -106,10 +106,11 @@ impl Lane {
         if let Some(active) = active.as_deref_mut().filter(|active| starts_transcript || self.is_abandoned(active)) {
             self.stop_abandoned(active).await;
         }
-        if let Some(active) = active.as_deref_mut().filter(|active| is_task && active.reason.is_none()) {
+        if let Some(active) = active.as_deref_mut().filter(|active| is_task && active.ticket.reason.is_none()) {
             self.stop_active(active, AbortReason::Stop).await;
         }
-        if let (Disposition::Interrupted, Some(active)) = (disposition, active.filter(|active| active.reason.is_none()))
+        if let (Disposition::Interrupted, Some(active)) =
+            (disposition, active.filter(|active| active.ticket.reason.is_none()))
         {
             active.absorbed.iter_mut().for_each(|absorbed| absorbed.stop(reason));
             self.stop_active(active, reason).await;
@@ -132,11 +133,11 @@ impl Lane {
 
     /// Emits a busy event, once for each message that has waited long for the active run. What the run does for another
     /// sender is not disclosed.
-    pub(super) fn emit_busy(&mut self, active: &Ticket) {
-        let (activity, since) = activity::of(&active.tape.events());
+    pub(super) fn emit_busy(&mut self, active: &ActiveRun) {
+        let (activity, since) = activity::of(&active.ticket.tape.events());
         let lasts = Duration::from_millis(self.hub.ambient.now_ms().saturating_sub(since));
         self.emit_waiting(|waiting, _| {
-            (if is_alike(waiting, active) { activity.clone() } else { Activity::Elsewhere }, lasts)
+            (if is_alike(waiting, &active.ticket) { activity.clone() } else { Activity::Elsewhere }, lasts)
         });
     }
 
@@ -169,14 +170,14 @@ impl Lane {
     }
 
     /// True if a run works on a transcript that the session no longer has.
-    fn is_abandoned(&self, active: &Ticket) -> bool {
+    fn is_abandoned(&self, active: &ActiveRun) -> bool {
         let current = self.session.as_ref().map(|session| &session.record.session_id);
-        active.session.is_some() && active.session.as_ref() != current
+        active.progress.session.is_some() && active.progress.session.as_ref() != current
     }
 
     /// Aborts the gateway's own run for an abandoned transcript, so that it delays no message.
-    async fn stop_abandoned(&mut self, active: &mut Ticket) {
-        if active.is_internal() && active.reason.is_none() {
+    async fn stop_abandoned(&mut self, active: &mut ActiveRun) {
+        if active.ticket.is_internal() && active.ticket.reason.is_none() {
             self.stop_active(active, AbortReason::Interrupted).await;
         }
     }
@@ -194,7 +195,7 @@ impl Lane {
     }
 
     /// Returns the queue settings of a message; `None` if it is not subject to the queue mode.
-    fn settings(&self, ticket: &Ticket, active: Option<&Ticket>) -> Option<QueueSettings> {
+    fn settings(&self, ticket: &Ticket, active: Option<&ActiveRun>) -> Option<QueueSettings> {
         // A resumed run has started already, and a command gets a run of its own.
         let inline = ticket.inbound.queue.filter(|_| !ticket.is_resumed && ticket.inbound.command.is_none())?;
         let session = self.session.as_ref().map(|session| QueueOverrides::from(&session.record)).unwrap_or_default();
@@ -215,15 +216,15 @@ impl Lane {
 
     /// True if a message may be absorbed by a run: same route, authority, class and transcript. A run that is being
     /// stopped or does not ask a model absorbs nothing.
-    fn can_absorb(&self, ticket: &Ticket, active: &Ticket) -> bool {
+    fn can_absorb(&self, ticket: &Ticket, active: &ActiveRun) -> bool {
         let transcript = self.session.as_ref().map(|session| &session.record.session_id);
-        active.reason.is_none()
-            && active.task().is_none()
-            && active.fixed_reply().is_none()
-            && ticket.inbound.reply.route == active.inbound.reply.route
-            && ticket.sender() == active.sender()
-            && ticket.inbound.options.class == active.inbound.options.class
-            && active.session.as_ref() == transcript
+        active.ticket.reason.is_none()
+            && active.ticket.task().is_none()
+            && active.ticket.fixed_reply().is_none()
+            && ticket.inbound.reply.route == active.ticket.inbound.reply.route
+            && ticket.sender() == active.ticket.sender()
+            && ticket.inbound.options.class == active.ticket.inbound.options.class
+            && active.progress.session.as_ref() == transcript
     }
 
     /// Rejects a message because the queue is full. A message with queue settings is stored as an aborted run; any
@@ -255,7 +256,7 @@ impl Lane {
     pub(super) async fn settle_admissions(&mut self) {
         let mut any_refused = false;
         for ticket in self.inbox.iter_mut().filter(|ticket| !ticket.acceptance.is_unsent()) {
-            any_refused |= !is_admitted(ticket).await;
+            any_refused |= !ticket.is_admitted().await;
         }
         if any_refused {
             for ticket in self.inbox.take_out(Ticket::is_refused) {
@@ -265,10 +266,10 @@ impl Lane {
     }
 
     /// Hands an offered message to the active run. A message that is not taken stays in the queue.
-    pub(super) async fn offer(&mut self, reply: oneshot::Sender<Steered>, active: Option<&mut Ticket>) {
+    pub(super) async fn offer(&mut self, reply: oneshot::Sender<Steered>, active: Option<&mut ActiveRun>) {
         self.settle_admissions().await;
         // A run that is being stopped absorbs nothing.
-        let Some(active) = active.filter(|active| active.reason.is_none()) else { return };
+        let Some(active) = active.filter(|active| active.ticket.reason.is_none()) else { return };
         match self.inbox.offer() {
             Some(SteerOffer::Take(ticket)) => {
                 let steered = Steered::Message(ticket.inbound.message.clone(), ticket.tape.clone());
@@ -290,12 +291,12 @@ impl Lane {
         &mut self,
         run: Option<&RunId>,
         reason: AbortReason,
-        active: Option<&mut Ticket>,
+        active: Option<&mut ActiveRun>,
     ) -> Vec<RunId> {
         let is_target = |ticket: &Ticket| run.is_none_or(|run| *run == ticket.inbound.id.run);
-        let includes_target = |active: &Ticket| is_target(active) || active.absorbed.iter().any(is_target);
+        let includes_target = |active: &ActiveRun| is_target(&active.ticket) || active.absorbed.iter().any(is_target);
         // A run that is stopping was aborted by an earlier request.
-        let mut active = active.filter(|active| active.reason.is_none() && includes_target(active));
+        let mut active = active.filter(|active| active.ticket.reason.is_none() && includes_target(active));
         if let Some(active) = &mut active {
             // At once, so that the run starts nothing while the rest is committed. Only this lane starts runs, so no
             // queued run starts in its place.
@@ -312,7 +313,7 @@ impl Lane {
         self.update_dispositions();
         // A message absorbed by the active run cannot be removed from it any more.
         if let Some(active) = active {
-            stopped.push(active.inbound.id.run.clone());
+            stopped.push(active.ticket.inbound.id.run.clone());
             stopped.extend(active.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()));
             active
                 .absorbed
@@ -325,9 +326,9 @@ impl Lane {
     }
 
     /// Aborts the active run at once. Returns when the abort is on disk.
-    async fn stop_active(&mut self, active: &mut Ticket, reason: AbortReason) {
+    async fn stop_active(&mut self, active: &mut ActiveRun, reason: AbortReason) {
         active.stop(reason);
-        let run = active.inbound.id.run.clone();
+        let run = active.ticket.inbound.id.run.clone();
         if let Err(error) = self.hub.writer.commit(vec![Rec::Abort { run: run.clone(), reason }]).await {
             tracing::warn!(%run, %error, "failed to store the abort request");
         }

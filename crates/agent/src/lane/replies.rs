@@ -19,7 +19,8 @@ impl Lane {
         &self,
         ticket: &Ticket,
         profile: &Profile,
-        (collected, outcome): (Replies, &Outcome),
+        collected: Replies,
+        outcome: &Outcome,
         usage: &Usage,
     ) -> Vec<Payload> {
         let inbound = &ticket.inbound;

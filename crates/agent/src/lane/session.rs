@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use homard_command::Command;
+use homard_model::ModelSpec;
 use homard_prompt::notes;
 use homard_proto::{
-    SessionId, SessionKey,
+    Extra, SessionId, SessionKey,
     message::Message,
     session,
-    transcript::{Entry, Kind},
+    transcript::{Entry, Kind, ModelChange},
 };
 use homard_queue::slots::RunClass;
 use homard_runtime::{Ambient, ambient::iso};
@@ -391,8 +392,27 @@ impl OpenSession {
         }
     }
 
+    /// Appends a run's message to the history. Returns the new entries; the last one is that of the message.
+    pub(super) fn add_message(&mut self, message: &Arc<Message>, spec: &ModelSpec, ambient: &Ambient) -> Vec<Entry> {
+        let at = ambient.now_ms();
+        let entry = |kind| Entry { kind, id: ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+        let mut entries = Vec::new();
+        if self.set_model(&spec.provider, &spec.model, spec.context_window) {
+            let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
+            entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
+        }
+        if !self.has_prelude_mark && prelude::is_needed(&self.history, spec) {
+            self.has_prelude_mark = true;
+            entries.push(entry(prelude::mark(at)));
+        }
+        let user_entry = entry(Kind::message((**message).clone()));
+        self.history.push(user_entry.id.clone(), message.clone());
+        entries.push(user_entry);
+        entries
+    }
+
     /// Records the model that answers from now on. Returns true if it changed.
-    pub(super) fn set_model(&mut self, provider: &str, model: &str, window: u64) -> bool {
+    fn set_model(&mut self, provider: &str, model: &str, window: u64) -> bool {
         let record = &mut self.record;
         let before = (record.model_provider.as_deref(), record.model.as_deref());
         if before == (Some(provider), Some(model)) {

@@ -1,13 +1,13 @@
 //! Start of a run: a new one with its message, or a recovered one with its earlier progress.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use homard_command::{Command, OWNER};
 use homard_prompt::{config::SkillKit, notes};
 use homard_proto::{
-    CallId, Extra, Route, RunId, SessionId,
-    message::{Block, Content, Message, ToolResult, Usage, User},
-    transcript::{Entry, Header, Kind, ModelChange},
+    CallId, Route, RunId, SessionId,
+    message::{Block, Content, Message, ToolResult, User},
+    transcript::{Entry, Header, Kind},
 };
 use homard_queue::{inbox::Disposition, slots::Lender};
 use homard_reply::blocks::BlockStream;
@@ -20,8 +20,8 @@ use homard_store::{
 use super::{
     Lane, Ticket,
     model_choice::{self, ModelChoice, ModelRequirements},
-    prelude,
-    session::{InitialHistory, OpenSession},
+    session::OpenSession,
+    ticket::ActiveRun,
 };
 use crate::{
     access,
@@ -33,10 +33,11 @@ use crate::{
     },
     event::{CompactionEvent, QueueEvent, StoredEvent},
     hooks,
+    hub::Shared,
     profile::Profile,
     run::{
-        ContextState, ModelNudge, ModelState, PromptChanges, PromptState, ReplyOutput, RunHooks, RunIo, RunRequest,
-        RunScope, RunTools, compact::RunTask, guard::RunGuard, session_stats,
+        ContextState, ModelState, PromptState, ReplyOutput, RunHooks, RunIo, RunRequest, RunScope, RunTools,
+        compact::RunTask, session_stats,
     },
     tape::Commit,
     tool::RunOrigin,
@@ -90,6 +91,8 @@ impl ResumeState {
 pub(super) struct RunInputs {
     pub(super) profile: Arc<Profile>,
     pub(super) slot: Lender,
+    /// Set while a message is offered to the run.
+    pub(super) has_pending_steer: Arc<AtomicBool>,
     /// Workspace files and skills for its prompt.
     pub(super) files: PromptFiles,
     /// Attachments of its message.
@@ -100,189 +103,122 @@ impl Lane {
     /// Queues the records of the run's start for the writer and builds the run's scope.
     ///
     /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
-    pub(super) async fn start_run(&mut self, ticket: &mut Ticket, inputs: RunInputs) -> Option<RunScope> {
+    pub(super) async fn start_run(&mut self, active: &mut ActiveRun, mut inputs: RunInputs) -> Option<RunScope> {
         let at = self.hub.ambient.now_ms();
-        let (prepared, notes) = self.prepare(ticket, at);
+        let (prepared, notes) = self.prepare(&mut active.ticket, at);
         if !self.inbox.is_empty() {
-            ticket.hurry.cancel();
+            active.hurry.cancel();
         }
         let session = self.session.as_mut()?;
-        ticket.has_events = has_events(ticket, session, &notes);
-        if ticket.resumes_elsewhere(&session.record.session_id) {
-            ticket.restore_progress(at);
+        active.has_events = has_events(&active.ticket, session, &notes);
+        if active.ticket.resumes_elsewhere(&session.record.session_id) {
+            active.restore_progress(at);
             return None;
         }
         let inherited = session.inherited.take();
-        let mut commit = ticket.acceptance.begin(&ticket.tape);
+        let mut commit = active.ticket.acceptance.begin(&active.ticket.tape);
         commit.records(prepared);
-        self.record_start(
-            ticket,
-            &mut commit,
-            StartedFrom { profile: &inputs.profile, inherited: inherited.as_ref(), at },
-        );
-        let summarized = ticket.summarized();
-        if !summarized.is_empty() {
-            ticket.tape.emit_silent(at, QueueEvent::Summarized(summarized));
+        let workdir = inputs.profile.workdir.display().to_string();
+        let mut header = Header::new(session.record.session_id.clone(), iso(at), workdir);
+        let parent = inherited.as_ref().and_then(|initial| initial.from.as_ref());
+        header.parent_session = parent.map(|parent| format!("{parent}.jsonl"));
+        active.record_start(&mut commit, header, at);
+        let attachments = std::mem::take(&mut inputs.attachments);
+        let mut scope = build_scope(&self.hub, session, active, inputs);
+        if active.ticket.is_resumed {
+            active.restore_progress(at);
+            scope.output.message_count = active.progress.prior_answers;
+            scope.tools.known_results = active.progress.known_results.clone();
         }
-        let RunInputs { profile, slot, files, attachments } = inputs;
-        let mut scope = self.build_scope(ticket, &profile, slot, files)?;
-        if ticket.is_resumed {
-            ticket.restore_progress(at);
-            scope.output.message_count = ticket.prior_answers;
-            scope.tools.known_results = ticket.known_results.clone();
+        if (!active.ticket.is_resumed || active.ticket.reentry.is_some()) && scope.request.task.is_none() {
+            let message = active.annotated_message(notes, attachments, &mut scope).await;
+            let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
+            entries.extend(session.add_message(&message, scope.model.current().spec(), &self.hub.ambient));
+            let input = RunInput { session: session.record.session_id.clone(), message, entries, at };
+            active.record_input(&mut commit, input);
         }
-        if (!ticket.is_resumed || ticket.reentry.is_some()) && scope.request.task.is_none() {
-            let message = ticket.annotated_message(notes, attachments, &mut scope).await;
-            let inherited = inherited.map(|inherited| inherited.entries).unwrap_or_default();
-            self.record_input(ticket, &scope, message, inherited, &mut commit);
-        }
-        scope.context.history = self.session.as_ref()?.history.clone();
+        scope.context.history = session.history.clone();
         self.hub.writer.send(commit);
         Some(scope)
     }
-
-    /// Adds the record of the run's start.
-    fn record_start(&self, ticket: &mut Ticket, commit: &mut Commit, from: StartedFrom<'_>) {
-        let Some(session) = &self.session else { return };
-        let StartedFrom { profile, inherited, at } = from;
-        let id = session.record.session_id.clone();
-        let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
-        header.parent_session = inherited.and_then(|initial| initial.from.as_ref()).map(|from| format!("{from}.jsonl"));
-        let start = Start { run: ticket.inbound.id.run.clone(), key: self.key.clone(), header, at };
-        ticket.session = Some(id.clone());
-        commit.fact(at, StoredEvent::Started { session: id }, Rec::Start(start));
-    }
-
-    /// Builds the run's scope, without its history. Selects the model and records it in the session.
-    fn build_scope(
-        &mut self,
-        ticket: &Ticket,
-        profile: &Arc<Profile>,
-        slot: Lender,
-        files: PromptFiles,
-    ) -> Option<RunScope> {
-        let hub = self.hub.clone();
-        let session = self.session.as_mut()?;
-        let (inbound, id) = (&ticket.inbound, session.record.session_id.clone());
-        let limit = inbound.options.timeout.or(profile.timeout);
-        let at = hub.ambient.now_ms();
-        let ModelChoice { failover, deadline, model_error } =
-            model_choice::choose(profile, &mut session.record, ModelRequirements::from(inbound), (at, limit));
-        let model = failover.candidate().model.clone();
-        let spec = model.spec();
-        let (origin, rules) = (RunOrigin::of(inbound), hub.config.rules());
-        let ceiling = access::ceiling(&hub.config.agents(), (&self.key, &session.record), &origin);
-        let mut scope = RunScope {
-            tools: RunTools {
-                inherited: ceiling,
-                client: inbound.options.client_tools.clone(),
-                variables: files.kit.variables.clone(),
-                ..RunTools::default()
-            },
-            prompt: PromptState {
-                input: PromptInput {
-                    files,
-                    ..PromptInput::new(profile, &self.key, &session.record, ticket.prompt_source())
-                },
-                rendered: None,
-                changes: PromptChanges::default(),
-            },
-            context: ContextState {
-                stats: session.stats.clone(),
-                compacting: ticket.compacting.clone(),
-                // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
-                is_flushed: session_stats::is_flushed(&session.record)
-                    || (ticket.is_resumed && ticket.task().is_some()),
-                ..ContextState::default()
-            },
-            output: ReplyOutput::new(origin.route.clone(), inbound.reply.blocks.clone().map(BlockStream::new)),
-            hooks: RunHooks {
-                registered: rules.hooks.clone(),
-                context: hooks::HookContext {
-                    model_provider_id: Some(spec.provider.clone()),
-                    model_id: Some(spec.model.clone()),
-                    ..hooks::message_context(profile, Some(&id), inbound)
-                },
-            },
-            model: ModelState {
-                failover,
-                reported_failures: 0,
-                reported: (profile.spec().provider.clone(), profile.spec().model.clone()),
-                error: model_error,
-                nudge: ModelNudge::Nothing,
-                guard: RunGuard::default(),
-                budget: RunBudget::new(
-                    (&hub.budgets, &hub.ambient, &hub.store),
-                    rules.budgets,
-                    (profile.id.clone(), id.clone()),
-                    ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
-                ),
-                side_usage: Usage::default(),
-            },
-            request: RunRequest {
-                origin,
-                class: inbound.options.class,
-                is_strict: inbound.options.is_strict,
-                task: ticket.task(),
-                fixed_reply: ticket.fixed_reply(),
-                dispatch: None,
-            },
-            io: RunIo {
-                tape: ticket.tape.clone(),
-                session: id,
-                cancel: ticket.cancel.clone(),
-                hurry: ticket.hurry.clone(),
-                has_pending_steer: self.has_pending_steer.clone(),
-                slot,
-                deadline,
-                hub,
-            },
-            profile: profile.clone(),
-        };
-        scope.choose_tools(spec);
-        Some(scope)
-    }
-
-    /// Adds the run's message to the history, and its record to the commit.
-    fn record_input(
-        &mut self,
-        ticket: &mut Ticket,
-        scope: &RunScope,
-        message: Arc<Message>,
-        inherited: Vec<Entry>,
-        commit: &mut Commit,
-    ) {
-        let Some(session) = self.session.as_mut() else { return };
-        let (ambient, at) = (&self.hub.ambient, self.hub.ambient.now_ms());
-        let model = scope.model.current();
-        let spec = model.spec();
-        let entry = |kind| Entry { kind, id: ambient.entry_id(), parent_id: None, timestamp: iso(at) };
-        let mut entries = inherited;
-        if session.set_model(&spec.provider, &spec.model, spec.context_window) {
-            let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
-            entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
-        }
-        if !session.has_prelude_mark && prelude::is_needed(&session.history, spec) {
-            session.has_prelude_mark = true;
-            entries.push(entry(prelude::mark(at)));
-        }
-        let user_entry = entry(Kind::message((*message).clone()));
-        ticket.input_entry = Some(user_entry.id.clone());
-        session.history.push(user_entry.id.clone(), message.clone());
-        entries.push(user_entry);
-        let run = ticket.inbound.id.run.clone();
-        let absorbs = ticket.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
-        let input = Input { run, key: self.key.clone(), session: session.record.session_id.clone(), absorbs, entries };
-        commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
-    }
 }
 
-/// Origin of a run that starts.
-struct StartedFrom<'a> {
-    profile: &'a Profile,
-    /// History that the session inherits, if any.
-    inherited: Option<&'a InitialHistory>,
+/// A run's message, as it is recorded.
+struct RunInput {
+    session: SessionId,
+    message: Arc<Message>,
+    /// New entries of the transcript; the last one is that of the message.
+    entries: Vec<Entry>,
     at: u64,
+}
+
+/// Builds a run's scope, without its history. Selects the model, which may change the level in the session's record.
+fn build_scope(hub: &Arc<Shared>, session: &mut OpenSession, active: &ActiveRun, inputs: RunInputs) -> RunScope {
+    let RunInputs { profile, slot, has_pending_steer, files, .. } = inputs;
+    let (ticket, inbound) = (&active.ticket, &active.ticket.inbound);
+    let (id, key, at) = (session.record.session_id.clone(), ticket.tape.key(), hub.ambient.now_ms());
+    let limit = inbound.options.timeout.or(profile.timeout);
+    let ModelChoice { failover, deadline, model_error } =
+        model_choice::choose(&profile, &mut session.record, ModelRequirements::from(inbound), (at, limit));
+    let model = failover.candidate().model.clone();
+    let spec = model.spec();
+    let (origin, rules) = (RunOrigin::of(inbound), hub.config.rules());
+    let budget = RunBudget::new(
+        (&hub.budgets, &hub.ambient, &hub.store),
+        rules.budgets,
+        (profile.id.clone(), id.clone()),
+        ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
+    );
+    let mut scope = RunScope {
+        tools: RunTools {
+            inherited: access::ceiling(&hub.config.agents(), (key, &session.record), &origin),
+            client: inbound.options.client_tools.clone(),
+            variables: files.kit.variables.clone(),
+            ..RunTools::default()
+        },
+        prompt: PromptState::new(PromptInput {
+            files,
+            ..PromptInput::new(&profile, key, &session.record, ticket.prompt_source())
+        }),
+        context: ContextState {
+            stats: session.stats.clone(),
+            compacting: active.compacting.clone(),
+            // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
+            is_flushed: session_stats::is_flushed(&session.record) || (ticket.is_resumed && ticket.task().is_some()),
+            ..ContextState::default()
+        },
+        output: ReplyOutput::new(origin.route.clone(), inbound.reply.blocks.clone().map(BlockStream::new)),
+        hooks: RunHooks {
+            registered: rules.hooks.clone(),
+            context: hooks::HookContext {
+                model_provider_id: Some(spec.provider.clone()),
+                model_id: Some(spec.model.clone()),
+                ..hooks::message_context(&profile, Some(&id), inbound)
+            },
+        },
+        model: ModelState::new(failover, model_error, profile.spec(), budget),
+        request: RunRequest {
+            origin,
+            class: inbound.options.class,
+            is_strict: inbound.options.is_strict,
+            task: ticket.task(),
+            fixed_reply: ticket.fixed_reply(),
+            dispatch: None,
+        },
+        io: RunIo {
+            hub: hub.clone(),
+            tape: ticket.tape.clone(),
+            session: id,
+            cancel: ticket.cancel.clone(),
+            hurry: active.hurry.clone(),
+            has_pending_steer,
+            slot,
+            deadline,
+        },
+        profile,
+    };
+    scope.choose_tools(spec);
+    scope
 }
 
 /// True if system events are part of the run's prompt.
@@ -319,6 +255,15 @@ impl Ticket {
         (self.inbound.options.extra_prompt.as_deref(), &self.inbound.reply.route)
     }
 
+    /// True if it was resumed, and its session has another transcript now. A resumed run belongs to the transcript it
+    /// started in.
+    fn resumes_elsewhere(&self, current: &SessionId) -> bool {
+        let resumed_session = self.resume.as_ref().and_then(|resume| resume.session.as_ref());
+        resumed_session.is_some_and(|resumed_session| resumed_session != current)
+    }
+}
+
+impl ActiveRun {
     /// Loads the attachments of a run for this message.
     pub(super) async fn load_attachments(
         &self,
@@ -327,17 +272,19 @@ impl Ticket {
         accepts_images: bool,
     ) -> MessageAttachments {
         // A run that had started before the restart has them in its transcript.
-        if self.resume.is_some() || self.is_resumed {
+        if self.ticket.resume.is_some() || self.ticket.is_resumed {
             return MessageAttachments::default();
         }
         let text = self.first_message().content.text();
-        let is_owner =
-            self.inbound.sender.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
+        let is_owner = self.ticket.inbound.sender.principal == OWNER
+            && self.ticket.inbound.command.is_none()
+            && !self.ticket.inbound.is_literal;
         let mut attachments =
             if is_owner { MessageAttachments::skill(kit, &text) } else { MessageAttachments::default() };
         // A path named by anyone else may be a file they must not see. A model reads pictures with its tools, which are
         // confined to the workspace.
-        if accepts_images && self.inbound.sender.principal == OWNER && self.inbound.is_written_by_client() {
+        if accepts_images && self.ticket.inbound.sender.principal == OWNER && self.ticket.inbound.is_written_by_client()
+        {
             attachments.add_pictures(profile, &text).await;
         }
         attachments
@@ -346,7 +293,7 @@ impl Ticket {
     /// Returns the message for the transcript: without its command if it starts a new transcript, and with the merged
     /// text if it hosts absorbed messages.
     pub(super) fn first_message(&self) -> User {
-        let inbound = &self.inbound;
+        let inbound = &self.ticket.inbound;
         let text = match (&self.prompt, &inbound.command) {
             (Some(prompt), _) => prompt,
             (None, Some(Command::NewTranscriptWith(text))) => text,
@@ -370,7 +317,7 @@ impl Ticket {
         scope: &mut RunScope,
     ) -> Arc<Message> {
         let mut message = self.first_message();
-        let reentered = self.reentry.map(|_| REENTERED.to_owned());
+        let reentered = self.ticket.reentry.map(|_| REENTERED.to_owned());
         let notes: Vec<_> = notes.into_iter().chain(std::mem::take(&mut attachments.notes)).chain(reentered).collect();
         notes::attach(&mut message, &notes);
         attachments.attach(&mut message);
@@ -378,29 +325,43 @@ impl Ticket {
         Arc::new(hooks::before_write(&scope.hooks.registered, &scope.hooks.context, Message::User(message)).await)
     }
 
-    /// True if it was resumed, and its session has another transcript now. A resumed run belongs to the transcript it
-    /// started in.
-    fn resumes_elsewhere(&self, current: &SessionId) -> bool {
-        let resumed_session = self.resume.as_ref().and_then(|resume| resume.session.as_ref());
-        resumed_session.is_some_and(|resumed_session| resumed_session != current)
-    }
-
     /// Returns the runs whose messages the model gets only as a summary.
     fn summarized(&self) -> Arc<[RunId]> {
-        let all = self.absorbed.iter().chain([self]);
+        let all = self.absorbed.iter().chain([&self.ticket]);
         let summarized = all.filter(|ticket| ticket.tape.disposition() == Disposition::Summarized);
         summarized.map(|ticket| ticket.inbound.id.run.clone()).collect()
     }
 
     /// Restores the run's progress from before the restart, whether the run continues or ends.
     pub(super) fn restore_progress(&mut self, at: u64) {
-        if let Some(resume) = self.resume.take() {
+        if let Some(resume) = self.ticket.resume.take() {
             // A run that was re-entered in a new transcript has no earlier one; it keeps the one in which it started now.
-            self.session = resume.session.or(self.session.take());
-            self.earlier_starts = resume.starts;
-            self.prior_answers = replay(&self.tape, at, &resume.entries);
-            self.known_results = resume.known_results;
+            self.progress.session = resume.session.or(self.progress.session.take());
+            self.progress.earlier_starts = resume.starts;
+            self.progress.prior_answers = replay(&self.ticket.tape, at, &resume.entries);
+            self.progress.known_results = resume.known_results;
         }
+    }
+
+    /// Adds the record of the run's start.
+    fn record_start(&mut self, commit: &mut Commit, header: Header, at: u64) {
+        let (run, key, session) = (self.run().clone(), self.ticket.tape.key().clone(), header.id.clone());
+        self.progress.session = Some(session.clone());
+        commit.fact(at, StoredEvent::Started { session }, Rec::Start(Start { run, key, header, at }));
+        let summarized = self.summarized();
+        if !summarized.is_empty() {
+            self.ticket.tape.emit_silent(at, QueueEvent::Summarized(summarized));
+        }
+    }
+
+    /// Adds the record of the run's message.
+    fn record_input(&mut self, commit: &mut Commit, input: RunInput) {
+        let RunInput { session, message, entries, at } = input;
+        self.progress.input_entry = entries.last().map(|entry| entry.id.clone());
+        let absorbs = self.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
+        let (run, key) = (self.run().clone(), self.ticket.tape.key().clone());
+        let input = Input { run, key, session, absorbs, entries };
+        commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
     }
 }
 

@@ -7,8 +7,9 @@ use homard_model::{Error, tokens};
 use homard_proto::message::Message;
 
 use super::{
-    Lane, Ticket, is_admitted,
+    Lane,
     model_choice::{self, ModelRequirements},
+    ticket::ActiveRun,
 };
 use crate::{
     context::{
@@ -22,20 +23,21 @@ use crate::{
 
 impl Lane {
     /// Returns why a message that must not be truncated is rejected; `None` if it fits for a candidate.
-    pub(super) fn too_long(&self, ticket: &Ticket, profile: &Arc<Profile>, files: &PromptFiles) -> Option<Error> {
-        let inbound = &ticket.inbound;
-        let asks_model = !ticket.is_resumed && ticket.task().is_none() && ticket.fixed_reply().is_none();
+    pub(super) fn too_long(&self, active: &ActiveRun, profile: &Arc<Profile>, files: &PromptFiles) -> Option<Error> {
+        let inbound = &active.ticket.inbound;
+        let asks_model =
+            !active.ticket.is_resumed && active.ticket.task().is_none() && active.ticket.fixed_reply().is_none();
         let session = self.session.as_ref().filter(|_| inbound.options.is_strict && asks_model)?;
         let mut record = session.record.clone();
         let at = self.hub.ambient.now_ms();
         let failover =
             model_choice::choose(profile, &mut record, ModelRequirements::from(inbound), (at, None)).failover;
         let mut history = session.history.clone();
-        history.push(self.hub.ambient.entry_id(), Arc::new(Message::User(ticket.first_message())));
+        history.push(self.hub.ambient.entry_id(), Arc::new(Message::User(active.first_message())));
         let origin = RunOrigin::of(inbound);
         let prompt_input = PromptInput {
             files: files.clone(),
-            ..PromptInput::new(profile, &self.key, &record, ticket.prompt_source())
+            ..PromptInput::new(profile, &self.key, &record, active.ticket.prompt_source())
         };
         let mut refusal: Option<(u64, Error)> = None;
         for candidate in failover.candidates() {
@@ -53,11 +55,11 @@ impl Lane {
     }
 
     /// Ends a run before it starts.
-    pub(super) async fn refuse(&mut self, mut ticket: Ticket, profile: &Profile, refusal: Error) {
-        ticket.accept(&self.hub.writer);
-        if !is_admitted(&ticket).await {
-            return self.drop_rejected(&ticket);
+    pub(super) async fn refuse(&mut self, mut active: ActiveRun, profile: &Profile, refusal: Error) {
+        active.ticket.accept(&self.hub.writer);
+        if !active.ticket.is_admitted().await {
+            return self.drop_rejected(&active.ticket);
         }
-        self.end(ticket, profile, RunError::Model(refusal).into()).await;
+        self.end(active, profile, RunError::Model(refusal).into()).await;
     }
 }

@@ -287,6 +287,25 @@ pub(super) async fn wait_on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunErr
 }
 
 impl ModelState {
+    /// The models of a run; `agent` is the agent's own.
+    pub(crate) fn new(
+        failover: Failover,
+        error: Option<homard_model::Error>,
+        agent: &ModelSpec,
+        budget: RunBudget,
+    ) -> Self {
+        Self {
+            failover,
+            reported_failures: 0,
+            reported: (agent.provider.clone(), agent.model.clone()),
+            error,
+            nudge: ModelNudge::Nothing,
+            guard: RunGuard::default(),
+            budget,
+            side_usage: Usage::default(),
+        }
+    }
+
     /// Returns the model that is asked next.
     pub(crate) fn current(&self) -> Arc<dyn Model> {
         self.failover.candidate().model.clone()
@@ -320,6 +339,13 @@ fn result_of<'a>(history: &'a SessionHistory, call: &ToolCall) -> Option<&'a Too
         Message::ToolResult(result) if result.tool_call_id == call.id => Some(result),
         Message::ToolResult(_) | Message::Assistant(_) | Message::User(_) | Message::Other(_) => None,
     })
+}
+
+impl PromptState {
+    /// A prompt that is not rendered yet.
+    pub(crate) fn new(input: PromptInput) -> Self {
+        Self { input, rendered: None, changes: PromptChanges::default() }
+    }
 }
 
 impl ReplyOutput {

@@ -171,48 +171,35 @@ impl Projection {
 
     fn step(&mut self, kind: RunEvent, at: u64) -> Option<(Stream, Value)> {
         match kind {
-            RunEvent::Stored(StoredEvent::Started { session }) => {
+            RunEvent::Stored(event) => self.stored_step(event, at),
+            RunEvent::Tool(event) => Some((Stream::Tool, tool_step(event))),
+            RunEvent::Model(event) => model_step(event).map(|data| (Stream::Lifecycle, data)),
+            RunEvent::Queue(event) => queue_step(event).map(|data| (Stream::Lifecycle, data)),
+            RunEvent::Compaction(CompactionEvent::Started) => Some((Stream::Compaction, json!({"phase": "start"}))),
+            RunEvent::Compaction(CompactionEvent::Failed { why }) => {
+                let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
+                Some((Stream::Compaction, data))
+            }
+            RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::Reply(_) | RunEvent::HookDecision(_) => None,
+        }
+    }
+
+    fn stored_step(&mut self, event: StoredEvent, at: u64) -> Option<(Stream, Value)> {
+        match event {
+            StoredEvent::Started { session } => {
                 self.session = Some(session.to_string());
                 self.started_at = Some(at);
                 Some((Stream::Lifecycle, json!({"phase": "start", "startedAt": at})))
             }
-            RunEvent::Tool(ToolEvent::Started { call, name, arguments }) => {
-                Some((Stream::Tool, json!({"phase": "start", "name": name, "toolCallId": call, "args": arguments})))
-            }
-            RunEvent::Tool(ToolEvent::Progress { call, name, partial }) => {
-                let partial = tool_result(&partial.content, partial.details.as_ref());
-                Some((
-                    Stream::Tool,
-                    json!({"phase": "update", "name": name, "toolCallId": call, "partialResult": partial}),
-                ))
-            }
-            RunEvent::Stored(StoredEvent::ToolEnded { call, result, shown }) => {
+            StoredEvent::ToolEnded { call, result, shown } => {
                 let result = shown.unwrap_or(result);
-                Some((
-                    Stream::Tool,
-                    json!({
-                        "phase": "result", "name": result.tool_name, "toolCallId": call, "isError": result.is_error,
-                        "result": tool_result(&result.content, result.details.as_ref()),
-                    }),
-                ))
-            }
-            RunEvent::Stored(StoredEvent::Ended(end)) => Some((Stream::Lifecycle, lifecycle_end(&end))),
-            RunEvent::Model(RequestEvent::Changed { provider, model }) => {
-                Some((Stream::Lifecycle, json!({"phase": "model", "provider": provider, "model": model})))
-            }
-            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) => {
-                let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
-                Some((Stream::Lifecycle, data))
-            }
-            RunEvent::Model(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why }) => {
                 let data = json!({
-                    "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": max_attempts,
-                    "afterMs": millis(after), "error": why,
+                    "phase": "result", "name": result.tool_name, "toolCallId": call, "isError": result.is_error,
+                    "result": tool_result(&result.content, result.details.as_ref()),
                 });
-                Some((Stream::Lifecycle, data))
+                Some((Stream::Tool, data))
             }
-            RunEvent::Compaction(CompactionEvent::Started) => Some((Stream::Compaction, json!({"phase": "start"}))),
-            RunEvent::Stored(StoredEvent::Compacted { before, after, strategy, continues, input, .. }) => {
+            StoredEvent::Compacted { before, after, strategy, continues, input, .. } => {
                 let mut data = json!({
                     "phase": "end", "willRetry": continues, "completed": true, "tokensBefore": before,
                     "tokensAfter": after, "way": strategy,
@@ -222,34 +209,8 @@ impl Projection {
                 }
                 Some((Stream::Compaction, data))
             }
-            RunEvent::Compaction(CompactionEvent::Failed { why }) => {
-                let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
-                Some((Stream::Compaction, data))
-            }
-            RunEvent::Queue(QueueEvent::DispositionChanged(disposition)) => {
-                let mut data = json!({"phase": "queue"});
-                add_disposition(&mut data, disposition);
-                Some((Stream::Lifecycle, data))
-            }
-            RunEvent::Queue(QueueEvent::Busy(busy)) => {
-                let data = json!({
-                    "phase": "waiting", "waitedMs": millis(busy.waited), "busyWith": busy.activity.to_string(),
-                    "busyMs": millis(busy.lasts),
-                });
-                Some((Stream::Lifecycle, data))
-            }
-            RunEvent::Queue(QueueEvent::SlotWaited(_) | QueueEvent::Summarized(_) | QueueEvent::Absorbed { .. })
-            | RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Assistant { .. })
-            | RunEvent::Text { .. }
-            | RunEvent::Thinking { .. }
-            | RunEvent::Model(
-                RequestEvent::MessageReset { .. }
-                | RequestEvent::Requested(_)
-                | RequestEvent::FirstToken
-                | RequestEvent::AnswerDropped { .. },
-            )
-            | RunEvent::Reply(_)
-            | RunEvent::HookDecision(_) => None,
+            StoredEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
+            StoredEvent::Input(_) | StoredEvent::Assistant { .. } => None,
         }
     }
 
@@ -266,6 +227,52 @@ impl Projection {
             ts,
             extra: Map::new(),
         }
+    }
+}
+
+fn tool_step(event: ToolEvent) -> Value {
+    match event {
+        ToolEvent::Started { call, name, arguments } => {
+            json!({"phase": "start", "name": name, "toolCallId": call, "args": arguments})
+        }
+        ToolEvent::Progress { call, name, partial } => {
+            let partial = tool_result(&partial.content, partial.details.as_ref());
+            json!({"phase": "update", "name": name, "toolCallId": call, "partialResult": partial})
+        }
+    }
+}
+
+fn model_step(event: RequestEvent) -> Option<Value> {
+    match event {
+        RequestEvent::Changed { provider, model } => {
+            Some(json!({"phase": "model", "provider": provider, "model": model}))
+        }
+        RequestEvent::CandidateFailed { from, reason, why } => {
+            Some(json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why}))
+        }
+        RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after, why } => Some(json!({
+            "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": max_attempts,
+            "afterMs": millis(after), "error": why,
+        })),
+        RequestEvent::MessageReset { .. }
+        | RequestEvent::Requested(_)
+        | RequestEvent::FirstToken
+        | RequestEvent::AnswerDropped { .. } => None,
+    }
+}
+
+fn queue_step(event: QueueEvent) -> Option<Value> {
+    match event {
+        QueueEvent::DispositionChanged(disposition) => {
+            let mut data = json!({"phase": "queue"});
+            add_disposition(&mut data, disposition);
+            Some(data)
+        }
+        QueueEvent::Busy(busy) => Some(json!({
+            "phase": "waiting", "waitedMs": millis(busy.waited), "busyWith": busy.activity.to_string(),
+            "busyMs": millis(busy.lasts),
+        })),
+        QueueEvent::SlotWaited(_) | QueueEvent::Summarized(_) | QueueEvent::Absorbed { .. } => None,
     }
 }
 

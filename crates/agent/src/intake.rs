@@ -96,7 +96,40 @@ pub async fn agent(hub: &Hub, principal: &str, mut params: AgentParams) -> Resul
     }
     let profile = hub.agents().of(key.agent());
     let options = agent_options(hub, &profile, &key, &params).await?;
-    let AgentParams { idempotency_key: run, label, spawned_by, expected_existing_session_id: expected, .. } = params;
+    // Names every field, so that a new parameter is not forgotten. Those without a name here were read above.
+    let AgentParams {
+        idempotency_key: run,
+        label,
+        spawned_by,
+        expected_existing_session_id: expected,
+        message: _,
+        agent_id: _,
+        session_key: _,
+        session_id: _,
+        thinking: _,
+        channel: _,
+        reply_channel: _,
+        deliver: _,
+        best_effort_deliver: _,
+        to: _,
+        reply_to: _,
+        account_id: _,
+        reply_account_id: _,
+        thread_id: _,
+        timeout: _,
+        lane: _,
+        extra_system_prompt: _,
+        on_restart: _,
+        strict: _,
+        attachments: _,
+        model: _,
+        provider: _,
+        cwd: _,
+        prompt_mode: _,
+        bootstrap_context_mode: _,
+        disable_message_tool: _,
+        input_provenance: _,
+    } = params;
     Ok(Inbound {
         id: InboundId { run, fingerprint, origin: None },
         sender: InboundSender::new(principal, AgentParams::METHOD),

@@ -9,19 +9,15 @@
 #![warn(missing_docs)]
 
 pub mod access;
-pub mod activity;
 pub mod approved_commands;
 pub mod auto_reset;
-pub mod budget;
 pub mod channel_sender;
 pub mod delivery;
-pub mod event;
 pub mod external;
 pub mod hub;
 pub mod intake;
 pub mod profile;
 pub mod reply_settings;
-pub mod row;
 pub mod sandboxing;
 pub mod tape;
 pub mod tool;
@@ -32,20 +28,21 @@ mod context;
 mod history;
 mod hooks;
 mod lane;
-mod replies;
 mod run;
-mod timeline;
 mod writer;
+
+use homard_events::{replies, timeline};
 
 pub use context::background::CommandOrigin;
 pub use event::{
     AbortReason, CompactionEvent, Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent,
     TapeEvent, ToolEvent,
 };
+pub use homard_budget as budget;
 pub use homard_compact::prune::Settings as Pruning;
+pub use homard_events::{activity, event, replies::payload_of, session_row as row};
 pub use hub::{Hub, HubEvent, HubRules, Inbound, InboundOptions, InboundReply, InboundSender};
 pub use lane::mutations::{ChangeError, DeletedSession, InjectedMessage, Patch};
 pub use profile::{Agents, Profile, ToolMode};
-pub use replies::payload_of;
 pub use run::{CONTINUE_NUDGE, FLUSH_PROMPT, REPLY_NUDGE, guard::RunBounds};
 pub use tape::{Cursor, Subscriber, Tape};

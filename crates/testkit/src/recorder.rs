@@ -59,7 +59,7 @@ impl RunLog {
         let lifetime = self.restarts.len();
         let known = self.runs.iter().position(|recorded_run| Arc::ptr_eq(&recorded_run.tape, &tape));
         let run = known.unwrap_or_else(|| {
-            let (cursor, projection) = (Cursor::default(), Projection::new(&tape));
+            let (cursor, projection) = (Cursor::default(), Projection::new(tape.run(), tape.key()));
             self.runs.push(RecordedRun { tape, lifetime, events: Vec::new(), cursor, projection, text_since: None });
             self.runs.len() - 1
         });

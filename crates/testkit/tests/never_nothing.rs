@@ -204,7 +204,7 @@ struct ClientView {
 }
 
 fn view(tape: &Tape, events: &[TapeEvent]) -> ClientView {
-    let mut projection = RunProjection::new(tape);
+    let mut projection = RunProjection::new(tape.run(), tape.key());
     let mut view = ClientView::default();
     for event in events {
         let mut client_events = projection.push(event.clone());

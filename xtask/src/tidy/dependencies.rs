@@ -52,8 +52,26 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         ]),
     ),
     (
+        "homard-events",
+        AllowedDependencies::Use(&[
+            "homard-proto",
+            "homard-model",
+            "homard-store",
+            "homard-hooks",
+            "homard-compact",
+            "homard-reply",
+            "homard-runtime",
+            "homard-queue",
+            "homard-command",
+            "homard-secrets",
+        ]),
+    ),
+    ("homard-budget", AllowedDependencies::Use(&["homard-proto", "homard-model", "homard-store", "homard-runtime"])),
+    (
         "homard-agent",
         AllowedDependencies::Use(&[
+            "homard-events",
+            "homard-budget",
             "homard-proto",
             "homard-model",
             "homard-store",

@@ -11,7 +11,8 @@ use std::{
 };
 
 use homard_audit::{AuditKind, AuditRecord};
-use homard_proto::{RunId, SessionKey, message::ToolResult};
+use homard_events::trace::HeldRun;
+use homard_proto::{RunId, message::ToolResult};
 use homard_runtime::Ambient;
 use homard_store::{
     Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun, Verdict,
@@ -26,50 +27,6 @@ use crate::{
         epilogue::{close_records, end_records},
     },
 };
-
-/// Maximum characters of a held run's message that are shown.
-const MAX_EXCERPT_CHARS: usize = 120;
-
-/// A held run, as shown to the owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldRun {
-    /// Id of the run.
-    pub run: RunId,
-    /// Key of its session.
-    pub key: SessionKey,
-    /// Excerpt of its message.
-    pub message: String,
-    /// When it was accepted, in milliseconds since the epoch.
-    pub accepted_at: u64,
-    /// When it was held, in milliseconds since the epoch.
-    pub held_at: u64,
-    /// When it ends by itself, in milliseconds since the epoch.
-    pub expires_at: u64,
-    /// How often it was started.
-    pub attempts: usize,
-}
-
-impl HeldRun {
-    /// Builds the view of an unfinished run; `None` if it is not held.
-    pub fn of(unfinished: &UnfinishedRun) -> Option<Self> {
-        let held_at = unfinished.row.hold.filter(|_| unfinished.row.state == RunState::Held)?.held_at;
-        let homard_proto::message::Message::User(user) = &unfinished.accept.message else { return None };
-        let text = user.content.text();
-        let mut message: String = text.chars().take(MAX_EXCERPT_CHARS).collect();
-        if message.len() < text.len() {
-            message.push('…');
-        }
-        Some(Self {
-            run: unfinished.row.run.clone(),
-            key: unfinished.row.key.clone(),
-            message,
-            accepted_at: unfinished.row.accepted_at,
-            held_at,
-            expires_at: held_at.saturating_add(MAX_HOLD_MS),
-            attempts: unfinished.attempts.len(),
-        })
-    }
-}
 
 /// Why a held run was neither released nor dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

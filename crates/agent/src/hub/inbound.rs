@@ -22,6 +22,15 @@ use crate::{
 /// Principal of scheduled runs.
 pub const SCHEDULE: &str = "schedule";
 
+/// True if the sender must get a reply, even if the model prefers silence: a person in a direct conversation.
+pub fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) -> bool {
+    let is_person = match class {
+        RunClass::Main => principal != SCHEDULE,
+        RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => false,
+    };
+    is_person && key.kind() != "group"
+}
+
 /// Method name of messages that came as HTTP requests.
 pub const HTTP: &str = "http";
 

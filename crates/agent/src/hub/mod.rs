@@ -54,11 +54,13 @@ use shared::LiveRun;
 pub use background::BackgroundCommand;
 pub use children::{ChildOutcome, ChildRun, Cleanup, SpawnError, SpawnParams, SpawnedChild, parent_of};
 pub use compact::CompactionResult;
-pub use held::{HeldError, HeldRun, drop_records};
+pub use held::{HeldError, drop_records};
+pub use homard_events::trace::{HeldRun, RunTrace};
 pub use homard_store::{
     RunQuery,
     usage::{UsageQuery, UsageSum, day_of},
 };
+pub(crate) use inbound::is_answer_due;
 pub use inbound::{HTTP, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession, SCHEDULE};
 pub use live_status::{LiveRunStatus, RunProgress};
 pub use recover::{CrashLoops, RecoveryResult};
@@ -67,7 +69,6 @@ pub use request::{
     AcceptedRun, HubEvent, HubRules, QueueDefaults, SubmitError, SubmitOutcome, WaitResult, WorkingDirs,
 };
 pub(crate) use shared::Shared;
-pub use trace::RunTrace;
 pub use waits::WaitGuard;
 
 /// Maximum number of live runs, active and queued.

@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::{Lane, Ticket};
 use crate::{
     event::{Outcome, ReplyEvent, RunEnd},
+    hub::is_answer_due,
     profile::Profile,
-    replies::{self, Replies},
+    replies::Replies,
 };
 
 impl Lane {
@@ -27,7 +28,7 @@ impl Lane {
         let is_due = *outcome == Outcome::Done
             && ticket.fixed_reply().is_none()
             && ticket.task().is_none()
-            && replies::is_answer_due(inbound.options.class, &inbound.sender.principal, &self.key);
+            && is_answer_due(inbound.options.class, &inbound.sender.principal, &self.key);
         // A run that was asked again and still answers with silence may stay silent.
         let expectation = if is_due && !collected.is_silent() { Expectation::LastAnswer } else { Expectation::Free };
         let error = match outcome {

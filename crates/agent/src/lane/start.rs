@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     access,
-    budget::{RunBudget, Spend},
+    budget::{BudgetedRun, RunBudget, Spend},
     compact_session::{self, AfterCompaction},
     context::{
         attachments::MessageAttachments,
@@ -163,12 +163,9 @@ fn build_scope(hub: &Arc<Shared>, session: &mut OpenSession, active: &ActiveRun,
     let model = failover.candidate().model.clone();
     let spec = model.spec();
     let (origin, rules) = (RunOrigin::of(inbound), hub.config.rules());
-    let budget = RunBudget::new(
-        (&hub.budgets, &hub.ambient, &hub.store),
-        rules.budgets,
-        (profile.id.clone(), id.clone()),
-        ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
-    );
+    let earlier = ticket.resume.as_ref().map(ResumeState::usage).unwrap_or_default();
+    let run = BudgetedRun { agent: profile.id.clone(), session: id.clone(), earlier };
+    let budget = RunBudget::new(&hub.budgets, &hub.ambient, &hub.store, rules.budgets, run);
     let mut scope = RunScope {
         tools: RunTools {
             inherited: access::ceiling(&hub.config.agents(), (key, &session.record), &origin),

@@ -16,6 +16,7 @@ use homard_reply::shape::{Expectation, ReplyStatus};
 use super::RunScope;
 use crate::{
     event::{RunEvent, StoredEvent, TapeEvent},
+    hub::is_answer_due,
     replies::{self, Replies},
 };
 
@@ -44,7 +45,7 @@ pub(crate) enum ModelNudge {
 pub(super) fn must_ask_again(scope: &mut RunScope, content: &[Block]) -> bool {
     let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
     let RunScope { request, io, model, .. } = scope;
-    let is_answer_due = replies::is_answer_due(request.class, &request.origin.principal, io.tape.key());
+    let is_answer_due = is_answer_due(request.class, &request.origin.principal, io.tape.key());
     if model.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_answer_due {
         return false;
     }

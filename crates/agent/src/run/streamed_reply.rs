@@ -18,6 +18,7 @@ use super::scope::{HeldBlocks, ReplyOutput, RunIo, RunScope};
 use crate::{
     delivery::queue_records,
     event::ReplyEvent,
+    hub::is_answer_due,
     replies::{self, Replies},
     tape::Commit,
 };
@@ -210,7 +211,7 @@ impl ReplyOutput {
 pub(super) fn report_wait(scope: &mut RunScope, why: &str, after: Duration) {
     let RunScope { output, request, io, profile, model, .. } = scope;
     output.waited += after;
-    let is_answer_due = replies::is_answer_due(request.class, &request.origin.principal, io.tape.key());
+    let is_answer_due = is_answer_due(request.class, &request.origin.principal, io.tape.key());
     if output.is_wait_reported || output.waited < REPORT_WAIT_AFTER || !is_answer_due || output.channel.is_none() {
         return;
     }

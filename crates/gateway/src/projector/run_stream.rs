@@ -51,7 +51,7 @@ impl RunStream {
             cursor: Cursor::default(),
             session: None,
             metrics: RunProgress::new(tape),
-            projection: Some(RunProjection::new(tape)),
+            projection: Some(RunProjection::new(tape.run(), tape.key())),
             message: None,
             throttled: [false; ThrottledOutput::ALL.len()],
             log: RunEventLog::default(),

@@ -110,7 +110,7 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
         SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,
         SubmitOutcome::Finished(report) => return finished(turn, &report, Vec::new()),
     };
-    let mut projection = Projection::new(&tape);
+    let mut projection = Projection::new(tape.run(), tape.key());
     let mut subscriber = Subscriber::new(tape);
     let mut failed_candidates = Vec::new();
     loop {

@@ -10,7 +10,7 @@ use homard_queue::inbox::Disposition;
 use homard_reply::{payload::Payload, sent::WithheldText};
 use serde_json::Value;
 
-use crate::{activity::Busy, tool::ToolResult};
+use crate::{activity::Busy, result::ToolResult};
 
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 
@@ -215,15 +215,15 @@ pub enum ReplyEvent {
 /// An event that may be published without a record. [`StoredEvent`] is none:
 ///
 /// ```compile_fail,E0277
-/// fn publish_at_once(event: impl homard_agent::event::LiveEvent) {}
-/// publish_at_once(homard_agent::event::StoredEvent::Started { session: homard_proto::SessionId::parse("s").unwrap() });
+/// fn publish_at_once(event: impl homard_events::event::LiveEvent) {}
+/// publish_at_once(homard_events::event::StoredEvent::Started { session: homard_proto::SessionId::parse("s").unwrap() });
 /// ```
 ///
 /// The same call with an event of a model request compiles:
 ///
 /// ```
-/// fn publish_at_once(event: impl homard_agent::event::LiveEvent) {}
-/// publish_at_once(homard_agent::event::RequestEvent::FirstToken);
+/// fn publish_at_once(event: impl homard_events::event::LiveEvent) {}
+/// publish_at_once(homard_events::event::RequestEvent::FirstToken);
 /// ```
 pub trait LiveEvent: Into<RunEvent> {}
 

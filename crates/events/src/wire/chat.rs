@@ -9,7 +9,7 @@
 
 use homard_command::OWN_API;
 use homard_proto::{
-    Generation,
+    Generation, RunId, SessionKey,
     event::{AgentEvent, ChatEvent, ChatState},
     message::{Assistant, StopReason},
 };
@@ -21,7 +21,6 @@ use super::{Projection, stop_reason};
 use crate::{
     event::{Outcome, QueueEvent, ReplyEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent},
     replies,
-    tape::Tape,
 };
 
 /// Event of a run in the form that gateway clients receive: an `agent` event or a `chat` event.
@@ -44,8 +43,8 @@ pub struct RunProjection {
 
 impl RunProjection {
     /// Starts the projection of a run.
-    pub fn new(tape: &Tape) -> Self {
-        Self { steps: Projection::new(tape), chat: ChatProjection::new(tape) }
+    pub fn new(run: &RunId, key: &SessionKey) -> Self {
+        Self { steps: Projection::new(run, key), chat: ChatProjection::new(run, key) }
     }
 
     /// Processes an event. Text is buffered until [`flush`](Self::flush), as in [`Projection::push`], and chat text
@@ -157,11 +156,11 @@ struct ClientProgress {
 }
 
 impl ChatProjection {
-    fn new(tape: &Tape) -> Self {
+    fn new(run: &RunId, key: &SessionKey) -> Self {
         Self {
-            run: tape.run().to_string(),
-            key: tape.key().to_string(),
-            agent: tape.key().agent().map(ToString::to_string),
+            run: run.to_string(),
+            key: key.to_string(),
+            agent: key.agent().map(ToString::to_string),
             blocks: Vec::new(),
             text: String::new(),
             shown: 0,

@@ -3,6 +3,7 @@
 //! A request reserves its maximum usage. Reservations count as spent, so that concurrent runs cannot exceed a limit
 //! together. A request that does not fit waits while other reservations may be released, and is rejected when nothing
 //! is left.
+#![warn(missing_docs)]
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +85,7 @@ pub struct BudgetLimits {
 
 /// Today's usage and reservations. Days are UTC days.
 #[derive(Debug, Default)]
-pub(crate) struct BudgetLedger {
+pub struct BudgetLedger {
     inner: Mutex<LedgerInner>,
     /// Notified when a reservation is released.
     changed: Notify,
@@ -99,15 +100,26 @@ struct LedgerInner {
     next: u64,
 }
 
+/// The run that a budget belongs to.
+#[derive(Debug, Clone)]
+pub struct BudgetedRun {
+    /// Agent of the run.
+    pub agent: AgentId,
+    /// Transcript of the run.
+    pub session: SessionId,
+    /// Usage of the run before a restart.
+    pub earlier: Spend,
+}
+
 /// Budget of one run.
 #[derive(Clone)]
-pub(crate) struct RunBudget {
-    pub(crate) ledger: Arc<BudgetLedger>,
-    pub(crate) ambient: Ambient,
-    pub(crate) store: Arc<dyn StoreReader>,
-    pub(crate) limits: BudgetLimits,
-    pub(crate) agent: AgentId,
-    pub(crate) session: SessionId,
+pub struct RunBudget {
+    ledger: Arc<BudgetLedger>,
+    ambient: Ambient,
+    store: Arc<dyn StoreReader>,
+    limits: BudgetLimits,
+    agent: AgentId,
+    session: SessionId,
     run_usage: Arc<Mutex<RunUsage>>,
 }
 
@@ -129,7 +141,7 @@ impl fmt::Debug for RunBudget {
 
 /// Reservation of a model request, until its actual usage is known.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     budget: RunBudget,
     number: u64,
     /// Usage of the prompt, charged if the request was sent.
@@ -138,12 +150,15 @@ pub(crate) struct Reservation {
 }
 
 impl RunBudget {
-    pub(crate) fn new(
-        (ledger, ambient, store): (&Arc<BudgetLedger>, &Ambient, &Arc<dyn StoreReader>),
+    /// The budget of a run.
+    pub fn new(
+        ledger: &Arc<BudgetLedger>,
+        ambient: &Ambient,
+        store: &Arc<dyn StoreReader>,
         limits: BudgetLimits,
-        (agent, session): (AgentId, SessionId),
-        earlier: Spend,
+        run: BudgetedRun,
     ) -> Self {
+        let BudgetedRun { agent, session, earlier } = run;
         let run_usage = Arc::new(Mutex::new(RunUsage { run: earlier, session: None, unrecorded: earlier }));
         let (ledger, ambient, store) = (ledger.clone(), ambient.clone(), store.clone());
         Self { ledger, ambient, store, limits, agent, session, run_usage }
@@ -151,12 +166,7 @@ impl RunBudget {
 
     /// Reserves the maximum usage of a request, with a lower output limit if that is all that is left. Waits while
     /// other reservations may be released. The error names the limit that is reached and the remedy.
-    pub(crate) async fn reserve(
-        &self,
-        spec: &ModelSpec,
-        prompt: u64,
-        request: &mut Request,
-    ) -> Result<Reservation, String> {
+    pub async fn reserve(&self, spec: &ModelSpec, prompt: u64, request: &mut Request) -> Result<Reservation, String> {
         self.load_usage().await?;
         let most_output = request.max_output.unwrap_or(spec.max_output).max(1);
         loop {
@@ -345,12 +355,12 @@ impl LedgerInner {
 
 impl Reservation {
     /// Replaces the reservation by the actual usage.
-    pub(crate) fn settle(mut self, usage: &Usage) {
+    pub fn settle(mut self, usage: &Usage) {
         self.end(Spend::from(usage));
     }
 
     /// Releases the reservation: the request was not sent.
-    pub(crate) fn release(mut self) {
+    pub fn release(mut self) {
         self.end(Spend::default());
     }
 

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    AgentId, EntryId, RunId, SessionId,
+    AgentId, EntryId, SessionId,
     message::{Assistant, Block, Usage},
 };
 use proptest::{collection::vec, prelude::*};
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::event::AbortReason;
 
 fn new_projection() -> RunProjection {
-    let (feed, _) = mpsc::unbounded_channel();
-    RunProjection::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
+    RunProjection::new(&RunId::parse("r").unwrap(), &AgentId::main().main_session())
 }
 
 fn event(kind: RunEvent) -> TapeEvent {

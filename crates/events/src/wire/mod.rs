@@ -10,22 +10,19 @@ pub mod run_trace;
 use std::time::Duration;
 
 use homard_proto::{
+    RunId, SessionKey,
     event::{AgentEvent, Stream},
     message::Block,
 };
 use homard_queue::inbox::SUMMARIZED;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    event::{
-        AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent,
-        ToolEvent,
-    },
-    tape::Tape,
+use crate::event::{
+    AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEnd, RunEvent, StoredEvent, TapeEvent,
+    ToolEvent,
 };
 
-pub use answer::{RunReport, accepted, add_delivery, add_disposition, sent, waited};
-pub(crate) use answer::{complete_reply, is_in_transcript, store_payloads};
+pub use answer::{RunReport, add_disposition, complete_reply, failed, is_in_transcript, store_payloads};
 pub use chat::{ClientEvent, RunProjection, text_of, whole};
 
 /// Maximum characters of a tool's text in an event.
@@ -60,11 +57,11 @@ pub struct Projection {
 
 impl Projection {
     /// Starts the projection of a run.
-    pub fn new(tape: &Tape) -> Self {
+    pub fn new(run: &RunId, key: &SessionKey) -> Self {
         Self {
-            run: tape.run().to_string(),
-            key: tape.key().to_string(),
-            agent: tape.key().agent().map(ToString::to_string),
+            run: run.to_string(),
+            key: key.to_string(),
+            agent: key.agent().map(ToString::to_string),
             session: None,
             started_at: None,
             seq: 0,

@@ -32,19 +32,21 @@ const MAX_EXCERPT_CHARS: usize = 80;
 
 /// Time range of a timeline, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TimelineRange<'a> {
-    pub(crate) accepted_at: u64,
+pub struct TimelineRange<'a> {
+    /// When the run was accepted.
+    pub accepted_at: u64,
     /// Times of earlier starts in other processes; empty unless the run was active at a restart.
-    pub(crate) earlier_starts: &'a [u64],
+    pub earlier_starts: &'a [u64],
     /// The hold that ended before this process resumed the run, if any.
-    pub(crate) held: Option<Hold>,
+    pub held: Option<Hold>,
     /// When all records were on disk and only hooks on the final messages remained; `None` if there were none.
-    pub(crate) stored_at: Option<u64>,
-    pub(crate) until: u64,
+    pub stored_at: Option<u64>,
+    /// End of the timeline.
+    pub until: u64,
 }
 
 /// Builds the timeline of these events.
-pub(crate) fn build_timeline(events: &[TapeEvent], range: TimelineRange<'_>) -> RunTimeline {
+pub fn build_timeline(events: &[TapeEvent], range: TimelineRange<'_>) -> RunTimeline {
     let mut builder = TimelineBuilder {
         covered_until: range.accepted_at,
         until: range.until,

@@ -1,4 +1,4 @@
-//! Results of runs, and responses to requests about them. The protocol generations differ here.
+//! Results of runs, and how responses contain them. The protocol generations differ here.
 
 use homard_proto::{
     EntryId, ErrorShape, Generation, RunId, SessionId, SessionKey,
@@ -16,9 +16,7 @@ use super::{
     stop_reason,
 };
 use crate::{
-    delivery::DeliveryResult,
     event::{AbortReason, Failure, FailureKind, Outcome, RunEnd, RunEvent, StoredEvent, TapeEvent, TruncatedInput},
-    hub::{AcceptedRun, SubmitOutcome, WaitResult},
     replies,
 };
 
@@ -60,7 +58,7 @@ impl RunReport {
     }
 
     /// Builds the result from the store. The transcript's entries are needed if [`is_in_transcript`] says so.
-    pub(crate) fn from_row(row: &RunRow, ended: &EndRecord, entries: &[Entry]) -> Self {
+    pub fn from_row(row: &RunRow, ended: &EndRecord, entries: &[Entry]) -> Self {
         let payload_of_entry = |entry: &Entry| match &entry.kind {
             Line::Message(stored) => match &stored.message {
                 Message::Assistant(assistant) => Some(replies::payload_of(assistant)),
@@ -157,7 +155,7 @@ impl RunReport {
     }
 
     /// Returns the response to a repeated `chat.send`. It has the outcome, not the replies.
-    fn repeated_response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
+    pub fn repeated_response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
         match self.response(generation) {
             (answer, None) if answer["status"] == "ok" => (json!({"runId": self.run, "status": "ok"}), None),
             (mut answer, None) => {
@@ -199,7 +197,7 @@ impl RunReport {
     }
 
     /// Returns the response to `agent.wait`: equal at the end of the run, later, and after a restart.
-    fn wait_response(&self, generation: Generation) -> Value {
+    pub fn wait_response(&self, generation: Generation) -> Value {
         let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
         let mut answer = json!({"runId": self.run, "status": status});
         if let Some(at) = self.started_at {
@@ -240,12 +238,12 @@ fn stored_payloads(ended: &EndRecord) -> Option<Vec<Payload>> {
 }
 
 /// True if part of the replies is in the transcript only.
-pub(crate) fn is_in_transcript(ended: &EndRecord) -> bool {
+pub fn is_in_transcript(ended: &EndRecord) -> bool {
     !ended.replies.is_empty() && stored_payloads(ended).is_none()
 }
 
 /// Returns the complete reply of a run that sent blocks. `events` are those of its tape.
-pub(crate) fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Payload> {
+pub fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Payload> {
     let payload = |event: &TapeEvent, id: &EntryId| {
         let RunEvent::Stored(StoredEvent::Assistant { entry, message: answer }) = &event.kind else { return None };
         (entry == id).then(|| replies::payload_of(answer))
@@ -254,7 +252,7 @@ pub(crate) fn complete_reply(ended: &EndRecord, events: &[TapeEvent]) -> Vec<Pay
 }
 
 /// Stores the replies with the end of a run, if they cannot be derived from its entries.
-pub(crate) fn store_payloads(ended: &mut EndRecord, payloads: &[Payload], events: &[TapeEvent]) {
+pub fn store_payloads(ended: &mut EndRecord, payloads: &[Payload], events: &[TapeEvent]) {
     if complete_reply(ended, events) != payloads {
         ended.payloads = Some(json!(payloads));
     }
@@ -291,43 +289,6 @@ fn payload(reply: &Payload) -> Value {
     payload
 }
 
-/// Returns the first response to `agent`.
-pub fn accepted(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
-    let status = match (&accepted.disposition, generation) {
-        (SubmitOutcome::Finished(report), _) => return report.response(generation),
-        (SubmitOutcome::New(_), _) | (SubmitOutcome::InFlight(_), Generation::Three) => "accepted",
-        (SubmitOutcome::InFlight(_), Generation::Four) => "in_flight",
-    };
-    let mut answer = json!({"runId": accepted.run, "status": status});
-    if status == "accepted" {
-        answer["acceptedAt"] = accepted.at.into();
-    }
-    if generation == Generation::Four {
-        answer["sessionKey"] = accepted.key.as_str().into();
-        answer["agentId"] = accepted.key.agent().map(ToString::to_string).into();
-    }
-    (answer, None)
-}
-
-/// Returns the first response to `chat.send`.
-pub fn sent(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
-    match &accepted.disposition {
-        SubmitOutcome::New(tape) if tape.disposition() == Disposition::Rejected => {
-            let rejected = Outcome::Aborted(AbortReason::Dropped);
-            let why =
-                format!("{}; send it again later with a new idempotency key", rejected.error().unwrap_or_default());
-            failed(&accepted.run, &why)
-        }
-        SubmitOutcome::New(tape) => {
-            let mut answer = json!({"runId": accepted.run, "status": "started"});
-            add_disposition(&mut answer, tape.disposition());
-            (answer, None)
-        }
-        SubmitOutcome::InFlight(_) => (json!({"runId": accepted.run, "status": "in_flight"}), None),
-        SubmitOutcome::Finished(report) => report.repeated_response(generation),
-    }
-}
-
 /// Adds the queue disposition to a response.
 pub fn add_disposition(answer: &mut Value, queue_disposition: Disposition) {
     let (disposition, position) = queue_disposition.wire_name();
@@ -337,44 +298,7 @@ pub fn add_disposition(answer: &mut Value, queue_disposition: Disposition) {
     }
 }
 
-fn failed(run: &RunId, why: &str) -> (Value, Option<ErrorShape>) {
+/// Returns the response for a run that failed: a payload and an error.
+pub fn failed(run: &RunId, why: &str) -> (Value, Option<ErrorShape>) {
     (json!({"runId": run, "status": "error", "summary": why}), Some(ErrorShape::unavailable(why)))
-}
-
-/// Returns the response to `agent.wait`.
-pub fn waited(generation: Generation, run: &RunId, waited: &WaitResult) -> Value {
-    match (waited, generation) {
-        (WaitResult::Ended(report), _) => report.wait_response(generation),
-        (WaitResult::Broken(why), _) => json!({"runId": run, "status": "error", "error": why}),
-        (WaitResult::Queued, Generation::Four) => {
-            json!({"runId": run, "status": "pending", "timeoutPhase": "queue", "providerStarted": false})
-        }
-        (WaitResult::Queued, Generation::Three) | (WaitResult::Timeout, _) => {
-            json!({"runId": run, "status": "timeout"})
-        }
-    }
-}
-
-/// Adds the delivery result to the response to `agent.wait`. A run whose delivery is not best effort has failed if the
-/// delivery was rejected.
-pub fn add_delivery(answer: &mut Value, delivery: &DeliveryResult) {
-    let (status, error) = match delivery {
-        DeliveryResult::Delivered => return,
-        DeliveryResult::Waiting(why) => ("pending", why.clone()),
-        DeliveryResult::Unknown { recipient: target } => {
-            ("unknown", Some(format!("it is not known whether the reply was delivered to {target}; check there")))
-        }
-        DeliveryResult::Refused { recipient: target, why, is_best_effort } => {
-            let why = format!("the reply was not delivered to {target}: {why}");
-            if answer["status"] == "ok" && !is_best_effort {
-                answer["status"] = "error".into();
-                answer["error"] = why.as_str().into();
-            }
-            ("failed", Some(why))
-        }
-    };
-    answer["delivery"] = json!({"status": status});
-    if let Some(error) = error {
-        answer["delivery"]["error"] = error.into();
-    }
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    AgentId, CallId, RunId,
+    AgentId, CallId,
     message::{ImageBlock, ToolResult},
 };
-use tokio::sync::mpsc;
 
 use super::*;
 
 fn projection() -> Projection {
-    let (feed, _) = mpsc::unbounded_channel();
-    Projection::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
+    Projection::new(&RunId::parse("r").unwrap(), &AgentId::main().main_session())
 }
 
 fn text(delta: &str) -> TapeEvent {

@@ -22,12 +22,8 @@ fn usage_for(input: u64, output: u64) -> Usage {
 fn run_budget(ledger: &Arc<BudgetLedger>, limits: BudgetLimits, agent: &str) -> RunBudget {
     let store: Arc<dyn StoreReader> = Arc::new(MemoryStore::default());
     let session = SessionId::parse("s").unwrap();
-    RunBudget::new(
-        (ledger, &Ambient::fixed(1_000), &store),
-        limits,
-        (AgentId::normalize(agent), session),
-        Spend::default(),
-    )
+    let run = BudgetedRun { agent: AgentId::normalize(agent), session, earlier: Spend::default() };
+    RunBudget::new(ledger, &Ambient::fixed(1_000), &store, limits, run)
 }
 
 fn tokens(max: u64) -> BudgetLimit {

@@ -10,7 +10,7 @@ use homard_store::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::hub::{HeldRun, RunTrace};
+use crate::trace::{HeldRun, RunTrace};
 
 /// Row of a run in lists.
 pub fn run_row(row: &RunRow) -> Value {

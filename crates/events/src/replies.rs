@@ -4,10 +4,9 @@
 //! build the replies.
 
 use homard_proto::{
-    CallId, EntryId, Route, SessionKey,
+    CallId, EntryId, Route,
     message::{Assistant, Block, StopReason, ToolResult, join_text},
 };
-use homard_queue::slots::RunClass;
 use homard_reply::{
     label::{self, Style},
     parse_stream::{self, ParseRules, ParsedReply},
@@ -17,14 +16,11 @@ use homard_reply::{
 };
 use serde_json::Value;
 
-use crate::{
-    event::{ReplyEvent, RunEvent, StoredEvent, TapeEvent},
-    hub::SCHEDULE,
-};
+use crate::event::{ReplyEvent, RunEvent, StoredEvent, TapeEvent};
 
 /// Everything relevant for the replies of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Replies {
+pub struct Replies {
     messages: Vec<AnswerMessage>,
     reasoning: Vec<String>,
     /// Calls of the last message: their names and arguments are known before their results.
@@ -32,7 +28,7 @@ pub(crate) struct Replies {
     failure: Option<ToolFailure>,
     ending: ModelEnding,
     /// True if the last answer says that nothing needs attention.
-    pub(crate) is_heartbeat_ok: bool,
+    pub is_heartbeat_ok: bool,
     delivered: Vec<Payload>,
     sent: SentTexts,
     origin: Route,
@@ -48,18 +44,9 @@ struct AnswerMessage {
     payload: Payload,
 }
 
-/// True if the sender must get a reply, even if the model prefers silence: a person in a direct conversation.
-pub(crate) fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) -> bool {
-    let is_person = match class {
-        RunClass::Main => principal != SCHEDULE,
-        RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => false,
-    };
-    is_person && key.kind() != "group"
-}
-
 impl Replies {
     /// Collects the replies from a run's events.
-    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a TapeEvent>, origin: &Route) -> Self {
+    pub fn of<'a>(events: impl IntoIterator<Item = &'a TapeEvent>, origin: &Route) -> Self {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
         for TapeEvent { kind, .. } in events {
             match kind {
@@ -119,53 +106,53 @@ impl Replies {
     }
 
     /// Returns the transcript entries of the replies: all messages except withheld ones.
-    pub(crate) fn entries(&self) -> Vec<EntryId> {
+    pub fn entries(&self) -> Vec<EntryId> {
         let is_new = |message: &&AnswerMessage| self.sent.repetition(&message.payload.text, message.input).is_none();
         self.messages.iter().filter(is_new).map(|message| message.entry.clone()).collect()
     }
 
     /// Keeps only the blocks that were delivered.
-    pub(crate) fn keep_blocks(&mut self, count: usize) {
+    pub fn keep_blocks(&mut self, count: usize) {
         self.delivered.truncate(count);
     }
 
     /// True if part of the answer was sent in blocks.
-    pub(crate) fn has_blocks(&self) -> bool {
+    pub fn has_blocks(&self) -> bool {
         self.delivered.iter().any(|block| block.kind == Kind::Answer)
     }
 
     /// Returns what is left to send of a complete message, after what tools have sent.
-    pub(crate) fn remaining(&self, payload: Payload) -> Option<Payload> {
+    pub fn remaining(&self, payload: Payload) -> Option<Payload> {
         self.sent.withhold(payload, self.sent.input()).0
     }
 
     /// True if a partial message repeats, or may come to repeat, what tools have sent.
-    pub(crate) fn may_repeat(&self, text: &str) -> bool {
+    pub fn may_repeat(&self, text: &str) -> bool {
         self.sent.may_repeat(text)
     }
 
     /// True if a complete message repeats what tools have sent.
-    pub(crate) fn repeats(&self, text: &str) -> bool {
+    pub fn repeats(&self, text: &str) -> bool {
         self.sent.repetition(text, self.sent.input()).is_some()
     }
 
     /// Drops a tool failure, because the run was stopped.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.failure = None;
     }
 
     /// Marks that the run ended with calls for the client.
-    pub(crate) fn end_with_client_calls(&mut self) {
+    pub fn end_with_client_calls(&mut self) {
         self.ending = ModelEnding::Calls;
     }
 
     /// True if the model asked not to reply.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.ending == ModelEnding::Silence
     }
 
     /// Puts the replies in sending order. Also returns the withheld texts.
-    pub(crate) fn shape(
+    pub fn shape(
         self,
         error: Option<String>,
         shows_reasoning: bool,
@@ -202,7 +189,7 @@ fn read(answer: &Assistant) -> ParsedReply {
 }
 
 /// Parses a model's text. If a provider should mark its final answer and does not, the text is shown anyway.
-pub(crate) fn read_text(text: &str, provider: &str) -> ParsedReply {
+pub fn read_text(text: &str, provider: &str) -> ParsedReply {
     let enforce_final = homard_model::uses_reasoning_tags(provider);
     let parsed = parse_stream::parse_message(text, ParseRules { enforce_final });
     if enforce_final && parsed.text.is_empty() {

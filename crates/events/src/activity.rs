@@ -51,7 +51,7 @@ impl fmt::Display for Activity {
 }
 
 /// Returns the activity of a run with these events, and its start in milliseconds since the epoch.
-pub(crate) fn of(events: &[TapeEvent]) -> (Activity, u64) {
+pub fn of(events: &[TapeEvent]) -> (Activity, u64) {
     let mut tools: Vec<(&CallId, &str)> = Vec::new();
     let (mut activity, mut since) = (Activity::Preparing, events.first().map_or(0, |event| event.at));
     for TapeEvent { at, kind } in events {

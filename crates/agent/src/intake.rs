@@ -5,6 +5,7 @@ pub mod attachments;
 use std::{path::PathBuf, time::Duration};
 
 use homard_command::{Command, InlineQueue, OWNER, ParsedMessage, levels};
+use homard_delivery::DeliveryRequest;
 use homard_media::InboundFolder;
 use homard_proto::{
     AgentId, ErrorShape, Route, RunId, SessionId, SessionKey, id,
@@ -25,7 +26,6 @@ use sha2::{Digest, Sha256};
 
 use self::attachments::Attachments;
 use crate::{
-    delivery::plan::DeliveryRequest,
     hub::{Hub, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession},
     profile::Profile,
     tool,

@@ -11,13 +11,11 @@
 pub mod access;
 pub mod approved_commands;
 pub mod auto_reset;
-pub mod channel_sender;
 pub mod delivery;
 pub mod external;
 pub mod hub;
 pub mod intake;
 pub mod profile;
-pub mod reply_settings;
 pub mod sandboxing;
 pub mod tape;
 pub mod tool;
@@ -40,6 +38,7 @@ pub use event::{
 };
 pub use homard_budget as budget;
 pub use homard_compact::prune::Settings as Pruning;
+pub use homard_delivery::{channel_sender, reply_settings};
 pub use homard_events::{activity, event, replies::payload_of, session_row as row};
 pub use hub::{Hub, HubEvent, HubRules, Inbound, InboundOptions, InboundReply, InboundSender};
 pub use lane::mutations::{ChangeError, DeletedSession, InjectedMessage, Patch};

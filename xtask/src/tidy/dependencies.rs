@@ -67,9 +67,11 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         ]),
     ),
     ("homard-budget", AllowedDependencies::Use(&["homard-proto", "homard-model", "homard-store", "homard-runtime"])),
+    ("homard-delivery", AllowedDependencies::Use(&["homard-proto", "homard-store", "homard-reply"])),
     (
         "homard-agent",
         AllowedDependencies::Use(&[
+            "homard-delivery",
             "homard-events",
             "homard-budget",
             "homard-proto",

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use homard_delivery::payload::OutboxPayload;
 use homard_hooks::{HookContext, HookEvent, HookPoint, OutgoingMessage, SentMessage};
 use homard_store::{Delivery, DeliveryState};
 use serde_json::{Map, json};
 
-use super::payload::OutboxPayload;
 use crate::hub::Shared;
 
 /// Runs the hooks before a message is sent; `None` if it must not be sent. They run again with every attempt.

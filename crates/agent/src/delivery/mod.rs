@@ -1,5 +1,4 @@
-//! Outgoing channel messages: their destination (`plan`), their conversion into messages (`run_output`), and
-//! their delivery (`sender`).
+//! Delivery of channel messages (`sender`). `homard_delivery` decides where they go and what they contain.
 //!
 //! A run puts its messages into the store's outbox, the final replies in the commit of its end. From then on they are
 //! never lost: one task per target delivers them in order. The state `sending` is on disk before the channel is called,
@@ -7,11 +6,7 @@
 //! not sent again, unless the channel deduplicates.
 
 mod hooks;
-mod notice;
-mod payload;
-pub(crate) mod plan;
 mod result;
-pub(crate) mod run_output;
 mod sender;
 
 use std::{
@@ -21,6 +16,12 @@ use std::{
     time::Duration,
 };
 
+use homard_delivery::{
+    notice,
+    payload::OutboxPayload,
+    plan::{self, DeliveryPlan},
+    run_output::{OutputStyle, RunOutput},
+};
 use homard_proto::{Route, RunId, SessionKey};
 use homard_store::{
     Delivery, DeliveryRow, DeliveryState, DeliveryTarget, Error as StoreError, Rec, ReplyDelivery, Verdict,
@@ -31,13 +32,12 @@ use tokio::sync::Notify;
 use crate::{
     channel_sender::{ChannelSender, ChannelTraits},
     hub::{Hub, HubEvent, Shared},
+    profile::Profile,
+    tool::RunOrigin,
     writer::WriteRequest,
 };
-use payload::OutboxPayload;
-use plan::DeliveryPlan;
-pub use plan::{DEFAULT_CHANNEL, DeliveryRequest, INTERNAL, LAST};
-pub use result::DeliveryResult;
-use run_output::RunOutput;
+
+pub use homard_delivery::{DEFAULT_CHANNEL, DeliveryReport, DeliveryRequest, DeliveryResult, INTERNAL, LAST};
 
 /// Reason for the unknown state of a message that was being sent when the process ended.
 const UNKNOWN_REASON: &str = "the process ended while the message was being sent, and the channel cannot confirm it; check \
@@ -55,35 +55,6 @@ pub struct DeliveryRules {
 impl Default for DeliveryRules {
     fn default() -> Self {
         Self { default_channel: DEFAULT_CHANNEL.to_owned(), block_limit: Duration::from_secs(15) }
-    }
-}
-
-/// Final state of a delivery, published once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryReport {
-    /// Run that sent it.
-    pub run: Option<RunId>,
-    /// Id of the delivery.
-    pub id: String,
-    /// Recipient.
-    pub target: DeliveryTarget,
-    /// Sent, dead, or unknown.
-    pub state: DeliveryState,
-    /// Why it was not delivered, or is not known to be.
-    pub why: Option<String>,
-    /// True if the delivery was best effort.
-    pub is_best_effort: bool,
-}
-
-impl DeliveryReport {
-    fn new(delivery: &Delivery, state: DeliveryState, why: Option<&str>) -> Self {
-        let why = match (&state, why) {
-            (DeliveryState::Dead { reason }, None) => Some(reason.clone()),
-            (_, why) => why.map(str::to_owned),
-        };
-        let is_best_effort = OutboxPayload::of(delivery).is_best_effort;
-        let (run, id, target) = (delivery.run.clone(), delivery.id.clone(), delivery.target.clone());
-        Self { run, id, target, state, why, is_best_effort }
     }
 }
 
@@ -169,6 +140,13 @@ impl Deliveries {
         }
         (records, reports)
     }
+}
+
+/// Returns the style of replies to a sender.
+pub(crate) fn output_style(profile: &Profile, origin: &RunOrigin, key: &SessionKey) -> OutputStyle {
+    let root = profile.may_read_workspace((origin, key)).then(|| profile.workdir.clone());
+    let is_offline = !profile.may_load_urls((origin, key));
+    OutputStyle { delay: profile.delivery.delay, root, is_offline, ..OutputStyle::default() }
 }
 
 /// Builds the records that queue deliveries.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use homard_audit::{AuditKind, AuditRecord};
 use homard_command::Command;
+use homard_delivery::run_output::RunOutput;
 use homard_proto::{SessionKey, message::ToolResult};
 use homard_store::{
     Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun,
@@ -17,7 +18,7 @@ use super::{
     shared::{LiveRun, LiveState, interrupted},
 };
 use crate::{
-    delivery::run_output::{OutputStyle, RunOutput},
+    delivery::output_style,
     lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
     run::RunError,
     tape::Tape,
@@ -157,7 +158,7 @@ impl Hub {
             .of(key.agent())
             .in_session(key, inbound.options.cwd.as_ref())
             .overridden(&inbound.options.overrides);
-        let style = OutputStyle::of(&profile, (&RunOrigin::of(&inbound), &unfinished.row.key));
+        let style = output_style(&profile, &RunOrigin::of(&inbound), &unfinished.row.key);
         self.0.run_output(&inbound, style)
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use homard_command::Command;
+use homard_delivery::{DeliveryReport, run_output::RunOutput};
 use homard_proto::{
     CallId, EntryId, SessionId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::{
     Hub, Inbound, InboundSender,
-    delivery::{DeliveryReport, queue_records, run_output::RunOutput},
+    delivery::queue_records,
     event::{
         Failure, FailureKind, HeartbeatAnswer, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent,
         StoredEvent, TapeEvent, ToolEvent, TruncatedInput,

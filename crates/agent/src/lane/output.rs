@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use homard_delivery::run_output::{ABORTED, OutputStyle, RunOutput};
 use homard_queue::slots::RunClass;
 use homard_reply::{
     blocks::BlockStream,
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::{Lane, ticket::ActiveRun};
 use crate::{
-    delivery::run_output::{ABORTED, OutputStyle, RunOutput},
+    delivery::output_style,
     event::{AbortReason, Outcome, ReplyEvent, RunEnd},
     hub::Shared,
     profile::Profile,
@@ -63,7 +64,7 @@ impl Lane {
         let style = OutputStyle {
             prefix: self.prefix(profile),
             is_verbose: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
-            ..OutputStyle::of(profile, (&RunOrigin::of(&active.ticket.inbound), &self.key))
+            ..output_style(profile, &RunOrigin::of(&active.ticket.inbound), &self.key)
         };
         active.output = self.hub.run_output(&active.ticket.inbound, style);
         let Some(output) = &active.output else { return };
@@ -144,6 +145,6 @@ impl Shared {
         let delivery = inbound.reply.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
         // A channel that is no longer configured fails when it is written to.
         let traits = inbound.reply.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
-        RunOutput::open((&inbound.id.run, &inbound.reply.route), delivery, traits.unwrap_or_default(), style)
+        RunOutput::open(&inbound.id.run, &inbound.reply.route, delivery, traits.unwrap_or_default(), style)
     }
 }

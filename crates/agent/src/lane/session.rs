@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use homard_command::Command;
+use homard_delivery::plan::set_last_route;
 use homard_model::ModelSpec;
 use homard_prompt::notes;
 use homard_proto::{
@@ -25,7 +26,6 @@ use super::{
 use crate::{
     auto_reset::{AutoReset, SessionUse},
     context::background::{self, CommandOrigin},
-    delivery::plan::set_last_route,
     history::SessionHistory,
     hub::{Admission, Inbound},
     profile::Profile,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use homard_command::Command;
+use homard_delivery::run_output::RunOutput;
 use homard_proto::{EntryId, RunId, SessionId, message::ToolResult};
 use homard_queue::settings::QueueSettings;
 use homard_store::{DeliveryRow, Hold};
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{output, start::ResumeState};
 use crate::{
-    delivery::run_output::RunOutput,
     event::AbortReason,
     hub::{Admission, Inbound},
     run::SharedFlag,

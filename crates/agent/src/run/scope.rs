@@ -10,6 +10,7 @@ use std::{
 };
 
 use homard_compact::escalate::Ladder;
+use homard_delivery::run_output::RunOutput;
 use homard_hooks::{HookContext, Hooks};
 use homard_model::{Model, ModelSpec, ReasoningLevel, ToolSpec, failover::Failover};
 use homard_prompt::sections::SystemPrompt;
@@ -32,7 +33,6 @@ use super::{
 use crate::{
     budget::RunBudget,
     context::gather::PromptInput,
-    delivery::run_output::RunOutput,
     event::{LiveEvent, StoredEvent},
     history::SessionHistory,
     hub::Shared,

@@ -197,7 +197,7 @@ impl ReplyOutput {
         let Some(output) = self.channel.clone() else {
             return io.emit(ReplyEvent::Block(Arc::new(block)));
         };
-        let outgoing = output.block(&block, (io.now(), io.hub.ambient.random()));
+        let outgoing = output.block(&block, io.now(), io.hub.ambient.random());
         let mut records = queue_records(&outgoing);
         let Some(first) = records.next() else { return };
         let mut commit = Commit::new(&io.tape);

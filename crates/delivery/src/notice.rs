@@ -6,7 +6,7 @@
 
 use homard_store::{Delivery, DeliveryState, outbox::TTL_MS};
 
-use super::payload::OutboxPayload;
+use crate::payload::OutboxPayload;
 
 /// Text for a message that may have arrived.
 const UNKNOWN: &str = "⚠️ A message to you may not have arrived. If an answer is missing, ask again.";
@@ -18,7 +18,7 @@ const EXPIRED: &str = "⚠️ A message to you was not delivered, because the ch
 
 /// Builds the notice about a message that is given up in this state. `None` if nothing is lost, or if the delivery was
 /// best effort.
-pub(super) fn of(delivery: &Delivery, state: &DeliveryState, now: u64) -> Option<Delivery> {
+pub fn of(delivery: &Delivery, state: &DeliveryState, now: u64) -> Option<Delivery> {
     let text = match state {
         DeliveryState::Unknown => UNKNOWN,
         DeliveryState::Dead { .. } if now > delivery.at.saturating_add(TTL_MS) => EXPIRED,

@@ -32,7 +32,7 @@ pub struct DeliveryRequest {
 
 /// Where an answer goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DeliveryPlan {
+pub enum DeliveryPlan {
     /// To subscribers of the run only.
     SubscribersOnly,
     /// To this route.
@@ -42,7 +42,7 @@ pub(crate) enum DeliveryPlan {
 }
 
 /// Plans the destination of a request's answer; `last` is the session's last route.
-pub(crate) fn plan(
+pub fn plan(
     request: &DeliveryRequest,
     last: &Route,
     default_channel: &str,
@@ -88,14 +88,14 @@ pub(crate) fn plan(
 
 /// Returns the route for the answer to a message that came through `surface` with an origin: back there, if it is
 /// another channel that can be written to. `None` if the sender gets the answer through the surface.
-pub(crate) fn origin(from: &Route, surface: &str, traits: impl Fn(&str) -> Option<ChannelTraits>) -> Option<Route> {
+pub fn origin(from: &Route, surface: &str, traits: impl Fn(&str) -> Option<ChannelTraits>) -> Option<Route> {
     let channel = from.channel.as_deref()?;
     let is_external = channel != surface && channel != INTERNAL && from.is_complete();
     (is_external && traits(channel).is_some()).then(|| from.clone())
 }
 
 /// Returns the message and the thread to attach a reply to.
-pub(crate) fn attach_reply(
+pub fn attach_reply(
     traits: &ChannelTraits,
     thread: Option<String>,
     reply_to: Option<String>,
@@ -104,12 +104,12 @@ pub(crate) fn attach_reply(
 }
 
 /// True if a verbose session of this kind announces tool calls on channels: not in groups.
-pub(crate) fn announces_tools(kind: &str) -> bool {
+pub fn announces_tools(kind: &str) -> bool {
     kind != "group"
 }
 
 /// Returns the last route of a session.
-pub(crate) fn last_route(record: &Record) -> Route {
+pub fn last_route(record: &Record) -> Route {
     let value = |name: &str| match record.extra.get(name)? {
         Value::String(text) => Some(text.clone()),
         // Threads are numbers on some platforms.
@@ -122,7 +122,7 @@ pub(crate) fn last_route(record: &Record) -> Route {
 }
 
 /// Sets the last route of a session, in the fields of OpenClaw's records.
-pub(crate) fn set_last_route(record: &mut Record, route: &Route) {
+pub fn set_last_route(record: &mut Record, route: &Route) {
     let Route { channel, to, account, thread } = route;
     let members = [("lastChannel", channel), ("lastTo", to), ("lastAccountId", account), ("lastThreadId", thread)];
     for (name, value) in members {

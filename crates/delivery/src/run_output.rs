@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use homard_proto::{Route, RunId, SessionKey};
+use homard_proto::{Route, RunId};
 use homard_reply::{
     footer::ReplyPrefix,
     pace::BlockDelay,
@@ -18,14 +18,14 @@ use homard_reply::{
 };
 use homard_store::{Delivery, DeliveryRow, DeliveryState, DeliveryTarget, ReplyDelivery};
 
-use super::{
+use crate::{
+    channel_sender::ChannelTraits,
     payload::{OutboxPayload, is_url, split_text},
     plan::attach_reply,
 };
-use crate::{channel_sender::ChannelTraits, profile::Profile, tool::RunOrigin};
 
 /// Reason for dropping a message of an aborted run.
-pub(crate) const ABORTED: &str = "aborted";
+pub const ABORTED: &str = "aborted";
 /// Reason for dropping a withdrawn block.
 const WITHDRAWN: &str = "taken back: it comes with the rest of the answer";
 
@@ -35,13 +35,13 @@ const NO_WEB: &str = "web_fetch is not allowed here, so URLs are not loaded";
 const NO_FILES: &str = "files of the workspace are sent to the owner only";
 
 /// True if a message was withdrawn by its run.
-pub(super) fn is_withdrawal(reason: &str) -> bool {
+pub fn is_withdrawal(reason: &str) -> bool {
     reason == ABORTED || reason == WITHDRAWN
 }
 
 /// Channel output of one run.
 #[derive(Debug)]
-pub(crate) struct RunOutput {
+pub struct RunOutput {
     run: RunId,
     target: DeliveryTarget,
     thread: Option<String>,
@@ -53,26 +53,17 @@ pub(crate) struct RunOutput {
 
 /// Formatting and media permissions of a run's messages.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OutputStyle {
+pub struct OutputStyle {
     /// Prefix of every block.
-    pub(crate) prefix: Option<ReplyPrefix>,
+    pub prefix: Option<ReplyPrefix>,
     /// Delay between two blocks.
-    pub(crate) delay: BlockDelay,
+    pub delay: BlockDelay,
     /// Directory of files that may be attached; `None` if none may.
-    pub(crate) root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
     /// True if no URL may be loaded: neither media nor previews.
-    pub(crate) is_offline: bool,
+    pub is_offline: bool,
     /// True if the session is verbose.
-    pub(crate) is_verbose: bool,
-}
-
-impl OutputStyle {
-    /// Returns the style of replies to a sender.
-    pub(crate) fn of(profile: &Profile, origin: (&RunOrigin, &SessionKey)) -> Self {
-        let root = profile.may_read_workspace(origin).then(|| profile.workdir.clone());
-        let is_offline = !profile.may_load_urls(origin);
-        Self { delay: profile.delivery.delay, root, is_offline, ..Self::default() }
-    }
+    pub is_verbose: bool,
 }
 
 #[derive(Debug)]
@@ -95,8 +86,9 @@ struct RunOutputState {
 
 impl RunOutput {
     /// Opens the output of a run whose route has a recipient; `None` for any other.
-    pub(crate) fn open(
-        (run, route): (&RunId, &Route),
+    pub fn open(
+        run: &RunId,
+        route: &Route,
         options: ReplyDelivery,
         traits: ChannelTraits,
         style: OutputStyle,
@@ -120,27 +112,27 @@ impl RunOutput {
     }
 
     /// Returns the recipient.
-    pub(crate) fn target(&self) -> &DeliveryTarget {
+    pub fn target(&self) -> &DeliveryTarget {
         &self.target
     }
 
     /// Returns the properties of the channel.
-    pub(crate) fn traits(&self) -> &ChannelTraits {
+    pub fn traits(&self) -> &ChannelTraits {
         &self.traits
     }
 
     /// True if the session is verbose.
-    pub(crate) fn is_verbose(&self) -> bool {
+    pub fn is_verbose(&self) -> bool {
         self.style.is_verbose
     }
 
     /// True if tool calls are announced.
-    pub(crate) fn announces_tools(&self) -> bool {
+    pub fn announces_tools(&self) -> bool {
         self.style.is_verbose && self.options.reports_tools
     }
 
     /// Restores the run's deliveries from before a restart. Returns the reliable blocks.
-    pub(crate) fn resume(&self, rows: &[DeliveryRow]) -> Vec<Payload> {
+    pub fn resume(&self, rows: &[DeliveryRow]) -> Vec<Payload> {
         let mut inner = self.lock();
         let mut reliable = Vec::new();
         for row in rows {
@@ -162,7 +154,7 @@ impl RunOutput {
     }
 
     /// Builds the deliveries of a block; empty once blocks have failed. `random` is a random number.
-    pub(crate) fn block(&self, payload: &Payload, (at, random): (u64, u64)) -> Vec<Delivery> {
+    pub fn block(&self, payload: &Payload, at: u64, random: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         if inner.broken.is_some() || inner.is_aborted || inner.is_closed {
             return Vec::new();
@@ -188,7 +180,7 @@ impl RunOutput {
     }
 
     /// Builds the deliveries of the final replies. Empty messages are left out.
-    pub(crate) fn finals(&self, replies: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
+    pub fn finals(&self, replies: impl IntoIterator<Item = Payload>, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         let mut queued = Vec::new();
         for (number, payload) in replies.into_iter().filter(|payload| !payload.is_empty()).enumerate() {
@@ -199,7 +191,7 @@ impl RunOutput {
     }
 
     /// Builds a message about the run itself, which is not part of its answer. A run sends each notice name once.
-    pub(crate) fn notice(&self, name: &str, text: &str, at: u64) -> Vec<Delivery> {
+    pub fn notice(&self, name: &str, text: &str, at: u64) -> Vec<Delivery> {
         let mut inner = self.lock();
         let messages = self.payloads(&mut inner, Payload { text: text.to_owned(), ..Payload::default() });
         self.deliveries(&mut inner, name, messages, at)
@@ -280,7 +272,7 @@ impl RunOutput {
 
     /// Marks blocks from this one on as failed: they are sent with the rest of the answer. Returns false, without
     /// effect, once the output is closed.
-    pub(crate) fn break_at(&self, block: u32) -> bool {
+    pub fn break_at(&self, block: u32) -> bool {
         let mut inner = self.lock();
         if !inner.is_closed {
             inner.broken = Some(inner.broken.map_or(block, |broken| broken.min(block)));
@@ -289,12 +281,12 @@ impl RunOutput {
     }
 
     /// Aborts the output: messages that are not being sent yet are dropped.
-    pub(crate) fn abort(&self) {
+    pub fn abort(&self) {
         self.lock().is_aborted = true;
     }
 
     /// Closes the output for blocks. Returns the number of reliable blocks on the tape, if not all.
-    pub(crate) fn close(&self) -> Option<usize> {
+    pub fn close(&self) -> Option<usize> {
         let mut inner = self.lock();
         inner.is_closed = true;
         inner.broken.map(|broken| broken.saturating_sub(inner.missing) as usize)
@@ -302,7 +294,7 @@ impl RunOutput {
 
     /// Returns the reason for dropping a queued block: [`ABORTED`] if the run was aborted, [`WITHDRAWN`] if the block
     /// or an earlier one has failed; `None` if it is to be sent.
-    pub(crate) fn withdrawal(&self, block: u32) -> Option<&'static str> {
+    pub fn withdrawal(&self, block: u32) -> Option<&'static str> {
         let inner = self.lock();
         if inner.is_aborted { Some(ABORTED) } else { inner.broken.filter(|broken| block >= *broken).map(|_| WITHDRAWN) }
     }
@@ -323,7 +315,7 @@ mod tests {
     fn run_output(traits: ChannelTraits, thread: Option<&str>, style: OutputStyle) -> Arc<RunOutput> {
         let route = Route::new(Some("slack"), Some("C1"), None, thread);
         let options = ReplyDelivery { reply_to: Some("m1".to_owned()), ..ReplyDelivery::default() };
-        RunOutput::open((&RunId::parse("k1").unwrap(), &route), options, traits, style).unwrap()
+        RunOutput::open(&RunId::parse("k1").unwrap(), &route, options, traits, style).unwrap()
     }
 
     fn payloads_of(deliveries: &[Delivery]) -> Vec<OutboxPayload> {
@@ -360,7 +352,7 @@ mod tests {
             None,
             OutputStyle::default(),
         );
-        assert_eq!(payloads_of(&output.block(&Payload::answer("One."), (0, 0)))[0].reply_to.as_deref(), Some("m1"));
+        assert_eq!(payloads_of(&output.block(&Payload::answer("One."), 0, 0))[0].reply_to.as_deref(), Some("m1"));
         assert_eq!(payloads_of(&output.finals(answers(&["Two."]), 0))[0].reply_to, None);
     }
 
@@ -397,7 +389,7 @@ mod tests {
         };
         assert_eq!(payloads_of(&closed.finals([payload()], 0)), [expected]);
         let alone = Payload { media: vec!["taxes.txt".to_owned()], ..Payload::default() };
-        let sent = payloads_of(&closed.block(&alone, (0, 0)));
+        let sent = payloads_of(&closed.block(&alone, 0, 0));
         assert_eq!(sent[0].text, format!("(taxes.txt was not sent: {NO_FILES})"));
         assert!(sent[0].media.is_empty() && sent[0].root.is_none());
     }
@@ -437,7 +429,7 @@ mod tests {
     fn a_block_has_the_prefix_and_keeps_its_original_text() {
         let prefix = ReplyPrefix::new("[Pincer]", PrefixValues::default());
         let output = run_output(ChannelTraits::default(), None, OutputStyle { prefix, ..OutputStyle::default() });
-        let sent = payloads_of(&output.block(&Payload::answer("One."), (0, 0)));
+        let sent = payloads_of(&output.block(&Payload::answer("One."), 0, 0));
         assert_eq!((sent[0].text.as_str(), sent[0].original_text.as_deref()), ("[Pincer] One.", Some("One.")));
     }
 
@@ -446,10 +438,10 @@ mod tests {
     fn blocks_after_a_failed_one_are_withdrawn() {
         let output = run_output(ChannelTraits::default(), None, OutputStyle::default());
         for text in ["One.", "Two.", "Three."] {
-            output.block(&Payload::answer(text), (0, 0));
+            output.block(&Payload::answer(text), 0, 0);
         }
         output.break_at(1);
-        assert_eq!(output.block(&Payload::answer("Four."), (0, 0)), []);
+        assert_eq!(output.block(&Payload::answer("Four."), 0, 0), []);
         assert_eq!([0, 1, 2].map(|block| output.withdrawal(block).is_some()), [false, true, true]);
         assert_eq!(output.close(), Some(1));
         output.break_at(0);
@@ -459,9 +451,9 @@ mod tests {
     #[test]
     fn an_aborted_output_sends_nothing_more() {
         let output = run_output(ChannelTraits::default(), None, OutputStyle::default());
-        output.block(&Payload::answer("One."), (0, 0));
+        output.block(&Payload::answer("One."), 0, 0);
         output.abort();
-        assert_eq!((output.withdrawal(0), output.block(&Payload::answer("Two."), (0, 0))), (Some("aborted"), vec![]));
+        assert_eq!((output.withdrawal(0), output.block(&Payload::answer("Two."), 0, 0)), (Some("aborted"), vec![]));
     }
 
     #[test]
@@ -471,7 +463,7 @@ mod tests {
             None,
             OutputStyle::default(),
         );
-        let sent = [first.block(&Payload::answer("One."), (0, 0)), first.block(&Payload::answer("Two."), (0, 0))];
+        let sent = [first.block(&Payload::answer("One."), 0, 0), first.block(&Payload::answer("Two."), 0, 0)];
         let mut stored = rows(&sent.concat());
         stored[1].state = DeliveryState::Dead { reason: "taken back".to_owned() };
         let second = run_output(
@@ -483,7 +475,7 @@ mod tests {
             },
         );
         assert_eq!(second.resume(&stored), answers(&["One."]));
-        let next = second.block(&Payload::answer("Three."), (0, 0));
+        let next = second.block(&Payload::answer("Three."), 0, 0);
         assert_eq!((next[0].id.as_str(), next[0].part), ("k1/b2.0", 2));
         assert_eq!((payloads_of(&next)[0].reply_to.clone(), payloads_of(&next)[0].delay_ms), (None, 9));
         second.break_at(2);

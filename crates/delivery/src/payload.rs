@@ -11,42 +11,42 @@ use crate::channel_sender::{MessageActionKind, OutgoingAction, OutgoingMedia};
 /// Payload of an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct OutboxPayload {
+pub struct OutboxPayload {
     /// Text.
-    pub(crate) text: String,
+    pub text: String,
     /// URLs, and paths below `root`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) media: Vec<String>,
+    pub media: Vec<String>,
     /// Directory of media that are not URLs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
     /// Message that it replies to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reply_to: Option<String>,
+    pub reply_to: Option<String>,
     /// Thread.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) thread: Option<String>,
+    pub thread: Option<String>,
     /// True to send audio as a voice message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_voice: bool,
+    pub is_voice: bool,
     /// True to suppress link previews.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) hides_previews: bool,
+    pub hides_previews: bool,
     /// True if a failed delivery does not matter.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_best_effort: bool,
+    pub is_best_effort: bool,
     /// Index of the block in its run, from 0; `None` for a final reply.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) block: Option<u32>,
+    pub block: Option<u32>,
     /// Text of the block before prefix and splitting; only the first part of a block has it.
     #[serde(rename = "said", skip_serializing_if = "Option::is_none")]
-    pub(crate) original_text: Option<String>,
+    pub original_text: Option<String>,
     /// True if the block announces a tool call or is a notice, so that it is not text of the answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_of_tool: bool,
+    pub is_of_tool: bool,
     /// Delay after the previous message, in milliseconds.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) delay_ms: u64,
+    pub delay_ms: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
@@ -56,12 +56,12 @@ fn is_zero(ms: &u64) -> bool {
 
 impl OutboxPayload {
     /// Reads the payload of a delivery. Unknown fields of other writers are ignored.
-    pub(crate) fn of(delivery: &Delivery) -> Self {
+    pub fn of(delivery: &Delivery) -> Self {
         serde_json::from_value(delivery.payload.clone()).unwrap_or_default()
     }
 
     /// Builds the action for the channel sender.
-    pub(crate) fn outgoing(self, delivery: &Delivery) -> OutgoingAction {
+    pub fn outgoing(self, delivery: &Delivery) -> OutgoingAction {
         let root = self.root.unwrap_or_default();
         let media = self.media.into_iter().map(|media| match is_url(&media) {
             true => OutgoingMedia::Url(media),
@@ -86,12 +86,12 @@ impl OutboxPayload {
 }
 
 /// True if a medium is a URL.
-pub(crate) fn is_url(media: &str) -> bool {
+pub fn is_url(media: &str) -> bool {
     media.starts_with("https://") || media.starts_with("http://")
 }
 
 /// Splits a text into as few parts as the channel's limit allows, preferably between paragraphs.
-pub(crate) fn split_text(text: String, limit: Option<usize>) -> Vec<String> {
+pub fn split_text(text: String, limit: Option<usize>) -> Vec<String> {
     let Some(max) = limit.filter(|limit| text.chars().count() > *limit) else { return vec![text] };
     let mut chunker = Chunker::new(ChunkBounds { min: max / 3 * 2, max, prefer: CutPreference::Paragraph });
     let mut parts = chunker.push(&text);

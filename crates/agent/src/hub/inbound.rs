@@ -23,7 +23,7 @@ use crate::{
 pub const SCHEDULE: &str = "schedule";
 
 /// True if the sender must get a reply, even if the model prefers silence: a person in a direct conversation.
-pub fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) -> bool {
+pub(crate) fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) -> bool {
     let is_person = match class {
         RunClass::Main => principal != SCHEDULE,
         RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => false,

@@ -419,7 +419,7 @@ mod tests {
         let tool = Payload { kind: Kind::Tool, ..Payload::answer("read x") };
         let delays: Vec<_> = [Payload::answer("One."), tool, Payload::answer("Two."), Payload::answer("Three.")]
             .iter()
-            .map(|payload| payloads_of(&output.block(payload, (0, 1700)))[0].delay_ms)
+            .map(|payload| payloads_of(&output.block(payload, 0, 1700))[0].delay_ms)
             .collect();
         assert_eq!(delays, [0, 0, 2500, 2500]);
         assert_eq!(payloads_of(&output.finals(answers(&["Four."]), 0))[0].delay_ms, 0);

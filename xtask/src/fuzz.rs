@@ -33,7 +33,7 @@ struct FuzzTarget {
     batch: u64,
 }
 
-const TARGETS: [FuzzTarget; 8] = [
+const TARGETS: [FuzzTarget; 13] = [
     FuzzTarget {
         name: "wire",
         package: "providers",
@@ -84,6 +84,41 @@ const TARGETS: [FuzzTarget; 8] = [
         test: "fuzz::r50_fuzz_gzip",
         batch: 200_000,
     },
+    FuzzTarget {
+        name: "git-config",
+        package: "sandbox",
+        binary: "homard_sandbox",
+        test: "fuzz::fuzz_git_config",
+        batch: 200_000,
+    },
+    FuzzTarget {
+        name: "socket-table",
+        package: "sandbox",
+        binary: "homard_sandbox",
+        test: "fuzz::fuzz_socket_table",
+        batch: 500_000,
+    },
+    FuzzTarget {
+        name: "protected-path",
+        package: "sandbox",
+        binary: "homard_sandbox",
+        test: "fuzz::fuzz_protected_path",
+        batch: 500_000,
+    },
+    FuzzTarget {
+        name: "confinement",
+        package: "sandbox",
+        binary: "homard_sandbox",
+        test: "fuzz::fuzz_confinement",
+        batch: 200_000,
+    },
+    FuzzTarget {
+        name: "command-line",
+        package: "tools",
+        binary: "homard_tools",
+        test: "argv::tests::fuzz_command_line",
+        batch: 200_000,
+    },
 ];
 
 /// Time limit of a batch, which takes about ten seconds.
@@ -94,8 +129,8 @@ const POLL: Duration = Duration::from_millis(200);
 /// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only this target: wire (model streams), frame, origin, host, ip, hostname,
-    /// exception or gzip
+    /// Run only this target: wire (model streams), frame, origin, host, ip, hostname, exception, gzip, git-config,
+    /// socket-table, protected-path, confinement or command-line
     #[arg(long, value_parser = TARGETS.map(|target| target.name))]
     target: Option<String>,
     /// Number of mutated inputs: of each recorded stream, or a hundred times as many of anything else

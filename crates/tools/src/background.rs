@@ -16,6 +16,7 @@ use homard_workspace::LoadGate;
 use crate::{
     Error,
     job::{CommandJob, CommandOutcome},
+    load_gate::CommandLoadGate,
     process_tool::label,
     sandbox::Watches,
 };
@@ -118,7 +119,7 @@ impl BackgroundCommands {
 
     /// Returns the gate that decides which files may be loaded from workspaces in which commands run.
     pub fn load_gate(&self) -> Arc<dyn LoadGate> {
-        Arc::new(self.0.watches.clone())
+        Arc::new(CommandLoadGate(self.0.watches.clone()))
     }
 
     /// Runs `write`, which writes a workspace file on behalf of something other than a tool and returns its path and

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use homard_media::FitError;
 
-use crate::file_access::ProposedChange;
+use crate::{file_access::ProposedChange, sandbox::InStateDirectory};
 
 /// Why a tool call failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +25,8 @@ pub(crate) enum Error {
          change instead"
     )]
     StartFile { path: String },
-    #[error(
-        "{} is in Homard's state directory, where tools are disabled: use another directory, or an agent's workspace",
-        path.display()
-    )]
-    InStateDirectory { path: PathBuf },
+    #[error(transparent)]
+    InStateDirectory(#[from] InStateDirectory),
     #[error("{path} runs code or instructs agents, so changing it needs the owner's approval: {why}")]
     Protected { path: String, why: String },
     #[error("{} needs the owner's approval", .0.paths)]

@@ -44,7 +44,8 @@ use crate::{
     job::{CommandJob, CommandOutcome, JobParams},
     parse,
     process::{CommandInput, CommandProcess, StdioMode},
-    sandbox::{self, AccessMode, CommandLocation, SandboxPolicy, SandboxedCommand, Tier},
+    sandbox::{AccessMode, CommandError, CommandLocation, Sandbox, SandboxPolicy, SandboxedCommand, Tier},
+    sandboxed_run::policy_of_run,
     variables,
 };
 
@@ -70,7 +71,7 @@ pub struct ExecSettings {
     pub sandbox: SandboxPolicy,
     /// Sandbox tier of this machine; probed before the first command if `None`.
     pub tier: Option<Tier>,
-    /// Binary that calls [`sandbox::enter`] when it is started with [`sandbox::ENTER`].
+    /// Binary that calls [`enter`](crate::sandbox::enter) when it is started with [`ENTER`](crate::sandbox::ENTER).
     pub helper: Option<std::path::PathBuf>,
     /// Registry of background commands. Must be passed on when tools are rebuilt.
     pub background: BackgroundCommands,
@@ -209,7 +210,7 @@ impl Exec {
     /// Returns the sandbox policy for a call.
     fn policy(&self, context: &CallContext) -> SandboxPolicy {
         match &context.sandbox {
-            Some(view) => self.settings.sandbox.in_sandbox(view, &context.workdir),
+            Some(view) => policy_of_run(&self.settings.sandbox, view, &context.workdir),
             None => self.settings.sandbox.clone(),
         }
     }
@@ -326,17 +327,12 @@ impl Exec {
             check_directory(&directory, approved_cwd.as_ref()).map_err(|source| Error::Confine { source })?;
             let argv: Vec<_> = argv.iter().map(OsStr::new).collect();
             let location = CommandLocation { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
-            let (command, confinement_deps) = ((&*argv, &location), (&policy, &watches));
-            let helper = helper.as_deref();
-            let confined = match (&tier, helper) {
-                (None, _) => Ok(sandbox::unconfined(&argv, &location)),
-                (Some(Tier::A { bwrap, has_sizes }), _) => {
-                    sandbox::in_namespace((bwrap, *has_sizes), helper, command, confinement_deps)
-                }
-                (Some(Tier::B { .. }), Some(helper)) => sandbox::self_confined(helper, command, confinement_deps),
-                (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
-            };
-            let mut confined = confined.map_err(|source: io::Error| Error::Confine { source })?;
+            let (tier, helper) = (tier.as_ref(), helper.as_deref());
+            let sandbox = Sandbox { policy: &policy, tier, helper, watches: &watches };
+            let mut confined = sandbox.command(&argv, &location).map_err(|error| match error {
+                CommandError::NoSandbox { why } => Error::NoSandbox { why },
+                CommandError::Io(source) => Error::Confine { source },
+            })?;
             confined.inherited.push(directory);
             Ok(confined)
         })

@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     argv::{self, NotPlain, Operator, ShellCommand},
-    git_settings::GitSettings,
+    sandbox::GitSettings,
 };
 
 /// Directories whose safe filter programs (see [`ExecPolicy::safe_bins`]) are allowed without a rule.

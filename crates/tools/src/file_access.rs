@@ -17,9 +17,7 @@ use crate::{
     Error,
     file_locks::FileLocks,
     path_guard::PathGuard,
-    path_rules::PathRules,
-    protected::ChangeKind,
-    sandbox::{SandboxPolicy, Watches},
+    sandbox::{ChangeKind, InStateDirectory, PathRules, SandboxPolicy, Watches},
     text::{TextFile, to_lf},
 };
 
@@ -84,7 +82,7 @@ impl FileAccess {
         let failed = |source| Error::Io { path: workdir.display().to_string(), source };
         let real = workdir.canonicalize().map_err(failed)?;
         if self.policy.refuses(&real) {
-            return Err(Error::InStateDirectory { path: workdir.to_owned() });
+            return Err(InStateDirectory { path: workdir.to_owned() }.into());
         }
         PathGuard::open(workdir, PathRules::of(&self.policy, &real, self.requires_approval))
     }

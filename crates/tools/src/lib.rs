@@ -1,7 +1,7 @@
 //! Tools of agents: read, write, change and search files, run commands, fetch web pages, use sessions and MCP servers.
 //!
 //! One file per tool. Paths from a model are resolved in `path_guard` and nowhere else; commands are started, watched
-//! and killed in `process`, confined by `sandbox`, and kept in `background` when they take long. This crate does not
+//! and killed in `process`, confined by the crate `homard-sandbox`, and kept in `background` when they take long. This crate does not
 //! depend on the gateway, the providers, config files or the environment.
 //! Start with `read`, the simplest tool, then `path_guard`; then `exec`, `job` and `process`.
 #![warn(missing_docs)]
@@ -11,7 +11,6 @@ pub mod argv;
 mod atomic_file;
 mod background;
 mod cancel_reader;
-mod command_tree;
 mod edit;
 mod egress_audit;
 mod error;
@@ -20,13 +19,12 @@ mod exec_policy;
 mod file_access;
 mod file_locks;
 mod find;
-mod git_settings;
 mod glob;
 mod grep;
 mod hints;
-mod home_view;
 mod job;
 mod keys;
+mod load_gate;
 mod ls;
 pub mod mcp;
 mod memory;
@@ -34,13 +32,11 @@ mod message;
 mod output;
 mod page;
 mod path_guard;
-mod path_rules;
 mod process;
 mod process_tool;
-mod protected;
 mod read;
 mod recipients;
-pub mod sandbox;
+mod sandboxed_run;
 pub mod search;
 pub mod session_tools;
 mod similarity;
@@ -68,6 +64,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+
+/// The sandbox of commands.
+pub use homard_sandbox as sandbox;
 
 pub use crate::{
     apply_patch::ApplyPatch,

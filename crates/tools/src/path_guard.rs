@@ -18,7 +18,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Error, path_rules::PathRules, protected::ChangeKind, similarity::nearest};
+use crate::{
+    Error,
+    sandbox::{ChangeKind, PathRules},
+    similarity::nearest,
+};
 
 /// Maximum number of attempts of a lookup that the kernel answers with `EAGAIN`, because of a concurrent rename.
 const MAX_LOOKUPS: usize = 32;

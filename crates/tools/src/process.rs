@@ -19,8 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    command_tree::{CommandTree, MARK},
-    sandbox::{ExceededLimit, ProcessWrapper, SandboxResources, SandboxedCommand, Sweeper, Usage},
+    sandbox::{CommandTree, ExceededLimit, MARK, ProcessWrapper, SandboxResources, SandboxedCommand, Sweeper, Usage},
     terminal::PseudoTerminal,
 };
 
@@ -272,17 +271,19 @@ mod tests {
     use super::*;
     use crate::{
         path_guard::PathGuard,
-        sandbox::{CommandLocation, unconfined},
+        sandbox::{AccessMode, CommandLocation, PathRules, Sandbox, SandboxPolicy, Watches},
     };
 
     #[tokio::test]
     async fn output_is_received_while_the_command_runs() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let directory = PathGuard::open(root, crate::path_rules::PathRules::default()).unwrap().directory(".").unwrap();
+        let directory = PathGuard::open(root, PathRules::default()).unwrap().directory(".").unwrap();
         let location = CommandLocation { workspace: root, cwd: root, directory: &directory, has_terminal: false };
         let script = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
-        let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &location);
+        let policy = SandboxPolicy { mode: AccessMode::Full, ..SandboxPolicy::default() };
+        let sandbox = Sandbox { policy: &policy, tier: None, helper: None, watches: &Watches::default() };
+        let confined = sandbox.command(&["/bin/sh", "-c", script].map(OsStr::new), &location).unwrap();
         let (process, input) = CommandProcess::start(confined, StdioMode::NoInput).unwrap();
         assert!(input.is_none());
         let mut received = Vec::new();

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, ls,
     path_guard::{PathGuard, lookup_without_links, real_path},
-    path_rules::PathRules,
+    sandbox::PathRules,
 };
 use ignore_rules::IgnoreRules;
 

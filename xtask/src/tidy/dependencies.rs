@@ -19,6 +19,7 @@ const EVERYWHERE: &str = "homard-stdx";
 const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-stdx", AllowedDependencies::Use(&[])),
     ("homard-egress", AllowedDependencies::Use(&[])),
+    ("homard-sandbox", AllowedDependencies::Use(&[])),
     ("homard-proto", AllowedDependencies::Use(&[])),
     ("homard-model", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-store", AllowedDependencies::Use(&["homard-proto"])),
@@ -110,6 +111,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         AllowedDependencies::Use(&[
             "homard-proto",
             "homard-egress",
+            "homard-sandbox",
             "homard-audit",
             "homard-secrets",
             "homard-workspace",

@@ -149,3 +149,26 @@ proptest! {
         }
     }
 }
+
+/// The words of an accepted command are the ones that a shell reads in its quoted form. `cargo xtask fuzz` runs it for
+/// longer.
+#[test]
+fn fuzz_command_line() {
+    let inputs = [
+        "ls -la src/lib.rs",
+        "echo 'a $b `c` \\d *' \"e 'f'\"",
+        "git status && cargo test || true; cat x | sort",
+        "grep -n \"a b\" 'c d'/e",
+    ];
+    let fragments = ["'", "\"", "\\", "$(", "`", "&", "&&", "|", ";", "<", ">", "*", "~", "#", "=", "{a,b}", "\u{a0}", " "];
+    for seed in homard_stdx::fuzz::seeds(20_000) {
+        let command = homard_stdx::fuzz::mutated_text(seed, &inputs, &fragments);
+        let Ok(parts) = parse(&command) else { continue };
+        let unquoted: String = command.split(['\'', '"']).step_by(2).collect();
+        let is_simple = !command.contains('"');
+        assert!(!is_simple || !unquoted.contains(['$', '`', '\\', '<', '>', '*', '\n']), "seed {seed}: {command}");
+        if parts.iter().flat_map(|part| &part.words).all(|word| !word.contains('\'')) {
+            assert_eq!(parse(&script(&parts)), Ok(parts), "seed {seed}: {command}");
+        }
+    }
+}

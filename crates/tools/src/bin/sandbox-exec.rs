@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_none_or(|first| first != homard_tools::sandbox::ENTER) {
+    if arguments.next().is_none_or(|first| first != homard_sandbox::ENTER) {
         return ExitCode::from(2);
     }
-    let error = match homard_tools::sandbox::enter(arguments) {
+    let error = match homard_sandbox::enter(arguments) {
         Ok(code) => return code,
         Err(error) => error,
     };

@@ -21,9 +21,8 @@ use tokio::{
 };
 
 use crate::{
-    command_tree::{CommandTree, MARK},
     external,
-    sandbox::ProcessWrapper,
+    sandbox::{CommandTree, MARK, ProcessWrapper},
 };
 
 /// Time for a server to exit by itself after its input was closed.

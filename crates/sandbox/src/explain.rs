@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::{home_view::HomeView, protected::for_commands};
-
-use super::{
+use crate::{
+    home_view::HomeView,
     layers::{Layer, Layers},
     policy::{AccessMode, SandboxPolicy},
+    protected::for_commands,
     record::Names,
     tier::Tier,
 };

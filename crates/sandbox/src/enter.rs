@@ -32,7 +32,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
     filter::{self, Sockets},
     layers::{Layer, Layers},
     limits::{ProcessLimits, ResourceLimits},
@@ -47,7 +47,7 @@ const REQUESTED_ABI: ABI = ABI::V9;
 
 /// Required Landlock ABI version if Landlock alone protects the files: with an older one, a file that is only readable
 /// could be truncated.
-pub(super) const REQUIRED_ABI_ALONE: ABI = ABI::V3;
+pub(crate) const REQUIRED_ABI_ALONE: ABI = ABI::V3;
 
 /// Harmless devices. Of terminals only the process's own (`/dev/tty`) is listed, and shared memory is not: both are
 /// used by the user's other programs.
@@ -112,7 +112,7 @@ impl Confinement {
     /// For hidden files it also adds protection: a mount is lost when its file is replaced from outside, and the new
     /// file is not covered by the rules made at the start. Files that the system itself replaces (`/etc`) stay
     /// readable.
-    pub(super) fn inside(layers: &Layers, limits: &ResourceLimits, ready: &impl AsRawFd) -> Self {
+    pub(crate) fn inside(layers: &Layers, limits: &ResourceLimits, ready: &impl AsRawFd) -> Self {
         let readable = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).chain(layers.of(Layer::Private)).cloned();
         let hidden = layers.of(Layer::Hidden).filter(|path| !path.starts_with("/etc"));
@@ -128,7 +128,7 @@ impl Confinement {
     }
 
     /// Returns the confinement without a namespace.
-    pub(super) fn alone(layers: &Layers, limits: &ResourceLimits, temporary: &Path, has_terminal: bool) -> Self {
+    pub(crate) fn alone(layers: &Layers, limits: &ResourceLimits, temporary: &Path, has_terminal: bool) -> Self {
         let readable = layers.of(Layer::Writable).chain(layers.of(Layer::Readable)).cloned();
         let write = layers.of(Layer::Writable).cloned().chain([temporary.to_owned()]);
         let hidden = layers.of(Layer::Hidden).chain(layers.of(Layer::Private)).cloned();
@@ -144,7 +144,7 @@ impl Confinement {
     }
 
     /// Returns a confinement for testing whether Landlock and the filter work.
-    pub(super) fn trial() -> Self {
+    pub(crate) fn trial() -> Self {
         let (read, hidden) = (vec!["/".into()], vec!["/dev".into()]);
         let stage = Stage::Supervisor { gateway: std::process::id(), has_terminal: false };
         let limits = ProcessLimits::new(&ResourceLimits::default());
@@ -152,7 +152,7 @@ impl Confinement {
     }
 
     /// Returns it as one command line argument.
-    pub(super) fn to_argument(&self) -> io::Result<String> {
+    pub(crate) fn to_argument(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
     }
 

@@ -10,13 +10,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use homard_workspace::LoadRule;
-
-use crate::{home_view::is_private, protected::is_protected_below};
-
-use super::{
+use crate::{
+    TrustedContent,
+    home_view::is_private,
     layers::{Layer, Layers},
     originals::Originals,
+    protected::is_protected_below,
     quarantine::{EntryHandle, FILE_MODE, QuarantineBatch},
     repository,
     sweep::SweepState,
@@ -26,33 +25,33 @@ use super::{
 const MAX_COMPARED_BYTES: u64 = 1 << 20;
 
 /// Git directory of the repository at the top level.
-pub(super) const GIT: &str = ".git";
+pub(crate) const GIT: &str = ".git";
 
 /// Names in a workspace and what each was before the command: a symlink with its target, or missing.
-pub(super) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
+pub(crate) type Names = BTreeMap<PathBuf, Option<PathBuf>>;
 
 /// Files in a workspace that Homard's own tools wrote (with their text) or removed while commands ran.
-pub(super) type ToolWrites = BTreeMap<PathBuf, Option<String>>;
+pub(crate) type ToolWrites = BTreeMap<PathBuf, Option<String>>;
 
 /// Identity of a file: device, inode and creation time, because inode numbers are reused.
 type Identity = (u64, u64, Option<SystemTime>);
 
 /// Record of a running command, stored until its workspace has been checked.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) workspace: PathBuf,
-    pub(super) names: Names,
+pub(crate) struct Record {
+    pub(crate) workspace: PathBuf,
+    pub(crate) names: Names,
     /// Files protected by a mount. The protection is lost if the file is replaced from outside.
     #[serde(default)]
     held: BTreeMap<PathBuf, Identity>,
     /// Copies of these files, if nothing prevents the command from changing them: changes are reverted.
     #[serde(default)]
-    pub(super) originals: Originals,
+    pub(crate) originals: Originals,
     #[serde(default)]
-    pub(super) own: ToolWrites,
+    pub(crate) own: ToolWrites,
     /// Git directories below the top level of the workspace that existed before; `None` if unknown.
     #[serde(default)]
-    pub(super) repositories: Option<Vec<PathBuf>>,
+    pub(crate) repositories: Option<Vec<PathBuf>>,
     /// Files and directories with a protected name below the top level of the workspace that existed before; `None` if
     /// unknown.
     #[serde(default)]
@@ -66,16 +65,16 @@ pub(super) struct Record {
     private: Option<(PathBuf, Vec<PathBuf>)>,
     /// Path of the stored record.
     #[serde(skip)]
-    pub(super) file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// State of the sweeps while the command runs.
     #[serde(skip)]
-    pub(super) sweep_state: SweepState,
+    pub(crate) sweep_state: SweepState,
 }
 
 impl Record {
     /// Records the current state. `tool_writes` are files that Homard's tools wrote while
     /// other commands ran.
-    pub(super) fn new(workspace: PathBuf, layers: &Layers, tool_writes: ToolWrites) -> Self {
+    pub(crate) fn new(workspace: PathBuf, layers: &Layers, tool_writes: ToolWrites) -> Self {
         let readable = layers.of(Layer::Readable).filter_map(|path| {
             let name = path.strip_prefix(&workspace).ok().filter(|name| *name != Path::new(""))?;
             Some((name.to_owned(), identity(&path.symlink_metadata().ok()?)))
@@ -107,12 +106,12 @@ impl Record {
     }
 
     /// Copies the protected files, for a command that could change them. Those in `known` are not read again. Blocks.
-    pub(super) fn copy_originals(&mut self, known: &Originals) {
+    pub(crate) fn copy_originals(&mut self, known: &Originals) {
         self.originals = Originals::read(&self.workspace, self.held.keys().map(PathBuf::as_path), known);
     }
 
     /// Stores the record in a directory under a unique name.
-    pub(super) fn write_into(&mut self, folder: &Path) -> io::Result<()> {
+    pub(crate) fn write_into(&mut self, folder: &Path) -> io::Result<()> {
         for number in 0_u32.. {
             let path = folder.join(format!("{}-{number}.json", std::process::id()));
             match fs::File::create_new(&path) {
@@ -128,7 +127,7 @@ impl Record {
     }
 
     /// Returns true if a path is subject to the check.
-    pub(super) fn concerns(&self, path: &Path) -> bool {
+    pub(crate) fn concerns(&self, path: &Path) -> bool {
         self.held.contains_key(path)
             || path.ancestors().any(|above| self.names.contains_key(above))
             || self.originals.covers(path)
@@ -136,7 +135,7 @@ impl Record {
     }
 
     /// Records a file that one of Homard's tools wrote or removed.
-    pub(super) fn allow(&mut self, path: &Path, text: Option<&str>) {
+    pub(crate) fn allow(&mut self, path: &Path, text: Option<&str>) {
         self.own.insert(path.to_owned(), text.map(ToOwned::to_owned));
         let result = self.file.as_ref().map(|file| {
             // Written to a new file and renamed, because an incomplete record would be ignored.
@@ -150,7 +149,7 @@ impl Record {
     }
 
     /// Quarantines unwanted files and restores protected ones. Returns notes, and whether everything succeeded.
-    pub(super) fn check(&self, quarantine: &Path) -> (Vec<String>, bool) {
+    pub(crate) fn check(&self, quarantine: &Path) -> (Vec<String>, bool) {
         let mut batch = QuarantineBatch::new(quarantine);
         if !self.names.is_empty() {
             repository::sweep(&self.workspace);
@@ -183,7 +182,7 @@ impl Record {
 
     /// Restores the copied protected files that are `wanted`. Adds those that had changed, and returns a sentence for
     /// each that could not be restored.
-    pub(super) fn put_back(
+    pub(crate) fn put_back(
         &self,
         wanted: impl Fn(&Path) -> bool,
         batch: &mut QuarantineBatch<'_>,
@@ -243,7 +242,7 @@ impl Record {
 
     /// Returns true if a file or directory with a protected name did not exist before, and is not a copy of one that
     /// did.
-    pub(super) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
+    pub(crate) fn is_new_protected(&self, name: &Path) -> io::Result<bool> {
         let Some(before) = &self.protected else { return Ok(false) };
         let is_elsewhere = name.parent().map_or(Ok(false), |parent| self.was_replaced(parent))?;
         let was_there = before.iter().any(|path| path == name) && !is_elsewhere;
@@ -252,7 +251,7 @@ impl Record {
 
     /// Returns true if a command created a git directory: it is not in `before` or was replaced since, and it is not a
     /// worktree of the repository at the top level.
-    pub(super) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
+    pub(crate) fn is_new_repository(&self, git: &Path, before: &[PathBuf]) -> io::Result<bool> {
         let is_known = before.iter().any(|path| path == git) && !self.was_replaced(git)?;
         Ok(!is_known && !repository::is_worktree(&self.workspace, git)?)
     }
@@ -302,7 +301,7 @@ impl Record {
 
     /// Returns what may be loaded into a prompt from a path in the workspace while the command runs: the state from
     /// before the command, so that its changes have no effect until they are judged.
-    pub(super) fn rule(&self, path: &Path) -> LoadRule {
+    pub(crate) fn rule(&self, path: &Path) -> TrustedContent {
         let is_new_below = || {
             let existed = |above: &Path| {
                 self.protected.as_ref().is_some_and(|before| before.iter().any(|existing| existing == above))
@@ -320,17 +319,17 @@ impl Record {
                 let real = real.and_then(|real| real.canonicalize().ok());
                 let below = real.and_then(|real| real.strip_prefix(&self.workspace).map(Path::to_owned).ok());
                 match (below, path.strip_prefix(link)) {
-                    (Some(below), Ok(rest)) if rest.as_os_str().is_empty() => LoadRule::Target(below),
-                    (Some(below), Ok(rest)) => LoadRule::Target(below.join(rest)),
-                    (None, _) | (_, Err(_)) => LoadRule::Nothing,
+                    (Some(below), Ok(rest)) if rest.as_os_str().is_empty() => TrustedContent::Target(below),
+                    (Some(below), Ok(rest)) => TrustedContent::Target(below.join(rest)),
+                    (None, _) | (_, Err(_)) => TrustedContent::Nothing,
                 }
             }
-            (_, Some(Some(text))) => LoadRule::Text(text.clone()),
-            (Some((_, None)), _) => LoadRule::Nothing,
-            (None, Some(None)) if self.originals.covers(path) => LoadRule::Nothing,
+            (_, Some(Some(text))) => TrustedContent::Text(text.clone()),
+            (Some((_, None)), _) => TrustedContent::Nothing,
+            (None, Some(None)) if self.originals.covers(path) => TrustedContent::Nothing,
             (None, _) if self.originals.covers(path) => self.originals.rule(&self.workspace, path),
-            (None, _) if is_new_below() => LoadRule::Nothing,
-            (None, _) => LoadRule::File,
+            (None, _) if is_new_below() => TrustedContent::Nothing,
+            (None, _) => TrustedContent::File,
         }
     }
 
@@ -345,7 +344,7 @@ impl Record {
     }
 
     /// Returns the new names in the home directory that programs use for their own files.
-    pub(super) fn new_private_names(&self) -> io::Result<Vec<PathBuf>> {
+    pub(crate) fn new_private_names(&self) -> io::Result<Vec<PathBuf>> {
         let Some((home, before)) = &self.private else { return Ok(Vec::new()) };
         let entries = fs::read_dir(self.workspace.join(home))?;
         let names = entries.map(|entry| Ok(home.join(entry?.file_name()))).collect::<io::Result<Vec<_>>>()?;
@@ -400,7 +399,7 @@ impl Record {
 
     /// Quarantines what exists at a name, except files that are as Homard's tools wrote them. Changed ones are
     /// restored.
-    pub(super) fn take(&self, name: &Path, batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
+    pub(crate) fn take(&self, name: &Path, batch: &mut QuarantineBatch<'_>) -> io::Result<()> {
         let has_own = self.own.iter().any(|(path, text)| text.is_some() && path.starts_with(name));
         if !has_own {
             return batch.quarantine_entry(&self.workspace, name);
@@ -423,7 +422,7 @@ impl Record {
 }
 
 /// Returns the note for the model about protected files that the sandbox restored; `None` if there are none.
-pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
+pub(crate) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = changed.iter().map(|name| name.display().to_string()).collect();
     (!names.is_empty()).then(|| {
         format!(

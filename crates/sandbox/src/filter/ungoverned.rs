@@ -114,7 +114,7 @@ const BTRFS: u64 = 0x94;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Returns the seccomp programs that refuse calls, ignore them, or report them as unsupported. All three are installed.
-pub(in crate::sandbox) fn programs(is_root: bool) -> io::Result<[BpfProgram; 3]> {
+pub(crate) fn programs(is_root: bool) -> io::Result<[BpfProgram; 3]> {
     let rules = || Ok::<_, BackendError>([refused()?, ignored(is_root)?, unsupported()?]);
     let [refused, ignored, unsupported] = rules().map_err(io::Error::other)?;
     Ok([compiled(refused, libc::EPERM)?, compiled(ignored, 0)?, compiled(unsupported, libc::EOPNOTSUPP)?])

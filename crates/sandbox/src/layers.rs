@@ -7,22 +7,17 @@ use std::{
 };
 
 use crate::{
-    Error,
     home_view::{HomeView, contains_parent},
     path_rules::resolve,
+    policy::{AccessMode, InStateDirectory, SandboxPolicy},
     protected::{GIT_CONTROL, GUIDE, for_commands},
-};
-
-use super::{
-    policy::{AccessMode, SandboxPolicy},
-    real,
     record::Names,
     relative_sockets,
     repository::{self, NestedProtection},
 };
 
 /// Directories that are private and empty for each command.
-pub(super) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
 /// Kind of access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,25 +38,25 @@ pub(crate) struct Layers {
     pub(crate) all: Vec<(PathBuf, Layer)>,
     pub(crate) has_network: bool,
     /// Protected names in the workspace that are missing or a symlink, so that no mount can protect them.
-    pub(super) names: Names,
+    pub(crate) names: Names,
     /// Protected files below the top level of the workspace: hooks and config of git directories, and protected names.
     /// `None` if the workspace is too large to be searched.
-    pub(super) nested: Option<NestedProtection>,
+    pub(crate) nested: Option<NestedProtection>,
     /// The home directory and the names in it that are hidden because of their prefix, if it is a writable part of the
     /// workspace. Both are relative to the workspace.
-    pub(super) private: Option<(PathBuf, Vec<PathBuf>)>,
+    pub(crate) private: Option<(PathBuf, Vec<PathBuf>)>,
     /// Symlinks in hidden directories through which visible paths are reached, and their targets.
-    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    pub(crate) links: Vec<(PathBuf, PathBuf)>,
     /// Unix sockets of the user's programs at visible paths. A read-only mount does not prevent a connection.
-    pub(super) sockets: Vec<PathBuf>,
+    pub(crate) sockets: Vec<PathBuf>,
 }
 
 impl Layers {
     /// Resolves the layers. Names in `known` are taken as recorded there, whatever exists now. Blocks.
-    pub(super) fn new(policy: &SandboxPolicy, workspace_path: &Path, known: &Names) -> std::io::Result<Self> {
+    pub(crate) fn new(policy: &SandboxPolicy, workspace_path: &Path, known: &Names) -> std::io::Result<Self> {
         let workspace = workspace_path.canonicalize()?;
         if policy.refuses(&workspace) {
-            return Err(std::io::Error::other(Error::InStateDirectory { path: workspace }));
+            return Err(std::io::Error::other(InStateDirectory { path: workspace }));
         }
         let private = real(PRIVATE.map(PathBuf::from)).into_iter().map(|path| (path, Layer::Private));
         let view = HomeView::of(policy, &workspace);
@@ -222,7 +217,7 @@ impl Layers {
     }
 
     /// Returns the paths of one layer.
-    pub(super) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn of(&self, layer: Layer) -> impl Iterator<Item = &PathBuf> {
         self.all.iter().filter(move |(_, path_layer)| *path_layer == layer).map(|(path, _)| path)
     }
 }
@@ -272,6 +267,11 @@ fn links<'a>(
     all.sort();
     all.dedup_by(|(path, _), (before, _)| path.starts_with(before));
     all
+}
+
+/// Returns the canonical paths of those that exist.
+fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// Returns the existing Unix sockets with a path that processes of this machine have bound.

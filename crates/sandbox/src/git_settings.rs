@@ -12,7 +12,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::sandbox::repository::{is_plain, nested};
+use crate::repository::{is_plain, nested};
 
 /// Maximum size of a settings file. Larger ones are not read: they count as naming a program, and the digest includes
 /// the size.
@@ -23,16 +23,16 @@ const MAX_REPOSITORIES: usize = 1_000;
 
 /// Settings of the repository that a command works in and of the repositories nested in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GitSettings {
+pub struct GitSettings {
     /// Digest of all settings.
-    pub(crate) digest: String,
+    pub digest: String,
     /// The first file that may name a program.
-    pub(crate) program: Option<PathBuf>,
+    pub program: Option<PathBuf>,
 }
 
 impl GitSettings {
     /// Returns the settings that apply in a directory; `None` if it is in no repository. Blocks.
-    pub(crate) fn of(directory: &Path) -> Option<Self> {
+    pub fn of(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok()?;
         let (top, git) = directory.ancestors().find_map(|above| Some((above, git_directory(above)?)))?;
         let mut search = SettingsSearch { digest: Sha256::new(), program: None, pending: vec![git], seen: Vec::new() };
@@ -92,7 +92,7 @@ impl SettingsSearch {
             self.seen.push(git.clone());
             self.repository(&git);
         }
-        let digest = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex::encode(self.digest.finalize());
         GitSettings { digest, program: self.program }
     }
 

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const UNPAUSED_CHECKS: usize = 1000;
 
 /// Runs a command as a child of this process, and returns its exit code when all of its processes have ended.
-pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitCode> {
+pub(crate) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitCode> {
     set_child_subreaper(Some(getpid()))?;
     let gateway = Pid::from_raw(gateway.cast_signed()).ok_or(Errno::SRCH)?;
     let opened = pidfd_open(gateway, PidfdFlags::empty())?;

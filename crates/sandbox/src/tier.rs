@@ -8,7 +8,7 @@ use std::{
 use landlock::{Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::geteuid;
 
-use super::enter::{Confinement, ENTER, REQUIRED_ABI_ALONE};
+use crate::enter::{Confinement, ENTER, REQUIRED_ABI_ALONE};
 
 /// Paths where bubblewrap is searched first, because system policies (such as AppArmor) allow it by its path.
 const USUAL: [&str; 3] = ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap"];

@@ -7,9 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    SandboxPolicy,
     home_view::HomeView,
     protected::{ChangeKind, GUIDE, is_in_bare_repository, needs_approval},
-    sandbox::{SandboxPolicy, repository::named_by_config},
+    repository::named_by_config,
 };
 
 /// Credentials, browser profiles and shell histories, relative to the home directory. Hidden from tools, even if the
@@ -94,7 +95,7 @@ pub(crate) const START_FILES: [&str; 28] = [
 
 /// Rules for the paths below one directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PathRules {
+pub struct PathRules {
     /// Paths below the directory that are never opened.
     hidden: Vec<PathBuf>,
     /// Paths below a hidden one that the config opens nevertheless.
@@ -109,7 +110,7 @@ pub(crate) struct PathRules {
 
 impl PathRules {
     /// Resolves the rules of a policy for the real path of a directory. Blocks.
-    pub(crate) fn of(policy: &SandboxPolicy, directory: &Path, requires_approval: bool) -> Self {
+    pub fn of(policy: &SandboxPolicy, directory: &Path, requires_approval: bool) -> Self {
         // Only paths below the directory can be reached. Hidden paths that contain it are ignored, because the owner
         // chose the directory; `SandboxPolicy::refuses` handles the exception, the state directory.
         let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
@@ -131,7 +132,7 @@ impl PathRules {
     }
 
     /// True if a change of a real path needs the owner's approval. Blocks.
-    pub(crate) fn needs_approval(&self, path: &Path, kind: ChangeKind) -> bool {
+    pub fn needs_approval(&self, path: &Path, kind: ChangeKind) -> bool {
         self.guarded.iter().any(|top| {
             let needs = |below| {
                 needs_approval(below, kind, top.join(GUIDE).is_file())
@@ -143,12 +144,12 @@ impl PathRules {
     }
 
     /// True if there are no rules, in which case real paths need not be looked up.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.hidden.is_empty() && self.read_only.is_empty() && self.guarded.is_empty() && self.home.is_none()
     }
 
     /// True if tools may not open a real path.
-    pub(crate) fn hides(&self, path: &Path) -> bool {
+    pub fn hides(&self, path: &Path) -> bool {
         let depth = |all: &[PathBuf]| {
             let above = all.iter().filter(|above| path.starts_with(above));
             above.map(|above| above.components().count()).max()
@@ -159,7 +160,7 @@ impl PathRules {
     }
 
     /// True if tools may not change a real path that they may open.
-    pub(crate) fn is_read_only(&self, path: &Path) -> bool {
+    pub fn is_read_only(&self, path: &Path) -> bool {
         self.read_only.iter().any(|above| path.starts_with(above))
     }
 }

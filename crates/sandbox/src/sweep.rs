@@ -8,9 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::protected::GIT_CONTROL;
-
-use super::{
+use crate::{
+    protected::GIT_CONTROL,
     quarantine::QuarantineBatch,
     record::{GIT, Record, put_back_note},
     repository::{self, NestedProtection},
@@ -21,7 +20,7 @@ const MAX_SWEEP_NOTES: usize = 10;
 
 /// State of the sweeps of one running command.
 #[derive(Debug, Default)]
-pub(super) struct SweepState {
+pub(crate) struct SweepState {
     /// Unwanted files that may be half written: quarantined if the next sweep finds them again.
     pending: BTreeSet<PathBuf>,
     /// New git directories. Their settings are checked before the scan, because a command can notice that directories
@@ -30,14 +29,14 @@ pub(super) struct SweepState {
     /// Settings and hooks of git directories that were quarantined or restored.
     handled: BTreeSet<PathBuf>,
     /// Notes about quarantined and restored files, and about failures.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Record {
     /// Quarantines settings and hooks in the known new git directories of a running command, and restores changed
     /// originals. Returns a file that the command created or changed again after it was quarantined or restored, or any
     /// restored file after [`MAX_SWEEP_NOTES`] notes. Blocks.
-    pub(super) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
+    pub(crate) fn sweep_settings(&mut self, quarantine: &Path) -> Option<PathBuf> {
         let mut sweep = std::mem::take(&mut self.sweep_state);
         let mut batch = QuarantineBatch::new(quarantine);
         let mut recreated = self.take_settings(&mut sweep, &mut batch, &mut Vec::new());
@@ -63,7 +62,7 @@ impl Record {
     ///
     /// Settings and hooks by which git runs programs are quarantined at once, everything else when it is found for the
     /// second time, because it may be half written. Failures are left to [`Record::check`].
-    pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<NestedProtection>) -> Option<PathBuf> {
+    pub(crate) fn sweep(&mut self, quarantine: &Path, found: Option<NestedProtection>) -> Option<PathBuf> {
         let mut sweep = std::mem::take(&mut self.sweep_state);
         let mut batch = QuarantineBatch::new(quarantine);
         let before = self.repositories.clone().unwrap_or_default();

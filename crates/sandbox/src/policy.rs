@@ -2,14 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use homard_agent::sandboxing::{SandboxView, WorkspaceAccess};
-
 use crate::{
+    limits::ResourceLimits,
     path_rules::{CREDENTIALS, START_FILES, SYSTEM_SECRETS, resolve},
     protected::{GUIDE, for_commands},
 };
-
-use super::limits::ResourceLimits;
 
 /// Access level of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,31 +51,12 @@ pub struct SandboxPolicy {
 }
 
 /// Returns true if the first component of a path in the workspace is protected: agents or git act on such files.
-pub(super) fn steers(path: &Path) -> bool {
+pub(crate) fn steers(path: &Path) -> bool {
     let first = path.components().next().map(Component::as_os_str);
     first.is_some_and(|first| first == ".git" || first == GUIDE || for_commands().any(|name| first == name))
 }
 
 impl SandboxPolicy {
-    /// Returns the policy for commands of a sandboxed run. They always run in a sandbox, and of all workspaces they see
-    /// only the one that they run in, and the agent's own if the run may read it.
-    pub(crate) fn in_sandbox(&self, view: &SandboxView, workdir: &Path) -> Self {
-        let mut policy = self.clone();
-        if policy.mode == AccessMode::Full {
-            policy.mode = AccessMode::Workspace;
-        }
-        let (readable, workspace) = (view.readable(), view.workspace.as_path());
-        // One of these is the directory of all sandbox workspaces; everything in it but the working directory is
-        // hidden.
-        let all = self.workspaces.iter().map(PathBuf::as_path).chain([workspace]);
-        let is_seen = |path: &Path| {
-            path == workdir || Some(path) == readable || (view.access == WorkspaceAccess::Rw && path == workspace)
-        };
-        policy.masked.extend(all.filter(|path| !is_seen(path)).map(Path::to_owned));
-        policy.extra_read.extend(readable.map(Path::to_owned));
-        policy
-    }
-
     /// Returns all hidden paths.
     pub(crate) fn secrets(&self) -> Vec<PathBuf> {
         let opened: Vec<_> = self.extra_read.iter().chain(&self.extra_write).collect();
@@ -116,29 +94,13 @@ impl SandboxPolicy {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sandboxed_run_sees_its_directory_and_readable_workspaces() {
-        let policy = SandboxPolicy {
-            mode: AccessMode::Full,
-            workspaces: ["/ws", "/ws-ops", "/boxes"].map(PathBuf::from).into(),
-            ..SandboxPolicy::default()
-        };
-        let within = |access, workdir: &str| {
-            let view = SandboxView { workspace: "/ws".into(), access };
-            let sandboxed = policy.in_sandbox(&view, Path::new(workdir));
-            assert_eq!(sandboxed.mode, AccessMode::Workspace, "it is always held");
-            let mut masked = sandboxed.masked;
-            masked.sort();
-            masked.dedup();
-            (masked, sandboxed.extra_read)
-        };
-        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(within(WorkspaceAccess::None, "/boxes/a"), (paths(&["/boxes", "/ws", "/ws-ops"]), paths(&[])));
-        assert_eq!(within(WorkspaceAccess::Ro, "/boxes/a"), (paths(&["/boxes", "/ws-ops"]), paths(&["/ws"])));
-        assert_eq!(within(WorkspaceAccess::Rw, "/ws"), (paths(&["/boxes", "/ws-ops"]), paths(&[])));
-    }
+/// A working directory in the state directory, where tools are disabled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} is in Homard's state directory, where tools are disabled: use another directory, or an agent's workspace",
+    path.display()
+)]
+pub struct InStateDirectory {
+    /// The directory.
+    pub path: PathBuf,
 }

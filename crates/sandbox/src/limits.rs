@@ -59,7 +59,7 @@ impl Default for ResourceLimits {
 
 impl ResourceLimits {
     /// Returns the limits as text for the user.
-    pub(super) fn explained(&self) -> String {
+    pub(crate) fn explained(&self) -> String {
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
         let parts = [
             self.memory.map(|bytes| format!("{} of memory", mib(bytes))),
@@ -75,7 +75,7 @@ impl ResourceLimits {
 
 /// Limits that a process sets for itself before it executes a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ProcessLimits {
+pub(crate) struct ProcessLimits {
     memory: Option<u64>,
     tasks: Option<u64>,
     file: Option<u64>,
@@ -84,13 +84,13 @@ pub(super) struct ProcessLimits {
 impl ProcessLimits {
     /// Creates the limits. The kernel counts the processes and threads of a user, not of a command, so the number that
     /// now exists on the machine is added.
-    pub(super) fn new(limits: &ResourceLimits) -> Self {
+    pub(crate) fn new(limits: &ResourceLimits) -> Self {
         let tasks = limits.processes.map(|processes| processes.saturating_add(tasks_now()));
         Self { memory: limits.memory, tasks, file: limits.file }
     }
 
     /// Applies them to this process and its descendants.
-    pub(super) fn apply(&self) -> io::Result<()> {
+    pub(crate) fn apply(&self) -> io::Result<()> {
         lower(Resource::Core, Some(0))?;
         lower(Resource::Data, self.memory)?;
         lower(Resource::Nproc, self.tasks)?;
@@ -127,7 +127,7 @@ fn total_memory() -> u64 {
 
 /// A limit that a command has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExceededLimit {
+pub enum ExceededLimit {
     /// Memory of all its processes, in bytes.
     Memory(u64),
     /// Number of processes.
@@ -138,7 +138,7 @@ pub(crate) enum ExceededLimit {
 
 impl ExceededLimit {
     /// Returns why the command was stopped, as a sentence without its full stop.
-    pub(crate) fn trouble(self) -> String {
+    pub fn trouble(self) -> String {
         match self {
             Self::Memory(limit) => format!(
                 "Command was stopped, because its processes used more than {} MiB of memory \
@@ -159,9 +159,9 @@ impl ExceededLimit {
 
 /// Periodic check of the limits while a command runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Limits of the command.
-    pub(crate) limits: ResourceLimits,
+    pub limits: ResourceLimits,
     workspace: PathBuf,
     /// Bytes that must stay free: at most half of what was free at the start.
     floor: Option<u64>,
@@ -169,13 +169,13 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Creates the check. Blocks.
-    pub(super) fn new(limits: ResourceLimits, workspace: &Path) -> Self {
+    pub(crate) fn new(limits: ResourceLimits, workspace: &Path) -> Self {
         let floor = limits.disk_free.zip(free(workspace)).map(|(floor, free)| floor.min(free / 2));
         Self { limits, workspace: workspace.to_owned(), floor }
     }
 
     /// Returns a limit that the processes of a command currently exceed. Blocks.
-    pub(crate) fn exceeded(&self, tree: &CommandTree) -> Option<ExceededLimit> {
+    pub fn exceeded(&self, tree: &CommandTree) -> Option<ExceededLimit> {
         let (count, bytes) = tree.usage(self.limits.memory.unwrap_or(u64::MAX));
         let memory = self.limits.memory.filter(|limit| bytes > *limit).map(ExceededLimit::Memory);
         let processes = self.limits.processes.filter(|limit| count as u64 > *limit).map(ExceededLimit::Processes);
@@ -195,7 +195,7 @@ mod tests {
     use rustix::process::getpid;
 
     use super::*;
-    use crate::sandbox::ProcessWrapper;
+    use crate::ProcessWrapper;
 
     #[test]
     fn low_disk_space_is_detected() {

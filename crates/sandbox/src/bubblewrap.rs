@@ -5,16 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::home_view::contains_parent;
-
-use super::{
+use crate::{
     CommandLocation,
+    home_view::contains_parent,
     layers::{Layer, Layers, PRIVATE},
-    words,
 };
 
 /// Path of the helper program inside the sandbox.
-pub(super) const HELPER: &str = "/run/homard-sandbox";
+pub(crate) const HELPER: &str = "/run/homard-sandbox";
 
 /// Arguments for every command: its own namespaces, no capabilities, and termination together with the gateway.
 const ALWAYS: [&str; 15] = [
@@ -39,7 +37,7 @@ const ALWAYS: [&str; 15] = [
 const SHARED: &str = "/dev/shm";
 
 /// Returns all arguments but the filter and the command. `size` is the size limit of a directory in memory in bytes.
-pub(super) fn arguments(layers: &Layers, location: &CommandLocation<'_>, size: Option<u64>) -> Vec<OsString> {
+pub(crate) fn arguments(layers: &Layers, location: &CommandLocation<'_>, size: Option<u64>) -> Vec<OsString> {
     let mut all: Vec<OsString> = words(ALWAYS).collect();
     let temporary = |path: &Path| {
         let size = size.into_iter().flat_map(|size| [OsString::from("--size"), size.to_string().into()]);
@@ -93,4 +91,9 @@ fn names() -> Vec<OsString> {
         return Vec::new();
     }
     vec![OsString::from("--ro-bind"), (&path).into(), (&path).into()]
+}
+
+/// Converts arguments of a command line.
+fn words<const N: usize>(argv: [&str; N]) -> impl Iterator<Item = OsString> {
+    argv.map(OsString::from).into_iter()
 }

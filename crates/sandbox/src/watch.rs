@@ -8,12 +8,12 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use homard_workspace::{LoadGate, LoadRule, LoadRules};
+use homard_stdx::sync::{Mutex, MutexGuard};
 
-use super::{
+use crate::{
     layers::Layers,
     originals::Originals,
     policy::{AccessMode, SandboxPolicy, steers},
@@ -28,14 +28,27 @@ const RECORDS: &str = "sandbox";
 /// Quarantine directory in the state directory.
 const QUARANTINE: &str = "quarantine";
 
+/// What can be trusted of a path in a workspace while commands run there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrustedContent {
+    /// The file as it is.
+    File,
+    /// Another file of the workspace, by its path there: the symlink to it may have been replaced.
+    Target(PathBuf),
+    /// Only this text: the file may have been changed since it was written.
+    Text(String),
+    /// Nothing: a running command may have created it.
+    Nothing,
+}
+
 /// The commands that are currently watched. Shared by all users of a workspace: files that one command created are not
 /// legitimate when the next starts, and files of Homard's own tools are.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watches(Arc<Mutex<WatchedCommands>>);
+pub struct Watches(Arc<Mutex<WatchedCommands>>);
 
 /// How existing protected files are protected from a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protection {
+pub(crate) enum Protection {
     /// Mounts: they cannot be changed.
     Mounts,
     /// Copies: changes are reverted.
@@ -59,7 +72,7 @@ pub(crate) struct Watch {
 
 impl Watches {
     /// Resolves the layers for a command, and watches the workspace until it has ended. Blocks.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         policy: &SandboxPolicy,
         workspace_path: &Path,
@@ -95,7 +108,7 @@ impl Watches {
 
     /// Runs `write`, in which one of Homard's tools writes or removes files of a workspace: `files` are their paths and
     /// new texts. Blocks.
-    pub(crate) fn own<T, E>(
+    pub fn own<T, E>(
         &self,
         workdir: &Path,
         files: &[(PathBuf, Option<&str>)],
@@ -122,7 +135,7 @@ impl Watches {
     }
 
     /// Like [`Self::own`], for one file whose path is known when it is written.
-    pub(crate) fn own_one(&self, workdir: &Path, write: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
+    pub fn own_one(&self, workdir: &Path, write: &mut dyn FnMut() -> Option<(PathBuf, String)>) {
         let mut live = self.lock();
         let Some((path, text)) = write() else { return };
         let (Ok(workspace), Ok(name)) = (workdir.canonicalize(), path.strip_prefix(workdir)) else { return };
@@ -133,37 +146,36 @@ impl Watches {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, WatchedCommands> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Files that a running command may have created are not loaded into prompts.
-impl LoadGate for Watches {
-    fn hold(&self, load: &mut dyn FnMut(&LoadRules<'_>)) {
+    /// Calls `load` once with a function that says what of a path can be trusted: a running command may have created
+    /// or changed the file. No command starts or ends until it returns. Blocks.
+    pub fn hold(&self, load: &mut dyn FnMut(&dyn Fn(&Path) -> TrustedContent)) {
         let live = self.lock();
         load(&|path| live.rule(path));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WatchedCommands> {
+        self.0.lock()
     }
 }
 
 impl WatchedCommands {
     /// Returns what may be loaded from a path, given all running commands.
-    fn rule(&self, path: &Path) -> LoadRule {
+    fn rule(&self, path: &Path) -> TrustedContent {
         if self.records.is_empty() {
-            return LoadRule::File;
+            return TrustedContent::File;
         }
         // By its own name, whatever a symlink of this name points to; parent directories may be missing.
         let found = path.ancestors().skip(1).find_map(|above| {
             let rest = path.strip_prefix(above).ok()?;
             Some(above.canonicalize().ok()?.join(rest))
         });
-        let Some(real) = found else { return LoadRule::Nothing };
+        let Some(real) = found else { return TrustedContent::Nothing };
         let below = |record: &'_ Record| real.strip_prefix(&record.workspace).map(Path::to_owned);
         let rules = self.records.values().filter_map(|record| Some(record.rule(&below(record).ok()?)));
         // The strictest rule applies.
-        rules.fold(LoadRule::File, |strictest, rule| match (&strictest, &rule) {
-            (LoadRule::Nothing, _) | (_, LoadRule::File) => strictest,
-            (LoadRule::File | LoadRule::Target(_) | LoadRule::Text(_), _) => rule,
+        rules.fold(TrustedContent::File, |strictest, rule| match (&strictest, &rule) {
+            (TrustedContent::Nothing, _) | (_, TrustedContent::File) => strictest,
+            (TrustedContent::File | TrustedContent::Target(_) | TrustedContent::Text(_), _) => rule,
         })
     }
 }
@@ -175,7 +187,7 @@ impl Watch {
     }
 
     /// Returns the sweeper for the time while the command runs.
-    pub(super) fn sweeper(&self) -> Sweeper {
+    pub(crate) fn sweeper(&self) -> Sweeper {
         Sweeper { watches: self.watches.clone(), number: self.number, quarantine: self.quarantine() }
     }
 
@@ -201,7 +213,7 @@ impl Watch {
 
 /// Checks the workspace while a command runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Sweeper {
+pub struct Sweeper {
     watches: Watches,
     number: u64,
     quarantine: PathBuf,
@@ -209,7 +221,7 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Quarantines unwanted files that the command has created so far. Blocks.
-    pub(crate) fn sweep(&self) -> Sweep {
+    pub fn sweep(&self) -> Sweep {
         let mut live = self.watches.lock();
         let Some(record) = live.records.get_mut(&self.number) else { return Sweep::default() };
         if record.names.is_empty() {
@@ -231,11 +243,11 @@ impl Sweeper {
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
-pub(crate) struct Sweep {
+pub struct Sweep {
     /// A file that the command created or changed again after it was quarantined or restored.
-    pub(crate) recreated: Option<PathBuf>,
+    pub recreated: Option<PathBuf>,
     /// Number of watched commands, each of which is swept.
-    pub(crate) commands: usize,
+    pub commands: usize,
 }
 
 impl Drop for Watch {

@@ -164,8 +164,10 @@ pub(crate) fn is_skipped(name: &OsStr) -> bool {
 
 /// How a file tool changes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
+    /// Creates it or writes to it.
     Write,
+    /// Removes it.
     Remove,
 }
 

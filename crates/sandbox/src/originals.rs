@@ -12,10 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_workspace::LoadRule;
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
+    TrustedContent,
     quarantine::{EntryHandle, FILE_MODE, QuarantineBatch},
     record::ToolWrites,
 };
@@ -49,12 +49,12 @@ enum Original {
 /// by its content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Originals(BTreeMap<PathBuf, Original>);
+pub(crate) struct Originals(BTreeMap<PathBuf, Original>);
 
 impl Originals {
     /// Copies files and directories. Those in `known` are not read again, because a running command may have changed
     /// them. Blocks.
-    pub(super) fn read<'a>(workspace: &Path, names: impl Iterator<Item = &'a Path>, known: &Self) -> Self {
+    pub(crate) fn read<'a>(workspace: &Path, names: impl Iterator<Item = &'a Path>, known: &Self) -> Self {
         let mut originals = Self::default();
         for name in names {
             if originals.covers(name) {
@@ -76,24 +76,24 @@ impl Originals {
         originals
     }
 
-    pub(super) fn extend(&mut self, others: Self) {
+    pub(crate) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
     /// Returns true if a path was copied, by itself or with a directory above it.
-    pub(super) fn covers(&self, path: &Path) -> bool {
+    pub(crate) fn covers(&self, path: &Path) -> bool {
         path.ancestors().any(|above| self.0.contains_key(above))
     }
 
     /// Returns the files and directories that were copied, without the content of directories.
-    pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &Path> {
         let is_root = |name: &&PathBuf| name.parent().is_none_or(|parent| !self.0.contains_key(parent));
         self.0.keys().filter(is_root).map(PathBuf::as_path)
     }
 
     /// Restores a file or directory, and adds the names that had changed. Content that file tools wrote since then is
     /// kept. Nothing is restored below a directory that no longer exists. Blocks.
-    pub(super) fn put_back(
+    pub(crate) fn put_back(
         &self,
         workspace: &Path,
         tool_writes: &ToolWrites,
@@ -126,24 +126,24 @@ impl Originals {
     }
 
     /// Returns what may be loaded from a copied path while a command runs that could change the file.
-    pub(super) fn rule(&self, workspace: &Path, path: &Path) -> LoadRule {
+    pub(crate) fn rule(&self, workspace: &Path, path: &Path) -> TrustedContent {
         let Some((above, original)) = path.ancestors().find_map(|above| self.0.get_key_value(above)) else {
-            return LoadRule::File;
+            return TrustedContent::File;
         };
         match original {
-            Original::File { content, .. } => LoadRule::Text(String::from_utf8_lossy(content).into_owned()),
-            Original::Directory { .. } if above == path => LoadRule::File,
+            Original::File { content, .. } => TrustedContent::Text(String::from_utf8_lossy(content).into_owned()),
+            Original::Directory { .. } if above == path => TrustedContent::File,
             // The load rule of the target applies as long as the symlink is unchanged.
             Original::Link(target) if fs::read_link(workspace.join(above)).is_ok_and(|now| now == *target) => {
-                LoadRule::File
+                TrustedContent::File
             }
-            Original::Directory { .. } | Original::Link(_) => LoadRule::Nothing,
+            Original::Directory { .. } | Original::Link(_) => TrustedContent::Nothing,
         }
     }
 
     /// Returns true if a file equals an original, or a directory contains nothing but such files. `None` if `name` was
     /// not copied.
-    pub(super) fn is_copy(&self, name: &Path, other: &Path) -> Option<io::Result<bool>> {
+    pub(crate) fn is_copy(&self, name: &Path, other: &Path) -> Option<io::Result<bool>> {
         self.0.contains_key(name).then(|| self.is_same(name, other))
     }
 
@@ -264,11 +264,11 @@ mod base64_text {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
         STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }

@@ -6,16 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::protected::{HEAD, is_protected_below, is_skipped};
-
-use super::quarantine::{self, EntryHandle};
+use crate::{
+    protected::{HEAD, is_protected_below, is_skipped},
+    quarantine::{self, EntryHandle},
+};
 
 /// Entries of a git directory by which git finds hooks and settings elsewhere than in its `hooks` and `config`. They
 /// are removed from every repository that a command created.
 const ELSEWHERE: [&str; 3] = ["commondir", "config.worktree", MODULES];
 
 /// Directory in a git directory that contains the git directories of submodules.
-pub(super) const MODULES: &str = "modules";
+pub(crate) const MODULES: &str = "modules";
 
 /// Settings that name no program, by section: those that `git init` writes and other common ones.
 const PLAIN: [(&str, &[&str]); 13] = [
@@ -71,7 +72,7 @@ const NEVER_EMPTY: [&str; 9] =
     [".git", ".envrc", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "HEARTBEAT.md", "MEMORY.md", "SOUL.md"];
 
 /// Removes empty directories that were mount points. They would prevent the creation of such a file or repository.
-pub(super) fn sweep(workspace: &Path) {
+pub(crate) fn sweep(workspace: &Path) {
     for name in NEVER_EMPTY {
         // This removes neither files nor symlinks nor directories with content. Usually there is none.
         fs::remove_dir(workspace.join(name)).ok();
@@ -96,7 +97,7 @@ pub(crate) fn nested(workspace: &Path) -> Option<NestedProtection> {
 }
 
 /// Like [`nested`] without a limit, for a workspace that could be searched before a command.
-pub(super) fn nested_in_all(workspace: &Path) -> NestedProtection {
+pub(crate) fn nested_in_all(workspace: &Path) -> NestedProtection {
     search(workspace, usize::MAX).unwrap_or_default()
 }
 
@@ -166,7 +167,7 @@ fn worktree_configs(workspace: &Path, git: &Path) -> Vec<PathBuf> {
 
 /// Returns true if `git worktree add` created a gitlink for the repository at the top level, whose hooks and config it
 /// uses.
-pub(super) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
+pub(crate) fn is_worktree(workspace: &Path, link: &Path) -> io::Result<bool> {
     let Some(text) = text_of(workspace, link)? else { return Ok(false) };
     let worktrees = workspace.join(".git/worktrees");
     let link_target =
@@ -222,7 +223,7 @@ pub(crate) fn named_by_config(git: &Path, worktree: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the text of a short file with only one hard link, if it exists.
-pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
+pub(crate) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String>> {
     let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(None) };
     let is_alone = handle.metadata()?.is_some_and(|found| found.is_file() && found.nlink() == 1);
     let bytes = if is_alone { handle.read(LONGEST)? } else { None };
@@ -232,7 +233,7 @@ pub(super) fn text_of(workspace: &Path, name: &Path) -> io::Result<Option<String
 /// Returns the paths that must be removed from a git directory that a command created, so that git runs no program: the
 /// names of [`ELSEWHERE`], which need not exist, hooks other than samples, and a config that is not [plain](is_plain).
 /// The whole directory if it is no repository.
-pub(super) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn unwanted(workspace: &Path, git: &Path) -> io::Result<Vec<PathBuf>> {
     let at = |name: &Path| -> io::Result<Option<(EntryHandle, fs::Metadata)>> {
         let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(None) };
         let found = handle.metadata()?;

@@ -10,7 +10,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::sandbox::SandboxPolicy;
+use crate::SandboxPolicy;
 
 /// Paths below the home directory that tools may read. Where credentials are stored beside a cache, only the cache is
 /// listed; where they are inside a listed directory, `path_rules::CREDENTIALS` hides them.

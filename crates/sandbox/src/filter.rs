@@ -1,6 +1,6 @@
 //! System call filter: calls that commands do not need, but attacks on the kernel or on other processes do.
 
-pub(super) mod ungoverned;
+pub(crate) mod ungoverned;
 
 use std::{
     collections::BTreeMap,
@@ -89,13 +89,13 @@ const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 const STRANGE: u32 = 467;
 
 /// Returns the filter as a BPF program.
-pub(super) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
+pub(crate) fn program(sockets: Sockets) -> io::Result<BpfProgram> {
     let other_rules = compiled(rules(sockets).map_err(io::Error::other)?, libc::EPERM)?;
     Ok(unknown().into_iter().chain(other_rules).collect())
 }
 
 /// Returns a filter that fails matching calls with `errno` (0 for success without an effect) and allows all others.
-pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
+pub(crate) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io::Result<BpfProgram> {
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Allow,
@@ -106,7 +106,7 @@ pub(super) fn compiled(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> io
 }
 
 /// Returns the filter as a sealed memory file that a child inherits.
-pub(super) fn in_memory(sockets: Sockets) -> io::Result<OwnedFd> {
+pub(crate) fn in_memory(sockets: Sockets) -> io::Result<OwnedFd> {
     let bytes: Vec<u8> = program(sockets)?.iter().flat_map(encode).collect();
     let mut file = File::from(memfd_create("seccomp", MemfdFlags::ALLOW_SEALING)?);
     file.write_all(&bytes)?;

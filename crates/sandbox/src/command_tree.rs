@@ -8,10 +8,10 @@ use std::{collections::HashSet, fs, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::sandbox::ProcessWrapper;
+use crate::ProcessWrapper;
 
 /// Environment variable that identifies the processes of a command, because children inherit it.
-pub(crate) const MARK: &str = "HOMARD_EXEC";
+pub const MARK: &str = "HOMARD_EXEC";
 
 /// Time for processes to exit after `SIGTERM`.
 const TERM_GRACE: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ const MAX_KILL_ROUNDS: usize = 40;
 ///
 /// The leader must not be reaped while this is used, so that its process id stays valid.
 #[derive(Debug, Clone)]
-pub(crate) struct CommandTree {
+pub struct CommandTree {
     leader: Pid,
     mark: String,
     /// Kind of the first processes, which are not sent `SIGTERM`.
@@ -45,18 +45,18 @@ struct TreeProcess {
 
 impl CommandTree {
     /// Creates the tree of a process that leads its own group and whose environment has `MARK` set to `mark`.
-    pub(crate) fn new(leader: Pid, mark: &str, wrapper: ProcessWrapper) -> Self {
+    pub fn new(leader: Pid, mark: &str, wrapper: ProcessWrapper) -> Self {
         let started = read_process(leader.as_raw_nonzero().get()).map_or(0, |process| process.started);
         Self { leader, mark: format!("{MARK}={mark}"), wrapper, started }
     }
 
     /// Returns the kind of the first processes.
-    pub(crate) fn wrapper(&self) -> ProcessWrapper {
+    pub fn wrapper(&self) -> ProcessWrapper {
         self.wrapper
     }
 
     /// Sends `SIGTERM` to all, and `SIGKILL` to those that remain after a grace period. Blocks.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.send_term();
         for _ in 0..TERM_GRACE.as_millis() / POLL_INTERVAL.as_millis() {
             if self.live_processes(&[self.leader]).is_empty() {
@@ -68,7 +68,7 @@ impl CommandTree {
     }
 
     /// Kills what is left after the leader was reaped; returns the number of processes. Blocks.
-    pub(crate) fn kill_rest(&self) -> usize {
+    pub fn kill_rest(&self) -> usize {
         // The leader's process id may have been reused by now.
         let mut processes = self.live_processes(&[]);
         // When its wrapper has exited, a command is already being killed: the number of remaining processes is
@@ -92,7 +92,7 @@ impl CommandTree {
     }
 
     /// Kills all, repeatedly until no child is left that was forked meanwhile. Blocks briefly.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         for _ in 0..MAX_KILL_ROUNDS {
             let mut processes = self.live_processes(&[self.leader]);
             if self.wrapper == ProcessWrapper::Supervisor {
@@ -117,7 +117,7 @@ impl CommandTree {
     ///
     /// Pages shared after a fork are first counted for each process; only if that exceeds `limit` are they counted
     /// proportionally, which is slower.
-    pub(crate) fn usage(&self, limit: u64) -> (usize, u64) {
+    pub fn usage(&self, limit: u64) -> (usize, u64) {
         let processes = self.live_processes(&[self.leader]);
         let resident_sum: u64 = processes.iter().filter_map(|process| resident(process.pid)).sum();
         if resident_sum <= limit {

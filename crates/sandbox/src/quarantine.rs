@@ -19,7 +19,7 @@ use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, openat};
 const USABLE: u32 = 0o700;
 
 /// Mode of a file that a file tool wrote.
-pub(super) const FILE_MODE: u32 = 0o644;
+pub(crate) const FILE_MODE: u32 = 0o644;
 
 /// Name prefix in the workspace of what is being moved to another disk. The file keeps that name if the move fails.
 const PARKED: &str = ".homard-aside-";
@@ -32,25 +32,25 @@ const MAX_COPIED_BYTES: u64 = 16 << 20;
 
 /// A name in a directory that is held open, so that no symlink can redirect it.
 #[derive(Debug)]
-pub(super) struct EntryHandle {
+pub(crate) struct EntryHandle {
     folder: OwnedFd,
     path: PathBuf,
 }
 
 /// A quarantine directory for files that are moved together, created when the first one is.
 #[derive(Debug)]
-pub(super) struct QuarantineBatch<'a> {
+pub(crate) struct QuarantineBatch<'a> {
     quarantine: &'a Path,
     folder: Option<PathBuf>,
     /// All directories that were created.
     folders: Vec<PathBuf>,
     /// Paths in the workspace of the files that were moved.
-    pub(super) quarantined: Vec<PathBuf>,
+    pub(crate) quarantined: Vec<PathBuf>,
 }
 
 impl EntryHandle {
     /// Finds a name below a directory. Returns `None` if a directory on the way is missing or a symlink.
-    pub(super) fn find(root: &Path, name: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn find(root: &Path, name: &Path) -> io::Result<Option<Self>> {
         let Some(last) = name.file_name() else { return Ok(None) };
         let mut folder = open(root)?;
         for part in name.parent().into_iter().flat_map(Path::components) {
@@ -67,7 +67,7 @@ impl EntryHandle {
     }
 
     /// Returns the metadata of what exists there, without following a symlink.
-    pub(super) fn metadata(&self) -> io::Result<Option<fs::Metadata>> {
+    pub(crate) fn metadata(&self) -> io::Result<Option<fs::Metadata>> {
         match with_permissions(&self.folder, || self.path.symlink_metadata()) {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -76,18 +76,18 @@ impl EntryHandle {
     }
 
     /// Returns a path that is valid as long as this value exists.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Creates a symlink there.
-    pub(super) fn link(&self, target: &Path) -> io::Result<()> {
+    pub(crate) fn link(&self, target: &Path) -> io::Result<()> {
         with_permissions(&self.folder, || symlink(target, &self.path))
     }
 
     /// Returns true if the file there has this text and only one hard link: through another one it could be changed
     /// later.
-    pub(super) fn holds(&self, found: &fs::Metadata, text: &str) -> io::Result<bool> {
+    pub(crate) fn holds(&self, found: &fs::Metadata, text: &str) -> io::Result<bool> {
         if !found.is_file() || found.nlink() != 1 || found.len() != text.len() as u64 {
             return Ok(false);
         }
@@ -95,7 +95,7 @@ impl EntryHandle {
     }
 
     /// Returns the content of the file there, unless it is longer than `max` bytes.
-    pub(super) fn read(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         let file = with_permissions(&self.folder, || opened(&self.path))?;
         file.take(max as u64 + 1).read_to_end(&mut bytes)?;
@@ -103,7 +103,7 @@ impl EntryHandle {
     }
 
     /// Creates a file there.
-    pub(super) fn write(&self, content: &[u8], mode: u32) -> io::Result<()> {
+    pub(crate) fn write(&self, content: &[u8], mode: u32) -> io::Result<()> {
         with_permissions(&self.folder, || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
             io::Write::write_all(&mut file, content)?;
@@ -112,7 +112,7 @@ impl EntryHandle {
     }
 
     /// Creates a directory there.
-    pub(super) fn create_dir(&self, mode: u32) -> io::Result<()> {
+    pub(crate) fn create_dir(&self, mode: u32) -> io::Result<()> {
         with_permissions(&self.folder, || DirBuilder::new().mode(mode).create(&self.path))
     }
 
@@ -126,19 +126,19 @@ impl EntryHandle {
     }
 
     /// Returns the names in the directory that this handle refers to.
-    pub(super) fn names(&self) -> io::Result<Vec<OsString>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
         let folder = open(&self.path)?;
         fs::read_dir(within(&folder, Path::new("")))?.map(|entry| Ok(entry?.file_name())).collect()
     }
 }
 
 impl<'a> QuarantineBatch<'a> {
-    pub(super) fn new(quarantine: &'a Path) -> Self {
+    pub(crate) fn new(quarantine: &'a Path) -> Self {
         Self { quarantine, folder: None, folders: Vec::new(), quarantined: Vec::new() }
     }
 
     /// Moves what exists at a name in a workspace to the quarantine, if anything does.
-    pub(super) fn quarantine_entry(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
+    pub(crate) fn quarantine_entry(&mut self, workspace: &Path, name: &Path) -> io::Result<()> {
         let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(()) };
         let Some(found) = handle.metadata()? else { return Ok(()) };
         if self.folder.as_ref().is_some_and(|folder| folder.join(name).symlink_metadata().is_ok()) {
@@ -165,7 +165,7 @@ impl<'a> QuarantineBatch<'a> {
     }
 
     /// Returns a note for the run that started the command.
-    pub(super) fn note(&self) -> Option<String> {
+    pub(crate) fn note(&self) -> Option<String> {
         let names: Vec<_> = self.quarantined.iter().map(|name| name.display().to_string()).collect();
         let folders: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
         if names.is_empty() || folders.is_empty() {
@@ -200,7 +200,7 @@ impl<'a> QuarantineBatch<'a> {
 }
 
 /// Creates a directory that only this user can open, unless it exists.
-pub(super) fn private(path: &Path) -> io::Result<()> {
+pub(crate) fn private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(USABLE).create(path)
 }
 
@@ -209,7 +209,7 @@ fn within(folder: &OwnedFd, name: &Path) -> PathBuf {
 }
 
 /// Lists a directory, even if a command removed its read permission: git can use such a directory nevertheless.
-pub(super) fn list(path: &Path) -> io::Result<fs::ReadDir> {
+pub(crate) fn list(path: &Path) -> io::Result<fs::ReadDir> {
     match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             open(path)?;
@@ -248,7 +248,7 @@ fn usable(found: &fs::Metadata) -> Permissions {
 }
 
 /// Reads a short text file. Follows symlinks, and does not block on a pipe.
-pub(super) fn read_file(path: &Path, max: usize) -> io::Result<String> {
+pub(crate) fn read_file(path: &Path, max: usize) -> io::Result<String> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;

@@ -14,7 +14,7 @@ const PATH_COLUMN: usize = 7;
 /// Returns the existing sockets with these relative paths: below the working directory of a process, or among the
 /// sockets found in the workspace. Elsewhere, a socket is missed if its process has changed the working directory
 /// since.
-pub(super) fn find(table: &str, in_workspace: &[PathBuf]) -> Vec<PathBuf> {
+pub(crate) fn find(table: &str, in_workspace: &[PathBuf]) -> Vec<PathBuf> {
     let names: BTreeSet<&Path> = table.lines().skip(1).filter_map(relative).collect();
     if names.is_empty() {
         return Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn find(table: &str, in_workspace: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Returns the path in a line, if it is relative.
-fn relative(line: &str) -> Option<&Path> {
+pub(crate) fn relative(line: &str) -> Option<&Path> {
     let mut rest = line;
     for _ in 0..PATH_COLUMN {
         rest = rest.trim_start().split_once(' ')?.1;

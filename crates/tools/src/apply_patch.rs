@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::{
     Error, FileAccess,
     atomic_file::{AtomicFile, StagedFile},
+    error::{ArgumentError, EditError, PathError, StoppedError},
     file_access::{FileCall, FileChange},
     path_guard::PathGuard,
     sandbox::Watches,
@@ -77,9 +78,11 @@ impl Tool for ApplyPatch {
 
 /// Applies the patch in `input`. Blocks.
 pub(crate) fn apply_patch(files: &FileAccess, call: &FileCall, Args { input }: Args) -> Result<ToolResult, Error> {
-    let steps = parse(&input).map_err(|PatchSyntaxError { line, message }| Error::Malformed { line, what: message })?;
+    let steps = parse(&input).map_err(|PatchSyntaxError { line, message }| {
+        Error::Argument(ArgumentError::Malformed { line, what: message })
+    })?;
     if steps.is_empty() {
-        return Err(Error::EmptyPatch);
+        return Err(Error::Argument(ArgumentError::EmptyPatch));
     }
     let mut guard = files.open(&call.workdir)?;
     let mut plan = PatchPlan { call, guard: &guard, files: BTreeMap::new(), summary: PatchSummary::default() };
@@ -183,7 +186,7 @@ impl PatchPlan<'_> {
     fn create(&mut self, path: &str, content: String, mode: Option<Mode>) -> Result<(), Error> {
         let file = self.planned_file(path)?;
         if file.exists() {
-            return Err(Error::Exists { path: path.to_owned() });
+            return Err(Error::Path(PathError::Exists { path: path.to_owned() }));
         }
         file.new_content = NewContent::Text(content);
         file.mode = file.mode.or(mode);
@@ -201,13 +204,14 @@ impl PatchPlan<'_> {
                 // The same file under another path would be read in its old state, and one of the two changes would be
                 // lost.
                 if self.files.values().any(|other| other.identity == Some(identity)) {
-                    return Err(Error::DuplicateFile { path: path.to_owned() });
+                    return Err(Error::Argument(ArgumentError::DuplicateFile { path: path.to_owned() }));
                 }
                 self.planned_file(path)?.identity = Some(identity);
                 content
             }
         };
-        fit::apply(&before, hunks).map_err(|UnmatchedHunk(lines)| Error::HunkNotFound { path: path.to_owned(), lines })
+        fit::apply(&before, hunks)
+            .map_err(|UnmatchedHunk(lines)| Error::Edit(EditError::HunkNotFound { path: path.to_owned(), lines }))
     }
 
     /// Returns the planned state of a path. The path is checked the first time it is named.
@@ -224,12 +228,12 @@ impl PatchPlan<'_> {
             };
             self.files.insert(key.clone(), planned);
         }
-        self.files.get_mut(&key).ok_or_else(|| Error::Missing { path: path.to_owned() })
+        self.files.get_mut(&key).ok_or_else(|| Error::Path(PathError::Missing { path: path.to_owned() }))
     }
 
     fn missing(&self, path: String) -> Error {
         // The error of opening the path may suggest a similar name.
-        self.guard.file(&path).err().unwrap_or(Error::Missing { path })
+        self.guard.file(&path).err().unwrap_or(Error::Path(PathError::Missing { path }))
     }
 
     fn execute(self, watches: &Watches) -> Result<ToolResult, Error> {
@@ -238,11 +242,11 @@ impl PatchPlan<'_> {
                 self.files.get(above).is_some_and(|above| matches!(above.new_content, NewContent::Text(_)))
             };
             if file.exists() && key.ancestors().skip(1).any(is_text) {
-                return Err(Error::NotDirectory { path: file.path.clone() });
+                return Err(Error::Path(PathError::NotDirectory { path: file.path.clone() }));
             }
         }
         if self.call.cancel.is_cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::Stopped(StoppedError::Interrupted));
         }
         let tool_writes = self.files.iter().filter_map(|(path, file)| Some((path.clone(), file.change()?.1)));
         watches.own(&self.call.workdir, &tool_writes.collect::<Vec<_>>(), || self.change())?;

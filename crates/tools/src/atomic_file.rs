@@ -16,7 +16,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Error, path_guard::PathGuard};
+use crate::{
+    Error,
+    error::{MachineError, PathError},
+    path_guard::PathGuard,
+};
 
 /// Maximum number of leftover temporary files, from crashes, that are skipped.
 const MAX_LEFTOVERS: u32 = 100;
@@ -53,7 +57,7 @@ impl AtomicFile {
 
     /// Writes the new content to a temporary file, ready to be renamed.
     pub(crate) fn stage(&self, content: &[u8], mode: Option<Mode>) -> Result<StagedFile<'_>, Error> {
-        let failed = |source| Error::Io { path: self.path.clone(), source };
+        let failed = |source| Error::Machine(MachineError::Io { path: self.path.clone(), source });
         let (mut file, name) = self.create_temporary(mode).map_err(|errno| failed(errno.into()))?;
         let staged = StagedFile { target: self, name: Some(name) };
         let mut fill = || {
@@ -70,7 +74,7 @@ impl AtomicFile {
     /// Removes the file.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         unlinkat(&self.directory, &self.name, AtFlags::empty())
-            .map_err(|errno| Error::Io { path: self.path.clone(), source: errno.into() })
+            .map_err(|errno| Error::Machine(MachineError::Io { path: self.path.clone(), source: errno.into() }))
     }
 
     fn create_temporary(&self, mode: Option<Mode>) -> Result<(File, String), Errno> {
@@ -105,8 +109,9 @@ impl StagedFile<'_> {
     pub(crate) fn commit(mut self) -> Result<(), Error> {
         let AtomicFile { path, directory, name, .. } = self.target;
         if let Some(staged) = &self.name {
-            renameat(directory, staged, directory, name)
-                .map_err(|errno| Error::Io { path: path.clone(), source: io::Error::from(errno) })?;
+            renameat(directory, staged, directory, name).map_err(|errno| {
+                Error::Machine(MachineError::Io { path: path.clone(), source: io::Error::from(errno) })
+            })?;
         }
         self.name = None;
         Ok(())
@@ -137,13 +142,13 @@ fn replaceable(path: &str, raw_mode: u32) -> Result<Mode, Error> {
     match FileType::from_raw_mode(raw_mode) {
         // A rename would succeed despite the missing write permission.
         FileType::RegularFile if !mode.intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) => {
-            Err(Error::ReadOnly { path })
+            Err(Error::Path(PathError::ReadOnly { path }))
         }
         FileType::RegularFile => Ok(mode & (Mode::RWXU | Mode::RWXG | Mode::RWXO)),
-        FileType::Directory => Err(Error::Directory { path }),
-        FileType::Symlink => Err(Error::Link { path }),
+        FileType::Directory => Err(Error::Path(PathError::Directory { path })),
+        FileType::Symlink => Err(Error::Path(PathError::Link { path })),
         FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
-            Err(Error::Special { path })
+            Err(Error::Path(PathError::Special { path }))
         }
     }
 }

@@ -15,6 +15,7 @@ use homard_workspace::LoadGate;
 
 use crate::{
     Error,
+    error::SessionError,
     job::{CommandJob, CommandOutcome},
     load_gate::CommandLoadGate,
     process_tool::label,
@@ -135,7 +136,7 @@ impl BackgroundCommands {
 
     /// Fails if the session has reached its limit of background commands.
     pub(crate) fn check(&self, session: &SessionKey) -> Result<(), Error> {
-        if self.count(session) < MAX_RUNNING { Ok(()) } else { Err(Error::TooMany(MAX_RUNNING)) }
+        if self.count(session) < MAX_RUNNING { Ok(()) } else { Err(Error::Session(SessionError::TooMany(MAX_RUNNING))) }
     }
 
     /// Registers a command and returns its name. Its record is on disk when this returns.

@@ -14,6 +14,7 @@ use crate::{
     Error, FileAccess,
     atomic_file::AtomicFile,
     either,
+    error::{ArgumentError, EditError},
     file_access::FileCall,
     similarity::nearest,
     text::{TextFile, line_break, to_lf},
@@ -110,7 +111,7 @@ pub(crate) fn edit(files: &FileAccess, call: &FileCall, arguments: Args) -> Resu
     match (arguments.old, arguments.new) {
         (Some(old), Some(new)) => changes.push(Replacement { old, new }),
         (None, None) if !changes.is_empty() => {}
-        (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
+        (None | Some(_), None) | (None, Some(_)) => return Err(Error::Argument(ArgumentError::NoChange)),
     }
     let mut guard = files.open(&call.workdir)?;
     // Checked before the file is read: without write access, the caller must not learn whether the text occurs in it.
@@ -119,7 +120,7 @@ pub(crate) fn edit(files: &FileAccess, call: &FileCall, arguments: Args) -> Resu
     let pieces = pieces(&path, &before, &changes)?;
     let after = replaced(&before, &pieces);
     if after == before {
-        return Err(Error::SameText { path });
+        return Err(Error::Edit(EditError::SameText { path }));
     }
     files.permit(&mut guard, "edit", &[(&path, Some(&after))], call)?;
     let tool_writes = [(guard.normalize(&path)?, Some(after.as_str()))];
@@ -141,14 +142,16 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Replacement]) -> Result<V
     for (number, change) in changes.iter().enumerate() {
         let which = if changes.len() == 1 { "oldText".to_owned() } else { format!("edits[{number}].oldText") };
         if change.old.is_empty() {
-            return Err(Error::EmptyText { which });
+            return Err(Error::Argument(ArgumentError::EmptyText { which }));
         }
         match locate(content, &change.old) {
             Ok(location) => pieces.push(ReplacedRange { location, new: &change.new, which }),
             Err(NoMatch::NotFound) => {
-                return Err(Error::NotFound { path: path(), which, hint: hint(content, &change.old) });
+                return Err(Error::Edit(EditError::NotFound { path: path(), which, hint: hint(content, &change.old) }));
             }
-            Err(NoMatch::Ambiguous(count)) => return Err(Error::Ambiguous { path: path(), which, count }),
+            Err(NoMatch::Ambiguous(count)) => {
+                return Err(Error::Edit(EditError::Ambiguous { path: path(), which, count }));
+            }
         }
     }
     pieces.sort_by_key(|piece| piece.location.range.start);
@@ -156,7 +159,11 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Replacement]) -> Result<V
         if let [first, other] = pair
             && first.location.range.end > other.location.range.start
         {
-            return Err(Error::Overlap { path: path(), one: first.which.clone(), other: other.which.clone() });
+            return Err(Error::Edit(EditError::Overlap {
+                path: path(),
+                one: first.which.clone(),
+                other: other.which.clone(),
+            }));
         }
     }
     Ok(pieces)

@@ -40,6 +40,7 @@ use self::{
 use crate::{
     BackgroundCommands, Error, FileAccess,
     background::CommandReporter,
+    error::{MachineError, StoppedError},
     failure,
     job::{CommandJob, CommandOutcome, JobParams},
     parse,
@@ -187,14 +188,14 @@ impl Exec {
         let plan = self.plan(CallContext::of(cx), call)?;
         let notes = plan.arguments.notes(self.policy(&plan.context).mode, self.settings.approvals.is_some())?;
         if cx.cancel.is_cancelled() {
-            return Err(Error::Stopped);
+            return Err(Error::Stopped(StoppedError::Stopped));
         }
         let argv = match self.authorize(cx, &plan).await {
             Ok(argv) => argv,
             Err(answer) => return Ok(answer),
         };
         if cx.cancel.is_cancelled() {
-            return Err(Error::Stopped);
+            return Err(Error::Stopped(StoppedError::Stopped));
         }
         let job = self.start(&plan, argv, None).await?;
         Ok(match wait_or_background((&cx.cancel, &cx.progress), &job, plan.wait).await {
@@ -288,7 +289,7 @@ impl Exec {
     ) -> Result<(CommandProcess, Option<CommandInput>), Error> {
         let confined = self.confine(plan, argv.to_vec(), approved_cwd.cloned()).await;
         let mut confined = confined.inspect_err(|error| {
-            if matches!(error, Error::NoSandbox { .. }) {
+            if matches!(error, Error::Machine(MachineError::NoSandbox { .. })) {
                 self.audit(plan, AuditKind::PolicyDenied, "sandbox");
             }
         })?;
@@ -299,7 +300,8 @@ impl Exec {
             command.env("TMPDIR", temporary);
         }
         command.envs(plan.env.iter().cloned());
-        CommandProcess::start(confined, plan.stdio).map_err(|source| Error::Start { shell: shell(), source })
+        CommandProcess::start(confined, plan.stdio)
+            .map_err(|source| Error::Machine(MachineError::Start { shell: shell(), source }))
     }
 
     fn audit(&self, plan: &ExecPlan, kind: AuditKind, outcome: &str) {
@@ -324,14 +326,15 @@ impl Exec {
         let has_terminal = plan.stdio == StdioMode::Terminal;
         spawn_blocking(move || {
             let directory = files.open(&root)?.directory(below.as_deref().unwrap_or("."))?;
-            check_directory(&directory, approved_cwd.as_ref()).map_err(|source| Error::Confine { source })?;
+            check_directory(&directory, approved_cwd.as_ref())
+                .map_err(|source| Error::Machine(MachineError::Confine { source }))?;
             let argv: Vec<_> = argv.iter().map(OsStr::new).collect();
             let location = CommandLocation { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
             let (tier, helper) = (tier.as_ref(), helper.as_deref());
             let sandbox = Sandbox { policy: &policy, tier, helper, watches: &watches };
             let mut confined = sandbox.command(&argv, &location).map_err(|error| match error {
-                CommandError::NoSandbox { why } => Error::NoSandbox { why },
-                CommandError::Io(source) => Error::Confine { source },
+                CommandError::NoSandbox { why } => Error::Machine(MachineError::NoSandbox { why }),
+                CommandError::Io(source) => Error::Machine(MachineError::Confine { source }),
             })?;
             confined.inherited.push(directory);
             Ok(confined)

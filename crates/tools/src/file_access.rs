@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::approval::is_change;
 use crate::{
     Error,
+    error::{MachineError, PathError, RefusedError},
     file_locks::FileLocks,
     path_guard::PathGuard,
     sandbox::{ChangeKind, InStateDirectory, PathRules, SandboxPolicy, Watches},
@@ -79,10 +80,10 @@ impl FileAccess {
 
     /// Opens the working directory of a run. Blocks.
     pub(crate) fn open(&self, workdir: &Path) -> Result<PathGuard, Error> {
-        let failed = |source| Error::Io { path: workdir.display().to_string(), source };
+        let failed = |source| Error::Machine(MachineError::Io { path: workdir.display().to_string(), source });
         let real = workdir.canonicalize().map_err(failed)?;
         if self.policy.refuses(&real) {
-            return Err(InStateDirectory { path: workdir.to_owned() }.into());
+            return Err(Error::Refused(InStateDirectory { path: workdir.to_owned() }.into()));
         }
         PathGuard::open(workdir, PathRules::of(&self.policy, &real, self.requires_approval))
     }
@@ -126,14 +127,16 @@ impl FileAccess {
         let paths = protected.join(", ");
         let describe = || format_change(guard, tool, changes, call);
         match &call.consent {
-            Consent::Never => {
-                Err(Error::Protected { path: paths, why: "only the owner's runs may request it".to_owned() })
-            }
+            Consent::Never => Err(Error::Refused(RefusedError::Protected {
+                path: paths,
+                why: "only the owner's runs may request it".to_owned(),
+            })),
             Consent::Ask => Err(Error::NeedsApproval(Box::new(ProposedChange { paths, text: describe()? }))),
             Consent::Given(text) if *text == describe()? => Ok(()),
-            Consent::Given(_) => {
-                Err(Error::Protected { path: paths, why: "the change is not the one that was approved".to_owned() })
-            }
+            Consent::Given(_) => Err(Error::Refused(RefusedError::Protected {
+                path: paths,
+                why: "the change is not the one that was approved".to_owned(),
+            })),
         }
     }
 }
@@ -144,8 +147,12 @@ fn format_change(guard: &PathGuard, tool: &str, changes: &[FileChange<'_>], call
     for (path, after) in changes {
         let before = match TextFile::load(guard, path, &call.cancel) {
             Ok(before) => before.content,
-            Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => String::new(),
-            Err(Error::NotText { .. } | Error::TooLarge { .. }) => "(no text)\n".to_owned(),
+            Err(Error::Path(PathError::Missing { .. }) | Error::Path(PathError::MissingWithSuggestion { .. })) => {
+                String::new()
+            }
+            Err(Error::Path(PathError::NotText { .. }) | Error::Path(PathError::TooLarge { .. })) => {
+                "(no text)\n".to_owned()
+            }
             Err(error) => return Err(error),
         };
         let (before, after) = (to_lf(&before), to_lf(after.unwrap_or_default()));

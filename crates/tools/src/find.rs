@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, FileAccess, glob::Glob, ls::one_line, on_disk, walk::TreeWalk};
+use crate::{Error, FileAccess, error::StoppedError, glob::Glob, ls::one_line, on_disk, walk::TreeWalk};
 
 /// Default number of results.
 const LIMIT: usize = 1000;
@@ -103,7 +103,7 @@ fn find(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult,
         count += 1;
     }
     if cx.cancel.is_cancelled() {
-        return Err(Error::Interrupted);
+        return Err(Error::Stopped(StoppedError::Interrupted));
     }
     if walk.unreadable > 0 {
         notices.push(format!("[{} directories could not be read.]", walk.unreadable));

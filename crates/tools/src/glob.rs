@@ -4,7 +4,7 @@ use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::Error;
+use crate::{Error, error::ArgumentError};
 
 /// A glob pattern. Without a slash it matches names at any depth; with one, whole paths.
 #[derive(Debug)]
@@ -23,7 +23,10 @@ impl Glob {
                 matcher: glob.compile_matcher(),
                 matches_names: !pattern.trim_end_matches('/').contains('/'),
             }),
-            Err(error) => Err(Error::BadGlob { pattern: pattern.to_owned(), why: error.kind().to_string() }),
+            Err(error) => Err(Error::Argument(ArgumentError::BadGlob {
+                pattern: pattern.to_owned(),
+                why: error.kind().to_string(),
+            })),
         }
     }
 

@@ -10,7 +10,13 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, FileAccess, glob::Glob, on_disk, walk::TreeWalk};
+use crate::{
+    Error, FileAccess,
+    error::{ArgumentError, PathError, StoppedError},
+    glob::Glob,
+    on_disk,
+    walk::TreeWalk,
+};
 use format::GrepOutput;
 use hits::FileSearcher;
 use parallel::ParallelSearch;
@@ -109,18 +115,18 @@ fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult,
             let filter = FileFilter::parse(arguments.glob.as_deref())?;
             ParallelSearch::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
         }
-        Err(Error::NotDirectory { .. }) => {
+        Err(Error::Path(PathError::NotDirectory { .. })) => {
             let file = guard.file(&inside)?;
             let hits = FileSearcher::new(&search, &cx.cancel).search_file(file);
             if hits.is_binary {
-                return Err(Error::Binary { path: path.to_owned() });
+                return Err(Error::Path(PathError::Binary { path: path.to_owned() }));
             }
             answer.add(path, &hits);
         }
         Err(error) => return Err(error),
     }
     if cx.cancel.is_cancelled() {
-        return Err(Error::Interrupted);
+        return Err(Error::Stopped(StoppedError::Interrupted));
     }
     Ok(answer.into_result())
 }
@@ -135,7 +141,7 @@ fn matcher(arguments: &Args) -> Result<RegexMatcher, Error> {
         // `$` also matches before CRLF.
         .crlf(true)
         .build(&arguments.pattern)
-        .map_err(|error| Error::BadPattern { why: error.to_string() })
+        .map_err(|error| Error::Argument(ArgumentError::BadPattern { why: error.to_string() }))
 }
 
 /// Which files are searched.

@@ -63,7 +63,7 @@ use homard_runtime::ambient::Ambient;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use crate::error::{ArgumentError, Error};
 
 /// The sandbox of commands.
 pub use homard_sandbox as sandbox;
@@ -132,12 +132,12 @@ where
 
 /// Parses arguments. Most callers validate them against the schema first, so errors are rare.
 fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, Error> {
-    serde_json::from_value(arguments).map_err(Error::Arguments)
+    serde_json::from_value(arguments).map_err(|error| Error::Argument(ArgumentError::Arguments(error)))
 }
 
 /// Returns the path argument of a file tool: `path`, or its alias `file_path`.
 fn either(path: Option<String>, file_path: Option<String>) -> Result<String, Error> {
-    path.or(file_path).filter(|path| !path.is_empty()).ok_or(Error::NoPath)
+    path.or(file_path).filter(|path| !path.is_empty()).ok_or(Error::Argument(ArgumentError::NoPath))
 }
 
 fn failure(tool: &str, error: &impl Display) -> ToolResult {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, FileAccess, on_disk};
+use crate::{Error, FileAccess, error::StoppedError, on_disk};
 
 /// Maximum number of entries in a result. A name has at most 255 bytes, so this also bounds the size.
 const MAX_ENTRIES: usize = 500;
@@ -80,7 +80,7 @@ fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult, E
     let directory = guard.directory(&inside)?;
     let DirectoryListing { first, total } = DirectoryListing::of(&directory, limit, after, &cx.cancel)
         .map_err(|errno| guard.map_errno(path, errno))?
-        .ok_or(Error::Interrupted)?;
+        .ok_or(Error::Stopped(StoppedError::Interrupted))?;
     let left_out = total - first.len();
     let mut lines: Vec<String> = first.iter().map(|(name, kind)| display_name(name, *kind)).collect();
     match first.last_key_value() {

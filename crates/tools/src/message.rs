@@ -17,7 +17,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, FileAccess, Recipients, cancel_reader::CancelReader, failure, parse};
+use crate::{
+    Error, FileAccess, Recipients,
+    cancel_reader::CancelReader,
+    error::{MachineError, PathError},
+    failure, parse,
+};
 
 const NAME: &str = "message";
 /// Maximum size of an attachment in MiB.
@@ -412,9 +417,9 @@ fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &Cancellatio
     let mut bytes = Vec::new();
     // One byte more than the limit, because the file may grow while it is read.
     let read = CancelReader::new(file, cancel).take(max + 1).read_to_end(&mut bytes);
-    read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    read.map_err(|source| Error::Machine(MachineError::Io { path: path.to_owned(), source }))?;
     match bytes.len() as u64 > max {
-        true => Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB }),
+        true => Err(Error::Path(PathError::TooLarge { path: path.to_owned(), most: MAX_MIB })),
         false => Ok(bytes),
     }
 }

@@ -20,6 +20,7 @@ use rustix::{
 
 use crate::{
     Error,
+    error::{MachineError, PathError, RefusedError},
     sandbox::{ChangeKind, PathRules},
     similarity::nearest,
 };
@@ -46,7 +47,9 @@ impl PathGuard {
         let path = workdir.to_owned();
         match openat(CWD, workdir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(root) => Ok(Self { root, path, rules, permitted: Vec::new() }),
-            Err(errno) => Err(Error::Io { path: path.display().to_string(), source: errno.into() }),
+            Err(errno) => {
+                Err(Error::Machine(MachineError::Io { path: path.display().to_string(), source: errno.into() }))
+            }
         }
     }
 
@@ -59,13 +62,13 @@ impl PathGuard {
         self.check_visible(path, &file)?;
         match FileType::from_raw_mode(fstat(&file).map_err(explain)?.st_mode) {
             FileType::RegularFile => Ok(File::from(file)),
-            FileType::Directory => Err(Error::Directory { path: path.to_owned() }),
+            FileType::Directory => Err(Error::Path(PathError::Directory { path: path.to_owned() })),
             FileType::Symlink
             | FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => Err(Error::Special { path: path.to_owned() }),
+            | FileType::Unknown => Err(Error::Path(PathError::Special { path: path.to_owned() })),
         }
     }
 
@@ -87,7 +90,7 @@ impl PathGuard {
             return Ok(());
         }
         match self.rules.hides(&real_path(opened).map_err(|errno| self.map_errno(path, errno))?) {
-            true => Err(Error::Hidden { path: path.to_owned() }),
+            true => Err(Error::Refused(RefusedError::Hidden { path: path.to_owned() })),
             false => Ok(()),
         }
     }
@@ -99,10 +102,10 @@ impl PathGuard {
         }
         let target = real_path(directory).map_err(|errno| self.map_errno(path, errno))?.join(name);
         if self.rules.is_read_only(&target) {
-            return Err(Error::StartFile { path: path.to_owned() });
+            return Err(Error::Refused(RefusedError::StartFile { path: path.to_owned() }));
         }
         match self.rules.hides(&target) {
-            true => Err(Error::Hidden { path: path.to_owned() }),
+            true => Err(Error::Refused(RefusedError::Hidden { path: path.to_owned() })),
             false => Ok(()),
         }
     }
@@ -121,10 +124,10 @@ impl PathGuard {
             // permitted.
             let target = real_path(&parent).map_err(|errno| self.map_errno(path, errno))?.join(name);
             if self.rules.needs_approval(&target, ChangeKind::Write) && !self.permitted.contains(&target) {
-                return Err(Error::Protected {
+                return Err(Error::Refused(RefusedError::Protected {
                     path: path.to_owned(),
                     why: "approval was not requested for this path".to_owned(),
-                });
+                }));
             }
         }
         Ok((parent, name))
@@ -180,7 +183,7 @@ impl PathGuard {
         let inside = self.relative(path)?;
         match (inside.parent(), inside.file_name(), path.ends_with('/')) {
             (Some(parent), Some(name), false) => Ok((parent, name)),
-            _ => Err(Error::Directory { path: path.to_owned() }),
+            _ => Err(Error::Path(PathError::Directory { path: path.to_owned() })),
         }
     }
 
@@ -223,7 +226,9 @@ impl PathGuard {
     fn suggest(&self, path: &str, errno: Errno) -> Error {
         let suggestion = if errno == Errno::NOENT { self.similar_name(path) } else { None };
         match suggestion {
-            Some(suggestion) => Error::MissingWithSuggestion { path: path.to_owned(), near: suggestion },
+            Some(suggestion) => {
+                Error::Path(PathError::MissingWithSuggestion { path: path.to_owned(), near: suggestion })
+            }
             None => self.map_errno(path, errno),
         }
     }
@@ -246,14 +251,14 @@ impl PathGuard {
     pub(crate) fn map_errno(&self, path: &str, errno: Errno) -> Error {
         let path = path.to_owned();
         match errno {
-            Errno::XDEV => Error::Outside { path, root: self.path.clone() },
-            Errno::NOENT => Error::Missing { path },
-            Errno::NOTDIR => Error::NotDirectory { path },
-            Errno::ISDIR => Error::Directory { path },
+            Errno::XDEV => Error::Refused(RefusedError::Outside { path, root: self.path.clone() }),
+            Errno::NOENT => Error::Path(PathError::Missing { path }),
+            Errno::NOTDIR => Error::Path(PathError::NotDirectory { path }),
+            Errno::ISDIR => Error::Path(PathError::Directory { path }),
             // Errors of opening a socket or a device without a driver.
-            Errno::NXIO | Errno::NODEV => Error::Special { path },
-            Errno::NOSYS => Error::NoOpenat2,
-            other => Error::Io { path, source: other.into() },
+            Errno::NXIO | Errno::NODEV => Error::Path(PathError::Special { path }),
+            Errno::NOSYS => Error::Machine(MachineError::NoOpenat2),
+            other => Error::Machine(MachineError::Io { path, source: other.into() }),
         }
     }
 }

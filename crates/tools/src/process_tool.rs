@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    BackgroundCommands, Error, failure,
+    BackgroundCommands, Error,
+    error::{ArgumentError, SessionError, StoppedError},
+    failure,
     job::{CommandJob, CommandOutcome},
     keys, parse,
 };
@@ -89,8 +91,12 @@ impl ProcessTool {
         if matches!(arguments.action, ProcessAction::List) {
             return Ok(list(&self.background.list(&cx.session)));
         }
-        let id = arguments.session_id.as_deref().filter(|id| !id.is_empty()).ok_or(Error::NoSession)?;
-        let unknown = || Error::UnknownSession { id: id.to_owned() };
+        let id = arguments
+            .session_id
+            .as_deref()
+            .filter(|id| !id.is_empty())
+            .ok_or(Error::Argument(ArgumentError::NoSession))?;
+        let unknown = || Error::Session(SessionError::UnknownSession { id: id.to_owned() });
         let command = NamedJob { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
         match arguments.action {
             ProcessAction::Poll => {
@@ -104,7 +110,10 @@ impl ProcessTool {
             }
             ProcessAction::Kill => command.kill().await,
             ProcessAction::Clear => {
-                command.job.outcome_if_finished().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
+                command
+                    .job
+                    .outcome_if_finished()
+                    .ok_or_else(|| Error::Session(SessionError::StillRunning { id: id.to_owned() }))?;
                 self.background.remove(&cx.session, id);
                 Ok(command.result(format!("Cleared session {id}."), json!({"status": "completed"})))
             }
@@ -115,7 +124,7 @@ impl ProcessTool {
                 Ok(command.result(format!("Removed session {id}."), json!({"status": "completed"})))
             }
             // Handled above, because it names no command.
-            ProcessAction::List => Err(Error::NoSession),
+            ProcessAction::List => Err(Error::Argument(ArgumentError::NoSession)),
         }
     }
 }
@@ -168,20 +177,22 @@ impl Args {
         Ok(match self.action {
             ProcessAction::Write => self.data.clone().unwrap_or_default().into_bytes(),
             ProcessAction::SendKeys => {
-                let hex =
-                    self.hex.iter().map(|text| keys::hex(text).ok_or_else(|| Error::BadHex { text: text.clone() }));
+                let hex = self.hex.iter().map(|text| {
+                    keys::hex(text).ok_or_else(|| Error::Argument(ArgumentError::BadHex { text: text.clone() }))
+                });
                 let mut bytes = self.literal.clone().unwrap_or_default().into_bytes();
                 bytes.extend(hex.collect::<Result<Vec<_>, _>>()?);
                 bytes.extend(self.keys.iter().flat_map(|key| keys::bytes(key)));
                 if bytes.is_empty() {
-                    return Err(Error::NoKeys);
+                    return Err(Error::Argument(ArgumentError::NoKeys));
                 }
                 bytes
             }
             ProcessAction::Submit if has_terminal => b"\r".to_vec(),
             ProcessAction::Submit => b"\n".to_vec(),
             ProcessAction::Paste => {
-                let text = self.text.as_ref().filter(|text| !text.is_empty()).ok_or(Error::NoText)?;
+                let text =
+                    self.text.as_ref().filter(|text| !text.is_empty()).ok_or(Error::Argument(ArgumentError::NoText))?;
                 if has_terminal && self.bracketed != Some(false) {
                     // An end marker within the text would end the paste, and the rest would count as typed.
                     let text = text.replace(PASTE_MARKERS.0, "").replace(PASTE_MARKERS.1, "");
@@ -265,12 +276,12 @@ impl NamedJob<'_> {
     async fn write_input(&self, cx: &ToolCx, bytes: &[u8], then_end: bool) -> Result<ToolResult, Error> {
         let id = self.id.to_owned();
         if self.job.outcome_if_finished().is_some() {
-            return Err(Error::AlreadyFinished { id });
+            return Err(Error::Session(SessionError::AlreadyFinished { id }));
         }
         let written = tokio::select! {
             biased;
-            () = cx.cancel.cancelled() => return Err(Error::Interrupted),
-            written = self.job.write_input(bytes, then_end) => written.map_err(|reason| Error::InputFailed { id, why: reason })?,
+            () = cx.cancel.cancelled() => return Err(Error::Stopped(StoppedError::Interrupted)),
+            written = self.job.write_input(bytes, then_end) => written.map_err(|reason| Error::Session(SessionError::InputFailed { id, why: reason }))?,
         };
         let end = if then_end { " and closed its input" } else { "" };
         Ok(self.result(format!("Wrote {written} bytes to session {}{end}.", self.id), json!({"status": "running"})))
@@ -278,7 +289,7 @@ impl NamedJob<'_> {
 
     async fn kill(&self) -> Result<ToolResult, Error> {
         if self.job.outcome_if_finished().is_some() {
-            return Err(Error::AlreadyFinished { id: self.id.to_owned() });
+            return Err(Error::Session(SessionError::AlreadyFinished { id: self.id.to_owned() }));
         }
         self.job.stop();
         let outcome = self.job.finished().await;

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use crate::{
     Error, FileAccess,
     cancel_reader::CancelReader,
-    either, on_disk,
+    either,
+    error::{MachineError, PathError},
+    on_disk,
     page::{FilePage, MAX_LINES, PageStart},
 };
 
@@ -92,11 +94,16 @@ fn read(cx: &ToolCx, files: &FileAccess, arguments: Args) -> Result<ToolResult, 
     let path = either(arguments.path, arguments.file_path)?;
     let (guard, inside) = files.open_for_reading(cx, &path)?;
     let found = guard.file(&inside);
-    if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. })) {
+    if arguments.optional
+        && matches!(
+            found,
+            Err(Error::Path(PathError::Missing { .. }) | Error::Path(PathError::MissingWithSuggestion { .. }))
+        )
+    {
         return Ok(ToolResult::text(format!("({path} does not exist)")));
     }
     let mut file = found?;
-    let failed = |source| Error::Io { path: path.clone(), source };
+    let failed = |source| Error::Machine(MachineError::Io { path: path.clone(), source });
     let mut sample = [0; SAMPLE_BYTES];
     let size = file.metadata().map_err(failed)?.len();
     let length = file.read_at(&mut sample, 0).map_err(failed)?;
@@ -117,8 +124,8 @@ fn read(cx: &ToolCx, files: &FileAccess, arguments: Args) -> Result<ToolResult, 
         (false, None) => PageStart::Line { number: offset, byte: text + bytes },
         (false, Some(cursor)) => PageStart::Byte(cursor),
         (true, None) if offset == 1 => return Ok(ToolResult::text("(empty file)")),
-        (true, None) => return Err(Error::PastEnd { path, offset, lines: skipped }),
-        (true, Some(cursor)) => return Err(Error::PastCursor { path, cursor, bytes: size }),
+        (true, None) => return Err(Error::Path(PathError::PastEnd { path, offset, lines: skipped })),
+        (true, Some(cursor)) => return Err(Error::Path(PathError::PastCursor { path, cursor, bytes: size })),
     };
     Ok(FilePage::read(&mut file, limit).map_err(failed)?.into_result(&path, start))
 }
@@ -146,14 +153,16 @@ fn read_image(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Err
     let max = MAX_IMAGE_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than the limit, to detect whether the file fits.
-    file.take(max + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
+    file.take(max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|source| Error::Machine(MachineError::Io { path: path.clone(), source }))?;
     let is_too_large = bytes.len() as u64 > max;
     // Of a file that is too large, the beginning suffices to detect whether it is an image.
     let scaled_image = fit(if is_too_large { sample.to_vec() } else { bytes }, &ImageLimits::default());
     match scaled_image {
-        Err(FitError::Unknown) => Err(Error::Binary { path }),
-        _ if is_too_large => Err(Error::TooLarge { path, most: MAX_IMAGE_MIB }),
-        Err(source) => Err(Error::Picture { path, source }),
+        Err(FitError::Unknown) => Err(Error::Path(PathError::Binary { path })),
+        _ if is_too_large => Err(Error::Path(PathError::TooLarge { path, most: MAX_IMAGE_MIB })),
+        Err(source) => Err(Error::Path(PathError::Picture { path, source })),
         Ok(picture) => {
             let scaled = if picture.was_scaled { ", scaled down to" } else { "," };
             let description =

@@ -4,7 +4,12 @@ use std::{io::Read, os::unix::fs::MetadataExt};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, cancel_reader::CancelReader, path_guard::PathGuard};
+use crate::{
+    Error,
+    cancel_reader::CancelReader,
+    error::{MachineError, PathError},
+    path_guard::PathGuard,
+};
 
 /// Maximum size of a file in MiB.
 const MAX_MIB: u64 = 16;
@@ -22,18 +27,18 @@ impl TextFile {
     /// Reads a file. It must be UTF-8, because anything else could not be written back unchanged.
     pub(crate) fn load(guard: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
         let file = guard.file(path)?;
-        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let failed = |source| Error::Machine(MachineError::Io { path: path.to_owned(), source });
         let metadata = file.metadata().map_err(failed)?;
         let max = MAX_MIB * 1024 * 1024;
         let mut bytes = Vec::new();
         // One byte more than the limit, because the file may grow while it is read.
         CancelReader::new(file, cancel).take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > max {
-            return Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB });
+            return Err(Error::Path(PathError::TooLarge { path: path.to_owned(), most: MAX_MIB }));
         }
         match String::from_utf8(bytes) {
             Ok(content) if !content.contains('\0') => Ok(Self { content, identity: (metadata.dev(), metadata.ino()) }),
-            Ok(_) | Err(_) => Err(Error::NotText { path: path.to_owned() }),
+            Ok(_) | Err(_) => Err(Error::Path(PathError::NotText { path: path.to_owned() })),
         }
     }
 }

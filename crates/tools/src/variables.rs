@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::Error;
+use crate::{Error, error::ArgumentError};
 
 /// Variables of the gateway's environment that commands see.
 const PASSED_THROUGH: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"];
@@ -105,18 +105,20 @@ fn validate(name: &str, value: &Value, allowed: &[String]) -> Result<String, Err
     let is_name =
         name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !is_name {
-        return Err(Error::BadVariable(name.to_owned()));
+        return Err(Error::Argument(ArgumentError::BadVariable(name.to_owned())));
     }
     let is_allowed = ALLOWED.contains(&name)
         || ALLOWED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || allowed.iter().any(|allowed_name| allowed_name == name);
     if !is_allowed {
-        return Err(Error::ForbiddenVariable(name.to_owned()));
+        return Err(Error::Argument(ArgumentError::ForbiddenVariable(name.to_owned())));
     }
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => Err(Error::BadVariable(name.to_owned())),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            Err(Error::Argument(ArgumentError::BadVariable(name.to_owned())))
+        }
     }
 }
 

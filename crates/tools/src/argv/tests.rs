@@ -160,7 +160,8 @@ fn fuzz_command_line() {
         "git status && cargo test || true; cat x | sort",
         "grep -n \"a b\" 'c d'/e",
     ];
-    let fragments = ["'", "\"", "\\", "$(", "`", "&", "&&", "|", ";", "<", ">", "*", "~", "#", "=", "{a,b}", "\u{a0}", " "];
+    let fragments =
+        ["'", "\"", "\\", "$(", "`", "&", "&&", "|", ";", "<", ">", "*", "~", "#", "=", "{a,b}", "\u{a0}", " "];
     for seed in homard_stdx::fuzz::seeds(20_000) {
         let command = homard_stdx::fuzz::mutated_text(seed, &inputs, &fragments);
         let Ok(parts) = parse(&command) else { continue };

@@ -6,7 +6,7 @@ use homard_approvals::{AskMode, LevelOverrides, Security};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{Error, process::StdioMode, sandbox::AccessMode};
+use crate::{Error, error::ArgumentError, process::StdioMode, sandbox::AccessMode};
 
 /// Minimum and maximum of the requested wait in milliseconds.
 const YIELD_RANGE_MS: (f64, f64) = (10.0, 120_000.0);
@@ -44,7 +44,7 @@ impl Args {
     pub(super) fn limit(&self, default_limit: Duration) -> Result<Duration, Error> {
         let Some(seconds) = self.timeout else { return Ok(default_limit.min(MAX_TIMEOUT)) };
         let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
-        Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(MAX_TIMEOUT))
+        Ok(limit.ok_or(Error::Argument(ArgumentError::BadTimeout(seconds)))?.min(MAX_TIMEOUT))
     }
 
     /// Makes the call wait for the end, whatever was requested.
@@ -81,7 +81,7 @@ impl Args {
     /// Returns notes about ignored arguments. Fails if a node, that is, another machine, was requested.
     pub(super) fn notes(&self, mode: AccessMode, is_gated: bool) -> Result<Vec<String>, Error> {
         if self.node.is_some() || self.host.as_deref() == Some("node") {
-            return Err(Error::UnsupportedHost);
+            return Err(Error::Argument(ArgumentError::UnsupportedHost));
         }
         let is_foreign = self.host.as_deref().is_some_and(|host| !matches!(host, "sandbox" | "auto"));
         let requested = [

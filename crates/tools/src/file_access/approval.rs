@@ -20,7 +20,14 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Consent, FileAccess, FileCall, ProposedChange};
-use crate::{Error, apply_patch::apply_patch, edit::edit, failure, write::write};
+use crate::{
+    Error,
+    apply_patch::apply_patch,
+    edit::edit,
+    error::{ArgumentError, MachineError, RefusedError},
+    failure,
+    write::write,
+};
 
 /// Sandbox profile recorded in approvals of file tools, which do not run in a sandbox.
 const PROFILE: &str = "file tool";
@@ -65,7 +72,7 @@ impl FileAccess {
                 "write" => write(&files, &call, crate::parse(arguments)?),
                 "edit" => edit(&files, &call, crate::parse(arguments)?),
                 "apply_patch" => apply_patch(&files, &call, crate::parse(arguments)?),
-                other => Err(Error::NotAChange { tool: other.to_owned() }),
+                other => Err(Error::Argument(ArgumentError::NotAChange { tool: other.to_owned() })),
             })
         };
         tokio::task::spawn_blocking(apply).await.map_err(Error::Thread).flatten()
@@ -79,13 +86,16 @@ impl FileAccess {
         arguments: Value,
         proposal: ProposedChange,
     ) -> Result<ToolResult, Error> {
-        let refused = |reason: &str| Error::Protected { path: proposal.paths.clone(), why: reason.to_owned() };
+        let refused = |reason: &str| {
+            Error::Refused(RefusedError::Protected { path: proposal.paths.clone(), why: reason.to_owned() })
+        };
         let Some((hub, exec_approvals)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
             return Err(refused("approvals are not available here"));
         };
         let (session, run) = (cx.session.as_str(), cx.run.as_str());
         let bound = fingerprint((tool, &proposal.text), &cx.workdir, (session, run));
-        let bound = bound.map_err(|source| Error::Io { path: cx.workdir.display().to_string(), source })?;
+        let bound = bound
+            .map_err(|source| Error::Machine(MachineError::Io { path: cx.workdir.display().to_string(), source }))?;
         let mut fields = Map::new();
         for (name, value) in [
             ("cwd", cx.workdir.display().to_string()),

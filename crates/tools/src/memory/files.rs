@@ -15,7 +15,7 @@ use homard_memory::MemorySource;
 use rustix::fs::{Dir, FileType};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, ls::kind, path_guard::PathGuard, path_guard::lookup_without_links};
+use crate::{Error, error::StoppedError, ls::kind, path_guard::PathGuard, path_guard::lookup_without_links};
 
 /// Memory files at the top of a workspace.
 const FILES: [&str; 2] = ["MEMORY.md", "memory.md"];
@@ -58,7 +58,7 @@ impl MemoryFiles {
         while let Some((folder, path, depth)) = folders.pop() {
             for (name, kind) in entries(&folder) {
                 if cancel.is_cancelled() {
-                    return Err(Error::Interrupted);
+                    return Err(Error::Stopped(StoppedError::Interrupted));
                 }
                 let below = format!("{path}/{name}");
                 if kind == FileType::Directory && depth < MAX_DEPTH {

@@ -11,7 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{MemorySettings, files::is_memory, json_result};
-use crate::{Error, cancel_reader::CancelReader, on_disk, page::char_start};
+use crate::{
+    Error,
+    cancel_reader::CancelReader,
+    error::{ArgumentError, MachineError, PathError},
+    on_disk,
+    page::char_start,
+};
 
 /// Maximum size of a result in bytes.
 const MAX_BYTES: usize = 50 * 1024;
@@ -75,12 +81,12 @@ fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Args) -> Result<ToolR
     let guard = settings.files.open(settings.workspace(cx))?;
     let path = guard.normalize(&arguments.path)?;
     if !is_memory(&path) {
-        return Err(Error::NotMemory { path: arguments.path.clone() });
+        return Err(Error::Argument(ArgumentError::NotMemory { path: arguments.path.clone() }));
     }
     let path = path.display().to_string();
     let file = match guard.file(&path) {
         // Not an error: for example, there are no notes for that day.
-        Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => {
+        Err(Error::Path(PathError::Missing { .. }) | Error::Path(PathError::MissingWithSuggestion { .. })) => {
             return Ok(json_result(json!({"path": path, "text": "", "missing": true})));
         }
         found => found?,
@@ -89,7 +95,8 @@ fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Args) -> Result<ToolR
     let from = arguments.from.map_or(1, |from| (from as u64).max(1));
     let lines = arguments.lines.map_or(u64::MAX, |lines| (lines as u64).max(1));
     let mut file = BufReader::new(CancelReader::new(file, &cx.cancel));
-    let part = read_lines(&mut file, from, lines).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let part = read_lines(&mut file, from, lines)
+        .map_err(|source| Error::Machine(MachineError::Io { path: path.clone(), source }))?;
     let mut payload = json!({"path": path, "text": String::from_utf8_lossy(&part.bytes)});
     if part.is_cut {
         payload["truncated"] = json!(true);

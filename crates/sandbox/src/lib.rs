@@ -63,5 +63,5 @@ pub use self::{
     policy::{AccessMode, InStateDirectory, SandboxPolicy},
     protected::ChangeKind,
     tier::Tier,
-    watch::{Sweep, Sweeper, TrustedContent, Watches, tidy},
+    watch::{Sweep, Sweeper, TrustedContent, TrustedContents, Watches, tidy},
 };

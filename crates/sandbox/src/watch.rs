@@ -41,6 +41,9 @@ pub enum TrustedContent {
     Nothing,
 }
 
+/// A function that says what can be trusted of a path.
+pub type TrustedContents<'a> = dyn Fn(&Path) -> TrustedContent + 'a;
+
 /// The commands that are currently watched. Shared by all users of a workspace: files that one command created are not
 /// legitimate when the next starts, and files of Homard's own tools are.
 #[derive(Debug, Clone, Default)]
@@ -148,7 +151,7 @@ impl Watches {
 
     /// Calls `load` once with a function that says what of a path can be trusted: a running command may have created
     /// or changed the file. No command starts or ends until it returns. Blocks.
-    pub fn hold(&self, load: &mut dyn FnMut(&dyn Fn(&Path) -> TrustedContent)) {
+    pub fn hold(&self, load: &mut dyn FnMut(&TrustedContents<'_>)) {
         let live = self.lock();
         load(&|path| live.rule(path));
     }

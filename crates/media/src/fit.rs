@@ -130,13 +130,13 @@ fn fit_error(error: ImageError) -> FitError {
 }
 
 fn scale(image: DynamicImage, orientation: Orientation, limits: &ImageLimits) -> Result<FittedImage, FitError> {
-    let original = (image.width(), image.height());
-    let mut side = limits.side.min(original.0.max(original.1));
+    let original = PixelSize { width: image.width(), height: image.height() };
+    let mut side = limits.side.min(original.width.max(original.height));
     // Smaller versions are made from the first one, which is small enough to be quick and allows the original to be
     // freed.
-    let largest = resize(image, sides(original, side));
+    let largest = resize(image, original.scaled_to(side));
     while side > 0 {
-        let mut scaled = resize(largest.clone(), sides(original, side));
+        let mut scaled = resize(largest.clone(), original.scaled_to(side));
         scaled.apply_orientation(orientation);
         let (width, height) = (scaled.width(), scaled.height());
         if let Some((mime, data)) = encode(scaled, limits.bytes).map_err(fit_error)? {
@@ -147,17 +147,26 @@ fn scale(image: DynamicImage, orientation: Orientation, limits: &ImageLimits) ->
     Err(FitError::Unfit { side: limits.side, bytes: limits.bytes })
 }
 
-/// Returns the sides of an image whose longest side becomes `longest`.
-fn sides((width, height): (u32, u32), longest: u32) -> (u32, u32) {
-    let original = u64::from(width.max(height));
-    let scaled = |side: u32| {
-        let rounded = (u64::from(side) * u64::from(longest) + original / 2) / original;
-        u32::try_from(rounded).unwrap_or(longest).max(1)
-    };
-    (scaled(width), scaled(height))
+#[derive(Debug, Clone, Copy)]
+struct PixelSize {
+    width: u32,
+    height: u32,
 }
 
-fn resize(image: DynamicImage, (width, height): (u32, u32)) -> DynamicImage {
+impl PixelSize {
+    /// Returns the size with a longest side of `longest`.
+    fn scaled_to(self, longest: u32) -> Self {
+        let original = u64::from(self.width.max(self.height));
+        let scaled = |side: u32| {
+            let rounded = (u64::from(side) * u64::from(longest) + original / 2) / original;
+            u32::try_from(rounded).unwrap_or(longest).max(1)
+        };
+        Self { width: scaled(self.width), height: scaled(self.height) }
+    }
+}
+
+fn resize(image: DynamicImage, size: PixelSize) -> DynamicImage {
+    let PixelSize { width, height } = size;
     if (image.width(), image.height()) == (width, height) {
         return image;
     }

@@ -51,6 +51,18 @@ enum Original {
 #[serde(transparent)]
 pub(crate) struct Originals(BTreeMap<PathBuf, Original>);
 
+/// Where files are restored, and what has been.
+pub(crate) struct Restoration<'a, 'q> {
+    /// The workspace.
+    pub(crate) workspace: &'a Path,
+    /// Content that file tools wrote since then, which is kept.
+    pub(crate) tool_writes: &'a ToolWrites,
+    /// Where the changed files go.
+    pub(crate) batch: &'a mut QuarantineBatch<'q>,
+    /// Names that had changed.
+    pub(crate) changed: &'a mut Vec<PathBuf>,
+}
+
 impl Originals {
     /// Copies files and directories. Those in `known` are not read again, because a running command may have changed
     /// them. Blocks.
@@ -93,13 +105,8 @@ impl Originals {
 
     /// Restores a file or directory, and adds the names that had changed. Content that file tools wrote since then is
     /// kept. Nothing is restored below a directory that no longer exists. Blocks.
-    pub(crate) fn put_back(
-        &self,
-        workspace: &Path,
-        tool_writes: &ToolWrites,
-        name: &Path,
-        (batch, changed): (&mut QuarantineBatch<'_>, &mut Vec<PathBuf>),
-    ) -> io::Result<()> {
+    pub(crate) fn put_back(&self, name: &Path, restoration: &mut Restoration<'_, '_>) -> io::Result<()> {
+        let Restoration { workspace, tool_writes, batch, changed } = restoration;
         let Some(handle) = EntryHandle::find(workspace, name)? else { return Ok(()) };
         let found = handle.metadata()?;
         let Some(original) = self.expected(name, tool_writes) else {
@@ -120,7 +127,7 @@ impl Originals {
         let expected = self.below(name).map(|(path, _)| path).chain(tool_writes.keys());
         let expected = expected.filter(|path| path.parent() == Some(name)).cloned();
         for name in existing.chain(expected).collect::<BTreeSet<_>>() {
-            self.put_back(workspace, tool_writes, &name, (&mut *batch, &mut *changed))?;
+            self.put_back(&name, restoration)?;
         }
         Ok(())
     }

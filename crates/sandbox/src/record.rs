@@ -14,7 +14,7 @@ use crate::{
     TrustedContent,
     home_view::is_private,
     layers::{Layer, Layers},
-    originals::Originals,
+    originals::{Originals, Restoration},
     protected::is_protected_below,
     quarantine::{EntryHandle, FILE_MODE, QuarantineBatch},
     repository,
@@ -197,8 +197,9 @@ impl Record {
             failed
                 .extend(batch.quarantine_entry(&self.workspace, git).err().map(|error| self.failure_note(git, &error)));
         }
+        let mut restoration = Restoration { workspace: &self.workspace, tool_writes: &self.own, batch, changed };
         for name in self.originals.roots().filter(|name| wanted(name)) {
-            let result = self.originals.put_back(&self.workspace, &self.own, name, (&mut *batch, &mut *changed));
+            let result = self.originals.put_back(name, &mut restoration);
             failed.extend(result.err().map(|error| self.failure_note(name, &error)));
         }
         failed

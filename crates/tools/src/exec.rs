@@ -198,7 +198,7 @@ impl Exec {
             return Err(Error::Stopped(StoppedError::Stopped));
         }
         let job = self.start(&plan, argv, None).await?;
-        Ok(match wait_or_background((&cx.cancel, &cx.progress), &job, plan.wait).await {
+        Ok(match wait_or_background(&cx.cancel, &cx.progress, &job, plan.wait).await {
             Some(outcome) => finished_result(&job, &outcome, notes),
             None => {
                 let reporter = cx.hub.as_ref().and_then(|hub| self.reporter(hub, &plan.context));
@@ -370,7 +370,8 @@ impl Exec {
 
 /// Waits for the end of a command; `None` if it moves to the background.
 async fn wait_or_background(
-    (cancel, progress): (&CancellationToken, &ProgressSender),
+    cancel: &CancellationToken,
+    progress: &ProgressSender,
     job: &Arc<CommandJob>,
     wait: Option<Duration>,
 ) -> Option<Arc<CommandOutcome>> {

@@ -34,7 +34,8 @@ const MIB: u64 = 1024 * 1024;
 pub(crate) fn hints(
     output: &str,
     exit_code: Option<i32>,
-    (wrapper, limits): (ProcessWrapper, Option<&ResourceLimits>),
+    wrapper: ProcessWrapper,
+    limits: Option<&ResourceLimits>,
 ) -> Vec<String> {
     let mut hints = Vec::new();
     if READ_ONLY.iter().any(|message| output.contains(message)) {

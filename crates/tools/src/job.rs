@@ -231,7 +231,7 @@ impl CommandJob {
     fn notes(&self, finished: &FinishedProcess, exit_code: Option<i32>) -> Vec<String> {
         let Some(notes) = &finished.notes else { return Vec::new() };
         let limits = finished.usage.as_ref().map(|usage| &usage.limits);
-        let mut all = hints(&self.text().0, exit_code, (finished.wrapper, limits));
+        let mut all = hints(&self.text().0, exit_code, finished.wrapper, limits);
         all.extend(notes.iter().cloned());
         all
     }

@@ -166,7 +166,7 @@ impl MessageTool {
                 json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to}),
             ));
         }
-        outgoing.media = media((cx, &self.files), &arguments).await?;
+        outgoing.media = media(cx, &self.files, &arguments).await?;
         outgoing.hides_previews = !cx.may_load_urls();
         let mut results = Vec::new();
         for destination in destinations {
@@ -179,7 +179,7 @@ impl MessageTool {
                 ..outgoing.clone()
             };
             let delivered = deliver(sender.as_ref(), action, &cx.cancel).await;
-            self.recipients.audit((cx, NAME), &destination, if delivered.is_ok() { "ok" } else { "failed" });
+            self.recipients.audit(cx, NAME, &destination, if delivered.is_ok() { "ok" } else { "failed" });
             results.push((destination, delivered));
         }
         Ok(summary(&arguments, &outgoing, &results))
@@ -239,7 +239,7 @@ impl MessageTool {
             }
             Some(_) | None => {}
         }
-        self.recipients.check((cx, NAME), destination).map_err(MessageError::Text)
+        self.recipients.check(cx, NAME, destination).map_err(MessageError::Text)
     }
 }
 
@@ -380,7 +380,7 @@ impl Args {
 }
 
 /// Returns the attachments: a URL, a file of the workspace, or inline data.
-async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Args) -> Result<Vec<OutgoingMedia>, MessageError> {
+async fn media(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<Vec<OutgoingMedia>, MessageError> {
     let source =
         non_blank(&arguments.media).or_else(|| non_blank(&arguments.path)).or_else(|| non_blank(&arguments.file_path));
     let Some(source) = source else { return Ok(arguments.inline_media()?.into_iter().collect()) };
@@ -400,7 +400,7 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Args) -> Result<
     let name = arguments.file_name().or(default_name).unwrap_or_default();
     let mime = arguments.mime();
     let (files, workdir, cancel) = (files.clone(), cx.workdir.clone(), cx.cancel.clone());
-    let loading = tokio::task::spawn_blocking(move || load((&files, &workdir), &path, &cancel));
+    let loading = tokio::task::spawn_blocking(move || load(&files, &workdir, &path, &cancel));
     let bytes = loading.await.map_err(Error::Thread)??;
     Ok(vec![OutgoingMedia::Bytes { name, mime, bytes }])
 }
@@ -408,10 +408,10 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Args) -> Result<
 /// Reads an attachment confined to a directory, even through symlinks; the error says why it cannot be sent.
 pub fn read_attachment(files: &FileAccess, folder: &Path, path: &str) -> Result<Vec<u8>, String> {
     let path = path.strip_prefix("file://").unwrap_or(path);
-    load((files, folder), path, &CancellationToken::new()).map_err(|error| error.to_string())
+    load(files, folder, path, &CancellationToken::new()).map_err(|error| error.to_string())
 }
 
-fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
+fn load(files: &FileAccess, workdir: &Path, path: &str, cancel: &CancellationToken) -> Result<Vec<u8>, Error> {
     let file = files.open(workdir)?.file(path)?;
     let max = MAX_MIB * 1024 * 1024;
     let mut bytes = Vec::new();

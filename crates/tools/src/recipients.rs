@@ -46,7 +46,7 @@ impl Recipients {
 
     /// Checks that a tool call may write to a chat. The error says why not and what would allow it; a refusal is
     /// audited.
-    pub fn check(&self, (cx, tool): (&ToolCx, &str), route: &Route) -> Result<(), String> {
+    pub fn check(&self, cx: &ToolCx, tool: &str, route: &Route) -> Result<(), String> {
         // Without a channel sender nothing is sent anyway.
         let Some(sender) = &self.sender else { return Ok(()) };
         let found = sender.recipient(route).map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ impl Recipients {
         if found.is_known || is_here() || self.lists(cx).any(|entry| matches_entry(entry, &found)) {
             return Ok(());
         }
-        note((cx, tool), &found, "refused");
+        note(cx, tool, &found, "refused");
         let Recipient { channel, id, .. } = &found;
         Err(format!(
             "this agent may not write to {id} on {channel}: that is not the current chat, and it is not on an \
@@ -70,10 +70,10 @@ impl Recipients {
     }
 
     /// Records in the audit log that a tool call sends something to a chat.
-    pub fn audit(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
+    pub fn audit(&self, cx: &ToolCx, tool: &str, route: &Route, outcome: &str) {
         let found: Option<Result<Recipient, SendError>> = self.sender.as_ref().map(|sender| sender.recipient(route));
         if let Some(Ok(found)) = found {
-            note(call, &found, outcome);
+            note(cx, tool, &found, outcome);
         }
     }
 
@@ -83,7 +83,7 @@ impl Recipients {
     }
 }
 
-fn note((cx, tool): (&ToolCx, &str), found: &Recipient, outcome: &str) {
+fn note(cx: &ToolCx, tool: &str, found: &Recipient, outcome: &str) {
     let record = AuditRecord::new(AuditKind::Egress).actor(cx.session.as_str()).with("tool", tool);
     cx.audit().note(record.with("channel", &found.channel).with("to", &found.id).outcome(outcome));
 }

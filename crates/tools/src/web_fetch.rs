@@ -202,7 +202,7 @@ impl WebFetch {
                 let read = (!body.is_complete).then_some(body.bytes.len());
                 let base_url = final_url.clone();
                 let extraction =
-                    tokio::task::spawn_blocking(move || content::read(kind, &body, &header, (&base_url, extract)));
+                    tokio::task::spawn_blocking(move || content::read(kind, &body, &header, &base_url, extract));
                 (extraction.await.map_err(|error| Error::Thread(error.to_string()))??, read)
             }
             Err(error) if is_good(status) => return Err(error),

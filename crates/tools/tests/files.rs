@@ -148,7 +148,7 @@ async fn a_directory_replaced_by_a_symlink_does_not_escape_the_workspace() {
             assert_eq!(only_text(&found), ("(no matches)", false));
         }
     };
-    fixture.while_swapped(("secret.txt", "harmless"), swaps).await;
+    fixture.while_swapped("secret.txt", "harmless", swaps).await;
     fixture.assert_outside_is_untouched();
 }
 

@@ -141,36 +141,14 @@ async fn r60_no_attempt_of_many_escapes_the_workspace() {
             if is_error { refused += 1 } else { inside += 1 }
         }
     };
-    fixture.while_swapped(("secret.txt", "harmless"), swaps).await;
+    fixture.while_swapped("secret.txt", "harmless", swaps).await;
     fixture.assert_outside_is_untouched();
     assert!(inside > 0 && refused > 0, "{inside} {refused}: nothing was swapped");
     println!("{attempts} tries: {inside} stayed inside, {refused} were refused, none led out");
 }
 
-// A18, R60: more than a hundred spellings of a path outside.
-#[tokio::test]
-async fn r60_no_spelling_of_a_path_escapes_the_workspace() {
-    let fixture = ToolFixture::new();
-    let root = fixture.workdir().display().to_string();
-    let outside = fixture.outside().canonicalize().unwrap().display().to_string();
-    let links = [
-        ("relative", "../other".to_owned()),
-        ("absolute", format!("{outside}/other")),
-        ("file", "../other/secret.txt".to_owned()),
-        ("up", "..".to_owned()),
-        ("slash", "/".to_owned()),
-        ("magic_root", "/proc/self/root".to_owned()),
-        ("magic_cwd", "/proc/self/cwd".to_owned()),
-        ("magic_fd", "/proc/self/fd".to_owned()),
-        ("twice", "relative".to_owned()),
-        ("loop", "loop".to_owned()),
-        ("through", "folder/../../other".to_owned()),
-    ];
-    fs::create_dir(fixture.workdir().join("folder")).unwrap();
-    for (name, target) in &links {
-        std::os::unix::fs::symlink(target, fixture.workdir().join(name)).unwrap();
-    }
-    fs::hard_link(fixture.other().join("secret.txt"), fixture.workdir().join("hard")).unwrap();
+/// Returns paths that lead out of a workspace, through the links of the test below or without one.
+fn spellings_of_paths_outside(root: &str, outside: &str) -> Vec<String> {
     let below = outside.trim_start_matches('/');
     let parent_paths = [
         "..",
@@ -213,6 +191,34 @@ async fn r60_no_spelling_of_a_path_escapes_the_workspace() {
         paths.push(unusual.to_owned());
     }
     paths.extend((1..40).map(|depth| format!("{}other/secret.txt", "../".repeat(depth))));
+    paths
+}
+
+// A18, R60: more than a hundred spellings of a path outside.
+#[tokio::test]
+async fn r60_no_spelling_of_a_path_escapes_the_workspace() {
+    let fixture = ToolFixture::new();
+    let root = fixture.workdir().display().to_string();
+    let outside = fixture.outside().canonicalize().unwrap().display().to_string();
+    let links = [
+        ("relative", "../other".to_owned()),
+        ("absolute", format!("{outside}/other")),
+        ("file", "../other/secret.txt".to_owned()),
+        ("up", "..".to_owned()),
+        ("slash", "/".to_owned()),
+        ("magic_root", "/proc/self/root".to_owned()),
+        ("magic_cwd", "/proc/self/cwd".to_owned()),
+        ("magic_fd", "/proc/self/fd".to_owned()),
+        ("twice", "relative".to_owned()),
+        ("loop", "loop".to_owned()),
+        ("through", "folder/../../other".to_owned()),
+    ];
+    fs::create_dir(fixture.workdir().join("folder")).unwrap();
+    for (name, target) in &links {
+        std::os::unix::fs::symlink(target, fixture.workdir().join(name)).unwrap();
+    }
+    fs::hard_link(fixture.other().join("secret.txt"), fixture.workdir().join("hard")).unwrap();
+    let paths = spellings_of_paths_outside(&root, &outside);
     assert!(paths.len() >= 100, "{}", paths.len());
     for path in &paths {
         for (tool, arguments) in [

@@ -121,6 +121,6 @@ async fn a_directory_replaced_by_a_symlink_is_not_walked() {
             assert!(!only_text(&listed).0.contains("secret.txt"), "{listed:?}");
         }
     };
-    fixture.while_swapped(("harmless.txt", "a secret of ours"), swaps).await;
+    fixture.while_swapped("harmless.txt", "a secret of ours", swaps).await;
     fixture.assert_outside_is_untouched();
 }

@@ -76,13 +76,13 @@ impl Cron {
     /// Returns the check that a job's replies go only to chats that this run may write to.
     fn permit(&self, cx: &ToolCx) -> JobCheck {
         let (recipients, cx) = (self.recipients.clone(), cx.clone());
-        Box::new(move |job| job.recipient().map_or(Ok(()), |route| recipients.check((&cx, NAME), &route)))
+        Box::new(move |job| job.recipient().map_or(Ok(()), |route| recipients.check(&cx, NAME, &route)))
     }
 
     /// Records that a job whose replies go to a chat was created or changed.
     fn record_job(&self, cx: &ToolCx, job: &CronJob) -> Value {
         if let Some(route) = job.recipient() {
-            self.recipients.audit((cx, NAME), &route, "scheduled");
+            self.recipients.audit(cx, NAME, &route, "scheduled");
         }
         json!(job)
     }

@@ -55,7 +55,10 @@ pub fn report(hook: &InternalHook, decision: &HookDecisionState) -> Value {
     put("requirements", needs(&hook.requires, &hook.os));
     put("missing", needs(requires, os));
     put("configChecks", hook.requires.config.iter().map(is_satisfied).collect());
-    put("install", hook.install.iter().enumerate().filter_map(install_option).collect());
+    put(
+        "install",
+        hook.install.iter().enumerate().filter_map(|(index, option)| install_option(index, option)).collect(),
+    );
     Value::Object(state)
 }
 
@@ -65,7 +68,7 @@ fn needs(requires: &SkillRequirements, os: &[String]) -> Value {
 }
 
 /// Formats an installation instruction.
-fn install_option((index, option): (usize, &Value)) -> Option<Value> {
+fn install_option(index: usize, option: &Value) -> Option<Value> {
     let kind = option["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
     let source = ["package", "repository"].iter().find_map(|key| option[*key].as_str());
     let label = option["label"].as_str().map_or_else(

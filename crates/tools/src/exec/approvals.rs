@@ -74,7 +74,7 @@ impl Exec {
                 }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
                 let denied = |reason| Followup::Ended(format!("Exec denied {head}\n{reason}"));
-                exec.run_approved((&exec_approvals, &hub), entry, variables).await.unwrap_or_else(denied)
+                exec.run_approved(&exec_approvals, &hub, entry, variables).await.unwrap_or_else(denied)
             }
         })
         .waking(self.settings.notify_on_exit)
@@ -147,7 +147,8 @@ impl Exec {
 
     async fn run_approved(
         &self,
-        (exec_approvals, hub): (&ExecApprovals, &Hub),
+        exec_approvals: &ExecApprovals,
+        hub: &Hub,
         entry: Approval,
         variables: Variables,
     ) -> Result<Followup, String> {
@@ -177,7 +178,7 @@ impl Exec {
             hub.command_started(session, started, wakes).await;
         }
         let job = self.start(&plan, argv, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
-        Ok(match wait_or_background((&stop, &ProgressSender::silent()), &job, plan.wait).await {
+        Ok(match wait_or_background(&stop, &ProgressSender::silent(), &job, plan.wait).await {
             Some(outcome) => {
                 let error_suffix = outcome.error.as_ref().map(|message| format!(", {message}")).unwrap_or_default();
                 Followup::Ended(format!("Exec finished (approval {id}{error_suffix}): {command}\n{}", job.text().0))

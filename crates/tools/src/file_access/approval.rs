@@ -93,7 +93,7 @@ impl FileAccess {
             return Err(refused("approvals are not available here"));
         };
         let (session, run) = (cx.session.as_str(), cx.run.as_str());
-        let bound = fingerprint((tool, &proposal.text), &cx.workdir, (session, run));
+        let bound = fingerprint(tool, &proposal.text, &cx.workdir, session, run);
         let bound = bound
             .map_err(|source| Error::Machine(MachineError::Io { path: cx.workdir.display().to_string(), source }))?;
         let mut fields = Map::new();
@@ -160,7 +160,7 @@ impl FileAccess {
         let stored: PendingChange = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
         let Some(approved) = &entry.fingerprint else { return Err("the approval has no fingerprint".to_owned()) };
         let current =
-            fingerprint((&stored.file_tool, &entry.command), &stored.workspace, (&approved.session, &approved.run));
+            fingerprint(&stored.file_tool, &entry.command, &stored.workspace, &approved.session, &approved.run);
         let current = current.map_err(|error| error.to_string())?;
         exec_approvals.consume(&entry.id, current).await.map_err(|error| error.to_string())?;
         let consent = Consent::Given(entry.command.clone());
@@ -174,11 +174,7 @@ fn text_of(result: &ToolResult) -> String {
 }
 
 /// Returns what the approval is bound to: the tool, the complete text that was shown, and the directory.
-fn fingerprint(
-    (tool, text): (&str, &str),
-    workdir: &Path,
-    (session, run): (&str, &str),
-) -> io::Result<CommandFingerprint> {
+fn fingerprint(tool: &str, text: &str, workdir: &Path, session: &str, run: &str) -> io::Result<CommandFingerprint> {
     let found = fs::metadata(workdir)?;
     Ok(CommandFingerprint {
         argv: vec![tool.to_owned(), text.to_owned()],

@@ -63,7 +63,8 @@ pub(super) fn read(
     kind: ContentKind,
     body: &Body,
     content_type: &str,
-    (url, extract): (&Url, ExtractMode),
+    url: &Url,
+    extract: ExtractMode,
 ) -> Result<ExtractedText, Error> {
     let text = charset::decode(body, content_type);
     if text.contains('\0') {

@@ -137,7 +137,7 @@ impl BundledHook {
             Self::BootMd => Arc::new(BootMd { events, workspace, run: services.run.clone() }),
             Self::BootstrapExtraFiles => Arc::new(ExtraFiles::new(events, workspace, &entry.config)),
             Self::CommandLogger => Arc::new(CommandLogger::new(events, &state)),
-            Self::SessionMemory => Arc::new(SessionMemory::new(events, (state, workspace), &entry.config, services)),
+            Self::SessionMemory => Arc::new(SessionMemory::new(events, state, workspace, &entry.config, services)),
         }
     }
 }

@@ -51,7 +51,8 @@ pub(super) struct SessionMemory {
 impl SessionMemory {
     pub(super) fn new(
         events: Vec<String>,
-        (state, workspace): (PathBuf, PathBuf),
+        state: PathBuf,
+        workspace: PathBuf,
         config: &Map<String, Value>,
         services: &BundledServices,
     ) -> Self {

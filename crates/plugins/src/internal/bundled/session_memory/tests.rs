@@ -27,9 +27,9 @@ impl MemoryFixture {
     }
 
     fn listener(&self, config: &Value, slug: Option<TextFunction>) -> SessionMemory {
-        let directories = (self.state.clone(), self.workspace.clone());
+        let (state, workspace) = (self.state.clone(), self.workspace.clone());
         let services = BundledServices { slug, ..BundledServices::default() };
-        SessionMemory::new(Vec::new(), directories, config.as_object().unwrap(), &services)
+        SessionMemory::new(Vec::new(), state, workspace, config.as_object().unwrap(), &services)
     }
 
     fn memory_files(&self) -> Vec<(String, String)> {

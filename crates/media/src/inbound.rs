@@ -92,8 +92,8 @@ fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
     if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
         return None;
     }
-    let end = text.char_indices().nth(MAX_SHOWN_CHARS).map_or(text.len(), |(at, _)| at);
-    Some((&text[..end], end == text.len()))
+    let shown = homard_stdx::text::beginning(text, MAX_SHOWN_CHARS);
+    Some((shown, shown.len() == text.len()))
 }
 
 /// Returns a deterministic file name without path separators.

@@ -4,13 +4,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use homard_agent::{CommandOrigin, Hub, hub::BackgroundCommand};
 use homard_proto::SessionKey;
 use homard_runtime::task;
+use homard_stdx::sync::{Mutex, MutexGuard};
 use homard_workspace::LoadGate;
 
 use crate::{
@@ -203,7 +204,7 @@ impl BackgroundCommands {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, SessionCommands>> {
-        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.sessions.lock()
     }
 }
 
@@ -215,7 +216,7 @@ impl SessionCommands {
 
 impl Drop for BackgroundInner {
     fn drop(&mut self) {
-        let sessions = self.sessions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.lock();
         for job in sessions.values().flat_map(|commands| commands.jobs.values()) {
             job.stop();
         }

@@ -175,7 +175,7 @@ fn hint(content: &str, wanted: &str) -> String {
     let lines = content.lines().take(MAX_COMPARED_LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());
     match nearest(first, lines.map(NumberedLine)) {
         Some(NumberedLine((number, line))) => {
-            let excerpt: String = line.chars().take(MAX_HINT_CHARS).collect();
+            let excerpt = homard_stdx::text::beginning(line, MAX_HINT_CHARS);
             format!("; the line most similar to its first line is line {}: {excerpt}", number + 1)
         }
         None => String::new(),

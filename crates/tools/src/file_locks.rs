@@ -4,8 +4,10 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use homard_stdx::sync::Mutex;
 
 /// One lock per workspace, so that concurrent calls do not overwrite each other's changes.
 #[derive(Debug, Clone, Default)]
@@ -16,10 +18,10 @@ impl FileLocks {
     pub(crate) fn with_lock<T>(&self, workdir: &Path, action: impl FnOnce() -> T) -> T {
         // The locks guard no data, so poisoning can be ignored.
         let turn = {
-            let mut workspaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut workspaces = self.0.lock();
             workspaces.entry(workdir.to_owned()).or_default().clone()
         };
-        let _mine = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _mine = turn.lock();
         action()
     }
 }

@@ -1,14 +1,10 @@
 //! A command from its start until it is removed: its output, input and outcome.
 
-use std::{
-    os::unix::process::ExitStatusExt,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{os::unix::process::ExitStatusExt, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_audit::{Audit, AuditRecord};
 use homard_runtime::{Ambient, task};
+use homard_stdx::sync::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt,
@@ -81,7 +77,7 @@ impl CommandOutcome {
     /// Adds the outcome to an audit entry.
     fn add_to_audit(&self, record: AuditRecord) -> AuditRecord {
         let outcome = self.stopped.unwrap_or(if self.error.is_none() { "ok" } else { "failed" });
-        let record = record.outcome(outcome).count("ms", u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX));
+        let record = record.outcome(outcome).count("ms", homard_stdx::time::millis(self.duration));
         match (self.exit_code, self.signal) {
             (Some(code), _) => record.count("code", u64::from(code.unsigned_abs())),
             (None, Some(signal)) => record.count("signal", u64::from(signal.unsigned_abs())),
@@ -224,7 +220,7 @@ impl CommandJob {
     }
 
     fn written(&self) -> MutexGuard<'_, CapturedOutput> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock()
     }
 
     /// Returns notes about the sandbox of a finished command.

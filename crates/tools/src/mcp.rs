@@ -13,14 +13,11 @@ mod setup;
 mod supervisor;
 mod tool;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use homard_agent::tool::Tool;
 use homard_runtime::task;
+use homard_stdx::sync::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -63,7 +60,7 @@ impl McpServers {
 
     /// Applies a new config: unchanged servers are kept, others are stopped, and new ones are started.
     pub fn set(&self, setups: Vec<ServerSetup>) {
-        let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut supervisors = self.supervisors.lock();
         let mut previous = std::mem::take(&mut *supervisors);
         let mut used_prefixes = BTreeSet::new();
         for setup in setups {
@@ -83,7 +80,7 @@ impl McpServers {
     }
 
     fn supervisors(&self) -> Vec<Arc<ServerSupervisor>> {
-        self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.supervisors.lock().clone()
     }
 
     /// Waits until a connection to every server was attempted once, but at most `limit`: a late server adds its tools

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
+use homard_stdx::time::millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -327,7 +328,7 @@ fn list(all: &[(String, Arc<CommandJob>)]) -> ToolResult {
             "status": "running",
             "pid": job.pid,
             "startedAt": job.started_ms,
-            "runtimeMs": job.elapsed().as_millis() as u64,
+            "runtimeMs": millis(job.elapsed()),
             "cwd": job.cwd,
             "command": job.command,
             "name": label(&job.command),

@@ -20,6 +20,7 @@ use homard_agent::{
     tool::{Tool, ToolCx, ToolResult},
 };
 use homard_proto::AgentId;
+use homard_stdx::text::beginning;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -110,10 +111,8 @@ fn clamp_number(number: Option<f64>, default: usize, max: usize) -> usize {
 
 /// Truncates text from other sessions to `max` characters.
 fn truncate(text: &str, max: usize) -> (String, bool) {
-    match text.char_indices().nth(max) {
-        None => (text.to_owned(), false),
-        Some((at, _)) => (format!("{}\n…(truncated)…", &text[..at]), true),
-    }
+    let kept = beginning(text, max);
+    if kept.len() == text.len() { (text.to_owned(), false) } else { (format!("{kept}\n…(truncated)…"), true) }
 }
 
 /// Resolves a model name for an agent to provider and model; the error says why it cannot be used.

@@ -1,12 +1,8 @@
 //! A cache with a time to live.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
+use homard_stdx::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Maximum number of entries; the oldest is evicted.
@@ -44,7 +40,7 @@ impl<K: Clone + Eq + Hash, V: Clone> TtlCache<K, V> {
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use homard_egress::{Egress, EgressLimits, Observer, Request, Resolve};
 use homard_runtime::ambient::{Ambient, iso};
+use homard_stdx::{text::beginning, time::millis};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -168,7 +169,7 @@ impl WebFetch {
             "truncated": excerpt.is_cut || page.bytes_read.is_some(),
             "length": excerpt.chars,
             "fetchedAt": page.fetched_at,
-            "tookMs": started.elapsed().as_millis() as u64,
+            "tookMs": millis(started.elapsed()),
             "text": excerpt.text,
             "externalContent": {"untrusted": true, "source": "web_fetch"},
         });
@@ -277,8 +278,7 @@ fn is_good(status: u16) -> bool {
 
 /// Returns the first characters of a text and its total number of characters.
 fn head(text: &str, max: usize) -> (&str, usize) {
-    let end = text.char_indices().nth(max).map_or(text.len(), |(at, _)| at);
-    (&text[..end], text.chars().count())
+    (beginning(text, max), text.chars().count())
 }
 
 #[async_trait]

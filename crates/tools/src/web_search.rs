@@ -10,6 +10,7 @@ use dom_query::Document;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use homard_egress::{Egress, EgressLimits, Observer, Resolve};
 use homard_runtime::ambient::{Ambient, iso};
+use homard_stdx::time::millis;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -203,7 +204,7 @@ impl WebSearch {
             "query": query_text,
             "provider": provider,
             "count": found.len(),
-            "tookMs": started.elapsed().as_millis() as u64,
+            "tookMs": millis(started.elapsed()),
             "results": found,
             "externalContent": {"untrusted": true, "source": "web_search"},
         });

@@ -1,5 +1,7 @@
 //! Truncates the text of a file to the space in a prompt. Counts are characters, never bytes.
 
+use homard_stdx::text::beginning;
+
 use crate::PageBody;
 
 /// Text of a file, or its beginning and end if the text exceeds the limit.
@@ -31,13 +33,13 @@ impl FileText {
         if chars <= limit {
             return Self::Whole { text: text.to_owned(), chars };
         }
-        let (head, tail) = (first(text, head_chars(limit)).to_owned(), last(text, tail_chars(limit)).to_owned());
+        let (head, tail) = (beginning(text, head_chars(limit)).to_owned(), last(text, tail_chars(limit)).to_owned());
         Self::Ends { head, tail, chars, is_counted: true }
     }
 
     /// Creates a text of which only the ends were read, and the bytes counted.
     pub(crate) fn ends(head: &str, tail: &str, bytes: usize, limit: usize) -> Self {
-        let (head, tail) = (first(head, head_chars(limit)).to_owned(), last(tail, tail_chars(limit)).to_owned());
+        let (head, tail) = (beginning(head, head_chars(limit)).to_owned(), last(tail, tail_chars(limit)).to_owned());
         Self::Ends { head, tail, chars: bytes, is_counted: false }
     }
 
@@ -56,7 +58,7 @@ impl FileText {
             Self::Whole { text, .. } => (text, text),
             Self::Ends { head, tail, .. } => (head, tail),
         };
-        let (head, tail) = (first(head, head_chars(space)), last(tail, tail_chars(space)));
+        let (head, tail) = (beginning(head, head_chars(space)), last(tail, tail_chars(space)));
         let (head_count, tail_count) = (head.chars().count(), tail.chars().count());
         let notice = format!(
             "[… the middle of {name} is left out: here are {head_count} + {tail_count} of {}; read the file for the rest …]",
@@ -92,10 +94,6 @@ pub(crate) fn tail_chars(limit: usize) -> usize {
 /// Returns `count` tenths of a limit, rounded down. Does not overflow, even for `usize::MAX`.
 fn tenths(limit: usize, count: usize) -> usize {
     limit / 10 * count + limit % 10 * count / 10
-}
-
-fn first(text: &str, count: usize) -> &str {
-    text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
 }
 
 fn last(text: &str, count: usize) -> &str {

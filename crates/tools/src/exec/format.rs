@@ -1,6 +1,7 @@
 //! Formats results of commands for the model.
 
 use homard_agent::tool::ToolResult;
+use homard_stdx::time::millis;
 use serde_json::json;
 
 use super::PROGRESS_BYTES;
@@ -12,7 +13,7 @@ pub(super) fn finished_result(job: &CommandJob, outcome: &CommandOutcome, notes:
     let mut details = json!({
         "status": "failed",
         "exitCode": null,
-        "durationMs": outcome.duration.as_millis() as u64,
+        "durationMs": millis(outcome.duration),
         "aggregated": aggregated,
         "cwd": job.cwd,
     });

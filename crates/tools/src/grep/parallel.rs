@@ -1,12 +1,8 @@
 //! Searches a tree with several threads; results keep the order of the walk.
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-};
+use std::{collections::BTreeMap, path::PathBuf, thread};
 
+use homard_stdx::sync::Mutex;
 use rustix::fs::FileType;
 use tokio_util::sync::CancellationToken;
 
@@ -63,12 +59,12 @@ impl<'a> ParallelSearch<'a> {
             }
             self.work(&sorter);
         });
-        lock(&sorter).answer.unreadable += lock(&self.walk).1.unreadable;
+        sorter.lock().answer.unreadable += self.walk.lock().1.unreadable;
     }
 
     fn work(&self, sorter: &Mutex<OrderedOutput<'_, '_>>) {
         let mut searcher = FileSearcher::new(self.search, self.cancel);
-        while !lock(sorter).answer.is_full() {
+        while !sorter.lock().answer.is_full() {
             let Some((number, files)) = self.batch() else { return };
             let mut found = Vec::new();
             for file in files {
@@ -80,12 +76,12 @@ impl<'a> ParallelSearch<'a> {
                     found.push((file.path, hits));
                 }
             }
-            lock(sorter).add(number, found);
+            sorter.lock().add(number, found);
         }
     }
 
     fn batch(&self) -> Option<(usize, Vec<WalkEntry>)> {
-        let mut walk = lock(&self.walk);
+        let mut walk = self.walk.lock();
         let (number, walk) = &mut *walk;
         let is_wanted = |entry: &WalkEntry| entry.kind == FileType::RegularFile && self.filter.allows(&entry.path);
         let files: Vec<WalkEntry> = walk.filter(is_wanted).take(BATCH).collect();
@@ -106,9 +102,4 @@ impl OrderedOutput<'_, '_> {
             }
         }
     }
-}
-
-/// Locks a mutex, ignoring poisoning: a panic while a lock is held ends the search anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,9 @@
 //! A server that runs as a child process, with everything that it starts.
 
-use std::{
-    collections::VecDeque,
-    io,
-    os::fd::OwnedFd,
-    path::Path,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, io, os::fd::OwnedFd, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use homard_runtime::task;
+use homard_stdx::sync::Mutex;
 use rustix::{fs::fstat, process::Pid};
 use tokio::{
     io::AsyncReadExt,
@@ -49,7 +42,7 @@ pub(super) struct ServerStderr(Arc<Mutex<VecDeque<u8>>>);
 
 impl ServerStderr {
     fn append(&self, bytes: &[u8]) {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.0.lock();
         buffer.extend(bytes);
         let excess = buffer.len().saturating_sub(STDERR_BYTES);
         buffer.drain(..excess);
@@ -57,7 +50,7 @@ impl ServerStderr {
 
     /// Returns them as one line.
     pub(super) fn last(&self) -> String {
-        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let bytes: Vec<u8> = self.0.lock().iter().copied().collect();
         external::line(&String::from_utf8_lossy(&bytes), STDERR_BYTES)
     }
 }

@@ -1,10 +1,8 @@
 //! Supervises one server: connects on demand, lists its tools when it is ready or they change, backs off when it fails.
 
-use std::{
-    sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use homard_stdx::sync::{self, MutexGuard};
 use rmcp::model::{CallToolResult, JsonObject, Tool};
 use tokio::{
     sync::{Mutex, Notify, watch},
@@ -51,7 +49,7 @@ pub(super) struct ServerSupervisor {
     /// Held while connecting, so that concurrent callers wait instead of connecting twice.
     connection: Mutex<ServerConnection>,
     /// State that can be read without waiting.
-    view: StdMutex<ServerView>,
+    view: sync::Mutex<ServerView>,
     changed: Arc<Notify>,
 }
 
@@ -106,7 +104,14 @@ pub struct ServerStatus {
 
 impl ServerSupervisor {
     pub(super) fn new(setup: ServerSetup, prefix: String, shared: McpShared) -> Self {
-        Self { setup, prefix, shared, connection: Mutex::default(), view: StdMutex::default(), changed: Arc::default() }
+        Self {
+            setup,
+            prefix,
+            shared,
+            connection: Mutex::default(),
+            view: sync::Mutex::default(),
+            changed: Arc::default(),
+        }
     }
 
     /// Returns its name in the config.
@@ -155,7 +160,7 @@ impl ServerSupervisor {
     }
 
     fn view(&self) -> MutexGuard<'_, ServerView> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock()
     }
 
     /// Keeps the tool list current until shutdown.

@@ -1,15 +1,12 @@
 //! The `memory_search` tool: full-text search in an agent's notes.
 
-use std::{
-    collections::BTreeMap,
-    io::Read,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, io::Read, sync::Arc};
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use homard_memory::{Memory, MemoryQuery};
 use homard_proto::AgentId;
+use homard_stdx::sync::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -51,7 +48,7 @@ impl MemorySearch {
 
     fn memory(&self, cx: &ToolCx) -> Arc<Mutex<Memory>> {
         let agent = cx.session.agent().cloned().unwrap_or_else(AgentId::main);
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.lock();
         let memory = memories.entry(agent).or_insert_with_key(|agent| {
             let file = self.settings.folder.as_ref().map(|folder| folder.join(format!("{agent}.homard.sqlite")));
             Arc::new(Mutex::new(file.map_or_else(Memory::in_ram, Memory::on_disk)))
@@ -116,7 +113,7 @@ fn search(
         min_score: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
     };
     let read = |path: &str| text(&guard, path, cx);
-    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).search(&files.sources, read, &query);
+    let found = memory.lock().search(&files.sources, read, &query);
     let hits = match found {
         Ok(hits) => hits,
         // Not even an in-memory index can be built, and the model can do nothing about it.

@@ -10,6 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
+use homard_stdx::text::{beginning, truncate};
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::{Map, Value};
 use tokio::{task::spawn_blocking, time::timeout};
@@ -71,7 +72,8 @@ impl SessionMemory {
 
     /// Asks a model for a file name that describes the conversation; `None` if there is no model or it fails.
     async fn name(&self, messages: &[TranscriptMessage]) -> Option<String> {
-        let text: String = lines(messages).chars().take(MAX_NAMING_CHARS).collect();
+        let text = lines(messages);
+        let text = beginning(&text, MAX_NAMING_CHARS);
         let ask_model = self.slug.as_ref()?;
         let prompt = format!(
             "Say in one or two English words what this conversation is about. Answer with those words only, in lower \
@@ -185,13 +187,8 @@ fn memory(event: &InternalEvent, id: &str, messages: &[TranscriptMessage], at: &
 }
 
 fn lines(messages: &[TranscriptMessage]) -> String {
-    let line = |messages: &TranscriptMessage| {
-        let mut text: String = messages.text.chars().take(MAX_MESSAGE_CHARS).collect();
-        if text.len() < messages.text.len() {
-            text.push('…');
-        }
-        format!("{}: {text}", messages.role)
-    };
+    let line =
+        |messages: &TranscriptMessage| format!("{}: {}", messages.role, truncate(&messages.text, MAX_MESSAGE_CHARS));
     messages.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

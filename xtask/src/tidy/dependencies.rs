@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-compact", AllowedDependencies::Use(&["homard-proto", "homard-model"])),
     ("homard-reply", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-channels", AllowedDependencies::UseAndTestWithAny(&["homard-proto"])),
+    ("homard-chat", AllowedDependencies::Use(&[])),
     ("homard-runtime", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-policy", AllowedDependencies::Use(&["homard-proto"])),
     ("homard-approvals", AllowedDependencies::Use(&["homard-proto", "homard-store", "homard-audit", "homard-runtime"])),

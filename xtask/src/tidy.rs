@@ -3,7 +3,7 @@
 //! [`dependencies`] holds the table of allowed dependencies between crates, [`source`] the rules for files, [`size`] the list
 //! of the longest files and functions, which is informative and never fails. [`language`] counts words and names that
 //! hide what happens, and fails when a count grows. [`commits`] checks the messages of new commits, [`mutants`] that the
-//! seeded bugs apply, [`compatibility`] that the page on compatibility names existing tests.
+//! seeded bugs apply, [`compatibility`] that the page on compatibility names existing tests, [`supply`] the crates of others.
 
 mod commits;
 mod compatibility;
@@ -12,6 +12,7 @@ mod language;
 mod mutants;
 mod size;
 mod source;
+mod supply;
 
 use std::{
     fs,
@@ -45,8 +46,10 @@ pub(crate) fn run() -> Result<()> {
     let metadata = shell::output(&mut shell::cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata = serde_json::from_slice(&metadata).context("cargo metadata did not write JSON")?;
     let files = read_files(&root)?;
+    let lock = fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
 
     let mut problems = dependencies::check(&metadata);
+    problems.extend(supply::check(&all_packages()?, &lock));
     problems.extend(files.iter().flat_map(source::check));
     problems.extend(language::check(&files));
     problems.extend(commits::check(&root)?);
@@ -59,6 +62,15 @@ pub(crate) fn run() -> Result<()> {
     }
     problems.iter().for_each(|problem| println!("{problem}"));
     bail!("{} found", if problems.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", problems.len()) })
+}
+
+/// Returns the metadata of all crates that are used on this platform.
+fn all_packages() -> Result<serde_json::Value> {
+    let rustc = shell::output(std::process::Command::new("rustc").arg("-vV"))?;
+    let rustc = String::from_utf8_lossy(&rustc);
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
+    let args = ["metadata", "--locked", "--filter-platform", host, "--format-version", "1"];
+    serde_json::from_slice(&shell::output(&mut shell::cargo(&args))?).context("cargo metadata did not write JSON")
 }
 
 fn list(title: &str, mut sized: Vec<(usize, String)>) {

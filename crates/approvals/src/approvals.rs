@@ -237,7 +237,8 @@ impl ExecApprovals {
         let before = policy.clone();
         for rule in entry.rules() {
             let agent = AgentId::normalize(&entry.agent);
-            policy.add_rule(&agent, &rule, &self.0.ambient.nonce(), (at_ms, &entry.command));
+            let added = rule.entry(&self.0.ambient.nonce(), at_ms, &entry.command);
+            policy.add_rule(&agent, &rule, added);
         }
         if policy != before {
             self.0.store.set_policy(policy.text()?).await?;

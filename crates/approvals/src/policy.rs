@@ -102,16 +102,15 @@ impl ApprovalPolicy {
         lists.flatten().map(ApprovalRule::parse).collect()
     }
 
-    /// Adds a rule for an agent, unless it has an equal one.
-    pub(super) fn add_rule(&mut self, agent: &AgentId, rule: &ApprovalRule, id: &str, (at_ms, command): (u64, &str)) {
-        let has_rule = self.rules(agent).iter().any(|known| known.allows_same(rule));
-        if has_rule {
+    /// Adds a rule for an agent as this entry, unless it has an equal one.
+    pub(super) fn add_rule(&mut self, agent: &AgentId, rule: &ApprovalRule, entry: Map<String, Value>) {
+        if self.rules(agent).iter().any(|known| known.allows_same(rule)) {
             return;
         }
         let own = object(&mut self.0, "agents").and_then(|agents| object(agents, agent.as_str()));
         let list = own.map(|own| own.entry("allowlist").or_insert_with(|| json!([])));
         if let Some(Value::Array(list)) = list {
-            list.push(rule.entry(id, at_ms, command).into());
+            list.push(entry.into());
         }
     }
 
@@ -177,8 +176,8 @@ mod tests {
         let mut policy = policy(&before);
         let rule = ApprovalRule::prefix(vec!["/usr/bin/git".to_owned(), "log".to_owned()]);
         let agent = AgentId::normalize("ops");
-        policy.add_rule(&agent, &rule, "r1", (5, "git log"));
-        policy.add_rule(&agent, &rule, "r2", (6, "git log -1"));
+        policy.add_rule(&agent, &rule, rule.entry("r1", 5, "git log"));
+        policy.add_rule(&agent, &rule, rule.entry("r2", 6, "git log -1"));
         let mut after = before;
         let entry = json!({
             "id": "r1", "pattern": "git", "argv": ["/usr/bin/git", "log"], "lastResolvedPath": "/usr/bin/git",

@@ -243,7 +243,7 @@ impl AuthLimiter {
     /// While an address is locked out, guessable secrets from it are not compared: the response would otherwise confirm
     /// a correct guess. A long token cannot be guessed, so its owner is never locked out.
     pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), AuthError> {
-        self.authenticate(auth, (address, now), || None::<()>).map(|_| ())
+        self.authenticate(auth, address, now, || None::<()>).map(|_| ())
     }
 
     /// Returns true if one of the words of a text is the secret, so that the text must not be shown to others.
@@ -256,7 +256,8 @@ impl AuthLimiter {
     pub(crate) fn authenticate<T>(
         &self,
         auth: &Auth,
-        (address, now): (IpAddr, Instant),
+        address: IpAddr,
+        now: Instant,
         other_credential: impl FnOnce() -> Option<T>,
     ) -> Result<Proof<T>, AuthError> {
         let credentials: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
@@ -469,14 +470,14 @@ mod tests {
             };
             let limiter = limiter(Some("s"), None);
             let now = Instant::now();
-            let attempt = |auth: &Auth| limiter.authenticate(auth, (LOCAL, now), || None::<()>);
+            let attempt = |auth: &Auth| limiter.authenticate(auth, LOCAL, now, || None::<()>);
             let evaluated = (0..100).filter(|_| !matches!(attempt(&guess), Err(AuthError::RateLimited { .. }))).count();
             assert_eq!(evaluated, MAX_FAILURES, "{guess:?}");
             // From here on guessable secrets are not compared. Device tokens still are.
             let correct = Auth { token: Some("s".to_owned()), ..Auth::default() };
-            let locked = limiter.authenticate(&correct, (LOCAL, now), || None::<()>);
+            let locked = limiter.authenticate(&correct, LOCAL, now, || None::<()>);
             assert!(matches!(locked, Err(AuthError::RateLimited { .. })), "{locked:?}");
-            assert_eq!(limiter.authenticate(&correct, (LOCAL, now), || Some(())), Ok(Proof::Other(())));
+            assert_eq!(limiter.authenticate(&correct, LOCAL, now, || Some(())), Ok(Proof::Other(())));
         }
     }
 

@@ -70,7 +70,8 @@ impl Client {
         server: &ServerState,
         session: ClientSession,
         send_queue: Arc<SendQueue>,
-        (presence, presence_entry): (u64, Option<PresenceEntry>),
+        presence: u64,
+        presence_entry: Option<PresenceEntry>,
     ) -> Self {
         Self {
             id: server.next_connection(),

@@ -27,7 +27,7 @@ use crate::{
     broadcaster::Audience,
     client::Client,
     handshake::{self, ClientSession, ConnectionFacts},
-    hello,
+    hello::{self, HelloSnapshot},
     methods::health,
     origin_check::RequestOrigin,
     preauth::{self, PendingConnection},
@@ -250,15 +250,25 @@ async fn perform_handshake(
     queue: &Arc<SendQueue>,
     peer: &AdmittedPeer,
 ) -> Result<(Arc<Client>, Option<CancellationToken>), CloseReason> {
-    let (request, session, token) = match timeout(HANDSHAKE_TIMEOUT, authenticate(server, reader, queue, peer)).await {
+    let accepted = match timeout(HANDSHAKE_TIMEOUT, authenticate(server, reader, queue, peer)).await {
         Ok(result) => result?,
         Err(_) => return Err(CloseReason::new(1000, "")),
     };
     peer.mark_authenticated();
-    let revoked = session.params.device.as_ref().map(|device| server.devices.register_connection(&device.id));
-    let presence_entry = server.presence.add(&session.params, peer.address(), server.hub.ambient().now_ms());
-    let client = welcome(server, queue, (&request, session, presence_entry), token.as_deref()).await;
+    let params = &accepted.session.params;
+    let revoked = params.device.as_ref().map(|device| server.devices.register_connection(&device.id));
+    let presence_entry = server.presence.add(params, peer.address(), server.hub.ambient().now_ms());
+    let client = welcome(server, queue, accepted, presence_entry).await;
     Ok((client, revoked))
+}
+
+/// A `connect` request that was accepted.
+struct AcceptedConnect {
+    /// Id of the request.
+    request: String,
+    session: ClientSession,
+    /// Token with which the device authenticates next time.
+    token: Option<String>,
 }
 
 /// Sends the challenge and verifies the `connect` request.
@@ -267,7 +277,7 @@ async fn authenticate(
     reader: &mut SocketReader,
     queue: &SendQueue,
     peer: &AdmittedPeer,
-) -> Result<(String, ClientSession, Option<String>), CloseReason> {
+) -> Result<AcceptedConnect, CloseReason> {
     let ambient = server.hub.ambient();
     let nonce = ambient.nonce();
     let challenge = Challenge { nonce: nonce.clone(), ts: ambient.now_ms(), extra: Extra::new() };
@@ -306,7 +316,7 @@ async fn authenticate(
     };
     let session = handshake::verify(params, facts, &server.auth, &server.devices).map_err(&reject)?;
     let token = pair_device(server, &session, facts).await.map_err(&reject)?;
-    Ok((id, session, token))
+    Ok(AcceptedConnect { request: id, session, token })
 }
 
 /// Pairs the device of an authenticated connection, or registers a pairing request for the owner to approve. The
@@ -348,17 +358,18 @@ async fn pair_device(
 async fn welcome(
     server: &ServerState,
     queue: &Arc<SendQueue>,
-    (request, session, presence_entry): (&str, ClientSession, Option<PresenceEntry>),
-    token: Option<&str>,
+    AcceptedConnect { request, session, token }: AcceptedConnect,
+    presence_entry: Option<PresenceEntry>,
 ) -> Arc<Client> {
     queue.set_limit(send_queue::queue_limit(session.generation));
     let health = health::report(server).await.unwrap_or_else(|error| json!({"ok": false, "error": error.message}));
     let payload: Arc<str> = health.to_string().into();
     let (presence, state) = hello::visible_presence(server, &session);
-    let hello = hello::ok(server, (&session, token), &server.hub.ambient().nonce(), (&health, presence, state));
-    queue.respond(&Response::ok(request, json!(hello)));
+    let snapshot = HelloSnapshot { health: &health, presence, state };
+    let hello = hello::ok(server, &session, token.as_deref(), &server.hub.ambient().nonce(), snapshot);
+    queue.respond(&Response::ok(request.as_str(), json!(hello)));
     queue.try_send_state("health", payload, state);
-    Arc::new(Client::new(server, session, queue.clone(), (state.presence, presence_entry)))
+    Arc::new(Client::new(server, session, queue.clone(), state.presence, presence_entry))
 }
 
 /// Serves requests until one side closes.

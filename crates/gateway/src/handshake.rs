@@ -100,9 +100,8 @@ pub(crate) fn verify(
         let id = &params.device.as_ref()?.id;
         [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.token_scopes(id, token))
     };
-    let proof = limiter
-        .authenticate(&auth, (facts.address, facts.now), device_grant)
-        .map_err(|error| error.error(generation))?;
+    let proof =
+        limiter.authenticate(&auth, facts.address, facts.now, device_grant).map_err(|error| error.error(generation))?;
     // Recorded only now, so that a rejected client can neither use up a signature nor fill the table.
     if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
         facts.used_signatures.record(device, facts.now_ms).map_err(|error| error.error(generation))?;

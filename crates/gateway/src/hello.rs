@@ -54,13 +54,22 @@ pub(crate) fn visible_presence(server: &ServerState, session: &ClientSession) ->
     if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
 }
 
+/// State of the gateway at the time of the connection.
+pub(crate) struct HelloSnapshot<'a> {
+    pub(crate) health: &'a Value,
+    /// Rows that the client may see.
+    pub(crate) presence: Vec<Value>,
+    pub(crate) state: StateVersion,
+}
+
 /// Builds the response to a successful `connect`. Protocol 3 gets no `auth`, since an old client would store the token
 /// and send it to other gateways, and none of the members that only protocol 4 has.
 pub(crate) fn ok(
     server: &ServerState,
-    (session, token): (&ClientSession, Option<&str>),
+    session: &ClientSession,
+    token: Option<&str>,
     connection: &str,
-    (report, presence, state): (&Value, Vec<Value>, StateVersion),
+    HelloSnapshot { health, presence, state }: HelloSnapshot<'_>,
 ) -> HelloOk {
     let generation = session.generation;
     let agents = server.hub.agents();
@@ -79,7 +88,7 @@ pub(crate) fn ok(
         }
     };
     let mut snapshot = json!({
-        "presence": presence, "health": report, "stateVersion": state,
+        "presence": presence, "health": health, "stateVersion": state,
         "uptimeMs": server.uptime_ms(), "stateDir": server.state_dir, "authMode": secret,
         "sessionDefaults": {
             "defaultAgentId": default, "mainKey": "main", "mainSessionKey": default.main_session(),

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::Body,
     extract::{ConnectInfo, FromRequestParts, Request, State, WebSocketUpgrade},
     http::{
         HeaderValue, Method, StatusCode,
@@ -25,7 +24,7 @@ use crate::{
     plugin_routes,
     preauth::PeerInfo,
     server::ServerState,
-    webhooks,
+    webhooks::{self, WebhookContext},
 };
 
 /// Read buffer per connection, which is held for its lifetime; longer messages get a buffer of their own.
@@ -44,22 +43,22 @@ async fn answer(
     ConnectInfo(peer): ConnectInfo<PeerInfo>,
     request: Request,
 ) -> Response {
-    let (parts, body) = request.into_parts();
     let (client, local) = (peer.0.address(), peer.0.local());
     let addresses = ConnectionAddrs { peer: client.ip(), local: local.ip(), port: local.port() };
-    let origin = match origin_check::check(&parts.headers, addresses, &server.origin_rules) {
+    let origin = match origin_check::check(request.headers(), addresses, &server.origin_rules) {
         Ok(origin) => origin,
         Err(refused) => {
-            tracing::warn!(%refused, host = ?parts.headers.get("host"), origin = ?parts.headers.get("origin"),
+            tracing::warn!(%refused, host = ?request.headers().get("host"),
+                origin = ?request.headers().get("origin"),
                 "rejected a request");
             return (StatusCode::FORBIDDEN, refused.to_string()).into_response();
         }
     };
     if !origin.is_proxied {
-        return dispatch(server, AdmittedPeer { connection: peer.0, origin }, (parts, body)).await;
+        return dispatch(server, AdmittedPeer { connection: peer.0, origin }, request).await;
     }
     server.preauth.set_client(&peer.0, origin.address);
-    let mut response = dispatch(server, AdmittedPeer { connection: peer.0, origin }, (parts, body)).await;
+    let mut response = dispatch(server, AdmittedPeer { connection: peer.0, origin }, request).await;
     // The next request on a proxy's connection may belong to another client, who is not authenticated by this one.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -68,7 +67,8 @@ async fn answer(
 }
 
 /// Dispatches a request by path.
-async fn dispatch(server: Arc<ServerState>, peer: AdmittedPeer, (mut parts, body): (Parts, Body)) -> Response {
+async fn dispatch(server: Arc<ServerState>, peer: AdmittedPeer, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
         "/ready" | "/readyz" => {
@@ -80,16 +80,22 @@ async fn dispatch(server: Arc<ServerState>, peer: AdmittedPeer, (mut parts, body
         "/metrics" => metrics::answer(&server, &peer, &parts).await,
         _ if parts.headers.contains_key(UPGRADE) => upgrade(server, peer, &mut parts).await,
         path => {
-            if let Some((webhooks, route)) =
-                server.webhooks.clone().and_then(|webhooks| webhooks.route_path(path).map(|route| (webhooks, route)))
+            if let Some((webhooks, route)) = server
+                .routes
+                .webhooks
+                .clone()
+                .and_then(|webhooks| webhooks.route_path(path).map(|route| (webhooks, route)))
             {
-                return webhooks::answer((server, webhooks), &peer, route, (parts, body)).await;
+                let context = WebhookContext { server, hooks: webhooks };
+                return webhooks::answer(context, &peer, route, Request::from_parts(parts, body)).await;
             }
             if let Some(route) = openai::ApiRoute::of_path(path) {
-                return openai::answer(server, &peer, route, (parts, body)).await;
+                return openai::answer(server, &peer, route, Request::from_parts(parts, body)).await;
             }
             match plugin_routes::find_route(&server, path) {
-                Some(plugin_route) => plugin_routes::answer(&server, plugin_route, &peer, (parts, body)).await,
+                Some(plugin_route) => {
+                    plugin_routes::answer(&server, plugin_route, &peer, Request::from_parts(parts, body)).await
+                }
                 None => control_ui::answer(&server, &peer, &parts).await,
             }
         }
@@ -109,7 +115,7 @@ async fn failing(server: &ServerState) -> Vec<&'static str> {
     if server.hub.live_runs().iter().any(|run| run.progress == RunProgress::Stuck) {
         failing.push("lane");
     }
-    for outage in server.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
+    for outage in server.monitoring.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
         if outage.prevents_service() && !failing.contains(&outage.part) {
             failing.push(outage.part);
         }

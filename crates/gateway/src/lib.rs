@@ -23,6 +23,7 @@ mod fuzz;
 mod handshake;
 mod hello;
 mod http;
+mod http_body;
 mod log_buffer;
 mod message_feed;
 mod methods;

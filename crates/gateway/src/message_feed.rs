@@ -105,7 +105,7 @@ impl StoredMessage {
         }
     }
 
-    fn is_on(&self, (id, message): &(EntryId, Arc<Message>)) -> bool {
+    fn is_on(&self, id: &EntryId, message: &Arc<Message>) -> bool {
         match self {
             Self::Message(stored) => stored == message,
             Self::Entry(line) => line == id,
@@ -146,7 +146,7 @@ impl MessageFeed {
                 tokio::time::sleep(delay).await;
                 let started_at = Instant::now();
                 for (transcript, progress) in self.due(started_at) {
-                    match read(&hub, &projector, &transcript, &progress).await {
+                    match read(&hub, &projector, &transcript.0, &transcript.1, &progress).await {
                         Ok(published) => self.published(transcript, published),
                         Err(error) => {
                             tracing::warn!(error = error.message, session = %transcript.0, "cannot read new messages; trying again");
@@ -204,7 +204,8 @@ impl MessageFeed {
 async fn read(
     hub: &Hub,
     projector: &Projector,
-    (key, session): &Transcript,
+    key: &SessionKey,
+    session: &SessionId,
     progress: &Progress,
 ) -> Result<Option<EntryId>, ErrorShape> {
     // A session that was deleted meanwhile has nothing to publish.
@@ -212,7 +213,7 @@ async fn read(
     let Some(lines) = hub.transcript_entries(key, session).await.map_err(unavailable)? else { return Ok(None) };
     let row = ActiveRuns::now(hub).row(key, &record, Generation::Four);
     for (count, message) in (1..).zip(displayed_entries(&lines, progress.first_unpublished(&lines))) {
-        projector.publish_message(key.clone(), &payload((key, session), message, (&record, &row)));
+        projector.publish_message(key.clone(), &payload(key, session, message, &record, &row));
         if count % BATCH == 0 {
             projector.drain().await;
         }
@@ -230,7 +231,8 @@ impl Progress {
         }
         // The transcript was never read, or was rewound to before the last published entry. Then the first message that
         // was reported decides. If it has no entry yet, all entries are older than it.
-        let is_first = |line: &(EntryId, Arc<Message>)| self.first.as_ref().is_some_and(|first| first.is_on(line));
+        let is_first =
+            |(id, message): &(EntryId, Arc<Message>)| self.first.as_ref().is_some_and(|first| first.is_on(id, message));
         let Some(at) = lines.iter().rposition(is_first) else { return lines.len() };
         // Results are reported in the order in which they arrive, but stored in the order of the calls. So the results
         // before this one in the same turn may not have been published either.
@@ -242,11 +244,7 @@ impl Progress {
     }
 }
 
-fn payload(
-    (key, session): (&SessionKey, &SessionId),
-    message: DisplayedMessage,
-    (record, row): (&Record, &Value),
-) -> Value {
+fn payload(key: &SessionKey, session: &SessionId, message: DisplayedMessage, record: &Record, row: &Value) -> Value {
     let mut payload = json!({
         "sessionKey": key, "agentId": key.agent(), "message": message.message, "messageId": message.id,
         "messageSeq": message.seq, "sessionId": session, "updatedAt": record.updated_at, "session": row,

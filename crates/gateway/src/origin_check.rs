@@ -134,7 +134,7 @@ pub(crate) fn check(
     let caller = match single_header(headers, ORIGIN) {
         Some(None) if is_cross_site(headers) => return Err(OriginError::Origin),
         Some(None) => ClientKind::Program,
-        Some(Some(origin)) if is_origin_allowed(origin, (&host, is_proxied), own_port, &rules.origins) => {
+        Some(Some(origin)) if is_origin_allowed(origin, &host, is_proxied, own_port, &rules.origins) => {
             ClientKind::Page
         }
         Some(Some(_)) | None => return Err(OriginError::Origin),
@@ -217,7 +217,8 @@ fn is_local_host(host: &Authority, local: IpAddr) -> bool {
 /// machine.
 fn is_origin_allowed(
     origin: &str,
-    (host, is_proxied): (&Authority, bool),
+    host: &Authority,
+    is_proxied: bool,
     own_port: Option<u16>,
     allowed: &[String],
 ) -> bool {
@@ -247,12 +248,13 @@ mod tests {
     }
 
     fn check_from(peer: &str, headers: &[(&'static str, &str)]) -> Result<RequestOrigin, OriginError> {
-        check_with(RemotePolicy::All, (peer, "127.0.0.7"), headers)
+        check_with(RemotePolicy::All, peer, "127.0.0.7", headers)
     }
 
     fn check_with(
         remote: RemotePolicy,
-        addresses: (&str, &str),
+        peer: &str,
+        local: &str,
         headers: &[(&'static str, &str)],
     ) -> Result<RequestOrigin, OriginError> {
         let rules = OriginRules {
@@ -261,7 +263,7 @@ mod tests {
             proxies: ["127.0.0.9", "10.0.0.9"].map(|proxy| proxy.parse().unwrap()).into(),
         };
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        let (peer, local) = (addresses.0.parse().unwrap(), addresses.1.parse().unwrap());
+        let (peer, local) = (peer.parse().unwrap(), local.parse().unwrap());
         check(&headers.collect(), ConnectionAddrs { peer, local, port: 18789 }, &rules)
     }
 
@@ -269,7 +271,7 @@ mod tests {
     fn remote_requests_need_encryption_or_a_trusted_proxy() {
         let from = |remote, peer: &str, extra: &[(&'static str, &str)]| {
             let headers: Vec<_> = [("host", "192.0.2.1:18789")].iter().chain(extra).copied().collect();
-            check_with(remote, (peer, "192.0.2.1"), &headers).map(|origin| (origin.is_direct, origin.is_proxied))
+            check_with(remote, peer, "192.0.2.1", &headers).map(|origin| (origin.is_direct, origin.is_proxied))
         };
         let forwarded_for = [("x-forwarded-for", "198.51.100.7")];
         assert_eq!(from(RemotePolicy::All, "192.0.2.2", &[]), Ok((false, false)));
@@ -287,7 +289,7 @@ mod tests {
     fn remote_requests_need_the_local_address_or_a_configured_name() {
         let kind_for = |host: &str, origin: Option<&str>| {
             let headers: Vec<_> = [("host", host)].into_iter().chain(origin.map(|origin| ("origin", origin))).collect();
-            check_with(RemotePolicy::All, ("192.0.2.2", "192.0.2.1"), &headers).map(|origin| origin.caller)
+            check_with(RemotePolicy::All, "192.0.2.2", "192.0.2.1", &headers).map(|origin| origin.caller)
         };
         for host in ["192.0.2.1", "192.0.2.1:18789", "desk.example"] {
             assert_eq!(kind_for(host, None), Ok(ClientKind::Program), "{host}");

@@ -5,6 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use axum::{
     body::{Body, Bytes, HttpBody, to_bytes},
+    extract::Request,
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CONNECTION, CONTENT_LENGTH},
@@ -82,27 +83,33 @@ pub struct PluginHttpResponse {
     pub body: Vec<u8>,
 }
 
+/// A route of a plugin.
+pub(crate) struct PluginRoute {
+    plugins: Arc<dyn PluginEndpoints>,
+    auth: RouteAuth,
+}
+
 /// Finds the plugin route of a path.
-pub(crate) fn find_route(server: &ServerState, path: &str) -> Option<(Arc<dyn PluginEndpoints>, RouteAuth)> {
-    let plugins = server.plugins.clone()?;
+pub(crate) fn find_route(server: &ServerState, path: &str) -> Option<PluginRoute> {
+    let plugins = server.routes.plugins.clone()?;
     let auth = plugins.route_auth(path)?;
-    Some((plugins, auth))
+    Some(PluginRoute { plugins, auth })
 }
 
 /// Forwards a request to a plugin and returns its response.
 pub(crate) async fn answer(
     server: &ServerState,
-    (plugins, auth): (Arc<dyn PluginEndpoints>, RouteAuth),
+    route: PluginRoute,
     peer: &AdmittedPeer,
-    (parts, body): (Parts, Body),
+    request: Request,
 ) -> Response {
-    if auth == RouteAuth::Gateway
-        && let Some(error_response) = openai::auth_error(server, peer, &parts.headers)
+    if route.auth == RouteAuth::Gateway
+        && let Some(error_response) = openai::auth_error(server, peer, request.headers())
     {
         return error_response;
     }
-    let mut response = forward((server, peer), &*plugins, (parts, body)).await;
-    if auth == RouteAuth::Plugin {
+    let mut response = forward(server, peer, &*route.plugins, request).await;
+    if route.auth == RouteAuth::Plugin {
         // The byte allowance of this request must not be usable by the next one on the connection.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -110,12 +117,14 @@ pub(crate) async fn answer(
 }
 
 async fn forward(
-    (server, peer): (&ServerState, &AdmittedPeer),
+    server: &ServerState,
+    peer: &AdmittedPeer,
     plugins: &dyn PluginEndpoints,
-    (parts, body): (Parts, Body),
+    request: Request,
 ) -> Response {
+    let (parts, body) = request.into_parts();
     let address = peer.address();
-    let body = match read(server, peer, plugins.max_body(parts.uri.path()), (&parts, body)).await {
+    let body = match read(server, peer, plugins.max_body(parts.uri.path()), &parts, body).await {
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
@@ -131,7 +140,8 @@ async fn read(
     server: &ServerState,
     peer: &AdmittedPeer,
     limit: usize,
-    (parts, body): (&Parts, Body),
+    parts: &Parts,
+    body: Body,
 ) -> Result<Bytes, (StatusCode, &'static str)> {
     const TOO_LARGE: (StatusCode, &str) = (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n");
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());

@@ -166,46 +166,82 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "environments.list", scope: Scope::Read, handler: |call| Box::pin(system::environments(call)) },
     BuiltIn { name: "doctor.memory.status", scope: Scope::Read, handler: |call| Box::pin(system::memory_status(call)) },
     BuiltIn { name: "webSearch.status", scope: Scope::Read, handler: |call| Box::pin(system::web_search_status(call)) },
-    BuiltIn { name: "update.status", scope: Scope::Read, handler: |call| Box::pin(stubs::update_status(call)) },
-    BuiltIn { name: "node.pair.list", scope: Scope::Pairing, handler: |call| Box::pin(stubs::node_pairs(call)) },
-    BuiltIn { name: "diagnostics.stability", scope: Scope::Read, handler: |call| Box::pin(stubs::stability(call)) },
+    BuiltIn {
+        name: "update.status",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("update.status", call)),
+    },
+    BuiltIn {
+        name: "node.pair.list",
+        scope: Scope::Pairing,
+        handler: |call| Box::pin(stubs::answer("node.pair.list", call)),
+    },
+    BuiltIn {
+        name: "diagnostics.stability",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("diagnostics.stability", call)),
+    },
     BuiltIn {
         name: "plugins.catalog.browse",
         scope: Scope::Read,
-        handler: |call| Box::pin(stubs::plugin_catalog(call)),
+        handler: |call| Box::pin(stubs::answer("plugins.catalog.browse", call)),
     },
     BuiltIn {
         name: "exec.approval.grants.list",
         scope: Scope::Approvals,
-        handler: |call| Box::pin(stubs::approval_grants(call)),
+        handler: |call| Box::pin(stubs::answer("exec.approval.grants.list", call)),
     },
-    BuiltIn { name: "artifacts.list", scope: Scope::Read, handler: |call| Box::pin(stubs::artifacts(call)) },
-    BuiltIn { name: "talk.catalog", scope: Scope::Read, handler: |call| Box::pin(stubs::talk_catalog(call)) },
-    BuiltIn { name: "progressCard.get", scope: Scope::Read, handler: |call| Box::pin(stubs::progress_card(call)) },
-    BuiltIn { name: "sessions.branches.list", scope: Scope::Read, handler: |call| Box::pin(stubs::branches(call)) },
+    BuiltIn {
+        name: "artifacts.list",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("artifacts.list", call)),
+    },
+    BuiltIn { name: "talk.catalog", scope: Scope::Read, handler: |call| Box::pin(stubs::answer("talk.catalog", call)) },
+    BuiltIn {
+        name: "progressCard.get",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("progressCard.get", call)),
+    },
+    BuiltIn {
+        name: "sessions.branches.list",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("sessions.branches.list", call)),
+    },
     BuiltIn {
         name: "sessions.companion.state",
         scope: Scope::Read,
-        handler: |call| Box::pin(stubs::companion_state(call)),
+        handler: |call| Box::pin(stubs::answer("sessions.companion.state", call)),
     },
     BuiltIn {
         name: "sessions.observer.visibility",
         scope: Scope::Read,
-        handler: |call| Box::pin(stubs::observer_visibility(call)),
+        handler: |call| Box::pin(stubs::answer("sessions.observer.visibility", call)),
     },
-    BuiltIn { name: "transcripts.list", scope: Scope::Read, handler: |call| Box::pin(stubs::transcripts(call)) },
-    BuiltIn { name: "skills.library.list", scope: Scope::Read, handler: |call| Box::pin(stubs::skill_library(call)) },
+    BuiltIn {
+        name: "transcripts.list",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("transcripts.list", call)),
+    },
+    BuiltIn {
+        name: "skills.library.list",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("skills.library.list", call)),
+    },
     BuiltIn {
         name: "skills.proposals.list",
         scope: Scope::Read,
-        handler: |call| Box::pin(stubs::skill_proposals(call)),
+        handler: |call| Box::pin(stubs::answer("skills.proposals.list", call)),
     },
     BuiltIn {
         name: "migrations.memory.plan",
         scope: Scope::Admin,
-        handler: |call| Box::pin(stubs::memory_migration(call)),
+        handler: |call| Box::pin(stubs::answer("migrations.memory.plan", call)),
     },
-    BuiltIn { name: "tools.github.status", scope: Scope::Read, handler: |call| Box::pin(stubs::github_status(call)) },
+    BuiltIn {
+        name: "tools.github.status",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::answer("tools.github.status", call)),
+    },
     BuiltIn { name: "device.pair.list", scope: Scope::Pairing, handler: |call| Box::pin(devices::list(call)) },
     BuiltIn { name: "device.pair.approve", scope: Scope::Pairing, handler: |call| Box::pin(devices::approve(call)) },
     BuiltIn { name: "device.pair.reject", scope: Scope::Pairing, handler: |call| Box::pin(devices::reject(call)) },
@@ -238,8 +274,8 @@ pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
 
 /// Like [`names`], with the methods of plugins as far as they are known.
 pub(crate) fn all_names(server: &ServerState) -> Vec<String> {
-    let plugins = server.plugins.as_ref().map(|plugins| plugins.methods()).unwrap_or_default();
-    names(&server.methods).into_iter().map(str::to_owned).chain(plugins).collect()
+    let plugins = server.routes.plugins.as_ref().map(|plugins| plugins.methods()).unwrap_or_default();
+    names(&server.routes.methods).into_iter().map(str::to_owned).chain(plugins).collect()
 }
 
 /// Removes methods whose names are taken already.
@@ -295,7 +331,7 @@ async fn call_method(name: &str, call: RpcCall) -> Result<RpcResult, ErrorShape>
         check(&call, name, method.scope)?;
         return (method.handler)(call).await;
     }
-    let Some(method) = call.server.methods.iter().find(|method| method.name == name).cloned() else {
+    let Some(method) = call.server.routes.methods.iter().find(|method| method.name == name).cloned() else {
         return call_plugin(name, call).await;
     };
     check(&call, name, method.scopes.of(call.client.generation))?;
@@ -304,8 +340,12 @@ async fn call_method(name: &str, call: RpcCall) -> Result<RpcResult, ErrorShape>
 
 /// Forwards a request to a plugin's method.
 async fn call_plugin(name: &str, mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let found =
-        call.server.plugins.clone().and_then(|plugins| plugins.required_scope(name).map(|scope| (plugins, scope)));
+    let found = call
+        .server
+        .routes
+        .plugins
+        .clone()
+        .and_then(|plugins| plugins.required_scope(name).map(|scope| (plugins, scope)));
     // Unknown methods require the highest scope, so that an unlisted name cannot be probed with less.
     check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, scope)| *scope))?;
     let (plugins, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;

@@ -45,7 +45,7 @@ use crate::{
     router, session_changes,
     tls::Tls,
     warnings::OperatorWarnings,
-    webhooks::{self, WebhookServer, Webhooks},
+    webhooks::{self, WebhookContext, WebhookServer, Webhooks},
 };
 
 /// Kernel send buffer per socket in bytes. Linux doubles the value.
@@ -349,25 +349,29 @@ impl Gateway {
             config_path: self.settings.config_path,
             warnings: self.warnings,
             schedule: self.schedule,
-            methods: self.methods,
-            endpoints: self.endpoints,
-            webhooks: self.webhooks.map(|settings| Arc::new(WebhookServer::new(settings, audit))),
-            control_ui: self.control_ui,
-            log: self.log,
-            plugins: self.plugins,
-            metrics,
-            more_metrics: self.more_metrics,
-            outages: self.outages,
+            routes: Routes {
+                methods: self.methods,
+                plugins: self.plugins,
+                endpoints: self.endpoints,
+                webhooks: self.webhooks.map(|settings| Arc::new(WebhookServer::new(settings, audit))),
+                control_ui: self.control_ui,
+            },
+            monitoring: Monitoring {
+                log: self.log,
+                metrics,
+                more_metrics: self.more_metrics,
+                outages: self.outages,
+                cpu_meter: CpuMeter::new(),
+            },
             presence: Arc::default(),
-            cpu_meter: CpuMeter::new(),
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
             count: AtomicU64::new(0),
         });
         let presence = presence::publish(server.clone());
-        if let Some(hooks) = &server.webhooks {
-            webhooks::resume_reports(&server, hooks).await;
+        if let Some(hooks) = &server.routes.webhooks {
+            webhooks::resume_reports(&WebhookContext { server: server.clone(), hooks: hooks.clone() }).await;
         }
         let serve_listener = |(listener, _)| {
             let (limiter, tls, proxies) = (server.preauth.clone(), tls.clone(), proxies.clone());
@@ -408,30 +412,40 @@ pub(crate) struct ServerState {
     pub(crate) warnings: OperatorWarnings,
     /// The schedule, or the reason why there is none.
     pub(crate) schedule: Result<Schedule, String>,
+    pub(crate) routes: Routes,
+    pub(crate) monitoring: Monitoring,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) stop: CancellationToken,
+    /// Each connection holds a token, so that shutdown can wait for all of them.
+    pub(crate) connections: TaskTracker,
+    started: Instant,
+    count: AtomicU64,
+}
+
+/// Methods and HTTP routes besides those of the protocol.
+pub(crate) struct Routes {
     /// Registered methods.
     pub(crate) methods: Vec<Method>,
+    /// Methods and routes of plugins.
+    pub(crate) plugins: Option<Arc<dyn PluginEndpoints>>,
     /// Enabled OpenAI-compatible endpoints.
     pub(crate) endpoints: Endpoints,
     /// Webhooks, if enabled.
     pub(crate) webhooks: Option<Arc<WebhookServer>>,
     /// The installed Control UI, if there is one.
     pub(crate) control_ui: Option<ControlUi>,
+}
+
+/// What operators can watch.
+pub(crate) struct Monitoring {
     /// Recent log lines.
     pub(crate) log: LogBuffer,
-    /// Methods and routes of plugins.
-    pub(crate) plugins: Option<Arc<dyn PluginEndpoints>>,
     pub(crate) metrics: Metrics,
     /// Further metrics.
     pub(crate) more_metrics: Option<MetricsSource>,
     pub(crate) outages: Option<Outages>,
-    pub(crate) presence: Arc<Presence>,
     /// CPU utilisation of the process.
     pub(crate) cpu_meter: CpuMeter,
-    pub(crate) stop: CancellationToken,
-    /// Each connection holds a token, so that shutdown can wait for all of them.
-    pub(crate) connections: TaskTracker,
-    started: Instant,
-    count: AtomicU64,
 }
 
 impl fmt::Debug for ServerState {

@@ -141,7 +141,7 @@ impl TraceClient {
         match kind {
             ActKind::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
             ActKind::Chat { principal, params, blocks, message_id } => {
-                self.chat(&principal, params, (blocks, message_id)).await
+                self.chat(&principal, params, blocks, message_id).await
             }
             ActKind::PlatformMessage(inbound) => self.inbound_message(*inbound).await,
             ActKind::Wait { generation, params } => self.wait(generation, params).await,
@@ -194,7 +194,10 @@ impl TraceClient {
             Err(refused) => return self.respond(&format_submit_error(&refused)),
         };
         self.acknowledgements.lock().accepted.push(accepted.run.clone());
-        self.respond_per_version(|generation| format_response(wire::accepted(generation, &accepted)));
+        self.respond_per_version(|generation| {
+            let (payload, error) = wire::accepted(generation, &accepted);
+            format_response(&payload, error)
+        });
         let tape = match &accepted.disposition {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape.clone(),
             SubmitOutcome::Finished(_) => return,
@@ -202,7 +205,10 @@ impl TraceClient {
         match Subscriber::new(tape).end().await {
             TapeState::Ended(end) => {
                 let report = RunReport::of(&accepted.run, &accepted.key, &end);
-                self.respond_per_version(|generation| format_response(report.response(generation)));
+                self.respond_per_version(|generation| {
+                    let (payload, error) = report.response(generation);
+                    format_response(&payload, error)
+                });
             }
             TapeState::Broken(why) => self.respond(&format!("broken {why}")),
             state @ (TapeState::Queued | TapeState::Running | TapeState::Rejected) => {
@@ -211,7 +217,7 @@ impl TraceClient {
         }
     }
 
-    async fn chat(&self, principal: &str, params: Value, (blocks, message_id): (Option<BlockRules>, Option<String>)) {
+    async fn chat(&self, principal: &str, params: Value, blocks: Option<BlockRules>, message_id: Option<String>) {
         let params = match SendParams::decode(Generation::Four, Some(params)) {
             Ok(params) => params,
             Err(error) => return self.refuse(&error),
@@ -411,7 +417,7 @@ fn format_submit_error(error: &SubmitError) -> String {
     format!("refused ({kind}) {error}")
 }
 
-fn format_response((payload, error): (Value, Option<ErrorShape>)) -> String {
+fn format_response(payload: &Value, error: Option<ErrorShape>) -> String {
     match error {
         None => format!("ok {payload}"),
         Some(error) => format!("error {} {payload}", json!(error)),

@@ -45,9 +45,9 @@ pub fn violations(result: &TraceResult) -> Vec<String> {
         let (call_problems, open) = calls_have_results(&messages);
         // A disk that failed during a run may have stored its tool calls without their results.
         let call_problems =
-            call_problems.into_iter().filter(|problem| !result.disk_failed || problem.starts_with(STRAY));
+            call_problems.into_iter().filter(|problem| !result.conditions.disk_failed || problem.starts_with(STRAY));
         let is_active = |row: &RunRow| row.key == *key && !matches!(row.state, RunState::Ended(_));
-        let open = open.into_iter().filter(|_| !result.disk_failed && !result.rows.values().any(is_active));
+        let open = open.into_iter().filter(|_| !result.conditions.disk_failed && !result.rows.values().any(is_active));
         call_problems.chain(open).for_each(&mut report);
     }
     for (number, recorded) in (1..).zip(&result.requests) {
@@ -65,7 +65,7 @@ pub(crate) fn is_interrupted(result: &TraceResult, recorded_run: &RecordedRun) -
     let is_over = recorded_run.lifetime < result.log.restarts.len();
     match recorded_run.tape.state() {
         TapeState::Ended(_) | TapeState::Rejected => false,
-        TapeState::Broken(_) => is_over || result.stopped,
+        TapeState::Broken(_) => is_over || result.conditions.stopped,
         TapeState::Queued | TapeState::Running => is_over,
     }
 }
@@ -81,7 +81,7 @@ fn ends_once(result: &TraceResult, index: usize) -> Vec<String> {
     let state = recorded_run.tape.state();
     match (&ends[..], &state) {
         ([(last, _)], TapeState::Ended(_)) if last + 1 == recorded_run.events.len() => {}
-        ([], TapeState::Broken(_) | TapeState::Rejected) if result.disk_failed => {}
+        ([], TapeState::Broken(_) | TapeState::Rejected) if result.conditions.disk_failed => {}
         ([], _) if is_interrupted(result, recorded_run) => {}
         _ => problems.push(format!("must end once, as the last thing; it is {state:?} with {} ends", ends.len())),
     }
@@ -148,8 +148,8 @@ fn published_is_stored(result: &TraceResult, recorded_run: &RecordedRun) -> Vec<
     // An answer that waited for its transcript entry got none if neither the end of its run nor, later, the entry could
     // be stored.
     let stored = result.rows.get(recorded_run.tape.run()).map(|row| &row.state);
-    let is_lost =
-        result.disk_failed && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
+    let is_lost = result.conditions.disk_failed
+        && matches!(stored, Some(RunState::Ended(ended)) if ended.outcome != Outcome::Done);
     let is_stored = |event: &RunEvent| match event {
         RunEvent::Stored(StoredEvent::Assistant { entry: entry_id, message: answer }) => entries.iter().any(|entry| {
             entry.id == *entry_id
@@ -292,7 +292,7 @@ fn no_overlap(result: &TraceResult) -> Vec<String> {
             _ => {}
         }
     }
-    if result.disk_failed { Vec::new() } else { problems }
+    if result.conditions.disk_failed { Vec::new() } else { problems }
 }
 
 /// Every entry names its predecessor as parent.

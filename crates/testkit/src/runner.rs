@@ -84,33 +84,46 @@ pub struct TraceResult {
     pub(crate) acknowledged: Acknowledgements,
     /// Result of `agent.wait` for each run after the end, if requested.
     pub(crate) wait_results: Vec<(RunId, WaitResult)>,
-    /// Messages that channels accepted, and the channels that deduplicate.
-    pub(crate) accepted_messages: Vec<AcceptedMessage>,
-    /// Messages that channels refused.
-    pub(crate) refused: Vec<AcceptedMessage>,
-    pub(crate) idempotent: BTreeSet<String>,
-    /// True if the trace has channels.
-    pub(crate) has_channels: bool,
-    /// Outbox: deliveries without a confirmation.
-    pub(crate) outbox: Vec<DeliveryRow>,
+    pub(crate) channels: ChannelRecords,
     /// Deviations from the script.
     pub(crate) complaints: Vec<String>,
-    /// True if the script has a fault of the store.
-    pub(crate) disk_failed: bool,
-    /// Total duration of slow commits in the script.
-    pub(crate) commit_time: Duration,
-    /// True if the script stopped the hub without a restart.
-    pub(crate) stopped: bool,
-    /// True if the trace ran until every run had ended.
-    pub(crate) is_played_out: bool,
-    /// Downtime of each restart.
-    pub(crate) downtime: Duration,
+    pub(crate) conditions: TraceConditions,
     /// Invocations of hooks, listeners and commands.
     pub(crate) hook_invocations: Vec<HookInvocation>,
     /// The folder with the workspace, if the trace has files.
     pub(crate) folder: Option<TraceFolder>,
     /// The user's time zone.
     pub(crate) zone: Option<TimeZone>,
+}
+
+/// What the channels of a trace received.
+#[derive(Debug)]
+pub(crate) struct ChannelRecords {
+    /// True if the trace has channels.
+    pub(crate) has_any: bool,
+    /// The channels that deduplicate.
+    pub(crate) idempotent: BTreeSet<String>,
+    /// Messages that they accepted.
+    pub(crate) accepted_messages: Vec<AcceptedMessage>,
+    /// Messages that they refused.
+    pub(crate) refused: Vec<AcceptedMessage>,
+    /// Outbox: deliveries without a confirmation.
+    pub(crate) outbox: Vec<DeliveryRow>,
+}
+
+/// Circumstances that change what is expected of a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TraceConditions {
+    /// True if the script has a fault of the store.
+    pub(crate) disk_failed: bool,
+    /// Total duration of slow commits in the script.
+    pub(crate) commit_time: Duration,
+    /// Downtime of each restart.
+    pub(crate) downtime: Duration,
+    /// True if the script stopped the hub without a restart.
+    pub(crate) stopped: bool,
+    /// True if the trace runs until every run has ended.
+    pub(crate) is_played_out: bool,
 }
 
 impl TraceResult {
@@ -165,7 +178,7 @@ impl TraceResult {
 
     /// True if the script has a fault of the store.
     pub fn has_store_fault(&self) -> bool {
-        self.disk_failed
+        self.conditions.disk_failed
     }
 
     /// Returns the model requests, in order.
@@ -229,14 +242,9 @@ struct TestEnvironment {
     rigour: Rigour,
     folder: Option<TraceFolder>,
     zone: Option<TimeZone>,
-    agents: Agents,
-    rules: HubRules,
-    slots: Slots,
+    hub: HubSetup,
     store: Arc<FaultyStore<MemoryStore>>,
-    script: Arc<ScriptedModel>,
-    tools: Arc<ScriptedTools>,
-    platforms: Arc<FakePlatforms>,
-    hooks: ScriptedHooks,
+    fakes: Fakes,
     clock: TraceClock,
     run_log: SharedRunLog,
     acknowledged: SharedAcknowledgements,
@@ -244,23 +252,35 @@ struct TestEnvironment {
     calls: Vec<ClientCall>,
     /// Start of the current lifetime, in trace time.
     started_at: Duration,
-    downtime: Duration,
     ids: u64,
     requests_before: usize,
-    stopped: bool,
     /// Kind of the current process.
     process: ProcessKind,
     sent_final_messages: bool,
     wait_results: Vec<(RunId, WaitResult)>,
     complaints: Vec<String>,
-    disk_failed: bool,
-    commit_time: Duration,
+    conditions: TraceConditions,
+}
+
+/// What every hub of a trace is started with.
+struct HubSetup {
+    agents: Agents,
+    rules: HubRules,
+    slots: Slots,
+}
+
+/// The scripted surroundings of the hub.
+struct Fakes {
+    script: Arc<ScriptedModel>,
+    tools: Arc<ScriptedTools>,
+    platforms: Arc<FakePlatforms>,
+    hooks: ScriptedHooks,
 }
 
 impl TestEnvironment {
     fn new(trace: &Trace, script: ScriptedModel, rigour: Rigour) -> anyhow::Result<Self> {
         let clock = TraceClock::new();
-        let script = Arc::new(script.with_clock(clock.clone()).with_spec(trace.setup.model.clone()));
+        let script = Arc::new(script.with_clock(clock.clone()).with_spec(trace.setup.models.first.clone()));
         let numbering = match rigour {
             Rigour::Script => ResultNumbering::Plain,
             Rigour::EveryRunEnds => ResultNumbering::Numbered,
@@ -276,36 +296,43 @@ impl TestEnvironment {
         Ok(Self {
             rigour,
             zone: prompt_config.zone.clone(),
-            agents: agents(setup, &prompt_config, &script, &tools),
-            folder,
-            rules: HubRules {
-                queue: setup.queue.clone(),
-                auto_reset: setup.auto_reset(),
-                history: setup.history.clone(),
-                ..HubRules::default()
+            hub: HubSetup {
+                agents: agents(setup, &prompt_config, &script, &tools),
+                rules: HubRules {
+                    queue: setup.queue.clone(),
+                    auto_reset: setup.auto_reset(),
+                    history: setup.history.clone(),
+                    ..HubRules::default()
+                },
+                slots: Slots::new(setup.slots, 8, 1),
             },
-            slots: Slots::new(setup.slots, 8, 1),
+            folder,
             store: Arc::new(FaultyStore::new(memory, trace.faults.clone())),
-            script,
-            tools,
-            platforms,
-            hooks: ScriptedHooks::new(trace.participants.clone(), clock.clone()),
+            fakes: Fakes {
+                script,
+                tools,
+                platforms,
+                hooks: ScriptedHooks::new(trace.participants.clone(), clock.clone()),
+            },
             clock,
             run_log: SharedRunLog::default(),
             acknowledged: SharedAcknowledgements::default(),
             acts: trace.acts.iter().cloned().collect(),
             calls: Vec::new(),
             started_at: Duration::ZERO,
-            downtime: setup.downtime,
             ids: 0,
             requests_before: 0,
-            stopped: false,
             process: ProcessKind::default(),
             sent_final_messages: false,
             wait_results: Vec::new(),
             complaints: Vec::new(),
-            disk_failed: trace.faults.values().any(|fault| fault.error.is_some()),
-            commit_time: trace.faults.values().map(|fault| fault.delay).sum(),
+            conditions: TraceConditions {
+                disk_failed: trace.faults.values().any(|fault| fault.error.is_some()),
+                commit_time: trace.faults.values().map(|fault| fault.delay).sum(),
+                downtime: setup.downtime,
+                stopped: false,
+                is_played_out: rigour == Rigour::EveryRunEnds,
+            },
         })
     }
 
@@ -319,10 +346,10 @@ impl TestEnvironment {
             match end? {
                 End::Over => return crate::runner::runtime()?.block_on(self.close()),
                 End::Again => {
-                    let how = if self.stopped { ProcessEnd::Stopped } else { ProcessEnd::Crashed };
+                    let how = if self.conditions.stopped { ProcessEnd::Stopped } else { ProcessEnd::Crashed };
                     self.store.inner().restart(how);
                     self.run_log.lock().restart(self.started_at);
-                    self.started_at += self.downtime;
+                    self.started_at += self.conditions.downtime;
                 }
             }
         }
@@ -332,15 +359,15 @@ impl TestEnvironment {
     /// Runs one lifetime of the hub.
     async fn run_lifetime(&mut self) -> anyhow::Result<End> {
         self.clock.restart_at(self.started_at);
-        self.stopped = false;
-        self.requests_before = self.script.requests().len();
+        self.conditions.stopped = false;
+        self.requests_before = self.fakes.script.requests().len();
         let ambient = self.ambient();
         let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
-        let agents = self.agents.clone();
-        let rules = HubRules { hooks: self.hooks.hooks(), ..self.rules.clone() };
-        let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.slots.clone(), rules);
-        if !self.platforms.is_empty() {
-            hub.set_channel_sender(self.platforms.clone());
+        let agents = self.hub.agents.clone();
+        let rules = HubRules { hooks: self.fakes.hooks.hooks(), ..self.hub.rules.clone() };
+        let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.hub.slots.clone(), rules);
+        if !self.fakes.platforms.is_empty() {
+            hub.set_channel_sender(self.fakes.platforms.clone());
         }
         let (stop, stopped) = channel::channel(false);
         let recorder = task::spawn("follow all runs", self.run_log.clone().follow(feed, self.clock.clone(), stopped));
@@ -390,8 +417,8 @@ impl TestEnvironment {
                     self.calls.push(ClientCall::without_responses(act));
                     return Ok(End::Again);
                 }
-                self.stopped |= matches!(act.kind, ActKind::ShutDown | ActKind::Drain(_));
-                self.calls.push(ClientCall::start(act, hub, &self.slots, &self.clock, &self.acknowledged));
+                self.conditions.stopped |= matches!(act.kind, ActKind::ShutDown | ActKind::Drain(_));
+                self.calls.push(ClientCall::start(act, hub, &self.hub.slots, &self.clock, &self.acknowledged));
             }
             for call in &mut self.calls {
                 let complaint = call.finish(PATIENCE).await.err();
@@ -407,7 +434,7 @@ impl TestEnvironment {
             }
             match self.rigour {
                 Rigour::Script => return Ok(End::Over),
-                Rigour::EveryRunEnds if self.stopped || is_left => return Ok(End::Again),
+                Rigour::EveryRunEnds if self.conditions.stopped || is_left => return Ok(End::Again),
                 Rigour::EveryRunEnds if self.sent_final_messages => break,
                 Rigour::EveryRunEnds => self.send_final_messages().await?,
             }
@@ -483,16 +510,18 @@ impl TestEnvironment {
         let outbox = self.store.outbox().await?;
         let mut complaints = self.complaints;
         if self.rigour == Rigour::Script {
-            complaints.extend([self.script.complaints(), self.tools.complaints(), self.store.complaints()].concat());
-            complaints.extend(self.platforms.complaints());
+            complaints.extend(
+                [self.fakes.script.complaints(), self.fakes.tools.complaints(), self.store.complaints()].concat(),
+            );
+            complaints.extend(self.fakes.platforms.complaints());
         }
         Ok(TraceResult {
             calls: self.calls,
             log,
-            requests: self.script.requests(),
+            requests: self.fakes.script.requests(),
             requests_before: self.requests_before,
-            started_calls: self.tools.started_calls(),
-            hook_invocations: self.hooks.invocations(),
+            started_calls: self.fakes.tools.started_calls(),
+            hook_invocations: self.fakes.hooks.invocations(),
             sessions,
             past_transcripts,
             committed,
@@ -500,17 +529,15 @@ impl TestEnvironment {
             rows,
             acknowledged: self.acknowledged.lock().clone(),
             wait_results: self.wait_results,
-            accepted_messages: self.platforms.accepted(),
-            refused: self.platforms.refused(),
-            idempotent: self.platforms.idempotent(),
-            has_channels: !self.platforms.is_empty(),
-            outbox,
+            channels: ChannelRecords {
+                has_any: !self.fakes.platforms.is_empty(),
+                idempotent: self.fakes.platforms.idempotent(),
+                accepted_messages: self.fakes.platforms.accepted(),
+                refused: self.fakes.platforms.refused(),
+                outbox,
+            },
             complaints,
-            disk_failed: self.disk_failed,
-            commit_time: self.commit_time,
-            stopped: self.stopped,
-            is_played_out: self.rigour == Rigour::EveryRunEnds,
-            downtime: self.downtime,
+            conditions: self.conditions,
             folder: self.folder,
             zone: self.zone,
         })
@@ -526,10 +553,10 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 async fn memory(setup: &TraceSetup) -> Result<MemoryStore, homard_store::Error> {
     let memory = MemoryStore::default();
-    for (key, record) in &setup.sessions {
+    for (key, record) in &setup.stored.sessions {
         let patch = Rec::Patch { run: None, key: key.clone(), expect: None, record: Box::new(record.clone()) };
         memory.commit(&Fence::default(), vec![patch]).await?;
-        for (_, entry) in setup.entries.iter().filter(|(session_key, _)| session_key == key) {
+        for (_, entry) in setup.stored.entries.iter().filter(|(session_key, _)| session_key == key) {
             let (key, session, entry) = (key.clone(), record.session_id.clone(), Box::new(entry.clone()));
             memory.commit(&Fence::default(), vec![Rec::Entry { run: None, key, session, entry }]).await?;
         }
@@ -558,11 +585,11 @@ fn agents(
         }
     };
     let first: Arc<dyn Model> = script.clone();
-    let chain: Vec<_> = [first].into_iter().chain(setup.fallbacks.iter().map(fallback)).map(rank).collect();
-    let candidates = Candidates::new(chain, Arc::default()).filter(|_| !setup.fallbacks.is_empty());
+    let chain: Vec<_> = [first].into_iter().chain(setup.models.fallbacks.iter().map(fallback)).map(rank).collect();
+    let candidates = Candidates::new(chain, Arc::default()).filter(|_| !setup.models.fallbacks.is_empty());
     let candidates = candidates.unwrap_or_else(|| Candidates::single(script.clone()));
     let compaction_candidates =
-        Candidates::single(fallback(&ModelSpec { model: COMPACTION_MODEL.to_owned(), ..setup.model.clone() }));
+        Candidates::single(fallback(&ModelSpec { model: COMPACTION_MODEL.to_owned(), ..setup.models.first.clone() }));
     let resolve_model: ModelResolver = Arc::new(move |name| match name.strip_prefix("script/") {
         Some(COMPACTION_MODEL) => Ok(compaction_candidates.clone()),
         _ => Err(format!("there is no model {name}")),
@@ -577,15 +604,15 @@ fn agents(
         pruning: setup.pruning.clone(),
         bounds: setup.bounds,
         prompt: prompt_config.clone(),
-        thinking: setup.thinking,
-        verbose: setup.verbose,
-        reasoning: setup.reasoning,
+        thinking: setup.levels.thinking,
+        verbose: setup.levels.verbose,
+        reasoning: setup.levels.reasoning,
         delivery: setup.delivery.clone(),
         ..Profile::new(id, candidates.clone())
     };
     let profile = |id| {
         let mut profile = default_profile(id);
-        profile.compaction.model.clone_from(&setup.compaction_model);
+        profile.compaction.model.clone_from(&setup.models.compaction);
         profile
     };
     Agents::new(profile(AgentId::main()), setup.agents.iter().cloned().map(profile))

@@ -69,7 +69,7 @@ pub fn generate_trace(seed: u64, severity: Severity) -> String {
     let is_bad = rng.percent(33);
     lines.extend((1..MAX_FAULTY_COMMITS).filter_map(|commit| fault(&mut rng, commit, is_bad)));
     if severity == Severity::Rough {
-        lines.extend(troubles::lines(&mut rng, (seed, at)));
+        lines.extend(troubles::lines(&mut rng, seed, at));
     }
     lines.join("\n")
 }
@@ -167,14 +167,10 @@ fn fault(rng: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
 pub fn simulate(seed: u64, severity: Severity) -> anyhow::Result<TraceResult> {
     let trace = Trace::read(&format!("seed {seed}"), &generate_trace(seed, severity))?;
     let mut counts = BTreeMap::new();
-    play_out(&trace, Box::new(move |request| answer((seed, severity), request, &mut counts)))
+    play_out(&trace, Box::new(move |request| answer(seed, severity, request, &mut counts)))
 }
 
-fn answer(
-    (seed, severity): (u64, Severity),
-    request: &Request,
-    counts: &mut BTreeMap<RequestId, u64>,
-) -> ScriptedAnswer {
+fn answer(seed: u64, severity: Severity, request: &Request, counts: &mut BTreeMap<RequestId, u64>) -> ScriptedAnswer {
     let request_key = request_id(request);
     if request_key.0.starts_with(ENCORE) {
         return default_answer();

@@ -54,12 +54,13 @@ pub fn format_snapshot(result: &TraceResult) -> String {
         let cut_short = if invariants::is_interrupted(result, recorded_run) { "cut short, " } else { "" };
         format!("{} {cut_short}{}", recorded_run.tape.run(), format_state(&recorded_run.tape.state()))
     }));
-    if result.has_channels {
+    if result.channels.has_any {
         lines.push("\n# channels heard".to_owned());
-        lines.extend(result.accepted_messages.iter().map(format_accepted));
+        lines.extend(result.channels.accepted_messages.iter().map(format_accepted));
         lines.push("\n# deliveries".to_owned());
         lines.extend(result.log.delivered.iter().map(|(at, report)| delivered(at.as_millis(), report)));
-        let pending = result.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
+        let pending =
+            result.channels.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
         lines.extend(pending.map(|row| format!("{} waits", row.delivery.id)));
     }
     lines.push("\n# transcript".to_owned());

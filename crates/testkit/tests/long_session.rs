@@ -172,7 +172,8 @@ fn size(request: &Request) -> u64 {
 /// the summary, and fails in the same way.
 fn answers(
     state: Arc<Mutex<TestState>>,
-    (summarizer, counting): (SummarizerBehaviour, TokenCounting),
+    summarizer: SummarizerBehaviour,
+    counting: TokenCounting,
     mut rng: SeededRng,
 ) -> impl FnMut(&Request) -> ScriptedAnswer + Send {
     move |request| {
@@ -331,7 +332,7 @@ async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCoun
     let workspace = tempfile::tempdir().unwrap();
     fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
     let state = Arc::new(Mutex::new(TestState::default()));
-    let script = ScriptedModel::free(Box::new(answers(state.clone(), (summarizer, counting), SeededRng::new(5))))
+    let script = ScriptedModel::free(Box::new(answers(state.clone(), summarizer, counting, SeededRng::new(5))))
         .with_spec(spec("script-1"));
     let mut rng = SeededRng::new(6);
     let summarizer_model =

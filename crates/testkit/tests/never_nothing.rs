@@ -266,7 +266,7 @@ fn delivered(events: &[TapeEvent], end: &RunEnd) -> Vec<Payload> {
 }
 
 /// Returns what is wrong with the end of a run, from the sender's point of view.
-fn end_violation(tape: &Tape, end: &RunEnd, (replies, view): (&[Payload], &ClientView)) -> Option<&'static str> {
+fn end_violation(tape: &Tape, end: &RunEnd, replies: &[Payload], view: &ClientView) -> Option<&'static str> {
     let last = view.last.as_ref()?;
     match &end.outcome {
         Outcome::Failed(_) if last.error_message.as_ref().is_none_or(|why| why.trim().is_empty()) => {
@@ -354,7 +354,7 @@ proptest! {
             let view = view(tape, events);
             let is_absorbed_run = is_absorbed(events);
             let replies = delivered(events, end);
-            let problem = end_violation(tape, end, (&replies, &view)).filter(|_| !is_absorbed_run);
+            let problem = end_violation(tape, end, &replies, &view).filter(|_| !is_absorbed_run);
             let problem = problem.filter(|problem| *problem != "says nothing" || !chose_silence(&result, events));
             prop_assert_eq!(problem, None, "{}\n{}", tape.run(), text);
 

@@ -157,15 +157,14 @@ impl PermissionFixture {
 
     /// Sends a message as a principal and waits for the end of its run.
     async fn send(&self, principal: &str, run: &str, key: &SessionKey, text: &str) {
-        self.submit((principal, Authority::Full), run, key, text).await;
+        self.submit(&sender(principal, Authority::Full), run, key, text).await;
         self.wait_for_end(run).await;
     }
 
     /// Sends a message as a principal with a given authority.
-    async fn submit(&self, (principal, authority): (&str, Authority), run: &str, key: &SessionKey, text: &str) {
+    async fn submit(&self, sender: &InboundSender, run: &str, key: &SessionKey, text: &str) {
         let message = User::text(text, EPOCH_MS);
-        let sender = InboundSender { authority, ..InboundSender::new(principal, "chat.send") };
-        let plain = Inbound::plain(RunId::parse(run).unwrap(), sender, key.clone(), message);
+        let plain = Inbound::plain(RunId::parse(run).unwrap(), sender.clone(), key.clone(), message);
         let inbound = Inbound { queue: Some(InlineQueue::Nothing), ..plain };
         self.hub.submit(inbound).await.unwrap();
     }
@@ -278,6 +277,11 @@ async fn owner_only_tools_work_for_the_owner() {
     assert_eq!((&*files["written"], &*files["patched"], &*files["ran"]), ("owned", "owned\n", "owned\n"));
 }
 
+/// A sender with a given authority.
+fn sender(principal: &str, authority: Authority) -> InboundSender {
+    InboundSender { authority, ..InboundSender::new(principal, "chat.send") }
+}
+
 /// A model that fills its context with its fourth answer, and tries everything during a memory flush.
 fn context_filling_model() -> ScriptedModel {
     ScriptedModel::free(Box::new(|request: &Request| {
@@ -352,7 +356,7 @@ async fn a_limited_run_passes_on_no_more_authority_than_it_has() {
         ];
         let fixture = PermissionFixture::new(calling_model(calls), [&rules, &rules]);
         let (main, ops) = (key("main"), key("agent:ops:main"));
-        fixture.submit((OWNER, Authority::Limited), "r1", &main, "begin").await;
+        fixture.submit(&sender(OWNER, Authority::Limited), "r1", &main, "begin").await;
         fixture.wait_for_end("r1").await;
         let results = fixture.results(&main).await;
         assert!(results[0].2.contains("not found") && results[1].2.contains("not found"), "{results:?}");
@@ -378,8 +382,8 @@ async fn a_limited_run_is_limited_after_a_restart() {
         let store = Arc::new(MemoryStore::default());
         let rules = ToolRules::default();
         let before = PermissionFixture::with_store(store.clone(), hangs(), [&rules, &rules]);
-        before.submit((OWNER, authority), "r1", &key("main"), "begin").await;
-        before.submit((OWNER, authority), "r2", &key("main"), "and then").await;
+        before.submit(&sender(OWNER, authority), "r1", &key("main"), "begin").await;
+        before.submit(&sender(OWNER, authority), "r2", &key("main"), "and then").await;
         while before.offered(|_| true).is_empty() {
             tokio::task::yield_now().await;
         }

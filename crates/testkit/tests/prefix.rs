@@ -119,7 +119,7 @@ fn skill_kit() -> SkillKit {
 
 fn requests(text: &str, wire: Wire) -> Vec<RecordedRequest> {
     let mut trace = Trace::read("here", text).unwrap();
-    trace.setup.model.api = wire.api().to_owned();
+    trace.setup.models.first.api = wire.api().to_owned();
     trace.setup.setting.skills.replace(skill_kit());
     let result = play(&trace).unwrap();
     assert_eq!(invariants::violations(&result), Vec::<String>::new(), "{text}");

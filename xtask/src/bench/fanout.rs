@@ -33,23 +33,42 @@ struct FanoutResult {
 pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     let mut starter = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     // The first run of a gateway warms it up.
-    run_watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
+    run_watched(gateway, &mut starter, &mut Vec::new(), WatchedRuns { name: "warm", runs: 1, text: TEXT }).await?;
     let mut readers = Vec::new();
     for (count, runs) in WATCHERS {
         while readers.len() < count {
             readers.push(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         }
-        let result = run_watched(gateway, &mut starter, &mut readers, (&format!("by-{count}"), runs, TEXT)).await?;
+        let result = run_watched(
+            gateway,
+            &mut starter,
+            &mut readers,
+            WatchedRuns { name: &format!("by-{count}"), runs, text: TEXT },
+        )
+        .await?;
         report.fanout(count, result.cpu_time, result.frames);
     }
     readers.truncate(1);
-    let before = run_watched(gateway, &mut starter, &mut readers, ("before", BESIDE, LONG)).await?;
+    let before =
+        run_watched(gateway, &mut starter, &mut readers, WatchedRuns { name: "before", runs: BESIDE, text: LONG })
+            .await?;
     let mut silent = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
-    let beside_silent = run_watched(gateway, &mut starter, &mut readers, ("beside", BESIDE, LONG)).await?;
+    let beside_silent =
+        run_watched(gateway, &mut starter, &mut readers, WatchedRuns { name: "beside", runs: BESIDE, text: LONG })
+            .await?;
     let events = silent.watch(&session("beside", BESIDE - 1)).await;
     ensure!(events.is_err(), "a client that did not read received all events: {events:?}");
     report.beside_silent(before.each, beside_silent.each);
     Ok(())
+}
+
+/// Sequential runs that are watched.
+struct WatchedRuns<'a> {
+    /// Beginning of the names of their sessions.
+    name: &'a str,
+    runs: usize,
+    /// Message of each.
+    text: &'a str,
 }
 
 /// Makes sequential runs that all readers watch.
@@ -57,7 +76,7 @@ async fn run_watched(
     gateway: &RunningGateway,
     starter: &mut BenchClient,
     readers: &mut Vec<BenchClient>,
-    (name, runs, text): (&str, usize, &str),
+    WatchedRuns { name, runs, text }: WatchedRuns<'_>,
 ) -> Result<FanoutResult> {
     let (before, start) = (process::threads_cpu_time(gateway.pid())?, Instant::now());
     let mut frames = 0;

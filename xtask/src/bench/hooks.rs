@@ -86,11 +86,12 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
     let node = setup::node().context("no sufficiently recent version of Node was found")?;
     let folder = tempfile::tempdir()?;
-    let bare = runs(binary, config, (&node, folder.path(), logs), report).await?;
+    let paths = HookBenchPaths { node: &node, folder: folder.path(), logs };
+    let bare = runs(binary, config, paths, report).await?;
     for comparison in exec::run(Command::new(build(binary)?).arg(&node))? {
         report.hook(&comparison, &bare);
     }
-    starts(binary, config, (&node, folder.path(), logs), report)
+    starts(binary, config, paths, report)
 }
 
 /// Builds `bench_hooks` beside the gateway's binary.
@@ -102,11 +103,20 @@ fn build(gateway: &Path) -> Result<PathBuf> {
     Ok(folder.join("examples").join("bench_hooks"))
 }
 
+/// Where the benchmark of hooks finds and writes files.
+#[derive(Clone, Copy)]
+struct HookBenchPaths<'a> {
+    node: &'a Path,
+    /// Folder of the plugins.
+    folder: &'a Path,
+    logs: &'a Path,
+}
+
 /// Makes runs in three gateways, interleaved; returns the times of those without hooks.
 async fn runs(
     binary: &Path,
     config: &Value,
-    (node, folder, logs): (&Path, &Path, &Path),
+    HookBenchPaths { node, folder, logs }: HookBenchPaths<'_>,
     report: &mut BenchReport,
 ) -> Result<Vec<Duration>> {
     write_python_plugin(&folder.join("python"), "python", &POINTS)?;
@@ -150,7 +160,7 @@ async fn runs(
 fn starts(
     binary: &Path,
     config: &Value,
-    (node, folder, logs): (&Path, &Path, &Path),
+    HookBenchPaths { node, folder, logs }: HookBenchPaths<'_>,
     report: &mut BenchReport,
 ) -> Result<()> {
     let many = folder.join("many");

@@ -132,7 +132,7 @@ pub(super) fn run(options: &PeerOptions<'_>) -> Result<()> {
                     .with_context(|| format!("not finished within {time_left:?}"))?
             });
             results.enter(*row, &name, measured);
-            print_progress(&results, *row, &name, (started_at.elapsed(), start.elapsed()));
+            print_progress(&results, *row, &name, started_at.elapsed(), start.elapsed());
         }
     }
     print!("{}", page::table(&results));
@@ -162,7 +162,7 @@ async fn measure(row: PeerRow, environment: &PeerEnvironment, peer: &Peer) -> Re
 }
 
 /// Prints a line of progress for a row of a peer.
-fn print_progress(results: &PeerResults, row: PeerRow, peer: &str, (total, elapsed): (Duration, Duration)) {
+fn print_progress(results: &PeerResults, row: PeerRow, peer: &str, total: Duration, elapsed: Duration) {
     let values: Vec<String> = line::of(row)
         .filter_map(|line| match results.get(line.key, peer)? {
             MeasuredCell::Value(value) => Some(format!("{} {} {}", line.key, page::number(*value), line.unit)),

@@ -79,7 +79,7 @@ fn create_sessions(state: &Path) -> Result<u64> {
     let mut add = |length: usize, number: usize, size: usize, is_compacted: bool| -> Result<u64> {
         let id = format!("00000000-0000-4000-8000-{:012}", records.len());
         let path = folder.join(format!("{id}.jsonl"));
-        write(BufWriter::new(File::create(&path)?), &id, (length, size), is_compacted)?;
+        write(BufWriter::new(File::create(&path)?), &id, length, size, is_compacted)?;
         records.insert(key(length, number), json!({"sessionId": id, "updatedAt": TIME}));
         Ok(fs::metadata(path)?.len())
     };
@@ -98,12 +98,7 @@ pub(super) const TIME: u64 = 1_767_225_600_000;
 const DATE: &str = "2026-01-01T00:00:00.000Z";
 
 /// Writes a transcript with this many messages of this size.
-pub(super) fn write(
-    mut file: BufWriter<File>,
-    id: &str,
-    (length, size): (usize, usize),
-    is_compacted: bool,
-) -> Result<()> {
+pub(super) fn write(mut file: BufWriter<File>, id: &str, length: usize, size: usize, is_compacted: bool) -> Result<()> {
     writeln!(file, "{}", json!({"type": "session", "version": 3, "id": id, "timestamp": DATE, "cwd": "/"}))?;
     let text = "All about the house by the sea. ".repeat(size / 32 + 1);
     let name = |index: usize| format!("{index:08x}");
@@ -142,7 +137,7 @@ mod tests {
     fn a_transcript_is_one_chain_with_a_compaction_near_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
-        write(BufWriter::new(File::create(&path).unwrap()), "a", (10, 5), true).unwrap();
+        write(BufWriter::new(File::create(&path).unwrap()), "a", 10, 5, true).unwrap();
         let text = fs::read_to_string(path).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 12, "a header, ten messages and a compaction");

@@ -36,14 +36,14 @@ const SETTINGS_PATHS: [&str; 3] =
 /// Serves a page or one of its files.
 pub(crate) async fn answer(server: &Arc<ServerState>, peer: &AdmittedPeer, parts: &Parts) -> Response {
     let path = parts.uri.path();
-    let is_page = server.control_ui.is_some() || path == "/";
+    let is_page = server.routes.control_ui.is_some() || path == "/";
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return match is_page {
             true => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response(),
             false => not_found(),
         };
     }
-    match &server.control_ui {
+    match &server.routes.control_ui {
         Some(_) if SETTINGS_PATHS.contains(&path) => settings(server, peer, parts),
         // Avatars of agents are not supported.
         Some(_) if path.starts_with("/avatar/") => json_response(StatusCode::OK, &json!({"avatarUrl": null})),
@@ -68,7 +68,7 @@ fn settings(server: &ServerState, peer: &AdmittedPeer, parts: &Parts) -> Respons
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
     // A page may authenticate with its device token here, too.
     let has_device_token = || server.devices.has_token(token).then_some(());
-    if let Err(auth_error) = server.auth.authenticate(&auth, (peer.address(), Instant::now()), has_device_token) {
+    if let Err(auth_error) = server.auth.authenticate(&auth, peer.address(), Instant::now(), has_device_token) {
         let auth_error = auth_error.error(homard_proto::Generation::Four);
         return json_response(StatusCode::UNAUTHORIZED, &unauthorized(&auth_error.message));
     }

@@ -110,7 +110,7 @@ fn add_run_counts(server: &ServerState, report: &mut Value) {
         "stalled": count(RunProgress::Stalled), "stuck": count(RunProgress::Stuck), "slow": slow_runs.map(row).collect::<Vec<_>>(),
     });
     // `ok` stays true, as OpenClaw's clients expect of a gateway that responds.
-    report["degraded"] = json!(server.outages.as_ref().map(|outages| outages()).unwrap_or_default());
+    report["degraded"] = json!(server.monitoring.outages.as_ref().map(|outages| outages()).unwrap_or_default());
     if let Some(warning) = server.warnings.text() {
         report["notice"] = warning.into();
     }

@@ -13,7 +13,7 @@ const DEFAULT_BYTES: usize = 250_000;
 /// Returns the newest lines, or those after the cursor.
 pub(crate) async fn tail(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TailParams { cursor, limit, max_bytes } = call.params()?;
-    let log = &call.server.log;
+    let log = &call.server.monitoring.log;
     let page = log.read(cursor, limit.unwrap_or(DEFAULT_LINES), max_bytes.unwrap_or(DEFAULT_BYTES));
     Ok(json!({
         "file": log.location(), "cursor": page.cursor, "size": page.size, "lines": page.lines,

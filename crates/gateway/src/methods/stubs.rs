@@ -1,5 +1,5 @@
-//! Stubs for methods whose feature is not supported here. They return a valid empty result, so that clients show "none"
-//! instead of an error.
+//! Methods whose feature does not exist here. They return a valid empty result, so that clients show "none" instead of an
+//! error. `docs/clients.md` lists them with the same sentences.
 
 use homard_proto::{
     ErrorShape,
@@ -10,107 +10,140 @@ use serde_json::{Value, json};
 use super::models::profile;
 use crate::router::{RpcCall, RpcResult};
 
-fn empty(mut call: RpcCall, answer: Value) -> Result<RpcResult, ErrorShape> {
+/// A method without its feature.
+struct Stub {
+    method: &'static str,
+    /// Why there is nothing, in one sentence.
+    reason: &'static str,
+    result: fn(&mut RpcCall) -> Result<Value, ErrorShape>,
+}
+
+const STUBS: [Stub; 16] = [
+    Stub {
+        method: "artifacts.list",
+        reason: "generated files are not tracked; they stay where the agent wrote them",
+        result: |call| empty(call, json!({"artifacts": []})),
+    },
+    Stub {
+        method: "diagnostics.stability",
+        reason: "these are OpenClaw's own diagnostics; Homard reports through `health`, the log and `/metrics`",
+        result: |call| {
+            empty(call, json!({"capacity": 0, "count": 0, "dropped": 0, "events": [], "summary": {"byType": {}}}))
+        },
+    },
+    Stub {
+        method: "exec.approval.grants.list",
+        reason: "scheduled jobs have no standing approvals",
+        result: |call| empty(call, json!({"grants": []})),
+    },
+    Stub {
+        method: "migrations.memory.plan",
+        reason: "memory of other programs is imported with `homard import`",
+        result: memory_migration,
+    },
+    Stub {
+        method: "node.pair.list",
+        reason: "nodes are not supported",
+        result: |call| empty(call, json!({"pending": [], "paired": []})),
+    },
+    Stub {
+        method: "plugins.catalog.browse",
+        reason: "there is no plugin market; installed plugins are in `plugins.list`",
+        result: |call| empty(call, json!({"items": []})),
+    },
+    Stub {
+        method: "progressCard.get",
+        reason: "progress cards are not supported",
+        result: |call| empty(call, json!({"card": null})),
+    },
+    Stub {
+        method: "sessions.branches.list",
+        reason: "a session has a single branch",
+        result: |call| empty(call, json!({"branches": []})),
+    },
+    Stub {
+        method: "sessions.companion.state",
+        reason: "side conversations are not supported",
+        result: |call| empty(call, json!({"exchanges": []})),
+    },
+    Stub {
+        method: "sessions.observer.visibility",
+        reason: "sessions have no summaries for observers",
+        result: |call| empty(call, json!({"ok": true})),
+    },
+    Stub {
+        method: "skills.library.list",
+        reason: "there is no shared library; an agent's skills are files, listed by `skills.status`",
+        result: |call| {
+            empty(
+                call,
+                json!({
+                    "entries": [], "profileId": null, "multipleProfiles": false, "defaultTarget": "unavailable",
+                    "canManageWorkspace": false, "defaultSelectionLimit": 0,
+                }),
+            )
+        },
+    },
+    Stub {
+        method: "skills.proposals.list",
+        reason: "agents do not propose skills",
+        result: |call| {
+            empty(
+                call,
+                json!({
+                    "schema": "openclaw.skill-workshop.proposals-manifest.v1", "updatedAt": "1970-01-01T00:00:00.000Z",
+                    "proposals": [], "installedSkills": [],
+                }),
+            )
+        },
+    },
+    Stub {
+        method: "talk.catalog",
+        reason: "speech is not supported",
+        result: |call| {
+            let none = json!({"ready": false, "providers": []});
+            empty(
+                call,
+                json!({
+                    "modes": [], "transports": [], "brains": [], "speech": none, "transcription": none, "realtime": none,
+                }),
+            )
+        },
+    },
+    Stub { method: "tools.github.status", reason: "no GitHub account is stored", result: github_status },
+    Stub {
+        method: "transcripts.list",
+        reason: "meetings are not recorded",
+        result: |call| empty(call, json!({"sessions": [], "nextCursor": null})),
+    },
+    Stub {
+        method: "update.status",
+        reason: "there is no update check",
+        result: |call| empty(call, json!({"sentinel": null, "updateAvailable": null})),
+    },
+];
+
+/// Answers a method of the table.
+pub(crate) async fn answer(method: &'static str, mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+    let stub = STUBS.iter().find(|stub| stub.method == method);
+    let stub = stub.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {method}")))?;
+    tracing::debug!(method, reason = stub.reason, "answered with an empty result");
+    (stub.result)(&mut call).map(RpcResult::from)
+}
+
+fn empty(call: &mut RpcCall, result: Value) -> Result<Value, ErrorShape> {
     let NothingParams {} = call.params()?;
-    Ok(answer.into())
+    Ok(result)
 }
 
-/// `update.status`: there is no update check.
-pub(crate) async fn update_status(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"sentinel": null, "updateAvailable": null}))
-}
-
-/// `talk.catalog`: speech is not supported.
-pub(crate) async fn talk_catalog(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let none = json!({"ready": false, "providers": []});
-    empty(
-        call,
-        json!({
-            "modes": [], "transports": [], "brains": [], "speech": none, "transcription": none, "realtime": none,
-        }),
-    )
-}
-
-/// `node.pair.list`: nodes are not supported.
-pub(crate) async fn node_pairs(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"pending": [], "paired": []}))
-}
-
-/// `diagnostics.stability`: OpenClaw's own diagnostics. Homard reports through `health`, the log and `/metrics`.
-pub(crate) async fn stability(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"capacity": 0, "count": 0, "dropped": 0, "events": [], "summary": {"byType": {}}}))
-}
-
-/// `plugins.catalog.browse`: plugin marketplace. Installed plugins are in `plugins.list`.
-pub(crate) async fn plugin_catalog(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"items": []}))
-}
-
-/// `exec.approval.grants.list`: standing approvals of scheduled jobs are not supported.
-pub(crate) async fn approval_grants(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"grants": []}))
-}
-
-/// `artifacts.list`: generated files are not tracked; they stay where the agent wrote them.
-pub(crate) async fn artifacts(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"artifacts": []}))
-}
-
-/// `progressCard.get`: progress cards are not supported.
-pub(crate) async fn progress_card(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"card": null}))
-}
-
-/// `sessions.branches.list`: a session has a single branch.
-pub(crate) async fn branches(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"branches": []}))
-}
-
-/// `sessions.companion.state`: side conversations are not supported.
-pub(crate) async fn companion_state(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"exchanges": []}))
-}
-
-/// `sessions.observer.visibility`: session summaries are not supported.
-pub(crate) async fn observer_visibility(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"ok": true}))
-}
-
-/// `transcripts.list`: meeting transcripts are not supported.
-pub(crate) async fn transcripts(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(call, json!({"sessions": [], "nextCursor": null}))
-}
-
-/// `skills.library.list`: there is no shared library. An agent's skills are files; see `skills.status`.
-pub(crate) async fn skill_library(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    empty(
-        call,
-        json!({
-            "entries": [], "profileId": null, "multipleProfiles": false, "defaultTarget": "unavailable",
-            "canManageWorkspace": false, "defaultSelectionLimit": 0,
-        }),
-    )
-}
-
-/// `skills.proposals.list`: agents do not propose skills.
-pub(crate) async fn skill_proposals(call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let schema = "openclaw.skill-workshop.proposals-manifest.v1";
-    empty(
-        call,
-        json!({"schema": schema, "updatedAt": "1970-01-01T00:00:00.000Z", "proposals": [], "installedSkills": []}),
-    )
-}
-
-/// `migrations.memory.plan`: memory of other programs is imported with `homard import`.
-pub(crate) async fn memory_migration(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+fn memory_migration(call: &mut RpcCall) -> Result<Value, ErrorShape> {
     let AgentQueryParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
     let profile = profile(&agents, agent_id.as_deref(), "migrations.memory.plan")?;
-    Ok(json!({"agentId": profile.id, "workspace": profile.workdir, "providers": []}).into())
+    Ok(json!({"agentId": profile.id, "workspace": profile.workdir, "providers": []}))
 }
 
-/// `tools.github.status`: no GitHub account is stored.
-pub(crate) async fn github_status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+fn github_status(call: &mut RpcCall) -> Result<Value, ErrorShape> {
     let GithubParams { agent_id, selected_scope } = call.params()?;
     let no_identity = json!({
         "source": "system-detected", "credentialKind": "native", "credentialState": "unavailable", "account": null,
@@ -118,6 +151,22 @@ pub(crate) async fn github_status(mut call: RpcCall) -> Result<RpcResult, ErrorS
         "refreshState": "not_applicable", "oauthScopes": [], "repositoryGrants": "unknown",
     });
     let selected = json!({"scope": selected_scope, "configured": false, "identity": null});
-    Ok(json!({"agentId": agent_id, "selectedScope": selected_scope, "selected": selected, "effective": no_identity})
-        .into())
+    Ok(json!({"agentId": agent_id, "selectedScope": selected_scope, "selected": selected, "effective": no_identity}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::router::builtin_names;
+
+    #[test]
+    fn every_stub_is_a_method_and_is_documented() {
+        let names = builtin_names();
+        let rows: Vec<_> = include_str!("../../../../docs/clients.md").lines().collect();
+        for Stub { method, reason, .. } in &STUBS {
+            assert!(names.contains(method), "{method} is not a method");
+            assert!(rows.contains(&format!("| `{method}` | {reason} |").as_str()), "{method} is not documented");
+        }
+        assert!(STUBS.is_sorted_by_key(|stub| stub.method));
+    }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn info(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         if let Some(rss) = number(&read("/proc/self/status"), "VmRSS:") {
             info["processMemory"] = json!({"rssBytes": rss * 1024});
         }
-        if let Some((interval, cores)) = server.cpu_meter.utilisation() {
+        if let Some((interval, cores)) = server.monitoring.cpu_meter.utilisation() {
             info["eventLoop"] = json!({"intervalMs": interval.as_millis() as u64, "cpuCoreRatio": cores});
         }
         info

@@ -27,7 +27,7 @@ const MAX_CONTENT_CHARS: usize = 500;
 /// Returns usage per day.
 pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
-    let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), call.server.hub.ambient().now_ms())?;
+    let (from, to) = period(days, start_date.as_deref(), end_date.as_deref(), call.server.hub.ambient().now_ms())?;
     let sums = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
     Ok(daily_costs(&sums, (to - from + 1, call.server.hub.ambient().now_ms())).into())
 }
@@ -36,7 +36,7 @@ pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn sessions(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let PeriodParams { days, start_date, end_date, key, limit } = call.params()?;
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
-    let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), now)?;
+    let (from, to) = period(days, start_date.as_deref(), end_date.as_deref(), now)?;
     let key = key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
     let mut sums = hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
     sums.retain(|sum| key.as_ref().is_none_or(|key| sum.subject.key == *key));
@@ -144,7 +144,7 @@ pub(crate) async fn logs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 }
 
 /// Resolves the requested range of days, both ends included.
-fn period(days: Option<u32>, (start, end): (Option<&str>, Option<&str>), now: u64) -> Result<(u32, u32), ErrorShape> {
+fn period(days: Option<u32>, start: Option<&str>, end: Option<&str>, now: u64) -> Result<(u32, u32), ErrorShape> {
     let today = day_of(now);
     let parse = |text: &str| -> Result<u32, ErrorShape> {
         day(text).ok_or_else(|| ErrorShape::invalid(format!("invalid date: {text}; write it as 2026-11-15")))

@@ -137,7 +137,7 @@ fn admit(server: &ServerState, peer: &AdmittedPeer, parts: &Parts) -> Result<(),
     let bearer = credentials.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     let auth = Auth { token: bearer.map(str::to_owned), ..Auth::default() };
     let device_grant = || bearer.filter(|token| server.devices.token_grants(token, Scope::Read)).map(|_| ());
-    server.auth.authenticate(&auth, (peer.address(), Instant::now()), device_grant).map(|_| ()).inspect_err(|_| {
+    server.auth.authenticate(&auth, peer.address(), Instant::now(), device_grant).map(|_| ()).inspect_err(|_| {
         tracing::warn!(address = %peer.address(), "rejected a metrics request");
     })
 }
@@ -162,9 +162,9 @@ fn page(server: &ServerState) -> String {
         server.hub.audit().noted().into_iter().map(|(kind, count)| ([("what", kind.name())], count)).collect();
     let rows = counts.iter().map(|(labels, count)| (&labels[..], *count as f64));
     page.counter("homard_audit_facts_total", "Actions recorded for the audit log, by kind.", rows);
-    server.metrics.runs().write(&mut page);
+    server.monitoring.metrics.runs().write(&mut page);
     process::write(&mut page);
-    if let Some(add_metrics) = &server.more_metrics {
+    if let Some(add_metrics) = &server.monitoring.more_metrics {
         add_metrics(&mut page);
     }
     page.text()

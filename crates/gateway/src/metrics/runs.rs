@@ -3,7 +3,7 @@
 use homard_agent::{
     AbortReason, CompactionEvent, Outcome, QueueEvent, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent,
 };
-use homard_proto::CallId;
+use homard_proto::{CallId, message::Assistant};
 
 use super::text::{DurationHistogram, LabelledTable, MetricsPage};
 
@@ -81,44 +81,8 @@ impl RunMetrics {
                 progress.started_at = Some(*at);
             }
             RunEvent::Queue(QueueEvent::Absorbed { .. }) => progress.is_absorbed = true,
-            RunEvent::Model(RequestEvent::Requested(request)) => {
-                progress.request = Some((request.provider.clone(), *at))
-            }
-            RunEvent::Model(RequestEvent::FirstToken) => {
-                if let Some((provider, requested_at)) = &progress.request {
-                    self.first_token.at(&[provider]).add_ms(at.saturating_sub(*requested_at));
-                }
-            }
-            RunEvent::Stored(StoredEvent::Assistant { message, .. }) => {
-                // Without a model request, the text was written by the gateway itself.
-                let Some((provider, requested_at)) = progress.request.take() else { return };
-                let outcome = if message.error_message.is_none() { "ok" } else { "error" };
-                *self.calls.at(&[&provider, outcome]) += 1.0;
-                self.model_duration.at(&[&provider]).add_ms(at.saturating_sub(requested_at));
-                let usage = &message.usage;
-                let kinds = [
-                    ("input", usage.input),
-                    ("output", usage.output),
-                    ("cache_read", usage.cache_read),
-                    ("cache_write", usage.cache_write),
-                ];
-                for (kind, count) in kinds {
-                    *self.tokens.at(&[&provider, kind]) += count as f64;
-                }
-                *self.cost.at(&[&provider]) += usage.cost.total;
-            }
-            RunEvent::Model(RequestEvent::Retrying { .. }) => {
-                let provider = progress.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
-                *self.calls.at(&[&provider, "error"]) += 1.0;
-                *self.retries.at(&[&provider]) += 1.0;
-            }
-            RunEvent::Model(RequestEvent::CandidateFailed { from, reason, .. }) => {
-                let provider = from.split('/').next().unwrap_or_default();
-                if progress.request.take().is_some() {
-                    *self.calls.at(&[provider, "error"]) += 1.0;
-                }
-                *self.failovers.at(&[provider, reason]) += 1.0;
-            }
+            RunEvent::Model(event) => self.observe_request(progress, *at, event),
+            RunEvent::Stored(StoredEvent::Assistant { message, .. }) => self.observe_answer(progress, *at, message),
             RunEvent::Tool(ToolEvent::Started { call, .. }) => progress.tools.push((call.clone(), *at)),
             RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
                 // A model may call a tool that does not exist.
@@ -149,13 +113,53 @@ impl RunMetrics {
             | RunEvent::Stored(StoredEvent::Input(_))
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Model(
-                RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } | RequestEvent::AnswerDropped { .. },
-            )
             | RunEvent::Tool(ToolEvent::Progress { .. })
             | RunEvent::Compaction(CompactionEvent::Started)
             | RunEvent::Reply(_) => {}
         }
+    }
+
+    fn observe_request(&mut self, progress: &mut RunProgress, at: u64, event: &RequestEvent) {
+        match event {
+            RequestEvent::Requested(request) => progress.request = Some((request.provider.clone(), at)),
+            RequestEvent::FirstToken => {
+                if let Some((provider, requested_at)) = &progress.request {
+                    self.first_token.at(&[provider]).add_ms(at.saturating_sub(*requested_at));
+                }
+            }
+            RequestEvent::Retrying { .. } => {
+                let provider = progress.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
+                *self.calls.at(&[&provider, "error"]) += 1.0;
+                *self.retries.at(&[&provider]) += 1.0;
+            }
+            RequestEvent::CandidateFailed { from, reason, .. } => {
+                let provider = from.split('/').next().unwrap_or_default();
+                if progress.request.take().is_some() {
+                    *self.calls.at(&[provider, "error"]) += 1.0;
+                }
+                *self.failovers.at(&[provider, reason]) += 1.0;
+            }
+            RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } | RequestEvent::AnswerDropped { .. } => {}
+        }
+    }
+
+    fn observe_answer(&mut self, progress: &mut RunProgress, at: u64, message: &Assistant) {
+        // Without a model request, the text was written by the gateway itself.
+        let Some((provider, requested_at)) = progress.request.take() else { return };
+        let outcome = if message.error_message.is_none() { "ok" } else { "error" };
+        *self.calls.at(&[&provider, outcome]) += 1.0;
+        self.model_duration.at(&[&provider]).add_ms(at.saturating_sub(requested_at));
+        let usage = &message.usage;
+        let kinds = [
+            ("input", usage.input),
+            ("output", usage.output),
+            ("cache_read", usage.cache_read),
+            ("cache_write", usage.cache_write),
+        ];
+        for (kind, count) in kinds {
+            *self.tokens.at(&[&provider, kind]) += count as f64;
+        }
+        *self.cost.at(&[&provider]) += usage.cost.total;
     }
 
     /// Counts a run whose records could not be stored.

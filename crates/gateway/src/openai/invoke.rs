@@ -157,7 +157,7 @@ fn find(server: &ServerState, body: &Value) -> Result<ResolvedCall, InvokeError>
     if !profile.toolbox.specs().iter().any(|spec| spec.name == name) {
         return Err(InvokeError::not_found(&name));
     }
-    if let Some(why) = server.endpoints.denial_reason(&name) {
+    if let Some(why) = server.routes.endpoints.denial_reason(&name) {
         return Err(InvokeError::forbidden(&name, why));
     }
     let specs = tools.specs();
@@ -172,7 +172,7 @@ fn find(server: &ServerState, body: &Value) -> Result<ResolvedCall, InvokeError>
     let prepared = tools.prepare(&name, &arguments.into());
     let (tool, arguments) =
         prepared.map_err(|answer| InvokeError::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
-    if !server.endpoints.allows_class(&name, tool.class()) {
+    if !server.routes.endpoints.allows_class(&name, tool.class()) {
         let why = "the tool may have side effects; add it to gateway.tools.allow to call it over HTTP";
         return Err(InvokeError::forbidden(&name, why));
     }

@@ -15,18 +15,17 @@ mod sse;
 mod stream;
 mod text_delta;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     body::{Body, HttpBody},
+    extract::Request,
     http::{
         HeaderMap, Method, StatusCode,
         header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
-        request::Parts,
     },
     response::{IntoResponse, Response},
 };
-use futures_util::StreamExt;
 use homard_agent::{Inbound, InboundSender, hub::HTTP, intake::attachments};
 use homard_command::OWNER;
 use homard_prompt::client_results;
@@ -38,7 +37,7 @@ use homard_proto::{
     method::{chat::Attachment, connect::Auth},
 };
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use self::{
     address::RequestTarget,
@@ -46,14 +45,14 @@ use self::{
     request::{HistoryMessage, HistoryState, ParsedRequest},
     stream::{OnDisconnect, RunResponse},
 };
-use crate::{connection::AdmittedPeer, server::ServerState};
+use crate::{
+    connection::AdmittedPeer,
+    http_body::{self, BodyError},
+    server::ServerState,
+};
 
 /// Maximum body size of a chat completion or a tool call.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// Number of bytes of an oversized body that are read and discarded, so that the client can read the error.
-const MAX_DISCARD_BYTES: usize = 8 * 1024 * 1024;
-/// Time to read and discard a rejected body.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,22 +147,25 @@ pub(crate) async fn answer(
     server: Arc<ServerState>,
     peer: &AdmittedPeer,
     route: ApiRoute,
-    (parts, body): (Parts, Body),
+    request: Request,
 ) -> Response {
+    let (parts, body) = request.into_parts();
     if let Some(allowed) = route.methods_if_not_allowed(&parts.method) {
         return method_not_allowed(&parts.method, parts.uri.path(), allowed);
     }
-    if let Err(error) = authenticate(&server, peer, &parts.headers).and_then(|()| route.check(&server.endpoints)) {
-        discard(body).await;
+    if let Err(error) = authenticate(&server, peer, &parts.headers).and_then(|()| route.check(&server.routes.endpoints))
+    {
+        http_body::discard(body).await;
         return error.into_response();
     }
-    serve(&server, route, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
+    serve(&server, route, &parts.headers, body).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn serve(
     server: &Arc<ServerState>,
     route: ApiRoute,
-    (headers, body): (&HeaderMap, Body),
+    headers: &HeaderMap,
+    body: Body,
 ) -> Result<Response, ApiError> {
     let agents = server.hub.agents();
     match route {
@@ -172,7 +174,9 @@ async fn serve(
         ApiRoute::Unknown(path) => Err(unknown_route(&path)),
         ApiRoute::Tools => Ok(invoke::call(server, &read(body, MAX_BODY_BYTES).await?).await),
         ApiRoute::Chat => complete(server, headers, &read(body, MAX_BODY_BYTES).await?).await,
-        ApiRoute::Responses => respond(server, headers, &read(body, server.endpoints.responses_body).await?).await,
+        ApiRoute::Responses => {
+            respond(server, headers, &read(body, server.routes.endpoints.responses_body).await?).await
+        }
     }
 }
 
@@ -203,10 +207,13 @@ async fn read(body: Body, limit: usize) -> Result<Value, ApiError> {
     };
     if body.size_hint().lower() > limit as u64 {
         // The announced bytes may never arrive.
-        discard(body).await;
+        http_body::discard(body).await;
         return Err(too_large());
     }
-    let bytes = read_limited(body, limit).await?.ok_or_else(too_large)?;
+    let bytes = http_body::read(body, limit).await.map_err(|error| match error {
+        BodyError::TooLarge => too_large(),
+        BodyError::Broken(_) => ApiError::invalid(error.to_string()),
+    })?;
     if nests_too_deep(&bytes) {
         return Err(ApiError::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
@@ -214,34 +221,12 @@ async fn read(body: Body, limit: usize) -> Result<Value, ApiError> {
     if body.is_object() { Ok(body) } else { Err(ApiError::invalid("the body must be a JSON object")) }
 }
 
-/// Reads and discards a rejected body: closing a connection with unread bytes would discard the response.
-async fn discard(body: Body) {
-    timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
-}
-
-/// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
-async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, ApiError> {
-    let (mut bytes, mut count) = (Vec::new(), 0);
-    let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| ApiError::invalid(format!("failed to read the body: {error}")))?;
-        count += chunk.len();
-        if count > limit + MAX_DISCARD_BYTES {
-            break;
-        }
-        if count <= limit {
-            bytes.extend_from_slice(&chunk);
-        }
-    }
-    Ok((count <= limit).then_some(bytes))
-}
-
 async fn complete(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -> Result<Response, ApiError> {
     let nonce = server.hub.ambient().nonce();
     let target = request_target(headers, body, "openai")?;
     let model = target.model.unwrap_or("openclaw").to_owned();
     let id = format!("chatcmpl_{nonce}");
-    let run = start_run(server, RequestTarget { previous: None, ..target }, (&id, &nonce), chat::read(body)?).await?;
+    let run = start_run(server, RequestTarget { previous: None, ..target }, &id, &nonce, chat::read(body)?).await?;
     let has_usage = body["stream_options"]["include_usage"] == true;
     let completion = chat::ChatCompletion { id, created: now(server), model, has_usage };
     if body["stream"] == true {
@@ -255,7 +240,7 @@ async fn respond(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -
     let target = request_target(headers, body, "openresponses")?;
     let model = target.model.unwrap_or("openclaw").to_owned();
     let id = format!("resp_{nonce}");
-    let run = start_run(server, target, (&id, &nonce), responses::read(body)?).await?;
+    let run = start_run(server, target, &id, &nonce, responses::read(body)?).await?;
     let builder = responses::ResponseBuilder::new(&id, &nonce, now(server), &model, body);
     if body["stream"] == true {
         return Ok(sse::stream(run, builder));
@@ -278,7 +263,8 @@ fn request_target<'a>(
 async fn start_run(
     server: &Arc<ServerState>,
     target: RequestTarget<'_>,
-    (id, nonce): (&str, &str),
+    id: &str,
+    nonce: &str,
     mut request: ParsedRequest,
 ) -> Result<RunResponse, ApiError> {
     let address = target.find(server, nonce).await?;

@@ -36,7 +36,8 @@ impl DedupeKey {
     /// Returns the identity of a request, if it has a key. A key in the body takes precedence over one in a header,
     /// which intermediaries can change.
     pub(super) fn of(
-        (family, key): (&str, Option<&IdempotencyKey>),
+        family: &str,
+        key: Option<&IdempotencyKey>,
         request: &WebhookRequest,
     ) -> Result<Option<Self>, WebhookRejection> {
         let header =

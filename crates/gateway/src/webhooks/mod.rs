@@ -20,7 +20,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{
-    body::Body,
+    extract::Request,
     http::{
         Method, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
@@ -45,6 +45,7 @@ use self::{
 use crate::{
     auth::{AuthLimiter, Secret},
     connection::AdmittedPeer,
+    http_body,
     server::ServerState,
 };
 
@@ -165,25 +166,28 @@ impl WebhookServer {
     }
 }
 
+/// What the handling of a webhook needs.
+#[derive(Clone)]
+pub(crate) struct WebhookContext {
+    pub(crate) server: Arc<ServerState>,
+    pub(crate) hooks: Arc<WebhookServer>,
+}
+
 /// Handles a webhook request. `path` is relative to the path of the webhooks.
-pub(crate) async fn answer(
-    (server, hooks): (Arc<ServerState>, Arc<WebhookServer>),
-    peer: &AdmittedPeer,
-    path: String,
-    (parts, body): (Parts, Body),
-) -> Response {
-    if let Err(rejection) = hooks.authorise(peer, &parts, &path) {
-        request::discard(body).await;
+pub(crate) async fn answer(context: WebhookContext, peer: &AdmittedPeer, path: String, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    if let Err(rejection) = context.hooks.authorise(peer, &parts, &path) {
+        http_body::discard(body).await;
         return rejection.into_response();
     }
-    let request = match request::read(&parts, body, (path, hooks.settings.max_body)).await {
+    let request = match request::read(&parts, body, path, context.hooks.settings.max_body).await {
         Ok(request) => request,
         Err(rejection) => return rejection.into_response(),
     };
-    let connection_token = server.connections.token();
+    let connection_token = context.server.connections.token();
     // In a task of its own, so that a disconnecting sender does not interrupt it.
     let action_task = task::spawn("webhook", async move {
-        let result = hooks.perform(&server, request).await;
+        let result = context.perform(request).await;
         drop(connection_token);
         result
     });
@@ -212,35 +216,6 @@ impl WebhookServer {
             return Err(WebhookRejection::method_not_allowed());
         }
         if self.has_route(path) { Ok(()) } else { Err(WebhookRejection::not_found()) }
-    }
-
-    /// Performs the requested action.
-    async fn perform(
-        self: &Arc<Self>,
-        server: &Arc<ServerState>,
-        request: WebhookRequest,
-    ) -> Result<Response, WebhookRejection> {
-        let now = homard_runtime::ambient::iso(server.hub.ambient().now_ms());
-        let action = match request.path.as_str() {
-            "wake" => WebhookAction::wake(request.object()?, FieldOrigin::Request)?,
-            "agent" => WebhookAction::agent(request.object()?, FieldOrigin::Request)?,
-            _ => match self.apply_mapping(&request, &now).await? {
-                Some(action) => action,
-                None => return Ok(StatusCode::NO_CONTENT.into_response()),
-            },
-        };
-        match action {
-            WebhookAction::Wake(wake) => {
-                let dedupe_key = DedupeKey::of((wake.family.as_str(), wake.key.as_ref()), &request)?;
-                let mode = wake::send(server, self, &wake, dedupe_key.as_ref()).await?;
-                Ok(reply(StatusCode::OK, &json!({"ok": true, "mode": mode})))
-            }
-            WebhookAction::Agent(job) => {
-                let dedupe_key = DedupeKey::of((job.family.as_str(), job.key.as_ref()), &request)?;
-                let run = run::start((server, self), *job, dedupe_key).await?;
-                Ok(reply(StatusCode::ACCEPTED, &json!({"ok": true, "runId": run})))
-            }
-        }
     }
 
     /// Builds the action of a request to a custom path, from the first [`Mapping`] that matches its path and body.
@@ -284,6 +259,33 @@ impl WebhookServer {
                 Err(failed(transform, "failed; see the gateway's log"))
             }
             Err(_) => Err(failed(transform, &format!("took longer than {} seconds", TRANSFORM_TIMEOUT.as_secs()))),
+        }
+    }
+}
+
+impl WebhookContext {
+    /// Performs the requested action.
+    async fn perform(&self, request: WebhookRequest) -> Result<Response, WebhookRejection> {
+        let now = homard_runtime::ambient::iso(self.server.hub.ambient().now_ms());
+        let action = match request.path.as_str() {
+            "wake" => WebhookAction::wake(request.object()?, FieldOrigin::Request)?,
+            "agent" => WebhookAction::agent(request.object()?, FieldOrigin::Request)?,
+            _ => match self.hooks.apply_mapping(&request, &now).await? {
+                Some(action) => action,
+                None => return Ok(StatusCode::NO_CONTENT.into_response()),
+            },
+        };
+        match action {
+            WebhookAction::Wake(wake) => {
+                let dedupe_key = DedupeKey::of(wake.family.as_str(), wake.key.as_ref(), &request)?;
+                let mode = wake::send(self, &wake, dedupe_key.as_ref()).await?;
+                Ok(reply(StatusCode::OK, &json!({"ok": true, "mode": mode})))
+            }
+            WebhookAction::Agent(job) => {
+                let dedupe_key = DedupeKey::of(job.family.as_str(), job.key.as_ref(), &request)?;
+                let run = run::start(self, *job, dedupe_key).await?;
+                Ok(reply(StatusCode::ACCEPTED, &json!({"ok": true, "runId": run})))
+            }
         }
     }
 }

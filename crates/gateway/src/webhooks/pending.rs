@@ -3,15 +3,13 @@
 //! A run is recorded before it is submitted and removed after the report, so it is reported at least once, and twice
 //! only if the process dies between report and removal.
 
-use std::sync::Arc;
-
 use homard_agent::Patch;
 use homard_proto::{Extra, RunId, SessionKey};
 use homard_schedule::job::WakeMode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{WebhookServer, rejection::WebhookRejection, run};
+use super::{WebhookContext, rejection::WebhookRejection, run};
 use crate::server::ServerState;
 
 /// Member of a main session's record that contains them.
@@ -32,13 +30,13 @@ pub(super) struct PendingReport {
 
 /// Records a run for a main session.
 pub(super) async fn record(
-    (server, hooks): (&Arc<ServerState>, &WebhookServer),
+    context: &WebhookContext,
     main: &SessionKey,
     run: &RunId,
     report: &PendingReport,
 ) -> Result<(), WebhookRejection> {
     let report = serde_json::to_value(report).map_err(|error| WebhookRejection::invalid(error.to_string()))?;
-    change((server, hooks), main, |runs| {
+    change(context, main, |runs| {
         let fits = runs.len() < MAX_PENDING || runs.contains_key(run.as_str());
         if fits {
             runs.insert(run.to_string(), report);
@@ -49,8 +47,8 @@ pub(super) async fn record(
 }
 
 /// Removes a run.
-pub(super) async fn remove((server, hooks): (&Arc<ServerState>, &WebhookServer), main: &SessionKey, run: &RunId) {
-    let removed = change((server, hooks), main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
+pub(super) async fn remove(context: &WebhookContext, main: &SessionKey, run: &RunId) {
+    let removed = change(context, main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
     if let Err(why) = removed {
         tracing::warn!(%run, ?why, "failed to record that a webhook run was reported to the main session");
     }
@@ -58,7 +56,7 @@ pub(super) async fn remove((server, hooks): (&Arc<ServerState>, &WebhookServer),
 
 /// Changes the recorded runs; writes only if something changed.
 async fn change(
-    (server, hooks): (&Arc<ServerState>, &WebhookServer),
+    WebhookContext { server, hooks }: &WebhookContext,
     main: &SessionKey,
     change: impl FnOnce(&mut Map<String, Value>) -> bool,
 ) -> Result<(), WebhookRejection> {

@@ -10,7 +10,6 @@ use axum::{
         request::Parts,
     },
 };
-use futures_util::StreamExt;
 use homard_proto::{
     frame::{MAX_DEPTH, nests_too_deep},
     method::connect::Auth,
@@ -19,15 +18,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::{rejection::WebhookRejection, template::TemplateValues};
+use crate::http_body::{self, BodyError};
 
 /// Header that may contain the token instead of `Authorization`.
 const TOKEN_HEADER: &str = "x-openclaw-token";
 /// Time a body has to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time to read and discard a rejected body.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a rejected body that are read.
-const MAX_DISCARD_BYTES: usize = 8 * 1024 * 1024;
 
 /// A parsed request.
 #[derive(Debug)]
@@ -71,19 +67,21 @@ pub(super) fn request_token(headers: &HeaderMap) -> Auth {
 pub(super) async fn read(
     parts: &Parts,
     body: Body,
-    (path, limit): (String, usize),
+    path: String,
+    limit: usize,
 ) -> Result<WebhookRequest, WebhookRejection> {
     let too_large = || WebhookRejection::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
-        discard(body).await;
+        http_body::discard(body).await;
         return Err(too_large());
     }
     let timed_out = || WebhookRejection::new(StatusCode::REQUEST_TIMEOUT, "timed out while reading the body");
-    let bytes = timeout(BODY_TIMEOUT, read_limited(body, limit))
-        .await
-        .map_err(|_elapsed| timed_out())??
-        .ok_or_else(too_large)?;
+    let read = timeout(BODY_TIMEOUT, http_body::read(body, limit)).await.map_err(|_elapsed| timed_out())?;
+    let bytes = read.map_err(|error| match error {
+        BodyError::TooLarge => too_large(),
+        BodyError::Broken(_) => WebhookRejection::invalid(error.to_string()),
+    })?;
     if nests_too_deep(&bytes) {
         return Err(WebhookRejection::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
@@ -96,28 +94,6 @@ pub(super) async fn read(
         query: query(&parts.uri),
         url: parts.uri.to_string(),
     })
-}
-
-/// Reads and discards a rejected body: closing a connection with unread bytes would discard the response.
-pub(super) async fn discard(body: Body) {
-    timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
-}
-
-/// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
-async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, WebhookRejection> {
-    let (mut bytes, mut count) = (Vec::new(), 0);
-    let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| WebhookRejection::invalid(format!("failed to read the body: {error}")))?;
-        count += chunk.len();
-        if count > limit.saturating_add(MAX_DISCARD_BYTES) {
-            break;
-        }
-        if count <= limit {
-            bytes.extend_from_slice(&chunk);
-        }
-    }
-    Ok((count <= limit).then_some(bytes))
 }
 
 /// Returns the headers that templates and transforms may use. Repeated headers are joined in order.

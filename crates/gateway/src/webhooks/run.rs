@@ -13,7 +13,7 @@ use homard_queue::RunClass;
 use homard_runtime::task;
 
 use super::{
-    WebhookServer, Webhooks,
+    WebhookContext, Webhooks,
     action::{FieldOrigin, WebhookJob, WebhookTarget},
     dedupe_key::{DedupeKey, PREFIX},
     pending::{self, PendingReport},
@@ -31,10 +31,11 @@ const MAX_SUMMARY_CHARS: usize = 1_500;
 
 /// Starts a run, or finds the one that an earlier request with the same idempotency key started.
 pub(super) async fn start(
-    (server, hooks): (&Arc<ServerState>, &Arc<WebhookServer>),
+    context: &WebhookContext,
     job: WebhookJob,
     dedupe_key: Option<DedupeKey>,
 ) -> Result<RunId, WebhookRejection> {
+    let WebhookContext { server, hooks } = context;
     let (hub, ambient, settings) = (&server.hub, server.hub.ambient(), &hooks.settings);
     let run = match &dedupe_key {
         Some(dedupe_key) => dedupe_key.run_id()?,
@@ -43,7 +44,7 @@ pub(super) async fn start(
     };
     let agents = hub.agents();
     let agent = resolve_agent(server, settings, job.agent.as_deref())?;
-    let key = session(&agents, settings, (agent.as_ref(), job.session.as_ref()), &run)?;
+    let key = session(&agents, settings, agent.as_ref(), job.session.as_ref(), &run)?;
     let profile = key.agent().and_then(|agent| agents.get(agent));
     let model = job.model.as_deref().zip(profile).map(|(name, profile)| model(profile, name)).transpose()?;
     let route = route(server, &key, job.target.as_ref()).await?;
@@ -56,27 +57,25 @@ pub(super) async fn start(
             hub.patch(&key, Patch { expected: None, changes }).await?;
         }
         if let Some(main) = &main {
-            pending::record((server, hooks), main, &run, &report).await?;
+            pending::record(context, main, &run, &report).await?;
         }
     }
     let fingerprint = dedupe_key.and_then(|dedupe_key| dedupe_key.body_digest).unwrap_or_else(|| run.to_string());
-    let mut inbound = inbound(server, (&run, key), &job, route);
+    let mut inbound = inbound(server, &run, key, &job, route);
     inbound.id.fingerprint = fingerprint;
     let has_own_session = job.session.is_none() && settings.default_session_key.is_none();
     inbound.session.label = has_own_session.then(|| format!("Hook: {}", job.name));
     let submitted = hub.submit(inbound).await;
     match (submitted.as_ref().map(|accepted| &accepted.disposition), main) {
         (_, None) => {}
-        (Ok(SubmitOutcome::New(tape)), Some(main)) => {
-            follow((server, hooks), Subscriber::new(tape.clone()), (main, report))
-        }
+        (Ok(SubmitOutcome::New(tape)), Some(main)) => follow(context, Subscriber::new(tape.clone()), main, report),
         // The request that started the run follows it.
         (Ok(SubmitOutcome::InFlight(_)) | Err(SubmitError::Held(_)), Some(_)) => {}
         (Ok(SubmitOutcome::Finished(_)), Some(_)) if existing.is_some() => {}
-        (Ok(SubmitOutcome::Finished(_)), Some(main)) => pending::remove((server, hooks), &main, &run).await,
+        (Ok(SubmitOutcome::Finished(_)), Some(main)) => pending::remove(context, &main, &run).await,
         // Nothing was accepted.
         (Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::SessionChanged), Some(main)) => {
-            pending::remove((server, hooks), &main, &run).await;
+            pending::remove(context, &main, &run).await;
         }
         // The run belongs to another request, or it is unknown whether it was stored: the next start finds out.
         (Err(SubmitError::Conflict(_) | SubmitError::Store(_) | SubmitError::Stopping), Some(_)) => {}
@@ -85,7 +84,7 @@ pub(super) async fn start(
 }
 
 /// Builds the message that is submitted to the hub to start the run.
-fn inbound(server: &ServerState, (run, key): (&RunId, SessionKey), job: &WebhookJob, route: Route) -> Inbound {
+fn inbound(server: &ServerState, run: &RunId, key: SessionKey, job: &WebhookJob, route: Route) -> Inbound {
     let ambient = server.hub.ambient();
     // The message did not come from this route, so the session must not store it as its last route. A failed delivery
     // does not fail the run, because the result is also reported to the main session.
@@ -131,7 +130,8 @@ fn check_agent(agents: &Agents, settings: &Webhooks, id: &AgentId) -> Result<(),
 fn session(
     agents: &Agents,
     settings: &Webhooks,
-    (agent, requested): (Option<&AgentId>, Option<&(FieldOrigin, String)>),
+    agent: Option<&AgentId>,
+    requested: Option<&(FieldOrigin, String)>,
     run: &RunId,
 ) -> Result<SessionKey, WebhookRejection> {
     let generated = || format!("hook:{}", run.as_str().trim_start_matches(PREFIX));
@@ -223,45 +223,34 @@ fn prompt(job: &WebhookJob, nonce: &str) -> String {
 
 /// Resumes reports that are still due after a restart. Must be called before requests are served, which could start
 /// more.
-pub(crate) async fn resume_reports(server: &Arc<ServerState>, hooks: &Arc<WebhookServer>) {
-    for (main, run, report) in pending::all(server).await {
-        match server.hub.follow(&run) {
-            Some(follower) => follow((server, hooks), follower, (main, report)),
+pub(crate) async fn resume_reports(context: &WebhookContext) {
+    for (main, run, report) in pending::all(&context.server).await {
+        match context.server.hub.follow(&run) {
+            Some(follower) => follow(context, follower, main, report),
             None => {
-                let (server, hooks) = (server.clone(), hooks.clone());
-                let state = server.clone();
-                let reporting = async move { report_finished((&server, &hooks), &main, &run, &report).await };
-                drop(task::spawn("webhook report", state.connections.track_future(reporting)));
+                let own = context.clone();
+                let reporting = async move { report_finished(&own, &main, &run, &report).await };
+                drop(task::spawn("webhook report", context.server.connections.track_future(reporting)));
             }
         }
     }
 }
 
 /// Reports a run that has ended or was never started.
-async fn report_finished(
-    (server, hooks): (&Arc<ServerState>, &WebhookServer),
-    main: &SessionKey,
-    run: &RunId,
-    pending_report: &PendingReport,
-) {
-    match (server.hub.reported(run).await, server.hub.session_of_run(run).await) {
-        (Ok(Some(report)), _) => {
-            report_outcome((server, hooks), (main, run), pending_report, &outcome_text(&report)).await
-        }
-        (Ok(None), Ok(None)) => pending::remove((server, hooks), main, run).await,
+async fn report_finished(context: &WebhookContext, main: &SessionKey, run: &RunId, pending_report: &PendingReport) {
+    let hub = &context.server.hub;
+    match (hub.reported(run).await, hub.session_of_run(run).await) {
+        (Ok(Some(report)), _) => report_outcome(context, main, run, pending_report, &outcome_text(&report)).await,
+        (Ok(None), Ok(None)) => pending::remove(context, main, run).await,
         // The run is held or its state is unknown; the next start checks again.
         (Ok(None), Ok(Some(_)) | Err(_)) | (Err(_), _) => {}
     }
 }
 
 /// Reports a run to the main session when it ends. Shutdown waits for the report, but not for the run.
-fn follow(
-    (server, hooks): (&Arc<ServerState>, &Arc<WebhookServer>),
-    follower: Subscriber,
-    (main, report): (SessionKey, PendingReport),
-) {
+fn follow(context: &WebhookContext, follower: Subscriber, main: SessionKey, report: PendingReport) {
     let (run, key) = (follower.tape().run().clone(), follower.tape().key().clone());
-    let (state, hooks, stop) = (server.clone(), hooks.clone(), server.stop.clone());
+    let (own, stop) = (context.clone(), context.server.stop.clone());
     let reporting = async move {
         let tape_state = tokio::select! {
             biased;
@@ -271,23 +260,24 @@ fn follow(
         let outcome = match tape_state {
             TapeState::Ended(end) => outcome_text(&RunReport::of(&run, &key, &end)),
             // A run interrupted by shutdown continues at the next start, which also resumes the report.
-            TapeState::Broken(why) if !state.hub.is_draining() => Err(why),
+            TapeState::Broken(why) if !own.server.hub.is_draining() => Err(why),
             TapeState::Broken(_) | TapeState::Rejected | TapeState::Queued | TapeState::Running => return,
         };
-        report_outcome((&state, &hooks), (&main, &run), &report, &outcome).await;
+        report_outcome(&own, &main, &run, &report, &outcome).await;
     };
-    drop(task::spawn("webhook report", server.connections.track_future(reporting)));
+    drop(task::spawn("webhook report", context.server.connections.track_future(reporting)));
 }
 
 /// Sends the report to the main session. If that fails, it stays recorded for the next start.
 async fn report_outcome(
-    (server, hooks): (&Arc<ServerState>, &WebhookServer),
-    (main, run): (&SessionKey, &RunId),
+    context: &WebhookContext,
+    main: &SessionKey,
+    run: &RunId,
     report: &PendingReport,
     outcome: &Result<String, String>,
 ) {
-    match wake::report(server, main, &summary(&report.name, outcome), &report.wake_mode).await {
-        Ok(()) => pending::remove((server, hooks), main, run).await,
+    match wake::report(&context.server, main, &summary(&report.name, outcome), &report.wake_mode).await {
+        Ok(()) => pending::remove(context, main, run).await,
         Err(error) => tracing::warn!(%error, %run, "failed to report a webhook run to the main session"),
     }
 }

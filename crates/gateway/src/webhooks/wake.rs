@@ -1,14 +1,12 @@
 //! Sends texts to a main session, each at most once per idempotency key.
 
-use std::sync::Arc;
-
 use axum::http::StatusCode;
 use homard_agent::{ChangeError, Patch, tool::Authority};
 use homard_proto::{Extra, SessionKey};
 use homard_schedule::job::WakeMode;
 use serde_json::{Value, json};
 
-use super::{WebhookServer, action::WakeText, dedupe_key::DedupeKey, rejection::WebhookRejection, run};
+use super::{WebhookContext, action::WakeText, dedupe_key::DedupeKey, rejection::WebhookRejection, run};
 use crate::server::ServerState;
 
 /// Member of a session's record that contains the processed requests.
@@ -19,8 +17,7 @@ const MAX_REMEMBERED: usize = 200;
 /// Sends a text; returns when the session reads it. A request that was processed before is ignored; another one with
 /// the same key is a conflict.
 pub(super) async fn send(
-    server: &Arc<ServerState>,
-    hooks: &WebhookServer,
+    WebhookContext { server, hooks }: &WebhookContext,
     wake: &WakeText,
     dedupe_key: Option<&DedupeKey>,
 ) -> Result<&'static str, WebhookRejection> {

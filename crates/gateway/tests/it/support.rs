@@ -250,6 +250,12 @@ impl StoreReader for FaultyMemoryStore {
     }
 }
 
+/// The gateway's settings and the tools of its agent.
+struct TestHost<'a> {
+    settings: Settings,
+    tools: &'a [(&'static str, ToolClass)],
+}
+
 /// A running gateway.
 pub(crate) struct TestGateway {
     pub(crate) address: SocketAddr,
@@ -300,7 +306,7 @@ impl TestGateway {
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         let local_settings = settings(SocketAddr::from(([127, 0, 0, 1], 0)));
-        Self::start((local_settings, tools), store, script, rules, change).await
+        Self::start(TestHost { settings: local_settings, tools }, store, script, rules, change).await
     }
 
     /// With these settings.
@@ -311,11 +317,11 @@ impl TestGateway {
         rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
-        Self::start((settings, &[]), store, script, rules, change).await
+        Self::start(TestHost { settings, tools: &[] }, store, script, rules, change).await
     }
 
     async fn start(
-        (settings, tools): (Settings, &[(&'static str, ToolClass)]),
+        TestHost { settings, tools }: TestHost<'_>,
         store: Arc<dyn Store>,
         script: Script,
         rules: HubRules,
@@ -421,7 +427,7 @@ impl TestClient {
 
     /// Connects to this path.
     pub(crate) async fn open_at(address: SocketAddr, path: &str) -> Result<Self, u16> {
-        Self::upgrade(Ipv4Addr::LOCALHOST, (address, path), &[]).await
+        Self::upgrade(Ipv4Addr::LOCALHOST, address, path, &[]).await
     }
 
     /// Like [`open`](Self::open), from another address of this machine.
@@ -430,12 +436,13 @@ impl TestClient {
         address: SocketAddr,
         headers: &[(&'static str, &str)],
     ) -> Result<Self, u16> {
-        Self::upgrade(from, (address, "/"), headers).await
+        Self::upgrade(from, address, "/", headers).await
     }
 
     async fn upgrade(
         from: Ipv4Addr,
-        (address, path): (SocketAddr, &str),
+        address: SocketAddr,
+        path: &str,
         headers: &[(&'static str, &str)],
     ) -> Result<Self, u16> {
         let mut request = format!("ws://{address}{path}").into_client_request().unwrap();

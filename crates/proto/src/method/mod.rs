@@ -127,7 +127,8 @@ impl From<Value> for Members {
 }
 
 impl From<(Value, UnknownMembers)> for Members {
-    fn from((properties, others): (Value, UnknownMembers)) -> Self {
+    fn from(members: (Value, UnknownMembers)) -> Self {
+        let (properties, others) = members;
         Self { properties, others }
     }
 }

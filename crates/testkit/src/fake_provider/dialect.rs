@@ -214,7 +214,7 @@ fn responses(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     };
     event("response.created", json!({"response": {"id": "resp_1", "status": "in_progress", "output": []}}));
     let mut output: Vec<Value> = Vec::new();
-    let mut item = |started: Value, (kind, deltas): (&str, Vec<String>), whole: Value| {
+    let mut item = |started: Value, kind: &str, deltas: Vec<String>, whole: Value| {
         let index = output.len();
         event("response.output_item.added", json!({"output_index": index, "item": started}));
         for delta in deltas {
@@ -227,13 +227,13 @@ fn responses(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     if let Some(reasoning) = &answer.thinking {
         let summary = json!([{"type": "summary_text", "text": reasoning}]);
         let whole = json!({"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "gAAA"});
-        item(json!({"id": "rs_1", "type": "reasoning", "summary": []}), ("", Vec::new()), whole);
+        item(json!({"id": "rs_1", "type": "reasoning", "summary": []}), "", Vec::new(), whole);
     }
     if !answer.text.is_empty() {
         let message = |status: &str, content: Value| json!({"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content});
         let whole = json!([{"type": "output_text", "text": answer.text.concat(), "annotations": []}]);
-        let deltas = ("response.output_text.delta", answer.text.clone());
-        item(message("in_progress", json!([])), deltas, message("completed", whole));
+        let kind = "response.output_text.delta";
+        item(message("in_progress", json!([])), kind, answer.text.clone(), message("completed", whole));
     }
     for (number, call) in answer.calls.iter().enumerate() {
         let call = |arguments: &str| {
@@ -241,8 +241,8 @@ fn responses(answer: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
             json!({"id": id, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
         };
         let arguments = answer.calls[number].arguments.to_string();
-        let deltas = ("response.function_call_arguments.delta", halves(&arguments).into());
-        item(call(""), deltas, call(&arguments));
+        let kind = "response.function_call_arguments.delta";
+        item(call(""), kind, halves(&arguments).into(), call(&arguments));
     }
     let TokenCounts { prompt, cached, output: output_tokens } = tokens;
     let details = json!({"cached_tokens": cached});

@@ -13,7 +13,8 @@ use crate::{runner::TraceResult, tools::TOOL_SENT};
 /// reported, and a run sends exactly its reply.
 pub(super) fn broken(result: &TraceResult) -> Vec<String> {
     let mut problems = Vec::new();
-    let states: BTreeMap<_, _> = result.outbox.iter().map(|row| (row.delivery.id.as_str(), &row.state)).collect();
+    let states: BTreeMap<_, _> =
+        result.channels.outbox.iter().map(|row| (row.delivery.id.as_str(), &row.state)).collect();
     let accepted = accepted_keys(result, &mut problems);
     for delivery in &result.committed.deliveries {
         let id = delivery.id.as_str();
@@ -24,7 +25,7 @@ pub(super) fn broken(result: &TraceResult) -> Vec<String> {
                 problems.push(format!("{id} is known as sent, and nobody heard it"));
             }
             Some(DeliveryState::Unknown) => {
-                if result.idempotent.contains(&delivery.target.channel) {
+                if result.channels.idempotent.contains(&delivery.target.channel) {
                     problems.push(format!("{id} is unknown on a channel where it could be said again"));
                 }
                 if !result
@@ -37,7 +38,8 @@ pub(super) fn broken(result: &TraceResult) -> Vec<String> {
                 }
             }
             Some(DeliveryState::Dead { .. }) => {}
-            Some(DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. }) if result.stopped => {}
+            Some(DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. })
+                if result.conditions.stopped => {}
             Some(state @ (DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. })) => {
                 problems.push(format!("{id} was forgotten: {state:?}"));
             }
@@ -86,6 +88,7 @@ fn accepted_keys<'a>(result: &'a TraceResult, problems: &mut Vec<String>) -> BTr
     let mut accepted = BTreeSet::new();
     let mut last: HashMap<_, usize> = HashMap::new();
     let by_runs = result
+        .channels
         .accepted_messages
         .iter()
         .map(|accepted_message| &accepted_message.message)
@@ -161,10 +164,13 @@ mod tests {
     #[test]
     fn delivery_problems_are_reported() {
         assert_eq!(complaints(|_| {}), Vec::<String>::new());
-        assert_eq!(complaints(|result| result.accepted_messages.swap(0, 1)), ["k1/0.0 was heard too late"]);
-        assert_eq!(complaints(|result| result.accepted_messages.extend_from_within(..1)), ["k1/0.0 was heard twice"]);
+        assert_eq!(complaints(|result| result.channels.accepted_messages.swap(0, 1)), ["k1/0.0 was heard too late"]);
         assert_eq!(
-            complaints(|result| drop(result.accepted_messages.pop())),
+            complaints(|result| result.channels.accepted_messages.extend_from_within(..1)),
+            ["k1/0.0 was heard twice"]
+        );
+        assert_eq!(
+            complaints(|result| drop(result.channels.accepted_messages.pop())),
             ["k2/0.0 is known as sent, and nobody heard it"]
         );
         assert_eq!(

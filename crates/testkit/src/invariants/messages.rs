@@ -89,7 +89,7 @@ pub(super) fn violations(result: &TraceResult) -> Vec<String> {
         let hosts = result.committed.hosts.get(&row.run).map(Vec::as_slice).unwrap_or_default();
         let problem = match hosts {
             [] => check_own_run(result, row, lines),
-            [host] => check_absorbed(result, &row.run, host, (lines, written.get(host.as_str()))),
+            [host] => check_absorbed(result, &row.run, host, lines, written.get(host.as_str())),
             _ => Some(format!("became a part of {hosts:?}")),
         };
         problems.extend(problem.map(|problem| format!("the message of run {} {problem}", row.run)));
@@ -115,7 +115,7 @@ fn unsent_entries(result: &TraceResult, key: &SessionKey, parts: &[RunEntries<'_
 /// Finds messages that are not in the order of acceptance.
 fn out_of_order(result: &TraceResult, key: &SessionKey, lines: &[UserEntry<'_>]) -> Option<String> {
     // A run whose start could not be stored starts after a restart, behind later ones.
-    if result.disk_failed {
+    if result.conditions.disk_failed {
         return None;
     }
     // The message of a run that was held and released appears again, behind messages that were accepted meanwhile.
@@ -200,7 +200,8 @@ fn check_absorbed(
     result: &TraceResult,
     run: &RunId,
     host: &RunId,
-    (lines, host_lines): (&[UserEntry<'_>], Option<&Vec<UserEntry<'_>>>),
+    lines: &[UserEntry<'_>],
+    host_lines: Option<&Vec<UserEntry<'_>>>,
 ) -> Option<String> {
     match lines {
         // It is in the merged message of its host; if not, that is reported for the host.

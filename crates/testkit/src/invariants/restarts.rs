@@ -75,16 +75,19 @@ fn ends(result: &TraceResult) -> Vec<String> {
                 problems.push(format!("the message after everything was not answered: {outcome:?}"));
             }
             (1, Some(_)) => {}
-            (0, None) if !result.is_played_out && (result.stopped || result.disk_failed) => {}
-            (0, None) if !result.is_played_out && result.rows[run].state == RunState::Held => {}
+            (0, None)
+                if !result.conditions.is_played_out && (result.conditions.stopped || result.conditions.disk_failed) => {
+            }
+            (0, None) if !result.conditions.is_played_out && result.rows[run].state == RunState::Held => {}
             (count, outcome) => problems.push(format!("run {run} ended {count} times in the store, with {outcome:?}")),
         }
     }
     // A run interrupted by a shutdown continues at the next start, so it must not have ended.
-    let last = |recorded_run: &&RecordedRun| result.stopped && recorded_run.lifetime == result.log.restarts.len();
+    let last =
+        |recorded_run: &&RecordedRun| result.conditions.stopped && recorded_run.lifetime == result.log.restarts.len();
     let suspended = result.log.runs.iter().filter(last).filter(|recorded_run| is_interrupted(result, recorded_run));
-    let ended =
-        suspended.filter(|recorded_run| outcome(result, recorded_run.tape.run()).is_some() && !result.disk_failed);
+    let ended = suspended
+        .filter(|recorded_run| outcome(result, recorded_run.tape.run()).is_some() && !result.conditions.disk_failed);
     problems.extend(
         ended.map(|recorded_run| format!("run {} was suspended and has ended nevertheless", recorded_run.tape.run())),
     );
@@ -97,13 +100,13 @@ fn may_stay_unanswered(result: &TraceResult, outcome: &Outcome) -> bool {
     if matches!(outcome, Outcome::Failed(failure) if failure.message.contains("the guard ")) {
         return !result.hook_invocations.is_empty();
     }
-    result.disk_failed || outcome.error().is_some_and(|error| error.starts_with("INTERRUPTED"))
+    result.conditions.disk_failed || outcome.error().is_some_and(|error| error.starts_with("INTERRUPTED"))
 }
 
 /// A run that was acknowledged as stopped is not resumed by a later lifetime.
 fn stops(result: &TraceResult) -> Vec<String> {
     let mut problems = Vec::new();
-    for (at, run) in result.acknowledged.stopped.iter().filter(|_| !result.disk_failed) {
+    for (at, run) in result.acknowledged.stopped.iter().filter(|_| !result.conditions.disk_failed) {
         let started_at = |recorded_run: &RecordedRun| {
             recorded_run.lifetime.checked_sub(1).map(|before| result.log.restarts[before].0)
         };
@@ -301,7 +304,7 @@ fn says_prelude(entry: &Entry) -> bool {
 
 /// The model sees what is on disk; checked for the last lifetime, in which everything was stored.
 fn requests_match_disk(result: &TraceResult) -> Vec<String> {
-    if result.disk_failed {
+    if result.conditions.disk_failed {
         return Vec::new();
     }
     let entries = || result.transcripts().flat_map(|(_, entries)| entries);

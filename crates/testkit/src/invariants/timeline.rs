@@ -31,7 +31,7 @@ pub(super) fn violations(result: &TraceResult) -> Vec<String> {
         let (Some(row), TapeState::Ended(end)) = (row, recorded_run.tape.state()) else { continue };
         problems.extend(nothing_after_end(result, index, &end).map(|problem| format!("run {}: {problem}", row.run)));
         problems.extend(
-            agrees_with_events(result, row, (recorded_run, &end))
+            agrees_with_events(result, row, recorded_run, &end)
                 .into_iter()
                 .map(|problem| format!("run {}: {problem}", row.run)),
         );
@@ -99,7 +99,7 @@ fn idle_while_down(result: &TraceResult, row: &RunRow, timeline: &RunTimeline) -
     let (started_at, ended) = (row.started_at?, main_steps(timeline).last()?.to);
     let downtimes = result.log.restarts.iter().map(|(at, _)| {
         let at = EPOCH_MS + at.as_millis() as u64;
-        (at.max(started_at), (at + result.downtime.as_millis() as u64).min(ended))
+        (at.max(started_at), (at + result.conditions.downtime.as_millis() as u64).min(ended))
     });
     let active_span = |from: u64, to: u64| {
         main_steps(timeline).find(|span| span.from.max(from) < span.to.min(to) && !is_idle(&span.what)).cloned()
@@ -120,14 +120,14 @@ fn nothing_after_end(result: &TraceResult, index: usize, end: &RunEnd) -> Option
     let is_end =
         |recorded: &&RecordedPayload| recorded.run == index && matches!(phase(recorded), Some("end" | "error"));
     let published_at = EPOCH_MS + result.log.payloads.iter().rfind(is_end)?.at.as_millis() as u64;
-    let commit = result.commit_time.as_millis() as u64;
+    let commit = result.conditions.commit_time.as_millis() as u64;
     let is_immediate = end.ended_at <= published_at && published_at <= end.ended_at + commit;
     (!is_immediate)
         .then(|| format!("ended at {}, and its end was told at {published_at}; commits took {commit} ms", end.ended_at))
 }
 
 /// The stored timeline agrees with the published events.
-fn agrees_with_events(result: &TraceResult, row: &RunRow, (recorded_run, end): (&RecordedRun, &RunEnd)) -> Vec<String> {
+fn agrees_with_events(result: &TraceResult, row: &RunRow, recorded_run: &RecordedRun, end: &RunEnd) -> Vec<String> {
     let RunState::Ended(ended) = &row.state else { return Vec::new() };
     let mut problems = Vec::new();
     if (&ended.outcome, ended.ended_at) != (&end.outcome, end.ended_at) {
@@ -135,7 +135,7 @@ fn agrees_with_events(result: &TraceResult, row: &RunRow, (recorded_run, end): (
     }
     // The work of an absorbed run's host is recorded with the host; a run that never started has no spans.
     if row.host.is_some()
-        || result.disk_failed
+        || result.conditions.disk_failed
         || ended.steps.all().len() == RunTimeline::MAX
         || end.started_at.is_none()
     {

@@ -75,11 +75,11 @@ pub fn converse(seed: u64) -> anyhow::Result<Conversation> {
     let random_model = model.clone();
     let answers = move |request: &Request| random_model.lock().unwrap_or_else(PoisonError::into_inner).answer(request);
     let result = play_out(&trace, Box::new(answers))?;
-    let texts_and_pauses = {
+    let (texts, pauses) = {
         let mut random_model = model.lock().unwrap_or_else(PoisonError::into_inner);
         (std::mem::take(&mut random_model.texts), std::mem::take(&mut random_model.pauses))
     };
-    let reader_input = reader_input(&result, texts_and_pauses, plan);
+    let reader_input = reader_input(&result, texts, &pauses, plan);
     Ok(Conversation { result, reader_input })
 }
 
@@ -422,7 +422,7 @@ fn names(text: &str) -> BTreeSet<String> {
 
 /// Builds the input of the reader: the platform's log, the texts of the model and whether later requests contain them, and
 /// the messages of the users.
-fn reader_input(result: &TraceResult, (texts, pauses): (Vec<ModelText>, Vec<Duration>), plan: Plan) -> ReaderInput {
+fn reader_input(result: &TraceResult, texts: Vec<ModelText>, pauses: &[Duration], plan: Plan) -> ReaderInput {
     let kills: Vec<_> = result.log.restarts.iter().map(|(at, _)| *at).collect();
     let of_session = |chat: &'static str, from: usize| {
         let later = result.requests.iter().skip(from);
@@ -477,8 +477,8 @@ fn reader_input(result: &TraceResult, (texts, pauses): (Vec<ModelText>, Vec<Dura
     });
     ReaderInput {
         texts: texts.collect(),
-        log: log(&result.accepted_messages),
-        refused: log(&result.refused),
+        log: log(&result.channels.accepted_messages),
+        refused: log(&result.channels.refused),
         messages: plan.messages,
         kills: kills.clone(),
         commands: commands.collect(),

@@ -25,7 +25,7 @@ const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progre
     the house stands by the sea where it always stood";
 
 /// Generates additional lines for the trace of a seed whose acts end at this time.
-pub(super) fn lines(rng: &mut SeededRng, (seed, end): (u64, u64)) -> Vec<String> {
+pub(super) fn lines(rng: &mut SeededRng, seed: u64, end: u64) -> Vec<String> {
     let mut lines = vec![format!("set retries={} down={}ms", rng.below(3), 20 + rng.below(600))];
     if rng.percent(60) {
         lines.push("set fallback=200000 fallback=200000".to_owned());

@@ -91,12 +91,36 @@ const CHAT: [(&str, &str); 9] = [
     ("thread", "originatingThreadId"),
 ];
 
-/// Parses the settings of a message into parameters; `timeout` is a number. Also returns the sender.
+/// Unit in which a method takes a timeout.
+#[derive(Debug, Clone, Copy)]
+enum TimeoutUnit {
+    Seconds,
+    Milliseconds,
+}
+
+impl TimeoutUnit {
+    /// Returns the member of the parameters.
+    fn member(self) -> &'static str {
+        match self {
+            Self::Seconds => "timeout",
+            Self::Milliseconds => "timeoutMs",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+        }
+    }
+}
+
+/// Parses the settings of a message into parameters. Also returns the sender.
 fn settings(
     scan: &mut LineScanner<'_>,
     verb: &str,
     known: &[(&str, &str)],
-    timeout: (&str, &str),
+    timeout: TimeoutUnit,
     params: &mut Value,
 ) -> Result<String, SyntaxMessage> {
     let mut principal = "owner".to_owned();
@@ -106,8 +130,8 @@ fn settings(
             ("as", _) => principal = value,
             ("strict", _) if verb == "say" => params["strict"] = (value == "yes").into(),
             ("timeout", _) => match value.parse::<u64>() {
-                Ok(number) => params[timeout.0] = number.into(),
-                Err(_) => return Err(format!("expected a number of {}, found `{value}`", timeout.1)),
+                Ok(number) => params[timeout.member()] = number.into(),
+                Err(_) => return Err(format!("expected a number of {}, found `{value}`", timeout.name())),
             },
             (_, Some((_, member))) => params[*member] = value.into(),
             (_, None) => return Err(format!("expected a setting of `{verb}`, found `{name}`")),
@@ -118,7 +142,7 @@ fn settings(
 
 fn say(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
     let mut params = json!({"message": scan.quoted()?});
-    let principal = settings(scan, "say", &SAY, ("timeout", "seconds"), &mut params)?;
+    let principal = settings(scan, "say", &SAY, TimeoutUnit::Seconds, &mut params)?;
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
@@ -135,7 +159,7 @@ fn chat(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMess
         });
     }
     let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
-    let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
+    let principal = settings(scan, "chat", &CHAT, TimeoutUnit::Milliseconds, &mut params)?;
     let blocks_setting = params.as_object_mut().and_then(|params| params.shift_remove("blocks"));
     let message_id = params.as_object_mut().and_then(|params| params.shift_remove("messageId"));
     let message_id = message_id.as_ref().and_then(Value::as_str).map(str::to_owned);

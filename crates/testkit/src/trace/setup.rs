@@ -57,32 +57,53 @@ pub struct TraceSetup {
     pub tools: Vec<ToolDefinition>,
     /// Real tools instead of those.
     pub toolbox: Option<Toolbox>,
-    /// Existing sessions.
-    pub sessions: Vec<(SessionKey, session::Record)>,
-    /// Entries of their transcripts.
-    pub entries: Vec<(SessionKey, Entry)>,
-    /// The model that reads the script.
-    pub model: ModelSpec,
-    /// Fallback models.
-    pub fallbacks: Vec<ModelSpec>,
-    /// Name of the compaction model; `None` means the run's model.
-    pub compaction_model: Option<String>,
+    /// What the store contains.
+    pub stored: StoredSessions,
+    /// Models of every agent.
+    pub models: TraceModels,
     /// Pruning of old tool results.
     pub pruning: Option<Pruning>,
     /// Files of the workspace that all agents share. If empty there is no workspace, unless `setting` names one.
     pub files: Vec<(String, FileContents)>,
     /// Other inputs of prompts.
     pub setting: PromptConfig,
-    /// Default reasoning level.
-    pub thinking: Option<ReasoningLevel>,
-    /// Default verbosity of tool output.
-    pub verbose: Option<&'static str>,
-    /// Default visibility of reasoning.
-    pub reasoning: Option<&'static str>,
+    /// Default levels of every agent.
+    pub levels: DefaultLevels,
     /// Channels and their properties.
     pub channels: BTreeMap<String, ChannelTraits>,
     /// Delivery settings.
     pub delivery: DeliverySettings,
+}
+
+/// Sessions that exist before a trace begins.
+#[derive(Debug, Clone, Default)]
+pub struct StoredSessions {
+    /// Their records.
+    pub sessions: Vec<(SessionKey, session::Record)>,
+    /// Entries of their transcripts.
+    pub entries: Vec<(SessionKey, Entry)>,
+}
+
+/// Models of a trace.
+#[derive(Debug, Clone)]
+pub struct TraceModels {
+    /// The model that reads the script.
+    pub first: ModelSpec,
+    /// Fallback models.
+    pub fallbacks: Vec<ModelSpec>,
+    /// Name of the compaction model; `None` means the run's model.
+    pub compaction: Option<String>,
+}
+
+/// Default levels of an agent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DefaultLevels {
+    /// Reasoning level.
+    pub thinking: Option<ReasoningLevel>,
+    /// Verbosity of tool output.
+    pub verbose: Option<&'static str>,
+    /// Visibility of reasoning.
+    pub reasoning: Option<&'static str>,
 }
 
 impl Default for TraceSetup {
@@ -100,17 +121,12 @@ impl Default for TraceSetup {
             agents: Vec::new(),
             tools: default_tools(),
             toolbox: None,
-            sessions: Vec::new(),
-            entries: Vec::new(),
-            model: script::default_spec(),
-            fallbacks: Vec::new(),
-            compaction_model: None,
+            stored: StoredSessions::default(),
+            models: TraceModels { first: script::default_spec(), fallbacks: Vec::new(), compaction: None },
             pruning: None,
             files: Vec::new(),
             setting: PromptConfig { pictures: Some(PictureSources::default()), ..PromptConfig::default() },
-            thinking: None,
-            verbose: None,
-            reasoning: None,
+            levels: DefaultLevels::default(),
             channels: BTreeMap::new(),
             delivery: DeliverySettings::default(),
         }
@@ -177,12 +193,16 @@ impl TraceSetup {
             "session" => {
                 let key = key(scan)?;
                 let record = serde_json::from_value(scan.json()?);
-                self.sessions.push((key, record.map_err(|error| format!("expected a session's record: {error}"))?));
+                self.stored
+                    .sessions
+                    .push((key, record.map_err(|error| format!("expected a session's record: {error}"))?));
             }
             "line" => {
                 let key = key(scan)?;
                 let entry = serde_json::from_value(scan.json()?);
-                self.entries.push((key, entry.map_err(|error| format!("expected a line of a transcript: {error}"))?));
+                self.stored
+                    .entries
+                    .push((key, entry.map_err(|error| format!("expected a line of a transcript: {error}"))?));
             }
             "tool" => {
                 let name = scan.word("the tool's name")?.to_owned();
@@ -208,7 +228,7 @@ impl TraceSetup {
         let (name, value) = scan.setting()?;
         match (name, value.as_str()) {
             ("timeout", _) => self.timeout = LineScanner::new(&value).time()?,
-            ("idle", _) => self.model.idle_timeout = LineScanner::new(&value).time()?,
+            ("idle", _) => self.models.first.idle_timeout = LineScanner::new(&value).time()?,
             ("turns", _) => self.bounds.turns = number(&before, &value)?,
             ("calls", _) => self.bounds.calls = number(&before, &value)?,
             ("repeats", _) => self.bounds.repeats = number(&before, &value)?,
@@ -231,17 +251,17 @@ impl TraceSetup {
             }
             ("reset", "daily") => self.is_reset_daily = true,
             ("agent", _) => self.agents.push(AgentId::normalize(&value)),
-            ("api", _) => self.model.api = value,
-            ("provider", _) => self.model.provider = value,
-            ("window", _) => self.model.context_window = number(&before, &value)?,
-            ("sees", "no") => self.model.accepts_images = false,
-            ("thinks", _) => self.model.thinking = levels(&value)?,
+            ("api", _) => self.models.first.api = value,
+            ("provider", _) => self.models.first.provider = value,
+            ("window", _) => self.models.first.context_window = number(&before, &value)?,
+            ("sees", "no") => self.models.first.accepts_images = false,
+            ("thinks", _) => self.models.first.thinking = levels(&value)?,
             ("fallback", _) => {
                 let context_window = number(&before, &value)?;
-                let model = format!("script-{}", self.fallbacks.len() + 2);
-                self.fallbacks.push(ModelSpec { model, context_window, ..script::default_spec() });
+                let model = format!("script-{}", self.models.fallbacks.len() + 2);
+                self.models.fallbacks.push(ModelSpec { model, context_window, ..script::default_spec() });
             }
-            ("sums", _) => self.compaction_model = Some(value),
+            ("sums", _) => self.models.compaction = Some(value),
             ("pruning", _) => {
                 let ttl = u64::try_from(LineScanner::new(&value).time()?.as_millis()).unwrap_or(u64::MAX);
                 self.pruning = Some(Pruning { ttl, ..Pruning::default() });
@@ -266,12 +286,12 @@ impl TraceSetup {
                     Some(TimeZone::get(name).map_err(|error| format!("expected a time zone: {error}"))?);
             }
             ("pictures", "confined") => self.setting.pictures = Some(PictureSources { home: None, is_confined: true }),
-            ("thinking", _) => self.thinking = Some(levels(value)?.first().copied().unwrap_or_default()),
+            ("thinking", _) => self.levels.thinking = Some(levels(value)?.first().copied().unwrap_or_default()),
             ("blocks", "yes") => self.delivery.sends_blocks = true,
             ("delay", "natural") => self.delivery.delay = BlockDelay::Natural,
             ("prefix", text) => self.delivery.prefix = Some(text.to_owned()),
-            ("verbose", _) => self.verbose = word(command::LevelSetting::Verbose)?,
-            ("reasoning", _) => self.reasoning = word(command::LevelSetting::Reasoning)?,
+            ("verbose", _) => self.levels.verbose = word(command::LevelSetting::Verbose)?,
+            ("reasoning", _) => self.levels.reasoning = word(command::LevelSetting::Reasoning)?,
             _ => {
                 return before.error(
                     "`timeout=`, `idle=`, `retries=`, `down=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \

@@ -78,7 +78,7 @@ pub(super) async fn history(environment: &PeerEnvironment, peer: &Peer) -> Resul
     fs::create_dir_all(&folder)?;
     let id = "00000000-0000-4000-8000-000000000001";
     let path = folder.join(format!("{id}.jsonl"));
-    turn::write(BufWriter::new(File::create(&path)?), id, (LENGTH, SIZE), false)?;
+    turn::write(BufWriter::new(File::create(&path)?), id, LENGTH, SIZE, false)?;
     // OpenClaw requires this field.
     let usage_field = r#""usage":{"input":10,"output":250,"cacheRead":0,"cacheWrite":0,"totalTokens":260,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason""#;
     fs::write(&path, fs::read_to_string(&path)?.replace(r#""stopReason""#, usage_field))?;

@@ -91,9 +91,9 @@ const ALLOWED: [(&str, usize); 7] = [
     ("lines of docs with dialect words", 0),
     ("type names that more than three types have", 9),
     ("types named by a bare participle", 4),
-    ("tuples as parameters of functions", 157),
-    ("structs with more than 20 fields, wire and config aside", 3),
-    ("types whose impl blocks are in more than four files", 11),
+    ("tuples as parameters of functions", 117),
+    ("structs with more than 20 fields, wire and config aside", 1),
+    ("types whose impl blocks are in more than four files", 6),
 ];
 
 /// Reports each count that has grown.

@@ -31,7 +31,7 @@ impl CliError {
         Self { exit: 2, ..Self::new("usage", message) }
     }
 
-    /// Creates an error for something stored that does not exist, exit code 1.
+    /// Creates an error for the thing that a command is about and that does not exist, exit code 1.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new("not_found", message)
     }

@@ -182,11 +182,17 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let now = Ambient::system().now_ms();
     let setup = CommandContext::load()?;
     let no_job = |id: &str| CliError::not_found(format!("job {id} not found; list jobs with: homard cron"));
+    let found = match &args.command {
+        Command::List { .. } | Command::Add(_) => None,
+        Command::Remove { id } | Command::Run { id } => Some(find_job(&setup, id).await?.ok_or_else(|| no_job(id))?),
+        Command::Runs { id, .. } => find_job(&setup, id).await?,
+    };
     let id = match &args.command {
-        Command::List { .. } | Command::Add(_) => String::new(),
-        Command::Remove { id } | Command::Run { id } => find_job(&setup, id).await?.ok_or_else(|| no_job(id))?,
         // The runs of a removed job are kept.
-        Command::Runs { id, .. } => find_job(&setup, id).await?.unwrap_or_else(|| id.clone()),
+        Command::Runs { id, .. } => found.clone().unwrap_or_else(|| id.clone()),
+        Command::List { .. } | Command::Add(_) | Command::Remove { .. } | Command::Run { .. } => {
+            found.clone().unwrap_or_default()
+        }
     };
     let (method, params) = match &args.command {
         Command::List { all } => ("cron.list", json!({"includeDisabled": all})),
@@ -196,10 +202,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::Runs { limit, .. } => ("cron.runs", json!({"id": id, "limit": limit})),
     };
     let answer = setup.require(Call { flags: &FLAGS, ..Call::admin(method, params) }).await?;
+    let rows = |name: &str| answer.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if matches!(args.command, Command::Runs { .. }) && found.is_none() && rows("entries").is_empty() {
+        return Err(no_job(&id).into());
+    }
     if args.json {
         return Ok(render::print_json(&answer)?);
     }
-    let rows = |name: &str| answer.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let text = match &args.command {
         Command::List { .. } if rows("jobs").is_empty() => {
             "no jobs; create one with: homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"".to_owned()

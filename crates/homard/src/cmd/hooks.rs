@@ -154,7 +154,8 @@ impl HookList {
         let all = self.hooks.iter().map(|(hook, _)| Candidate { id: &hook.name, name: Some(&hook.key) });
         let name = ids::resolve("hook", name_or_prefix, &all.collect::<Vec<_>>())?;
         self.hooks.iter().find(|(hook, _)| Some(hook.name.as_str()) == name).ok_or_else(|| {
-            CliError::usage(format!("hook \"{name_or_prefix}\" not found; list hooks with: homard hooks list")).into()
+            CliError::not_found(format!("hook \"{name_or_prefix}\" not found; list hooks with: homard hooks list"))
+                .into()
         })
     }
 

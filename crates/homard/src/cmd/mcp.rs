@@ -51,7 +51,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             let resolved = ids::resolve("server", name, &known)?;
             let found = servers.into_iter().find(|(known, ..)| Some(*known) == resolved);
             let no_such =
-                || CliError::usage(format!("server \"{name}\" not found; list servers with: homard mcp list"));
+                || CliError::not_found(format!("server \"{name}\" not found; list servers with: homard mcp list"));
             let (name, server, setup) = found.ok_or_else(no_such)?;
             let unusable = || CliError::new("unusable", format!("{name} is not used: {}", state(server)));
             test(setup.ok_or_else(unusable)?, args.json).await

@@ -158,7 +158,7 @@ impl PluginList {
             || "list plugins with: homard plugins list".to_owned(),
             |similar| format!("did you mean {similar:?}? List plugins with: homard plugins list"),
         );
-        CliError::usage(render::strip_controls(&format!("plugin {id:?} not found; {help}")))
+        CliError::not_found(render::strip_controls(&format!("plugin {id:?} not found; {help}")))
     }
 
     fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {

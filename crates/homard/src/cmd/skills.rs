@@ -120,7 +120,7 @@ impl SkillList {
         let is_match = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == resolved;
         let Some((judged, state)) = self.each().find(|(judged, _)| is_match(judged)) else {
             let text = format!("skill \"{name}\" not found; list skills with: homard skills list");
-            return Err(CliError::usage(text).into());
+            return Err(CliError::not_found(text).into());
         };
         if wants_json {
             return Ok(render::print_json(state)?);

@@ -36,6 +36,22 @@ fn a_job_is_created_run_listed_and_removed() {
         (removed.code, removed.stderr.trim()),
         (Some(1), format!("error: job {id} not found; list jobs with: homard cron").as_str())
     );
+    let kept = gateway.run(&["cron", "runs", id]);
+    assert_eq!((kept.code, kept.stdout.is_empty()), (Some(0), false), "{kept:?}");
+}
+
+#[test]
+fn runs_of_a_job_that_never_existed_are_an_error() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let unknown = gateway.run(&["cron", "runs", "nope"]);
+    let expected = "error: job nope not found; list jobs with: homard cron\n";
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), expected));
+    let unknown = gateway.run(&["cron", "runs", "nope", "--json"]);
+    assert_eq!((unknown.code, unknown.json()["error"]["type"].as_str()), (Some(1), Some("not_found")));
+    let add = ["cron", "add", "--name", "Tea", "--at", "2h", "--event", "The tea is ready."];
+    assert_eq!(gateway.run(&add).code, Some(0));
+    assert_eq!(gateway.run(&["cron", "runs", "Tea"]).stdout, "no runs yet\n");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn hooks_are_listed_with_missing_requirements_and_advice() {
     assert_eq!(home.run(&["hooks", "info", "tides", "--json"]).json(), listed["hooks"][5]);
     let unknown = home.run(&["hooks", "info", "flying"]);
     let expected = "error: hook \"flying\" not found; list hooks with: homard hooks list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), expected));
     let set = home.run(&["config", "set", "hooks.internal.entries.tides.env.TIDE_KEY", "high-and-secret"]);
     assert_eq!(set.code, Some(0), "{set:?}");
     let all = ["list", "check"].map(|word| home.run(&["hooks", word, "--json"]).stdout).join("");

@@ -142,7 +142,7 @@ fn enabling_and_disabling_a_plugin_keeps_the_files_comments() {
     );
     let unknown = home.run(&["plugins", "enable", "tids"]);
     let expected = "error: plugin \"tids\" not found; did you mean \"tides\"? List plugins with: homard plugins list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), expected));
 }
 
 #[test]

@@ -235,7 +235,7 @@ fn skills_are_listed_with_missing_requirements_and_advice() {
     assert_eq!(home.run(&["skills", "info", "tides", "--json"]).json(), listed["skills"][1]);
     let unknown = home.run(&["skills", "info", "flying"]);
     let expected = "error: skill \"flying\" not found; list skills with: homard skills list\n";
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), expected));
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(1), expected));
     assert_eq!(home.run(&["skills", "check", "--agent", "nobody"]).code, Some(2));
 }
 

@@ -33,6 +33,15 @@ pub struct ToolRules {
     pub max_depth: u32,
 }
 
+/// Where a run works.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placement {
+    /// Depth below a session that a person or a program started; 0 for such a session.
+    pub(crate) depth: u32,
+    /// True if its session is sandboxed.
+    pub(crate) is_sandboxed: bool,
+}
+
 /// Field of a session's record with the ancestors of its parent session, nearest first.
 pub(crate) const STARTERS: &str = "spawnedVia";
 
@@ -46,12 +55,12 @@ pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
 
 /// Returns the tools that its ancestors leave to a session: only tools that all of them have, and at the maximum depth
 /// no tools that start sub-agents. `None` for a session without a parent.
-pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &RunOrigin) -> Option<BTreeSet<String>> {
+pub fn ceiling(agents: &Agents, key: &SessionKey, record: &Record, origin: &RunOrigin) -> Option<BTreeSet<String>> {
     let ancestors = lineage(key, record);
     let depth = u32::try_from(ancestors.len()).unwrap_or(u32::MAX);
     let tools = |key: &SessionKey, depth: u32| {
         let profile = agents.of(key.agent());
-        profile.tools_at((origin, key), depth, profile.spec()).names()
+        profile.tools_at(origin, key, depth, profile.spec()).names()
     };
     let ancestor_tools = ancestors.iter().zip((0..depth).rev()).map(|(ancestor, depth)| tools(ancestor, depth));
     let common = ancestor_tools.reduce(|common, tools| &common & &tools)?;
@@ -61,22 +70,23 @@ pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &
 }
 
 impl ToolRules {
-    /// Returns the allowed part of a toolbox. `placement` is the sub-agent depth and whether the session is sandboxed.
-    pub(crate) fn apply(&self, all: &Toolbox, origin: &RunOrigin, placement: (u32, bool), spec: &ModelSpec) -> Toolbox {
+    /// Returns the allowed part of a toolbox.
+    pub(crate) fn apply(&self, all: &Toolbox, origin: &RunOrigin, placement: Placement, spec: &ModelSpec) -> Toolbox {
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let allowed = self.allowed(&names, origin, placement, spec);
         all.only(|name| allowed.contains(name))
     }
 
-    /// Returns which of these tools a run may use, for a sub-agent depth and a sandboxed or ordinary session.
+    /// Returns which of these tools a run may use.
     pub(crate) fn allowed(
         &self,
         names: &[&str],
         origin: &RunOrigin,
-        (depth, is_sandboxed): (u32, bool),
+        placement: Placement,
         spec: &ModelSpec,
     ) -> BTreeSet<String> {
+        let Placement { depth, is_sandboxed } = placement;
         let policy_for = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
         let mut scopes = PolicyScopes {
             sender: origin.sender(),
@@ -141,7 +151,7 @@ mod tests {
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
         let spec = ModelSpec { provider: provider.to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
         let depth = u32::from(key.is_subagent());
-        rules.apply(&toolbox(), &origin, (depth, false), &spec).specs().iter().map(|spec| spec.name.clone()).collect()
+        rules.apply(&toolbox(), &origin, Placement { depth, is_sandboxed: false }, &spec).specs().iter().map(|spec| spec.name.clone()).collect()
     }
 
     #[test]
@@ -195,14 +205,14 @@ mod tests {
         let agents = Agents::new(agent_without("main", "exec"), [agent_without("b", "write"), agent_without("c", "-")]);
         let owner = RunOrigin { principal: "owner".to_owned(), ..RunOrigin::default() };
         let tools_of = |name: &str, ancestors: &[&str]| -> Vec<String> {
-            let tools = ceiling(&agents, (&key(name), &record(ancestors)), &owner).unwrap();
+            let tools = ceiling(&agents, &key(name), &record(ancestors), &owner).unwrap();
             tools.into_iter().collect()
         };
         let (b, c) = ("agent:b:subagent:1", "agent:c:subagent:2");
         assert_eq!(tools_of(b, &["agent:main:main"]), ["cron", "read", "sessions_spawn", "write"]);
         assert_eq!(tools_of(c, &[b, "agent:main:main"]), ["read", "sessions_spawn"]);
         assert_eq!(tools_of("agent:c:subagent:3", &[c, b, "agent:main:main"]), ["read"], "the third starts no others");
-        assert_eq!(ceiling(&agents, (&key("main"), &Record::new(SessionId::parse("s").unwrap(), 0)), &owner), None);
+        assert_eq!(ceiling(&agents, &key("main"), &Record::new(SessionId::parse("s").unwrap(), 0), &owner), None);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &App
     };
     let text = clipped(&profile.secrets.mask(&text));
     if let Some(origin) = origin {
-        return hub.report_result(&key, origin, (&command_id, &text)).await;
+        return hub.report_result(&key, origin, &command_id, &text).await;
     }
     hub.command_settled(&key, &command_id).await;
     if let Err(error) = hub.note_event(&key, text).await {

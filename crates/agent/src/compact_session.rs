@@ -98,7 +98,8 @@ pub(crate) enum CompactionError {
 pub(crate) fn limits(
     history: &SessionHistory,
     settings: &Settings,
-    (window, overhead): (u64, u64),
+    window: u64,
+    overhead: u64,
     ladder: Ladder,
 ) -> CompactionLimits {
     let (lines, kept, summary) = (history.lines(), history.kept(), history.summary());
@@ -111,9 +112,9 @@ pub(crate) fn limits(
 }
 
 /// True if a requested compaction would have nothing to do. Makes no model request.
-pub(crate) fn has_nothing_to_do(history: &SessionHistory, settings: &Settings, (window, overhead): (u64, u64)) -> bool {
+pub(crate) fn has_nothing_to_do(history: &SessionHistory, settings: &Settings, window: u64, overhead: u64) -> bool {
     let (lines, kept, previous) = compaction_input(history);
-    let limits = limits(history, settings, (window, overhead), Ladder::default());
+    let limits = limits(history, settings, window, overhead, Ladder::default());
     let task = CompactionInput {
         lines,
         kept,
@@ -137,7 +138,7 @@ fn compaction_input(history: &SessionHistory) -> (Vec<HistoryLine>, Option<usize
 /// Compacts a history.
 pub(crate) async fn compact_history(task: CompactionTask<'_>) -> Result<CompactionOutcome, CompactionError> {
     let (lines, kept, previous) = compaction_input(task.history);
-    let limits = limits(task.history, task.settings, (task.window, task.overhead), task.ladder);
+    let limits = limits(task.history, task.settings, task.window, task.overhead, task.ladder);
     let ids: Vec<_> = lines.iter().map(|line| line.entry.clone()).collect();
     let input = CompactionInput {
         lines,
@@ -159,7 +160,7 @@ pub(crate) async fn compact_history(task: CompactionTask<'_>) -> Result<Compacti
                     compaction.answer(Err(SummaryFailure::Failed));
                     continue;
                 };
-                let answer_future = request_summary_part(&**model, request, (&task.budget, &mut usage));
+                let answer_future = request_summary_part(&**model, request, &task.budget, &mut usage);
                 let answer = tokio::select! {
                     biased;
                     () = task.cancel.cancelled() => return Err(CompactionError::Stopped),
@@ -275,7 +276,8 @@ const RUN: &str = "runId";
 async fn request_summary_part(
     model: &dyn Model,
     summary_request: SummaryRequest,
-    (budget, usage): (&RunBudget, &mut Usage),
+    budget: &RunBudget,
+    usage: &mut Usage,
 ) -> Result<String, SummaryFailure> {
     let prompt = tokens::estimate(&summary_request.system) + tokens::estimate(&summary_request.user);
     let mut request = Request {

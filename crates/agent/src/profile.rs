@@ -22,7 +22,7 @@ use homard_store::RunOverrides;
 use homard_workspace::Starter;
 
 use crate::{
-    access::ToolRules,
+    access::{Placement, ToolRules},
     reply_settings::DeliverySettings,
     run::guard::RunBounds,
     sandboxing::{self, SandboxView, Sandboxing, WorkspaceAccess},
@@ -144,16 +144,16 @@ impl Profile {
 
     /// Returns the tools of a run with this model.
     pub fn tools_for(&self, requester: (&RunOrigin, &SessionKey), spec: &ModelSpec) -> Toolbox {
-        self.tools_at(requester, u32::from(requester.1.is_subagent()), spec)
+        self.tools_at(requester.0, requester.1, u32::from(requester.1.is_subagent()), spec)
     }
 
     /// Like [`Self::tools_for`], with an explicit sub-agent depth. A sub-agent session has at least depth 1.
-    pub(crate) fn tools_at(&self, (origin, key): (&RunOrigin, &SessionKey), depth: u32, spec: &ModelSpec) -> Toolbox {
+    pub(crate) fn tools_at(&self, origin: &RunOrigin, key: &SessionKey, depth: u32, spec: &ModelSpec) -> Toolbox {
         let is_sandboxed = self.sandboxing.is_sandboxed(key);
         let tools = match &self.rules {
             Some(rules) => {
                 let depth = depth.max(u32::from(key.is_subagent()));
-                rules.apply(&self.toolbox, origin, (depth, is_sandboxed), spec)
+                rules.apply(&self.toolbox, origin, Placement { depth, is_sandboxed }, spec)
             }
             None => self.toolbox.clone(),
         };
@@ -171,9 +171,9 @@ impl Profile {
 
     /// True if a run may cause URLs that it writes to be loaded: media of a reply, link previews. Requires the
     /// permission to use `web_fetch`, because a platform that loads a URL sends its content to that server.
-    pub fn may_load_urls(&self, (origin, key): (&RunOrigin, &SessionKey)) -> bool {
+    pub fn may_load_urls(&self, origin: &RunOrigin, key: &SessionKey) -> bool {
         let depth = u32::from(key.is_subagent());
-        let placement = (depth, self.sandboxing.is_sandboxed(key));
+        let placement = Placement { depth, is_sandboxed: self.sandboxing.is_sandboxed(key) };
         self.rules
             .as_ref()
             .is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, placement, self.spec()).is_empty())
@@ -189,7 +189,7 @@ impl Profile {
             };
         }
         let agent_workspace = self.home().clone();
-        let workspace = self.sandboxing.directory((&self.id, key), &agent_workspace);
+        let workspace = self.sandboxing.directory(&self.id, key, &agent_workspace);
         // For a sub-agent, `cwd` is the working directory of its parent session, which does not apply here.
         let workdir = cwd.filter(|_| !key.is_subagent()).unwrap_or(&workspace).clone();
         let pictures = self.prompt.pictures.clone().map(|pictures| PictureSources { is_confined: true, ..pictures });

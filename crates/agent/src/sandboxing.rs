@@ -120,7 +120,7 @@ impl Sandboxing {
     }
 
     /// Returns the working directory of a session's sandboxed runs; `workspace` is the agent's own.
-    pub(crate) fn directory(&self, (agent, key): (&AgentId, &SessionKey), workspace: &Path) -> PathBuf {
+    pub(crate) fn directory(&self, agent: &AgentId, key: &SessionKey, workspace: &Path) -> PathBuf {
         match (self.access, self.scope) {
             (WorkspaceAccess::Rw, _) => workspace.to_owned(),
             (_, SandboxScope::Shared) => self.root.join("shared"),
@@ -188,7 +188,7 @@ mod tests {
                 Sandboxing { mode: SandboxMode::All, scope, access, root: "/boxes".into(), sees_all_sessions: false };
             let key = key(text);
             let agent = key.agent().cloned().unwrap_or_else(AgentId::main);
-            sandboxing.directory((&agent, &key), Path::new("/ws"))
+            sandboxing.directory(&agent, &key, Path::new("/ws"))
         };
         let none = WorkspaceAccess::None;
         assert_eq!(directory(SandboxScope::Shared, none, "main"), Path::new("/boxes/shared"));

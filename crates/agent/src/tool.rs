@@ -94,7 +94,7 @@ impl ToolCx {
 
     /// True if the call may cause URLs that it writes to be loaded: see [`Profile::may_load_urls`].
     pub fn may_load_urls(&self) -> bool {
-        let is_granted = |hub: &Hub| hub.agents().of(self.session.agent()).may_load_urls((&self.origin, &self.session));
+        let is_granted = |hub: &Hub| hub.agents().of(self.session.agent()).may_load_urls(&self.origin, &self.session);
         self.hub.as_ref().is_none_or(is_granted)
     }
 

@@ -73,7 +73,7 @@ impl CommitWriter {
         let (queue, requests) = mpsc::unbounded_channel();
         let (open, failed) = (Arc::default(), Arc::default());
         let writer = Self { queue, open: Arc::clone(&open), failed: Arc::clone(&failed) };
-        (writer, task::spawn("writer", write((store, fence), requests, (open, failed))))
+        (writer, task::spawn("writer", write(store, fence, requests, open, failed)))
     }
 
     /// True if the last batch was not stored: a disk failure, or a full disk.
@@ -116,9 +116,11 @@ impl CommitWriter {
 }
 
 async fn write(
-    (store, fence): (Arc<dyn StoreWriter>, Fence),
+    store: Arc<dyn StoreWriter>,
+    fence: Fence,
     mut requests: mpsc::UnboundedReceiver<WriteRequest>,
-    (open, failed): (Arc<AtomicUsize>, Arc<AtomicBool>),
+    open: Arc<AtomicUsize>,
+    failed: Arc<AtomicBool>,
 ) {
     while let Some(first) = requests.recv().await {
         let mut writes = vec![first];

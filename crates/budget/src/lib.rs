@@ -272,7 +272,7 @@ impl RunBudget {
         ];
         for (limit, used, key, scope, may_wait) in checks {
             if !limit.allows(used + maximum) {
-                return Err(BudgetRefusal { why: refusal((limit, used, maximum), key, scope), may_wait });
+                return Err(BudgetRefusal { why: refusal(limit, used, maximum, key, scope), may_wait });
             }
         }
         let number = inner.reserve(&self.agent, maximum);
@@ -301,7 +301,7 @@ struct BudgetRefusal {
     may_wait: bool,
 }
 
-fn refusal((limit, used, maximum): (BudgetLimit, Spend, Spend), key: &str, scope: &str) -> String {
+fn refusal(limit: BudgetLimit, used: Spend, maximum: Spend, key: &str, scope: &str) -> String {
     let (unit, allowed, used, next) = match limit.cost {
         Some(cost) if used.cost + maximum.cost > cost => {
             ("cost", format!("{cost:.2} dollars"), format!("{:.2}", used.cost), format!("{:.4}", maximum.cost))

@@ -80,7 +80,7 @@ pub fn explain(shortened: &PromptCuts, model: &str) -> String {
         tools => format!(" ({tools} tools left out)"),
     };
     let offered = compact_tools::CORE_TOOLS.join(", ");
-    let file_list: Vec<_> = files.iter().map(|file| part(&file.name, (file.kept, file.chars))).collect();
+    let file_list: Vec<_> = files.iter().map(|file| part(&file.name, file.kept, file.chars)).collect();
     let file_list = file_list.join(", ");
     match style.as_str() {
         RICH => format!("workspace files are cut in the prompt for {model}: {file_list}"),
@@ -115,7 +115,7 @@ pub fn remedy(shortened: &PromptCuts, model: &str) -> String {
 }
 
 /// Formats how much of a file is included.
-fn part(name: &str, (kept, all): (u64, u64)) -> String {
+fn part(name: &str, kept: u64, all: u64) -> String {
     format!("{name} ({} of {} characters)", grouped(kept), grouped(all))
 }
 

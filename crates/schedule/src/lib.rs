@@ -94,7 +94,7 @@ impl Schedule {
     ) -> Result<(Self, ScheduleTasks), StoreError> {
         let (events, zone) = (ScheduleEvents::new(), settings.zone.clone());
         let (heartbeats, heartbeat_task) =
-            heartbeat::prepare((hub, settings.zone), settings.heartbeats, settings.file, &events);
+            heartbeat::prepare(hub, settings.zone, settings.heartbeats, settings.file, &events);
         let parts = (heartbeats.clone(), events.clone());
         let (scheduler, view) = Scheduler::load((hub.clone(), store.clone()), zone, parts, settings.is_enabled).await?;
         let (requests, receiver) = mpsc::channel(REQUEST_QUEUE);
@@ -132,11 +132,11 @@ impl Schedule {
 
     /// Changes a job.
     pub async fn update(&self, id: &str, patch: Extra) -> Result<CronJob, Error> {
-        self.update_if((id, patch), Box::new(|_| Ok(()))).await
+        self.update_if(id, patch, Box::new(|_| Ok(()))).await
     }
 
     /// Changes a job if the result is allowed.
-    pub async fn update_if(&self, (id, patch): (&str, Extra), check: JobCheck) -> Result<CronJob, Error> {
+    pub async fn update_if(&self, id: &str, patch: Extra, check: JobCheck) -> Result<CronJob, Error> {
         self.send_request(|reply| ScheduleRequest::Change((id.to_owned(), patch), check, reply)).await
     }
 
@@ -160,7 +160,8 @@ impl Schedule {
     pub async fn wake(
         &self,
         agent: Option<AgentId>,
-        (text, authority): (&str, Authority),
+        text: &str,
+        authority: Authority,
         wake: &WakeMode,
     ) -> Result<(), ChangeError> {
         let agent = agent.unwrap_or_else(|| self.hub.agents().default_id().clone());

@@ -253,7 +253,7 @@ impl Scheduler {
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == running.job);
         if !(result.had_ended && self.is_in_history(&running).await) {
-            let line = run_entry(&running, &result, job.as_deref(), (self.hub.agents().default_id(), now));
+            let line = run_entry(&running, &result, job.as_deref(), self.hub.agents().default_id(), now);
             self.append_history(&running.job, line).await;
         }
         let Some(job) = job else { return };

@@ -63,7 +63,8 @@ pub(super) fn run_entry(
     running: &RunningSlot,
     result: &ScheduledResult,
     job: Option<&CronJob>,
-    (default, now): (&AgentId, u64),
+    default: &AgentId,
+    now: u64,
 ) -> Value {
     let (status, error) = match &result.reply {
         Ok(_) => ("ok", None),

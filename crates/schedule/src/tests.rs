@@ -462,7 +462,7 @@ async fn a_wake_waits_for_a_busy_session() {
     };
     fixture.hub.submit(scheduled.inbound(START_MS)).await.unwrap();
     let mut events = fixture.schedule.subscribe();
-    fixture.schedule.wake(None, ("the post came", Authority::Full), &job::WakeMode::Now).await.unwrap();
+    fixture.schedule.wake(None, "the post came", Authority::Full, &job::WakeMode::Now).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     fixture.model_state.gate.add_permits(2);
     let heartbeat = next_event(&mut events, "heartbeat", "").await;

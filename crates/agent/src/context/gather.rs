@@ -40,9 +40,11 @@ pub(crate) struct PromptFiles {
 /// and no skills, because it cannot read them.
 pub(crate) async fn gather(
     profile: &Profile,
-    (origin, key): (&RunOrigin, &SessionKey),
+    origin: &RunOrigin,
+    key: &SessionKey,
     hooks: &Hooks,
-    (session, now): (Option<&SessionId>, u64),
+    session: Option<&SessionId>,
+    now: u64,
 ) -> PromptFiles {
     let config = &profile.prompt;
     let may_read = profile.may_read_workspace((origin, key));
@@ -67,7 +69,7 @@ pub(crate) async fn gather(
             Vec::new()
         }
     };
-    let mut pages = match run_bootstrap_hooks(hooks, pages, (profile, key), (session, now)).await {
+    let mut pages = match run_bootstrap_hooks(hooks, pages, profile, key, session, now).await {
         Ok(pages) => pages,
         Err(refusal) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
     };
@@ -79,8 +81,10 @@ pub(crate) async fn gather(
 async fn run_bootstrap_hooks(
     hooks: &Hooks,
     pages: Vec<PromptPage>,
-    (profile, key): (&Profile, &SessionKey),
-    (session, now): (Option<&SessionId>, u64),
+    profile: &Profile,
+    key: &SessionKey,
+    session: Option<&SessionId>,
+    now: u64,
 ) -> Result<Vec<PromptPage>, String> {
     if !hooks.has_listener("agent", "bootstrap") {
         return Ok(pages);
@@ -202,7 +206,8 @@ impl PromptInput {
         spec: &ModelSpec,
         level: ReasoningLevel,
         tools: &[ToolSpec],
-        (session, now): (&SessionId, u64),
+        session: &SessionId,
+        now: u64,
     ) -> ContextReport {
         let profile = &self.profile;
         let params = ReportParams {

@@ -27,14 +27,15 @@ pub(crate) fn unanswered(conversation: &[Arc<Message>]) -> Option<&Message> {
 pub(crate) fn refusal(
     spec: &ModelSpec,
     overhead: u64,
-    (conversation, settings): (&SessionHistory, &Settings),
+    conversation: &SessionHistory,
+    settings: &Settings,
 ) -> Option<Error> {
     let message = request_of(unanswered(conversation)?);
     let window = spec.context_window;
     if !settings.enabled || window == 0 {
         return None;
     }
-    let limits = compact_session::limits(conversation, settings, (window, overhead), Ladder::default());
+    let limits = compact_session::limits(conversation, settings, window, overhead, Ladder::default());
     let (size, budget) = (tokens::estimate(&message), request_budget(&limits));
     let is_due = budget::measure(spec, overhead, conversation.measured()).tokens() > limits.threshold;
     let input = || {
@@ -77,7 +78,7 @@ mod tests {
             context_window: window,
             ..ModelSpec::default()
         };
-        refusal(&spec, 1_000, (&conversation, &Settings::default())).map(|error| error.message)
+        refusal(&spec, 1_000, &conversation, &Settings::default()).map(|error| error.message)
     }
 
     #[test]
@@ -88,6 +89,6 @@ mod tests {
                      28,680, and strict forbids truncating it";
         assert!(text.starts_with(sizes), "{text}");
         let disabled = Settings { enabled: false, ..Settings::default() };
-        assert_eq!(refusal(&ModelSpec::default(), 0, (&SessionHistory::default(), &disabled)), None);
+        assert_eq!(refusal(&ModelSpec::default(), 0, &SessionHistory::default(), &disabled), None);
     }
 }

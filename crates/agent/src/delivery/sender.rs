@@ -142,7 +142,7 @@ pub(super) async fn serve(hub: Arc<Shared>, target: DeliveryTarget) {
                     DeliveryDropReason::TakenBack(_) => None,
                     DeliveryDropReason::Expired => notice::of(&delivery, &state, now),
                 };
-                if !hub.mark_until_stored((&delivery, &state), notice).await {
+                if !hub.mark_until_stored(&delivery, &state, notice).await {
                     return;
                 }
                 hub.report([DeliveryReport::new(&delivery, state, None)]);
@@ -209,7 +209,7 @@ struct Conclusion {
 /// Stores the result of a message, and publishes it if it is final. Returns false at shutdown.
 async fn conclude(hub: &Arc<Shared>, row: &DeliveryRow, conclusion: Conclusion) -> bool {
     let Conclusion { state, why: reason, again_at, notice } = conclusion;
-    if !hub.mark_until_stored((&row.delivery, &state), notice).await {
+    if !hub.mark_until_stored(&row.delivery, &state, notice).await {
         return false;
     }
     hub.deliveries.settle(&row.delivery.target, state.clone(), again_at);
@@ -278,13 +278,14 @@ fn next_state(hub: &Shared, row: &DeliveryRow, result: SendResult) -> (DeliveryS
 impl Shared {
     /// Stores a new state of a delivery.
     async fn mark(self: &Arc<Self>, delivery: &Delivery, state: &DeliveryState) -> StoreResult {
-        self.mark_with((delivery, state), None).await
+        self.mark_with(delivery, state, None).await
     }
 
     /// Stores a new state of a delivery, and queues a notice to the same target in the same commit.
     async fn mark_with(
         self: &Arc<Self>,
-        (delivery, state): (&Delivery, &DeliveryState),
+        delivery: &Delivery,
+        state: &DeliveryState,
         notice: Option<&Delivery>,
     ) -> StoreResult {
         let (id, state, at) = (delivery.id.clone(), state.clone(), self.ambient.now_ms());
@@ -308,11 +309,12 @@ impl Shared {
     /// Like `mark_with`, with retries until it is stored; false at shutdown. The messages after it wait.
     async fn mark_until_stored(
         self: &Arc<Self>,
-        (delivery, state): (&Delivery, &DeliveryState),
+        delivery: &Delivery,
+        state: &DeliveryState,
         notice: Option<Delivery>,
     ) -> bool {
         // A notice that could not be stored is dropped when it would be sent.
-        while self.mark_with((delivery, state), notice.as_ref()).await == StoreResult::Failed {
+        while self.mark_with(delivery, state, notice.as_ref()).await == StoreResult::Failed {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => return false,

@@ -106,7 +106,7 @@ impl Hub {
 
     /// Records the result of something that a run started and did not wait for, and wakes its session. Unlike for
     /// [`Hub::command_ended`], its start need not have been recorded.
-    pub(crate) async fn report_result(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
+    pub(crate) async fn report_result(&self, key: &SessionKey, origin: CommandOrigin, id: &str, report: &str) {
         self.0.background.remove(key, id);
         let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
         let change = CommandChange::Add { id: id.to_owned(), command: String::new(), origin, report };

@@ -174,7 +174,8 @@ impl Hub {
     /// between. The child has the authority of the parent's run and no more.
     pub async fn spawn(
         &self,
-        (parent, origin): (&SessionKey, &RunOrigin),
+        parent: &SessionKey,
+        origin: &RunOrigin,
         agent: &AgentId,
         spawn: SpawnParams,
     ) -> Result<SpawnedChild, SpawnError> {
@@ -194,7 +195,7 @@ impl Hub {
         // never started.
         let parent_record = self.record(parent).await.map_err(ChangeError::Store)?;
         let ancestors = parent_record.map(|parent_record| lineage(parent, &parent_record)).unwrap_or_default();
-        self.patch(&key, Patch { expected: None, changes: record((parent, &ancestors), &child_run, &spawn) }).await?;
+        self.patch(&key, Patch { expected: None, changes: record(parent, &ancestors, &child_run, &spawn) }).await?;
         if let Err(error) = self.submit(self.task(&key, &child_run, spawn)).await {
             if let Err(error) = self.delete(&key, None).await {
                 tracing::warn!(%key, %error, "failed to delete the session of a sub-agent that did not start");
@@ -373,7 +374,7 @@ impl Hub {
 }
 
 /// Initial record of a child's session.
-fn record((parent, ancestors): (&SessionKey, &[SessionKey]), child_run: &ChildRun, spawn: &SpawnParams) -> Extra {
+fn record(parent: &SessionKey, ancestors: &[SessionKey], child_run: &ChildRun, spawn: &SpawnParams) -> Extra {
     let mut record = Extra::from_iter([
         ("spawnedBy".to_owned(), parent.as_str().into()),
         (CHILD_RUN_FIELD.to_owned(), child_run.to_value()),

@@ -41,7 +41,7 @@ pub enum HeldError {
 
 /// Builds the records that drop a held run without a hub. Its channel gets no message.
 pub fn drop_records(ambient: &Ambient, unfinished: &UnfinishedRun) -> Vec<Rec> {
-    end_records(ambient, (unfinished, None), interrupted(DROPPED_REASON), &[])
+    end_records(ambient, unfinished, None, interrupted(DROPPED_REASON), &[])
 }
 
 /// Failure message of a run that the owner dropped.

@@ -66,7 +66,7 @@ impl Hub {
         hooks.notify(&event, &hook_context);
         if hooks.has_listener("message", "received") {
             let (context, key) = (fields(&event), hook_context.session_key.unwrap_or_default());
-            let signal = self.signal(("message", "received"), key, context);
+            let signal = self.signal("message", "received", key, context);
             self.0.spawn("hook", async move { hooks.emit(signal).await });
         }
     }
@@ -78,7 +78,7 @@ impl Hub {
         hooks.notify(&event, &HookContext { port: Some(port), ..HookContext::default() });
         let profile = self.agents().of(None);
         let context = Map::from_iter([("workspaceDir".to_owned(), json!(profile.home()))]);
-        hooks.emit(self.signal(("gateway", "startup"), "gateway:startup".to_owned(), context)).await;
+        hooks.emit(self.signal("gateway", "startup", "gateway:startup".to_owned(), context)).await;
     }
 
     /// Fires the hooks for a gateway that is stopping, and gives them time to process all events.
@@ -86,7 +86,7 @@ impl Hub {
         let hooks = self.rules().hooks.clone();
         hooks.notify(&HookEvent::GatewayStop { reason: reason.to_owned() }, &HookContext::default());
         let context = Map::from_iter([("reason".to_owned(), reason.into())]);
-        hooks.emit(self.signal(("gateway", "shutdown"), "gateway:shutdown".to_owned(), context)).await;
+        hooks.emit(self.signal("gateway", "shutdown", "gateway:shutdown".to_owned(), context)).await;
         hooks.flush(STOP_HOOKS_TIMEOUT).await;
     }
 
@@ -94,7 +94,8 @@ impl Hub {
     pub async fn run_call_hooks(
         &self,
         key: &SessionKey,
-        (call, name): (&CallId, &str),
+        call: &CallId,
+        name: &str,
         arguments: Value,
     ) -> Result<Value, String> {
         let hooks = self.rules().hooks.clone();
@@ -119,7 +120,7 @@ impl Hub {
         self.rules().hooks.flush(timeout).await;
     }
 
-    fn signal(&self, (kind, action): (&str, &str), session_key: String, context: Map<String, Value>) -> InternalEvent {
+    fn signal(&self, kind: &str, action: &str, session_key: String, context: Map<String, Value>) -> InternalEvent {
         InternalEvent {
             kind: kind.to_owned(),
             action: action.to_owned(),
@@ -148,7 +149,7 @@ impl Shared {
             ("agentId".to_owned(), profile.id.to_string().into()),
             ("workspaceDir".to_owned(), json!(profile.home())),
         ]);
-        let signal = Hub::of(self).signal(("command", command.name()), inbound.session.key.to_string(), context);
+        let signal = Hub::of(self).signal("command", command.name(), inbound.session.key.to_string(), context);
         let hooks = rules.hooks.clone();
         self.spawn("hook", async move { hooks.emit(signal).await });
     }
@@ -163,7 +164,7 @@ impl Shared {
             context.insert("channelId".to_owned(), json!(hook_context.channel_id));
             context.insert("conversationId".to_owned(), json!(hook_context.conversation_id));
             let key = hook_context.session_key.clone().unwrap_or_default();
-            let signal = Hub::of(self).signal(("message", "sent"), key, context);
+            let signal = Hub::of(self).signal("message", "sent", key, context);
             self.spawn("hook", async move { hooks.emit(signal).await });
         }
     }

@@ -146,7 +146,7 @@ impl Hub {
 
     /// Builds the records that end a run which is not resumed.
     pub(super) fn end_records(&self, unfinished: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
-        end_records(&self.0.ambient, (unfinished, self.output_of(unfinished).as_deref()), outcome, answers)
+        end_records(&self.0.ambient, unfinished, self.output_of(unfinished).as_deref(), outcome, answers)
     }
 
     /// Builds the channel output of a recovered run; `None` if it did not come from a channel.

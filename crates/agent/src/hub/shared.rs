@@ -216,7 +216,7 @@ impl Shared {
     }
 
     /// Retries in a task to store the end of a run whose terminal record was rejected.
-    pub(crate) fn force_end_later(self: &Arc<Self>, (run, accepted_at): (RunId, u64)) {
+    pub(crate) fn force_end_later(self: &Arc<Self>, run: RunId, accepted_at: u64) {
         let shared = self.clone();
         self.spawn("terminal-retry", async move {
             loop {

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use super::{Hub, LiveRunStatus, RunProgress};
 use crate::{
     history::SessionHistory,
-    lane::{answering, answering_model, context_report},
+    lane::{ReportRequest, SessionView, answering, answering_model, context_report},
     tool::RunOrigin,
 };
 
@@ -22,7 +22,9 @@ impl Hub {
         let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
         let (record, history) = (session.record, SessionHistory::read(&session.entries));
         let origin = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
-        let report = context_report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await;
+        let (run, view) = (self.0.ambient.run_id(), SessionView { record: &record, history: &history });
+        let request = ReportRequest { run: &run, extra_prompt: None, origin: &origin };
+        let report = context_report(&self.0, key, view, request).await;
         let shortened = report.shortening_text();
         let (profile, rules) = (self.agents().of(key.agent()), self.rules());
         let (channel, config) = rules.queue.of(&Route::default());

@@ -48,7 +48,7 @@ pub async fn open_all(
     let open_task = tokio::task::spawn_blocking(move || {
         let mut attached = Attachments::default();
         for (number, attachment) in (1..).zip(&attachments) {
-            match open(number, attachment, (folder.as_ref(), &stem))? {
+            match open(number, attachment, folder.as_ref(), &stem)? {
                 OpenedAttachment::Picture(block) => attached.pictures.push(block),
                 OpenedAttachment::File(note) => attached.notes.push(note),
             }
@@ -96,7 +96,8 @@ enum OpenedAttachment {
 fn open(
     number: usize,
     attachment: &Attachment,
-    (folder, stem): (Option<&InboundFolder>, &str),
+    folder: Option<&InboundFolder>,
+    stem: &str,
 ) -> Result<OpenedAttachment, ErrorShape> {
     let name = attachment.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("attachment {number}"), |name| format!("attachment {name:?}"));

@@ -22,6 +22,11 @@ use homard_reply::{
 use homard_runtime::ambient::{Ambient, iso};
 use homard_store::{EndRecord, Error as StoreError, Rec, UnfinishedRun, recovery::own_entries};
 
+use super::absorbed::end_absorbed;
+use super::heartbeat::{exclude_heartbeat, read_heartbeat};
+use super::hooks::{before_sending, fire_agent_end, fire_sent};
+use super::output::{final_deliveries, open_output};
+use super::replies::build_replies;
 use super::{
     Lane, Ticket, model_choice,
     output::{ShownProgress, recovered_deliveries},
@@ -78,7 +83,7 @@ impl Lane {
     pub(super) async fn end(&mut self, mut active: ActiveRun, profile: &Profile, run_result: RunResult) {
         let RunResult { result, history, undone_compactions, side_usage } = run_result;
         let absorbed = std::mem::take(&mut active.absorbed);
-        self.open_output(&mut active, profile);
+        open_output(self, &mut active, profile);
         let (active, tape) = (&active, &active.ticket.tape);
         let stored_at = self.settle_records(tape).await;
         let Some(outcome) = outcome(&active.ticket, &result) else {
@@ -96,7 +101,7 @@ impl Lane {
         self.complete_transcript(&mut ending, &mut commit).await;
         let replies = self.final_replies(&mut ending).await;
         let end = self.commit_end(&mut ending, replies, commit).await;
-        self.end_absorbed(absorbed, &end).await;
+        end_absorbed(self, absorbed, &end).await;
         self.compact_if_full(&ending);
     }
 
@@ -134,7 +139,7 @@ impl Lane {
             // The gateway submitted the run itself; there is no recipient.
             None if ticket.is_internal() => Vec::new(),
             None => {
-                let mut replies = self.replies(ticket, profile, collected, outcome, &summary.usage);
+                let mut replies = build_replies(self, ticket, profile, collected, outcome, &summary.usage);
                 if let (Some(input), Some((provider, model))) = (summary.truncated_input, &summary.model) {
                     let model = format!("{provider}/{model}");
                     let warning = footer::truncated(&model, input.kept_tokens, input.original_tokens);
@@ -144,10 +149,10 @@ impl Lane {
             }
         };
         let replies = with_hook_messages(&active.hook_messages, replies);
-        let mut payloads = self.before_sending(active, profile, replies).await;
+        let mut payloads = before_sending(self, active, profile, replies).await;
         payloads.iter_mut().for_each(|reply| profile.secrets.mask_string(&mut reply.text));
         let heartbeat = match outcome {
-            Outcome::Done => self.read_heartbeat(active, profile, has_token, &mut payloads),
+            Outcome::Done => read_heartbeat(self, active, profile, has_token, &mut payloads),
             Outcome::Failed(_) | Outcome::Aborted(_) => None,
         };
         FinalReplies { payloads, entries, heartbeat, has_blocks }
@@ -169,12 +174,12 @@ impl Lane {
         end.complete_reply = has_blocks.then(|| wire::complete_reply(&stored, &ending.events));
         wire::store_payloads(&mut stored, end.payloads(), &ending.events);
         let shown = ShownProgress { is_compacted: !ending.summary.compactions.is_empty(), has_blocks };
-        let outgoing = self.finals(active, &end, shown);
+        let outgoing = final_deliveries(self, active, &end, shown);
         if let Some(answer) = &mut end.heartbeat {
             if let HeartbeatKind::Finding { is_queued } = &mut answer.kind {
                 *is_queued = !outgoing.is_empty();
             }
-            if let Some(mark) = self.exclude_heartbeat(active, answer, &ending.events) {
+            if let Some(mark) = exclude_heartbeat(self, active, answer, &ending.events) {
                 commit.record(mark);
                 ending.records.history = None;
             }
@@ -190,11 +195,11 @@ impl Lane {
         let tape = &active.ticket.tape;
         if let Err(error) = self.hub.writer.barrier().await {
             tape.mark_broken(&error.to_string());
-            self.hub.force_end_later((run.clone(), tape.accepted_at()));
+            self.hub.force_end_later(run.clone(), tape.accepted_at());
         }
         self.keep_session(ending);
-        self.fire_sent(active, profile, &end);
-        self.fire_agent_end(&active.ticket, profile, &end);
+        fire_sent(self, active, profile, &end);
+        fire_agent_end(self, &active.ticket, profile, &end);
         self.hub.report(reports);
         if let Some(delivery) = &active.ticket.inbound.reply.delivery {
             self.hub.report_undeliverable(run, delivery);
@@ -440,7 +445,8 @@ fn is_same_transcript(active: &ActiveRun, session: &OpenSession) -> bool {
 /// Builds the records that end a recovered run which is not resumed.
 pub(crate) fn end_records(
     ambient: &Ambient,
-    (unfinished, output): (&UnfinishedRun, Option<&RunOutput>),
+    unfinished: &UnfinishedRun,
+    output: Option<&RunOutput>,
     outcome: Outcome,
     answers: &[ToolResult],
 ) -> Vec<Rec> {
@@ -474,7 +480,7 @@ pub(crate) fn end_records(
             Outcome::Done | Outcome::Aborted(_) => None,
         };
         let replies = collected.shape(error, false, Expectation::Free).0.payloads;
-        records.extend(recovered_deliveries((output, unfinished), &outcome, replies, at));
+        records.extend(recovered_deliveries(output, unfinished, &outcome, replies, at));
     }
     let ended = EndRecord {
         outcome,

@@ -51,12 +51,17 @@ use crate::{
     tool::RunOrigin,
 };
 use hooks::ResetCause;
+use hooks::{before_reset, fire_transcript_change};
 use mutations::{Deletion, Mutation};
+use mutations::{delete, mutate};
+use output::open_output;
 use session::OpenSession;
 use start::RunInputs;
+use start::start_run;
+use strict::{refuse, too_long};
 use ticket::ActiveRun;
 
-pub(crate) use control::context_report;
+pub(crate) use control::{ReportRequest, SessionView, context_report};
 pub(crate) use model_choice::{model as answering_model, model_name as answering};
 pub(crate) use start::{AUTO_COMPACT, AUTO_FLUSH, ResumeState};
 pub(crate) use ticket::Ticket;
@@ -134,7 +139,7 @@ async fn run_loop(lane: &mut Lane) {
             Readiness::Now(_) => {
                 // Boxed, so that the future of an idle lane is small.
                 Box::pin(lane.next()).await;
-                Box::pin(lane.delete()).await;
+                Box::pin(delete(lane)).await;
                 continue;
             }
             Readiness::Later(at) => Some(lane.origin + Duration::from_millis(at)),
@@ -186,7 +191,7 @@ impl Lane {
                 // The caller may have gone; the result is then dropped.
                 reply.send(stopped).ok();
             }
-            LaneJob::Change(mutation) => self.mutate(*mutation, active).await,
+            LaneJob::Change(mutation) => mutate(self, *mutation, active).await,
             LaneJob::Offer(reply) => self.offer(reply, active).await,
         }
     }
@@ -215,22 +220,22 @@ impl Lane {
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
         let origin = RunOrigin::of(&active.ticket.inbound);
         let now = self.hub.ambient.now_ms();
-        let gathered = gather::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
+        let gathered = gather::gather(&profile, &origin, &self.key, &hooks, id.as_ref(), now).await;
         let accepts_images = self
             .session
             .as_ref()
             .is_none_or(|session| model_choice::model(&profile, &session.record).spec().accepts_images);
-        if let Some(refusal) = self.too_long(&active, &profile, &gathered) {
-            return self.refuse(active, &profile, refusal).await;
+        if let Some(refusal) = too_long(self, &active, &profile, &gathered) {
+            return refuse(self, active, &profile, refusal).await;
         }
         let attachments = active.load_attachments(&profile, &gathered.kit, accepts_images).await;
         if active.ticket.inbound.starts_transcript() && !active.ticket.is_resumed {
             active.hook_messages =
-                self.before_reset(active.ticket.reset_reason(), ResetCause::Command(&active.ticket)).await;
+                before_reset(self, active.ticket.reset_reason(), ResetCause::Command(&active.ticket)).await;
         }
         let (profile_of_run, has_pending_steer) = (profile.clone(), self.has_pending_steer.clone());
         let inputs = RunInputs { profile: profile_of_run, slot, has_pending_steer, files: gathered, attachments };
-        let scope = self.start_run(&mut active, inputs).await;
+        let scope = start_run(self, &mut active, inputs).await;
         if !active.ticket.is_admitted().await {
             return self.drop_rejected(&active.ticket);
         }
@@ -238,9 +243,9 @@ impl Lane {
             && let Some(change) = session.transcript_change.take()
         {
             let id = session.record.session_id.clone();
-            self.fire_transcript_change(&change, Some(&id));
+            fire_transcript_change(self, &change, Some(&id));
         }
-        self.open_output(&mut active, &profile);
+        open_output(self, &mut active, &profile);
         let result = match scope {
             Some(mut scope) => {
                 active.attach_output(&mut scope);

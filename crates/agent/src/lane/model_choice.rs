@@ -56,7 +56,8 @@ pub(super) fn choose(
     profile: &Profile,
     record: &mut Record,
     ModelRequirements { run, thinking: requested, is_attended }: ModelRequirements<'_>,
-    (at, limit): (u64, Option<Duration>),
+    at: u64,
+    limit: Option<Duration>,
 ) -> ModelChoice {
     let (candidates, mut model_error) = match model_override(profile, record) {
         Some(Ok(candidates)) => (candidates, None),

@@ -18,6 +18,7 @@ use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::hooks::{before_reset, fire_transcript_change};
 use super::{
     Lane,
     hooks::{ResetCause, TranscriptChange},
@@ -119,206 +120,204 @@ pub(crate) struct Deletion {
     pub(crate) reply: ResultSender<Option<DeletedSession>>,
 }
 
-impl Lane {
-    /// Makes a change. `active` is the active run. The caller may have gone; the result is then dropped.
-    pub(super) async fn mutate(&mut self, mutation: Mutation, active: Option<&mut ActiveRun>) {
-        if active.is_none() && self.inbox.is_empty() {
-            self.refresh();
+/// Makes a change. `active` is the active run. The caller may have gone; the result is then dropped.
+pub(super) async fn mutate(lane: &mut Lane, mutation: Mutation, active: Option<&mut ActiveRun>) {
+    if active.is_none() && lane.inbox.is_empty() {
+        lane.refresh();
+    }
+    match mutation {
+        Mutation::Patch(patch, reply) => {
+            let changed = patch_record(lane, &patch).await;
+            reply.send(changed).ok();
         }
-        match mutation {
-            Mutation::Patch(patch, reply) => {
-                let changed = self.patch(&patch).await;
-                reply.send(changed).ok();
-            }
-            Mutation::Reset(reason, reply) => {
-                let changed = self.reset(reason).await;
-                reply.send(changed).ok();
-            }
-            Mutation::Succeeded(reply) => {
-                self.before_reset("new", ResetCause::Method("sessions.create")).await;
-                reply.send(Ok(())).ok();
-            }
-            Mutation::Event((text, authority), reply) => {
-                let changed = self.rewrite(|record| Ok(notes::add_event(record, &text, authority))).await;
-                reply.send(changed.map(drop)).ok();
-            }
-            Mutation::Command(change, reply) => {
-                let changed = self.note_command(&change).await;
-                reply.send(changed).ok();
-            }
-            Mutation::Note(text, reply) => {
-                // A recovered run may be queued with unanswered tool calls.
-                let is_busy = active.is_some() || !self.inbox.is_empty();
-                let injected = if is_busy { Err(ChangeError::Busy) } else { self.inject(&text).await };
-                reply.send(injected).ok();
-            }
-            Mutation::Undo(id, reply) => {
-                let is_busy = active.is_some() || !self.inbox.is_empty();
-                let result = if is_busy { Err(ChangeError::Busy) } else { self.undo(id).await };
-                reply.send(result).ok();
-            }
-            Mutation::Delete(deletion) => match self.check_session_id(deletion.expected.as_ref()).await {
-                Ok(()) => {
-                    let is_idle = active.is_none();
-                    self.abort(None, AbortReason::User, active).await;
-                    self.deletions.push(deletion);
-                    if is_idle {
-                        self.delete().await;
-                    }
+        Mutation::Reset(reason, reply) => {
+            let changed = reset(lane, reason).await;
+            reply.send(changed).ok();
+        }
+        Mutation::Succeeded(reply) => {
+            before_reset(lane, "new", ResetCause::Method("sessions.create")).await;
+            reply.send(Ok(())).ok();
+        }
+        Mutation::Event((text, authority), reply) => {
+            let changed = rewrite(lane, |record| Ok(notes::add_event(record, &text, authority))).await;
+            reply.send(changed.map(drop)).ok();
+        }
+        Mutation::Command(change, reply) => {
+            let changed = note_command(lane, &change).await;
+            reply.send(changed).ok();
+        }
+        Mutation::Note(text, reply) => {
+            // A recovered run may be queued with unanswered tool calls.
+            let is_busy = active.is_some() || !lane.inbox.is_empty();
+            let injected = if is_busy { Err(ChangeError::Busy) } else { inject(lane, &text).await };
+            reply.send(injected).ok();
+        }
+        Mutation::Undo(id, reply) => {
+            let is_busy = active.is_some() || !lane.inbox.is_empty();
+            let result = if is_busy { Err(ChangeError::Busy) } else { undo(lane, id).await };
+            reply.send(result).ok();
+        }
+        Mutation::Delete(deletion) => match check_session_id(lane, deletion.expected.as_ref()).await {
+            Ok(()) => {
+                let is_idle = active.is_none();
+                lane.abort(None, AbortReason::User, active).await;
+                lane.deletions.push(deletion);
+                if is_idle {
+                    delete(lane).await;
                 }
-                Err(error) => drop(deletion.reply.send(Err(error))),
-            },
-        }
-    }
-
-    /// Changes the background commands in the record. A deleted session has none.
-    async fn note_command(&mut self, change: &background::CommandChange) -> Result<bool, ChangeError> {
-        self.open().await?;
-        let Some(changed) = self.session.as_ref().and_then(|session| change.apply(&session.record)) else {
-            return Ok(false);
-        };
-        self.rewrite(|_| Ok(changed)).await.map(|_| true)
-    }
-
-    /// Gives the session a new transcript.
-    async fn reset(&mut self, reason: &'static str) -> Result<Record, ChangeError> {
-        self.before_reset(reason, ResetCause::Method("sessions.reset")).await;
-        let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.session_id());
-        let previous = self.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
-        let record = self.rewrite(|record| Ok(record_for_new_transcript(record, id, at))).await?;
-        self.fire_transcript_change(&TranscriptChange { before: previous, reason }, Some(&record.session_id));
-        Ok(record)
-    }
-
-    /// Undoes a compaction. No run is active.
-    async fn undo(&mut self, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
-        let session = self.hub.store.load(&self.key).await?.ok_or(ChangeError::NoSession)?;
-        let mut compactions =
-            branch::compactions(&session.entries).into_iter().rev().filter(|compaction| !compaction.is_undone);
-        let found = compactions
-            .find(|compaction| id.as_ref().is_none_or(|id| *id == compaction.id))
-            .map(|compaction| compaction.id);
-        let undone = found.ok_or_else(|| match id {
-            Some(id) => ChangeError::Refused(format!("compaction {id} does not exist or is already undone")),
-            None => ChangeError::Refused("this session has no compaction to undo".to_owned()),
-        })?;
-        let kind = Kind::compaction_undone(&undone);
-        let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
-        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-        let (mut record, key) = (session.record, self.key.clone());
-        session_stats::subtract_compaction(&mut record);
-        let session = record.session_id.clone();
-        let patch = Rec::Patch { run: None, key: key.clone(), expect: Some(session.clone()), record: Box::new(record) };
-        self.store_all(vec![Rec::Entry { run: None, key, session, entry }, patch]).await?;
-        // The restored history is on disk.
-        self.session = None;
-        Ok(undone)
-    }
-
-    /// Appends a message that no model wrote to the transcript. No run is active.
-    async fn inject(&mut self, text: &str) -> Result<InjectedMessage, ChangeError> {
-        self.open().await?;
-        let session = self.session.as_ref().filter(|session| !session.history.is_empty());
-        let session = session.map(|session| session.record.session_id.clone()).ok_or(ChangeError::NoSession)?;
-        let (at, id) = (self.hub.ambient.now_ms(), self.hub.ambient.entry_id());
-        let assistant = Assistant { model: "gateway-injected".to_owned(), ..homard_message(text, at) };
-        let message = Message::Assistant(assistant.clone());
-        let kind = Kind::message(message.clone());
-        let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
-        self.store(Rec::Entry { run: None, key: self.key.clone(), session: session.clone(), entry }).await?;
-        if let Some(session) = &mut self.session {
-            session.history.push(id.clone(), Arc::new(message));
-        }
-        Ok(InjectedMessage { session, entry: id, message: assistant })
-    }
-
-    async fn patch(&mut self, patch: &Patch) -> Result<Record, ChangeError> {
-        self.check_session_id(patch.expected.as_ref()).await?;
-        let hub = self.hub.clone();
-        let at = hub.ambient.now_ms();
-        let mut changes = patch.changes.clone();
-        model_choice::resolve_override(&hub.config.agents().of(self.key.agent()), &mut changes)
-            .map_err(ChangeError::Refused)?;
-        let change = |record: &Record| {
-            let mut record = merge_record(record, &changes)?;
-            hub.config.rules().auto_reset.record_use(&mut record, SessionUse::Machine, at);
-            record.updated_at = record.updated_at.max(at);
-            Ok(record)
-        };
-        self.rewrite(change).await
-    }
-
-    /// Checks that the session has the session id that the caller expects.
-    async fn check_session_id(&mut self, expected: Option<&SessionId>) -> Result<(), ChangeError> {
-        self.open().await?;
-        let current = self.session.as_ref().map(|session| &session.record.session_id);
-        if expected.is_none() || expected == current { Ok(()) } else { Err(ChangeError::Changed) }
-    }
-
-    /// Changes the session's record on disk and then in memory; creates the session if it does not exist.
-    async fn rewrite(
-        &mut self,
-        change: impl FnOnce(&Record) -> Result<Record, ChangeError>,
-    ) -> Result<Record, ChangeError> {
-        self.open().await?;
-        let before = self.session.as_ref().map(|session| &session.record);
-        let expect = before.map(|record| record.session_id.clone());
-        let record = match (before, self.key.agent()) {
-            (Some(record), _) => change(record)?,
-            (None, Some(agent)) if self.hub.config.agents().get(agent).is_none() => {
-                return Err(ChangeError::UnknownAgent(agent.clone()));
             }
-            (None, _) => change(&Record::new(self.hub.ambient.session_id(), self.hub.ambient.now_ms()))?,
-        };
-        let patch = Rec::Patch { run: None, key: self.key.clone(), expect, record: Box::new(record.clone()) };
-        self.store(patch).await?;
-        match &mut self.session {
-            Some(session) if session.record.session_id == record.session_id => session.record = record.clone(),
-            Some(_) | None => self.session = Some(OpenSession::stored(record.clone())),
-        }
+            Err(error) => drop(deletion.reply.send(Err(error))),
+        },
+    }
+}
+
+/// Changes the background commands in the record. A deleted session has none.
+async fn note_command(lane: &mut Lane, change: &background::CommandChange) -> Result<bool, ChangeError> {
+    lane.open().await?;
+    let Some(changed) = lane.session.as_ref().and_then(|session| change.apply(&session.record)) else {
+        return Ok(false);
+    };
+    rewrite(lane, |_| Ok(changed)).await.map(|_| true)
+}
+
+/// Gives the session a new transcript.
+async fn reset(lane: &mut Lane, reason: &'static str) -> Result<Record, ChangeError> {
+    before_reset(lane, reason, ResetCause::Method("sessions.reset")).await;
+    let (at, id) = (lane.hub.ambient.now_ms(), lane.hub.ambient.session_id());
+    let previous = lane.session.as_ref().map(|session| (session.record.session_id.clone(), session.history.len()));
+    let record = rewrite(lane, |record| Ok(record_for_new_transcript(record, id, at))).await?;
+    fire_transcript_change(lane, &TranscriptChange { before: previous, reason }, Some(&record.session_id));
+    Ok(record)
+}
+
+/// Undoes a compaction. No run is active.
+async fn undo(lane: &mut Lane, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
+    let session = lane.hub.store.load(&lane.key).await?.ok_or(ChangeError::NoSession)?;
+    let mut compactions =
+        branch::compactions(&session.entries).into_iter().rev().filter(|compaction| !compaction.is_undone);
+    let found = compactions
+        .find(|compaction| id.as_ref().is_none_or(|id| *id == compaction.id))
+        .map(|compaction| compaction.id);
+    let undone = found.ok_or_else(|| match id {
+        Some(id) => ChangeError::Refused(format!("compaction {id} does not exist or is already undone")),
+        None => ChangeError::Refused("this session has no compaction to undo".to_owned()),
+    })?;
+    let kind = Kind::compaction_undone(&undone);
+    let (id, at) = (lane.hub.ambient.entry_id(), lane.hub.ambient.now_ms());
+    let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
+    let (mut record, key) = (session.record, lane.key.clone());
+    session_stats::subtract_compaction(&mut record);
+    let session = record.session_id.clone();
+    let patch = Rec::Patch { run: None, key: key.clone(), expect: Some(session.clone()), record: Box::new(record) };
+    store_all(lane, vec![Rec::Entry { run: None, key, session, entry }, patch]).await?;
+    // The restored history is on disk.
+    lane.session = None;
+    Ok(undone)
+}
+
+/// Appends a message that no model wrote to the transcript. No run is active.
+async fn inject(lane: &mut Lane, text: &str) -> Result<InjectedMessage, ChangeError> {
+    lane.open().await?;
+    let session = lane.session.as_ref().filter(|session| !session.history.is_empty());
+    let session = session.map(|session| session.record.session_id.clone()).ok_or(ChangeError::NoSession)?;
+    let (at, id) = (lane.hub.ambient.now_ms(), lane.hub.ambient.entry_id());
+    let assistant = Assistant { model: "gateway-injected".to_owned(), ..homard_message(text, at) };
+    let message = Message::Assistant(assistant.clone());
+    let kind = Kind::message(message.clone());
+    let entry = Box::new(Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) });
+    store(lane, Rec::Entry { run: None, key: lane.key.clone(), session: session.clone(), entry }).await?;
+    if let Some(session) = &mut lane.session {
+        session.history.push(id.clone(), Arc::new(message));
+    }
+    Ok(InjectedMessage { session, entry: id, message: assistant })
+}
+
+async fn patch_record(lane: &mut Lane, patch: &Patch) -> Result<Record, ChangeError> {
+    check_session_id(lane, patch.expected.as_ref()).await?;
+    let hub = lane.hub.clone();
+    let at = hub.ambient.now_ms();
+    let mut changes = patch.changes.clone();
+    model_choice::resolve_override(&hub.config.agents().of(lane.key.agent()), &mut changes)
+        .map_err(ChangeError::Refused)?;
+    let change = |record: &Record| {
+        let mut record = merge_record(record, &changes)?;
+        hub.config.rules().auto_reset.record_use(&mut record, SessionUse::Machine, at);
+        record.updated_at = record.updated_at.max(at);
         Ok(record)
-    }
+    };
+    rewrite(lane, change).await
+}
 
-    /// Deletes the session for all callers that asked for it. No run is active.
-    pub(super) async fn delete(&mut self) {
-        for Deletion { reply, .. } in std::mem::take(&mut self.deletions) {
-            let deleted = self.delete_session().await;
-            reply.send(deleted).ok();
+/// Checks that the session has the session id that the caller expects.
+async fn check_session_id(lane: &mut Lane, expected: Option<&SessionId>) -> Result<(), ChangeError> {
+    lane.open().await?;
+    let current = lane.session.as_ref().map(|session| &session.record.session_id);
+    if expected.is_none() || expected == current { Ok(()) } else { Err(ChangeError::Changed) }
+}
+
+/// Changes the session's record on disk and then in memory; creates the session if it does not exist.
+async fn rewrite(
+    lane: &mut Lane,
+    change: impl FnOnce(&Record) -> Result<Record, ChangeError>,
+) -> Result<Record, ChangeError> {
+    lane.open().await?;
+    let before = lane.session.as_ref().map(|session| &session.record);
+    let expect = before.map(|record| record.session_id.clone());
+    let record = match (before, lane.key.agent()) {
+        (Some(record), _) => change(record)?,
+        (None, Some(agent)) if lane.hub.config.agents().get(agent).is_none() => {
+            return Err(ChangeError::UnknownAgent(agent.clone()));
         }
+        (None, _) => change(&Record::new(lane.hub.ambient.session_id(), lane.hub.ambient.now_ms()))?,
+    };
+    let patch = Rec::Patch { run: None, key: lane.key.clone(), expect, record: Box::new(record.clone()) };
+    store(lane, patch).await?;
+    match &mut lane.session {
+        Some(session) if session.record.session_id == record.session_id => session.record = record.clone(),
+        Some(_) | None => lane.session = Some(OpenSession::stored(record.clone())),
     }
+    Ok(record)
+}
 
-    async fn delete_session(&mut self) -> Result<Option<DeletedSession>, ChangeError> {
-        self.refresh();
-        self.open().await?;
-        let Some(session) = self.session.take() else { return Ok(None) };
-        let (expect, messages) = (session.record.session_id, session.history.len());
-        let archive = self.store(Rec::Delete { key: self.key.clone(), expect: expect.clone() }).await?;
-        self.fire_transcript_change(&TranscriptChange { before: Some((expect, messages)), reason: "deleted" }, None);
-        Ok(Some(DeletedSession { archive }))
+/// Deletes the session for all callers that asked for it. No run is active.
+pub(super) async fn delete(lane: &mut Lane) {
+    for Deletion { reply, .. } in std::mem::take(&mut lane.deletions) {
+        let deleted = delete_session(lane).await;
+        reply.send(deleted).ok();
     }
+}
 
-    /// Stores a change. Returns the path of the archived transcript, if it archived one. If the record is not stored,
-    /// the cached session is marked as stale and will be read again.
-    async fn store(&mut self, rec: Rec) -> Result<Option<PathBuf>, ChangeError> {
-        self.store_all(vec![rec]).await
-    }
+async fn delete_session(lane: &mut Lane) -> Result<Option<DeletedSession>, ChangeError> {
+    lane.refresh();
+    lane.open().await?;
+    let Some(session) = lane.session.take() else { return Ok(None) };
+    let (expect, messages) = (session.record.session_id, session.history.len());
+    let archive = store(lane, Rec::Delete { key: lane.key.clone(), expect: expect.clone() }).await?;
+    fire_transcript_change(lane, &TranscriptChange { before: Some((expect, messages)), reason: "deleted" }, None);
+    Ok(Some(DeletedSession { archive }))
+}
 
-    /// Stores changes in one commit.
-    async fn store_all(&mut self, records: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
-        let verdict = self.hub.writer.commit_with_verdicts(records).await.map(|verdicts| {
-            let failed = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
-            verdicts.into_iter().nth(failed.unwrap_or(0))
-        });
-        let stored = match verdict {
-            Ok(Some(Verdict::Stored)) => Ok(None),
-            Ok(Some(Verdict::Archived(archive))) => Ok(archive),
-            Ok(Some(Verdict::Full(why))) => Err(StoreError::Disk(why).into()),
-            Ok(Some(Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Skipped) | None) => Err(ChangeError::Changed),
-            Err(error) => Err(error.into()),
-        };
-        self.is_stale |= stored.is_err();
-        stored
-    }
+/// Stores a change. Returns the path of the archived transcript, if it archived one. If the record is not stored,
+/// the cached session is marked as stale and will be read again.
+async fn store(lane: &mut Lane, rec: Rec) -> Result<Option<PathBuf>, ChangeError> {
+    store_all(lane, vec![rec]).await
+}
+
+/// Stores changes in one commit.
+async fn store_all(lane: &mut Lane, records: Vec<Rec>) -> Result<Option<PathBuf>, ChangeError> {
+    let verdict = lane.hub.writer.commit_with_verdicts(records).await.map(|verdicts| {
+        let failed = verdicts.iter().position(|verdict| *verdict != Verdict::Stored);
+        verdicts.into_iter().nth(failed.unwrap_or(0))
+    });
+    let stored = match verdict {
+        Ok(Some(Verdict::Stored)) => Ok(None),
+        Ok(Some(Verdict::Archived(archive))) => Ok(archive),
+        Ok(Some(Verdict::Full(why))) => Err(StoreError::Disk(why).into()),
+        Ok(Some(Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Skipped) | None) => Err(ChangeError::Changed),
+        Err(error) => Err(error.into()),
+    };
+    lane.is_stale |= stored.is_err();
+    stored
 }
 
 /// Fields of a record that only the lane sets.

@@ -13,6 +13,7 @@ use homard_reply::{
 use homard_store::{Delivery, DeliveryState, Rec, UnfinishedRun};
 use serde_json::Value;
 
+use super::replies::reply_prefix;
 use super::{Lane, ticket::ActiveRun};
 use crate::{
     delivery::output_style,
@@ -53,48 +54,43 @@ fn final_payloads(outcome: &Outcome, replies: Vec<Payload>) -> Vec<Payload> {
     }
 }
 
-impl Lane {
-    /// Opens the channel output of a run whose reply goes to a channel, and restores its earlier deliveries.
-    pub(super) fn open_output(&self, active: &mut ActiveRun, profile: &Profile) {
-        if active.output.is_some() {
-            return;
-        }
-        let record = self.session.as_ref().map(|session| &session.record);
-        let verbose = record.and_then(|record| record.verbose_level.as_deref());
-        let style = OutputStyle {
-            prefix: self.prefix(profile),
-            is_verbose: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
-            ..output_style(profile, &RunOrigin::of(&active.ticket.inbound), &self.key)
-        };
-        active.output = self.hub.run_output(&active.ticket.inbound, style);
-        let Some(output) = &active.output else { return };
-        for block in output.resume(&std::mem::take(&mut active.ticket.earlier_deliveries)) {
-            active.ticket.tape.emit(self.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)));
-        }
+/// Opens the channel output of a run whose reply goes to a channel, and restores its earlier deliveries.
+pub(super) fn open_output(lane: &Lane, active: &mut ActiveRun, profile: &Profile) {
+    if active.output.is_some() {
+        return;
     }
+    let record = lane.session.as_ref().map(|session| &session.record);
+    let verbose = record.and_then(|record| record.verbose_level.as_deref());
+    let style = OutputStyle {
+        prefix: reply_prefix(lane, profile),
+        is_verbose: verbose.unwrap_or(profile.levels(profile.spec()).verbose) != "off",
+        ..output_style(profile, &RunOrigin::of(&active.ticket.inbound), &lane.key)
+    };
+    active.output = lane.hub.run_output(&active.ticket.inbound, style);
+    let Some(output) = &active.output else { return };
+    for block in output.resume(&std::mem::take(&mut active.ticket.earlier_deliveries)) {
+        active.ticket.tape.emit(lane.hub.ambient.now_ms(), ReplyEvent::Block(Arc::new(block)));
+    }
+}
 
-    /// Builds a run's final deliveries. A verbose session first announces a new session or a compaction, unless blocks
-    /// were sent already.
-    pub(super) fn finals(&self, active: &ActiveRun, end: &RunEnd, shown: ShownProgress) -> Vec<Delivery> {
-        let Some(output) = &active.output else { return Vec::new() };
-        // A failed heartbeat is not reported to a chat, unless it was caused by an event.
-        if active.ticket.inbound.options.class == RunClass::Heartbeat
-            && end.outcome != Outcome::Done
-            && !active.has_events
-        {
-            return Vec::new();
-        }
-        let payloads = final_payloads(&end.outcome, end.replies.clone());
-        let session =
-            self.session.as_ref().filter(|_| output.is_verbose() && !shown.has_blocks && !payloads.is_empty());
-        let opening = session.map(|session| {
-            let new_session =
-                (session.history.len() == 1 && !active.ticket.is_resumed).then_some(&session.record.session_id);
-            let count = session.record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(1);
-            footer::opening(new_session, shown.is_compacted.then_some(count))
-        });
-        output.finals(opening.into_iter().flatten().chain(payloads), end.ended_at)
+/// Builds a run's final deliveries. A verbose session first announces a new session or a compaction, unless blocks
+/// were sent already.
+pub(super) fn final_deliveries(lane: &Lane, active: &ActiveRun, end: &RunEnd, shown: ShownProgress) -> Vec<Delivery> {
+    let Some(output) = &active.output else { return Vec::new() };
+    // A failed heartbeat is not reported to a chat, unless it was caused by an event.
+    if active.ticket.inbound.options.class == RunClass::Heartbeat && end.outcome != Outcome::Done && !active.has_events
+    {
+        return Vec::new();
     }
+    let payloads = final_payloads(&end.outcome, end.replies.clone());
+    let session = lane.session.as_ref().filter(|_| output.is_verbose() && !shown.has_blocks && !payloads.is_empty());
+    let opening = session.map(|session| {
+        let new_session =
+            (session.history.len() == 1 && !active.ticket.is_resumed).then_some(&session.record.session_id);
+        let count = session.record.extra.get("compactionCount").and_then(Value::as_u64).unwrap_or(1);
+        footer::opening(new_session, shown.is_compacted.then_some(count))
+    });
+    output.finals(opening.into_iter().flatten().chain(payloads), end.ended_at)
 }
 
 impl ActiveRun {
@@ -116,7 +112,8 @@ impl ActiveRun {
 /// Builds the delivery records of a recovered run that ends with this outcome: its final replies go into the outbox; if
 /// they are unwanted, queued deliveries are withdrawn.
 pub(super) fn recovered_deliveries(
-    (output, unfinished): (&RunOutput, &UnfinishedRun),
+    output: &RunOutput,
+    unfinished: &UnfinishedRun,
     outcome: &Outcome,
     replies: Vec<Payload>,
     at: u64,

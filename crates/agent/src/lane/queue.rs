@@ -15,6 +15,8 @@ use homard_queue::{
 use homard_store::{AbortReason, Rec};
 use tokio::{sync::oneshot, time::Instant};
 
+use super::control::control;
+use super::hooks::fire_command;
 use super::{BUSY_AFTER, Lane, Ticket, ticket::ActiveRun};
 use crate::{
     activity::{self, Activity, Busy},
@@ -60,7 +62,7 @@ impl Lane {
         let Some(ticket) = ticket else { return };
         self.register_parent(&ticket).await;
         if ticket.is_control(!is_idle) {
-            self.control(ticket, active).await;
+            control(self, ticket, active).await;
         } else {
             self.enqueue(ticket, active, is_idle).await;
         }
@@ -72,7 +74,7 @@ impl Lane {
         let is_task = ticket.task().is_some() && !ticket.is_internal() && !ticket.is_recovered;
         let starts_transcript = ticket.inbound.starts_transcript();
         if is_task {
-            self.fire_command(&ticket.inbound);
+            fire_command(self, &ticket.inbound);
         }
         if let Some(active) = &active {
             active.hurry.cancel();

@@ -17,6 +17,7 @@ use homard_runtime::{Ambient, ambient::iso};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
 use serde_json::json;
 
+use super::hooks::before_reset;
 use super::{
     Lane, Ticket,
     hooks::{ResetCause, TranscriptChange},
@@ -75,7 +76,7 @@ impl Lane {
             return None;
         }
         if self.is_stale_for(&ticket.inbound, at) {
-            self.before_reset("idle", ResetCause::Stale).await;
+            before_reset(self, "idle", ResetCause::Stale).await;
         }
         if let Err(error) = self.open_named(&ticket.inbound, at).await {
             self.hub.forget(&ticket.tape);
@@ -94,7 +95,7 @@ impl Lane {
         if expect.is_some() && session.is_stale_for(inbound, &self.key, &rules.auto_reset, at) {
             session.start_transcript(ambient.session_id(), at, "idle");
         }
-        session.apply_message(inbound, &profile, (&rules.auto_reset, at));
+        session.apply_message(inbound, &profile, &rules.auto_reset, at);
         let accept = Accept {
             run: inbound.id.run.clone(),
             principal: inbound.sender.principal.clone(),
@@ -196,7 +197,7 @@ impl Lane {
     async fn inherit(&mut self, ticket: &Ticket) -> Result<(), StoreError> {
         let has_history = |session: &OpenSession| !session.history.is_empty();
         if let Some(session) = self.session.as_mut().filter(|session| !has_history(session) && !ticket.is_resumed) {
-            session.set_history(&ticket.inbound.session.history, (&self.hub.ambient, self.hub.ambient.now_ms()));
+            session.set_history(&ticket.inbound.session.history, &self.hub.ambient, self.hub.ambient.now_ms());
         }
         let Some(parent) = self.key.thread_parent() else { return Ok(()) };
         if ticket.is_resumed || ticket.inbound.command.is_some() || self.session.as_ref().is_none_or(has_history) {
@@ -331,7 +332,7 @@ impl OpenSession {
     }
 
     /// Sets the initial history given by the sender of the first message.
-    fn set_history(&mut self, history: &[Message], (ambient, at): (&Ambient, u64)) {
+    fn set_history(&mut self, history: &[Message], ambient: &Ambient, at: u64) {
         let entry = |message: &Message| Entry {
             kind: Kind::message(message.clone()),
             id: ambient.entry_id(),
@@ -371,7 +372,7 @@ impl OpenSession {
     }
 
     /// Applies a message's changes to the session's record.
-    fn apply_message(&mut self, inbound: &Inbound, profile: &Profile, (auto_reset, at): (&AutoReset, u64)) {
+    fn apply_message(&mut self, inbound: &Inbound, profile: &Profile, auto_reset: &AutoReset, at: u64) {
         let record = &mut self.record;
         auto_reset.record_use(record, inbound.session_use(), at);
         record.updated_at = record.updated_at.max(at);

@@ -99,48 +99,46 @@ pub(super) struct RunInputs {
     pub(super) attachments: MessageAttachments,
 }
 
-impl Lane {
-    /// Queues the records of the run's start for the writer and builds the run's scope.
-    ///
-    /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
-    pub(super) async fn start_run(&mut self, active: &mut ActiveRun, mut inputs: RunInputs) -> Option<RunScope> {
-        let at = self.hub.ambient.now_ms();
-        let (prepared, notes) = self.prepare(&mut active.ticket, at);
-        if !self.inbox.is_empty() {
-            active.hurry.cancel();
-        }
-        let session = self.session.as_mut()?;
-        active.has_events = has_events(&active.ticket, session, &notes);
-        if active.ticket.resumes_elsewhere(&session.record.session_id) {
-            active.restore_progress(at);
-            return None;
-        }
-        let inherited = session.inherited.take();
-        let mut commit = active.ticket.acceptance.begin(&active.ticket.tape);
-        commit.records(prepared);
-        let workdir = inputs.profile.workdir.display().to_string();
-        let mut header = Header::new(session.record.session_id.clone(), iso(at), workdir);
-        let parent = inherited.as_ref().and_then(|initial| initial.from.as_ref());
-        header.parent_session = parent.map(|parent| format!("{parent}.jsonl"));
-        active.record_start(&mut commit, header, at);
-        let attachments = std::mem::take(&mut inputs.attachments);
-        let mut scope = build_scope(&self.hub, session, active, inputs);
-        if active.ticket.is_resumed {
-            active.restore_progress(at);
-            scope.output.message_count = active.progress.prior_answers;
-            scope.tools.known_results = active.progress.known_results.clone();
-        }
-        if (!active.ticket.is_resumed || active.ticket.reentry.is_some()) && scope.request.task.is_none() {
-            let message = active.annotated_message(notes, attachments, &mut scope).await;
-            let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
-            entries.extend(session.add_message(&message, scope.model.current().spec(), &self.hub.ambient));
-            let input = RunInput { session: session.record.session_id.clone(), message, entries, at };
-            active.record_input(&mut commit, input);
-        }
-        scope.context.history = session.history.clone();
-        self.hub.writer.send(commit);
-        Some(scope)
+/// Queues the records of the run's start for the writer and builds the run's scope.
+///
+/// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
+pub(super) async fn start_run(lane: &mut Lane, active: &mut ActiveRun, mut inputs: RunInputs) -> Option<RunScope> {
+    let at = lane.hub.ambient.now_ms();
+    let (prepared, notes) = lane.prepare(&mut active.ticket, at);
+    if !lane.inbox.is_empty() {
+        active.hurry.cancel();
     }
+    let session = lane.session.as_mut()?;
+    active.has_events = has_events(&active.ticket, session, &notes);
+    if active.ticket.resumes_elsewhere(&session.record.session_id) {
+        active.restore_progress(at);
+        return None;
+    }
+    let inherited = session.inherited.take();
+    let mut commit = active.ticket.acceptance.begin(&active.ticket.tape);
+    commit.records(prepared);
+    let workdir = inputs.profile.workdir.display().to_string();
+    let mut header = Header::new(session.record.session_id.clone(), iso(at), workdir);
+    let parent = inherited.as_ref().and_then(|initial| initial.from.as_ref());
+    header.parent_session = parent.map(|parent| format!("{parent}.jsonl"));
+    active.record_start(&mut commit, header, at);
+    let attachments = std::mem::take(&mut inputs.attachments);
+    let mut scope = build_scope(&lane.hub, session, active, inputs);
+    if active.ticket.is_resumed {
+        active.restore_progress(at);
+        scope.output.message_count = active.progress.prior_answers;
+        scope.tools.known_results = active.progress.known_results.clone();
+    }
+    if (!active.ticket.is_resumed || active.ticket.reentry.is_some()) && scope.request.task.is_none() {
+        let message = active.annotated_message(notes, attachments, &mut scope).await;
+        let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
+        entries.extend(session.add_message(&message, scope.model.current().spec(), &lane.hub.ambient));
+        let input = RunInput { session: session.record.session_id.clone(), message, entries, at };
+        active.record_input(&mut commit, input);
+    }
+    scope.context.history = session.history.clone();
+    lane.hub.writer.send(commit);
+    Some(scope)
 }
 
 /// A run's message, as it is recorded.
@@ -159,7 +157,7 @@ fn build_scope(hub: &Arc<Shared>, session: &mut OpenSession, active: &ActiveRun,
     let (id, key, at) = (session.record.session_id.clone(), ticket.tape.key(), hub.ambient.now_ms());
     let limit = inbound.options.timeout.or(profile.timeout);
     let ModelChoice { failover, deadline, model_error } =
-        model_choice::choose(&profile, &mut session.record, ModelRequirements::from(inbound), (at, limit));
+        model_choice::choose(&profile, &mut session.record, ModelRequirements::from(inbound), at, limit);
     let model = failover.candidate().model.clone();
     let spec = model.spec();
     let (origin, rules) = (RunOrigin::of(inbound), hub.config.rules());
@@ -168,7 +166,7 @@ fn build_scope(hub: &Arc<Shared>, session: &mut OpenSession, active: &ActiveRun,
     let budget = RunBudget::new(&hub.budgets, &hub.ambient, &hub.store, rules.budgets, run);
     let mut scope = RunScope {
         tools: RunTools {
-            inherited: access::ceiling(&hub.config.agents(), (key, &session.record), &origin),
+            inherited: access::ceiling(&hub.config.agents(), key, &session.record, &origin),
             client: inbound.options.client_tools.clone(),
             variables: files.kit.variables.clone(),
             ..RunTools::default()

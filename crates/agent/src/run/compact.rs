@@ -95,7 +95,7 @@ pub(super) async fn compact_before_request(
 /// request.
 pub(super) fn refusal(scope: &RunScope, spec: &ModelSpec, overhead: u64) -> Option<Error> {
     let is_strict = scope.request.is_strict && !scope.context.is_exhausted;
-    is_strict.then(|| strict::refusal(spec, overhead, (&scope.context.history, &scope.profile.compaction))).flatten()
+    is_strict.then(|| strict::refusal(spec, overhead, &scope.context.history, &scope.profile.compaction)).flatten()
 }
 
 /// Parameters of a compaction within a run.
@@ -247,9 +247,13 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
     let spec = model.spec();
     let overhead = overhead(&turn::build_request(scope, spec));
     // If there is nothing to summarize, no memory flush is made.
-    let window = (spec.context_window, overhead);
     let is_idle = matches!(task, RunTask::Compact { .. })
-        && compact_session::has_nothing_to_do(&scope.context.history, &scope.profile.compaction, window);
+        && compact_session::has_nothing_to_do(
+            &scope.context.history,
+            &scope.profile.compaction,
+            spec.context_window,
+            overhead,
+        );
     if !is_idle {
         flush(scope).await?;
     }

@@ -309,7 +309,8 @@ impl RunScope {
     /// Runs the hooks before a tool call. Returns the arguments to use, or the result of a denied call.
     pub(super) async fn before_call(
         &mut self,
-        (call, name): (&CallId, &str),
+        call: &CallId,
+        name: &str,
         arguments: Value,
     ) -> Result<Result<Value, ToolResult>, RunError> {
         let Value::Object(params) = arguments else { return Ok(Ok(arguments)) };
@@ -372,10 +373,12 @@ impl RunScope {
 
 /// Runs the hooks after a tool call, which may replace its result.
 pub(super) async fn after_call(
-    (hooks, context): (&homard_hooks::Hooks, &HookContext),
+    hooks: &homard_hooks::Hooks,
+    context: &HookContext,
     run: &str,
     params: Map<String, Value>,
-    (result, duration_ms): (ToolResult, u64),
+    result: ToolResult,
+    duration_ms: u64,
 ) -> ToolResult {
     let event = HookEvent::AfterToolCall(ToolCallEnd {
         tool_name: context.tool_name.clone().unwrap_or_default(),

@@ -213,7 +213,7 @@ async fn run_before_hooks(scope: &mut RunScope, batch: &mut [(usize, PreparedCal
         return Ok(());
     }
     for (_, call) in batch.iter_mut().filter(|(_, call)| call.tool.is_ok()) {
-        match scope.before_call((&call.call, &call.name), call.arguments.clone()).await? {
+        match scope.before_call(&call.call, &call.name, call.arguments.clone()).await? {
             Ok(arguments) if arguments == call.arguments => {}
             Ok(arguments) => match scope.tools.toolbox.prepare(&call.name, &arguments) {
                 Ok((tool, arguments)) => (call.tool, call.arguments) = (Ok(tool), arguments),
@@ -292,7 +292,7 @@ fn spawn_tool(
         };
         let Some(params) = params else { return result };
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        after_call((&hooks, &context), &run, params, (result.masked(&secrets), duration_ms)).await
+        after_call(&hooks, &context, &run, params, result.masked(&secrets), duration_ms).await
     }
 }
 
@@ -309,11 +309,11 @@ pub(super) async fn hidden_call(
     run_before_hooks(scope, &mut batch).await?;
     let [(_, prepared)] = batch;
     let result = spawn_tool(scope, prepared, |_| true).await;
-    Ok(result_entry(scope, (&id, &call.name), result))
+    Ok(result_entry(scope, &id, &call.name, result))
 }
 
 /// Builds the result for the model, with masked secrets and within the size limit.
-fn result_entry(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
+fn result_entry(scope: &RunScope, call: &CallId, name: &str, result: ToolResult) -> Answered {
     let window = scope.model.spec().context_window;
     let result = truncate_result(result.masked(&scope.profile.secrets), max_chars(window));
     Answered {
@@ -384,7 +384,7 @@ impl ResultTable {
         if scope.io.hub.stopping.is_cancelled() && self.repeatable.contains(&index) {
             return;
         }
-        let shown = Arc::new(result_entry(scope, (call, name), result));
+        let shown = Arc::new(result_entry(scope, call, name, result));
         let is_synthetic = self.refused.contains(&index);
         let stored_result =
             hooks::persist(&scope.hooks.registered, &scope.hooks.context, shown.clone(), is_synthetic).await;

@@ -147,7 +147,7 @@ pub fn group_by<'a, K: Ord>(rows: &'a [UsageSum], key: impl Fn(&'a UsageSum) -> 
 }
 
 /// Payload with the usage of each day and in total.
-pub fn daily_costs(rows: &[UsageSum], (days, now): (u32, u64)) -> Value {
+pub fn daily_costs(rows: &[UsageSum], days: u32, now: u64) -> Value {
     let daily = group_by(rows, |row| row.subject.day).into_iter().map(|(day, (_, usage))| {
         let mut payload = usage_payload(&usage);
         payload["date"] = date(day).into();

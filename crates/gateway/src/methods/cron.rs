@@ -211,7 +211,7 @@ pub(crate) async fn wake(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         return Err(invalid(format!("unknown agent id \"{unknown}\"")));
     }
     let mode = if mode == "now" { WakeMode::Now } else { WakeMode::NextHeartbeat };
-    schedule(&call)?.wake(agent, (text, call.client.authority()), &mode).await.map_err(unavailable)?;
+    schedule(&call)?.wake(agent, text, call.client.authority(), &mode).await.map_err(unavailable)?;
     Ok(json!({"ok": true}).into())
 }
 

@@ -116,7 +116,7 @@ pub(crate) async fn web_search_status(mut call: RpcCall) -> Result<RpcResult, Er
 pub(crate) async fn system_event(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let SystemEventParams { text } = call.params()?;
     let schedule = call.server.schedule.as_ref().map_err(ErrorShape::unavailable)?;
-    schedule.wake(None, (text.trim(), Authority::Full), &WakeMode::NextHeartbeat).await.map_err(unavailable)?;
+    schedule.wake(None, text.trim(), Authority::Full, &WakeMode::NextHeartbeat).await.map_err(unavailable)?;
     Ok(json!({"ok": true}).into())
 }
 

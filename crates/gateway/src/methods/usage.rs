@@ -29,7 +29,7 @@ pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
     let (from, to) = period(days, start_date.as_deref(), end_date.as_deref(), call.server.hub.ambient().now_ms())?;
     let sums = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
-    Ok(daily_costs(&sums, (to - from + 1, call.server.hub.ambient().now_ms())).into())
+    Ok(daily_costs(&sums, to - from + 1, call.server.hub.ambient().now_ms()).into())
 }
 
 /// Returns usage per session.

@@ -26,7 +26,7 @@ pub(super) async fn send(
     let agent = agent.unwrap_or_else(|| server.hub.agents().default_id().clone());
     let mode = if wake.wake == WakeMode::NextHeartbeat { "next-heartbeat" } else { "now" };
     let Some(dedupe_key) = dedupe_key else {
-        schedule.wake(Some(agent), (&wake.text, Authority::Full), &wake.wake).await?;
+        schedule.wake(Some(agent), &wake.text, Authority::Full, &wake.wake).await?;
         return Ok(mode);
     };
     let _guard = hooks.record_lock.lock().await;
@@ -43,7 +43,7 @@ pub(super) async fn send(
         };
     }
     // The event first: after a crash in between it is delivered twice rather than never.
-    schedule.wake(Some(agent), (&wake.text, Authority::Full), &wake.wake).await?;
+    schedule.wake(Some(agent), &wake.text, Authority::Full, &wake.wake).await?;
     processed_keys.push(dedupe_key.clone());
     processed_keys.drain(..processed_keys.len().saturating_sub(MAX_REMEMBERED));
     let changes = Extra::from_iter([(RECORD_KEY.to_owned(), processed_keys.iter().map(to_json).collect())]);
@@ -77,7 +77,7 @@ pub(super) async fn report(
     wake: &WakeMode,
 ) -> Result<(), ChangeError> {
     match &server.schedule {
-        Ok(schedule) => schedule.wake(main.agent().cloned(), (text, Authority::Full), wake).await,
+        Ok(schedule) => schedule.wake(main.agent().cloned(), text, Authority::Full, wake).await,
         Err(_) => server.hub.note_event(main, text.to_owned()).await,
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             let period = UsageQuery::Days((day_of(now) + 1).saturating_sub(args.days), day_of(now));
             let spent =
                 setup.read_state(async move |journal| Ok(journal.usage(&period).await?)).await?.unwrap_or_default();
-            run_trace::daily_costs(&spent, (args.days, now))
+            run_trace::daily_costs(&spent, args.days, now)
         }
     };
     let budgets = &setup.loaded.config.budgets;

@@ -108,7 +108,7 @@ impl Cron {
             }
             "update" => {
                 let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
-                let changed = schedule.update_if((arguments.job()?, patch), self.permit(cx)).await;
+                let changed = schedule.update_if(arguments.job()?, patch, self.permit(cx)).await;
                 changed.map(|job| self.record_job(cx, &job)).map_err(plain)
             }
             "remove" => {
@@ -133,7 +133,7 @@ impl Cron {
                 let text = text.ok_or("action wake needs a text: the event for the main session")?;
                 let mode =
                     if arguments.mode.as_deref() == Some("now") { WakeMode::Now } else { WakeMode::NextHeartbeat };
-                schedule.wake(agent.cloned(), (text, cx.origin.authority), &mode).await.map_err(plain)?;
+                schedule.wake(agent.cloned(), text, cx.origin.authority, &mode).await.map_err(plain)?;
                 Ok(json!({"ok": true}))
             }
             other => Err(format!("unknown action {other}; supported: {}", ACTIONS.join(", "))),

@@ -45,7 +45,7 @@ struct TokenRate {
 }
 
 impl TokenRate {
-    fn row(self, (name, chars): (String, usize)) -> ReportRow {
+    fn row(self, name: String, chars: usize) -> ReportRow {
         (name, chars, (chars as u64).saturating_mul(self.tokens).div_ceil(self.chars.max(1)))
     }
 }
@@ -68,8 +68,8 @@ fn totals(report: &ContextReport) -> ReportTable {
     let schemas: usize = report.tools.entries.iter().map(|tool| tool.schema_chars + tool.summary_chars).sum();
     let (prompt, tools) = rates(report);
     let parts = [("instructions", instructions), ("files", files), ("skills", skills), ("list of tools", list)];
-    let mut rows: Vec<_> = parts.map(|(name, size)| prompt.row((name.to_owned(), size))).into();
-    rows.push(tools.row(("tool schemas".to_owned(), schemas)));
+    let mut rows: Vec<_> = parts.map(|(name, size)| prompt.row(name.to_owned(), size)).into();
+    rows.push(tools.row("tool schemas".to_owned(), schemas));
     let total_tokens = match report.tokens {
         Some(tokens) => tokens.overhead(),
         None => ((chars + schemas) as u64).div_ceil(CHARS_PER_TOKEN),
@@ -80,27 +80,24 @@ fn totals(report: &ContextReport) -> ReportTable {
 
 fn sections(report: &ContextReport) -> ReportTable {
     let (prompt, _) = rates(report);
-    let parts = report.parts.iter().map(|part| prompt.row((part.name.clone(), part.chars)));
+    let parts = report.parts.iter().map(|part| prompt.row(part.name.clone(), part.chars));
     ReportTable { title: "section", rows: parts.collect() }
 }
 
 fn files(report: &ContextReport) -> ReportTable {
     let (files, (prompt, _)) = (report.injected_workspace_files.iter(), rates(report));
-    ReportTable {
-        title: "file",
-        rows: files.map(|file| prompt.row((file.name.clone(), file.injected_chars))).collect(),
-    }
+    ReportTable { title: "file", rows: files.map(|file| prompt.row(file.name.clone(), file.injected_chars)).collect() }
 }
 
 fn skills(report: &ContextReport) -> ReportTable {
     let (skills, (prompt, _)) = (report.skills.entries.iter(), rates(report));
-    let rows = skills.map(|skill| prompt.row((skill.name.clone(), skill.block_chars)));
+    let rows = skills.map(|skill| prompt.row(skill.name.clone(), skill.block_chars));
     ReportTable { title: "skill", rows: largest(rows.collect()) }
 }
 
 fn tools(report: &ContextReport) -> ReportTable {
     let (tools, (_, rate)) = (report.tools.entries.iter(), rates(report));
-    let rows = tools.map(|tool| rate.row((tool.name.clone(), tool.summary_chars + tool.schema_chars)));
+    let rows = tools.map(|tool| rate.row(tool.name.clone(), tool.summary_chars + tool.schema_chars));
     ReportTable { title: "tool", rows: largest(rows.collect()) }
 }
 

@@ -104,7 +104,8 @@ struct FinishedHeartbeat {
 
 /// Creates the heartbeat task and its handle.
 pub(crate) fn prepare(
-    (hub, zone): (&Hub, TimeZone),
+    hub: &Hub,
+    zone: TimeZone,
     configs: Vec<HeartbeatConfig>,
     file: HeartbeatFile,
     events: &ScheduleEvents,

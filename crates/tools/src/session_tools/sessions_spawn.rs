@@ -68,8 +68,7 @@ impl SessionsSpawn {
         };
         let spawn = SpawnParams { model, extra_prompt: Some(subagent_prompt(cx)), ..arguments.spawn(rules)? };
         let applied = spawn.model.as_ref().map(|(provider, model)| format!("{provider}/{model}"));
-        let child =
-            visible.hub.spawn((&cx.session, &cx.origin), &agent, spawn).await.map_err(SessionToolError::error)?;
+        let child = visible.hub.spawn(&cx.session, &cx.origin, &agent, spawn).await.map_err(SessionToolError::error)?;
         let mut response = json!({"status": "accepted", "childSessionKey": child.key, "runId": child.run});
         if model_name.is_some() {
             response["modelApplied"] = applied.is_some().into();

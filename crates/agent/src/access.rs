@@ -151,7 +151,12 @@ mod tests {
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
         let spec = ModelSpec { provider: provider.to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
         let depth = u32::from(key.is_subagent());
-        rules.apply(&toolbox(), &origin, Placement { depth, is_sandboxed: false }, &spec).specs().iter().map(|spec| spec.name.clone()).collect()
+        rules
+            .apply(&toolbox(), &origin, Placement { depth, is_sandboxed: false }, &spec)
+            .specs()
+            .iter()
+            .map(|spec| spec.name.clone())
+            .collect()
     }
 
     #[test]

@@ -49,10 +49,8 @@ pub struct Profile {
     pub resolve_model: ModelResolver,
     /// Models that may be chosen, as `provider/model`; empty if any may be.
     pub selectable_models: Arc<[String]>,
-    /// Retry limits.
-    pub limits: RetryLimits,
-    /// Maximum total retry time.
-    pub retry_time: RetryTime,
+    /// Retries of failed model requests.
+    pub retry: RetrySettings,
     /// All tools of the agent.
     pub toolbox: Toolbox,
     /// Tool policies; `None` allows all tools to everyone.
@@ -61,20 +59,14 @@ pub struct Profile {
     pub workdir: PathBuf,
     /// Which of its sessions are sandboxed.
     pub sandboxing: Sandboxing,
-    /// Set for a sandboxed run: its access to the agent's workspace.
-    pub sandbox: Option<SandboxView>,
-    /// True if commands are sandboxed in every session: `tools.exec.sandbox.mode` is not `full`.
-    pub confines_commands: bool,
+    /// How its runs are confined.
+    pub confinement: Confinement,
     /// Inputs of its system prompts.
     pub prompt: PromptConfig,
     /// Time limit of a run; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// How several tool calls of one assistant message are executed.
-    pub tool_mode: ToolMode,
-    /// True if the process ends with its run: no follow-up runs are started.
-    pub is_one_shot: bool,
-    /// Limits of a run.
-    pub bounds: RunBounds,
+    /// How its runs are executed.
+    pub run: RunSettings,
     /// Compaction settings.
     pub compaction: Settings,
     /// Pruning of old tool results in requests; `None` to disable it.
@@ -83,14 +75,50 @@ pub struct Profile {
     pub delivery: DeliverySettings,
     /// Secrets to mask.
     pub secrets: Secrets,
-    /// Default thinking level; `None` for the model's own default.
-    pub thinking: Option<ReasoningLevel>,
-    /// Default verbosity of tool output.
-    pub verbose: Option<&'static str>,
-    /// Default visibility of reasoning.
-    pub reasoning: Option<&'static str>,
+    /// Default levels of its sessions.
+    pub default_levels: LevelSettings,
+}
+
+/// Retries of failed model requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RetrySettings {
+    /// Limits of one request.
+    pub limits: RetryLimits,
+    /// Maximum total time.
+    pub time: RetryTime,
+}
+
+/// How the runs of an agent are executed.
+#[derive(Debug, Clone, Default)]
+pub struct RunSettings {
+    /// How several tool calls of one assistant message are executed.
+    pub tool_mode: ToolMode,
+    /// True if the process ends with its run: no follow-up runs are started.
+    pub is_one_shot: bool,
+    /// Limits of a run.
+    pub bounds: RunBounds,
     /// Model of this run as `provider/model`, overriding the session's.
-    pub run_model: Option<String>,
+    pub model: Option<String>,
+}
+
+/// How the runs of an agent are confined.
+#[derive(Debug, Clone, Default)]
+pub struct Confinement {
+    /// Set for a sandboxed run: its access to the agent's workspace.
+    pub sandbox: Option<SandboxView>,
+    /// True if commands are sandboxed in every session: `tools.exec.sandbox.mode` is not `full`.
+    pub covers_commands: bool,
+}
+
+/// Default levels of an agent's sessions; `None` for the program's own default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LevelSettings {
+    /// Thinking level.
+    pub thinking: Option<ReasoningLevel>,
+    /// Verbosity of tool output.
+    pub verbose: Option<&'static str>,
+    /// Visibility of reasoning.
+    pub reasoning: Option<&'static str>,
 }
 
 /// Resolves a model `provider/model` that was chosen for a session; it has no fallbacks of the agent. An error says why
@@ -107,27 +135,20 @@ impl Profile {
             candidates,
             resolve_model: Arc::new(|name| Err(format!("unknown model {name}"))),
             selectable_models: Arc::default(),
-            limits: RetryLimits::default(),
-            retry_time: RetryTime::default(),
+            retry: RetrySettings::default(),
             toolbox: Toolbox::default(),
             rules: None,
             workdir: PathBuf::from("."),
             sandboxing: Sandboxing::default(),
-            sandbox: None,
-            confines_commands: false,
+            confinement: Confinement::default(),
             prompt: PromptConfig::default(),
             timeout: Some(Duration::from_secs(600)),
-            tool_mode: ToolMode::default(),
-            is_one_shot: false,
-            bounds: RunBounds::default(),
+            run: RunSettings::default(),
             compaction: Settings::default(),
             pruning: None,
             delivery: DeliverySettings::default(),
             secrets: Secrets::default(),
-            thinking: None,
-            verbose: None,
-            reasoning: None,
-            run_model: None,
+            default_levels: LevelSettings::default(),
         }
     }
 
@@ -136,9 +157,9 @@ impl Profile {
         let default_thinking = if spec.thinking.is_empty() { ReasoningLevel::Off } else { ReasoningLevel::Low };
         let DefaultLevels { verbose, reasoning, .. } = DefaultLevels::default();
         DefaultLevels {
-            thinking: self.thinking.unwrap_or(default_thinking).as_str(),
-            verbose: self.verbose.unwrap_or(verbose),
-            reasoning: self.reasoning.unwrap_or(reasoning),
+            thinking: self.default_levels.thinking.unwrap_or(default_thinking).as_str(),
+            verbose: self.default_levels.verbose.unwrap_or(verbose),
+            reasoning: self.default_levels.reasoning.unwrap_or(reasoning),
         }
     }
 
@@ -195,7 +216,10 @@ impl Profile {
         let pictures = self.prompt.pictures.clone().map(|pictures| PictureSources { is_confined: true, ..pictures });
         Arc::new(Self {
             prompt: PromptConfig { workspace: Some(workspace), pictures, ..self.prompt.clone() },
-            sandbox: Some(SandboxView { workspace: agent_workspace, access: self.sandboxing.access }),
+            confinement: Confinement {
+                sandbox: Some(SandboxView { workspace: agent_workspace, access: self.sandboxing.access }),
+                ..self.confinement.clone()
+            },
             workdir,
             ..Self::clone(&self)
         })
@@ -207,7 +231,7 @@ impl Profile {
         let failed = |path: &Path, error: &dyn fmt::Display| {
             Err(format!("the workspace {} of agent {} cannot be used: {error}", path.display(), self.id))
         };
-        if let Some(SandboxView { workspace: agent_workspace, .. }) = &self.sandbox
+        if let Some(SandboxView { workspace: agent_workspace, .. }) = &self.confinement.sandbox
             && let Err(error) = sandboxing::prepare(workspace, agent_workspace)
         {
             return failed(workspace, &error);
@@ -219,7 +243,7 @@ impl Profile {
             let real = self.workdir.canonicalize().ok().zip(workspace.canonicalize().ok());
             real.is_some_and(|(workdir, workspace)| workdir.starts_with(workspace))
         };
-        match self.sandbox.is_some() && self.workdir != *workspace && !is_inside() {
+        match self.confinement.sandbox.is_some() && self.workdir != *workspace && !is_inside() {
             true => Err(format!(
                 "this session is sandboxed and works in {}; it cannot work in {}",
                 workspace.display(),
@@ -236,7 +260,7 @@ impl Profile {
         }
         let RunOverrides { model, prompt_mode, without_bootstrap_files, without_message_tool } = overrides;
         let mut profile = Self::clone(&self);
-        profile.run_model.clone_from(model);
+        profile.run.model.clone_from(model);
         profile.prompt.mode = *prompt_mode;
         profile.prompt.omits_files = *without_bootstrap_files;
         if *without_message_tool {

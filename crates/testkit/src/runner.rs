@@ -11,9 +11,9 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Hub, HubRules, Profile, Tape, TapeEvent,
+    Agents, Hub, HubRules, Profile, RunSettings, Tape, TapeEvent,
     hub::{CrashLoops, WaitResult},
-    profile::ModelResolver,
+    profile::{LevelSettings, ModelResolver, RetrySettings},
     tape::TapeState,
 };
 use homard_model::{
@@ -597,16 +597,20 @@ fn agents(
     let default_profile = |id: AgentId| Profile {
         resolve_model: resolve_model.clone(),
         workdir: prompt_config.workspace.clone().unwrap_or_else(|| PathBuf::from(format!("/home/{id}"))),
-        limits: RetryLimits { rate_limits: 1, retries: setup.retries, ..RetryLimits::default() },
+        retry: RetrySettings {
+            limits: RetryLimits { rate_limits: 1, retries: setup.retries, ..RetryLimits::default() },
+            ..RetrySettings::default()
+        },
         toolbox: setup.toolbox.clone().unwrap_or_else(|| tools.toolbox(&setup.tools)),
         timeout: Some(setup.timeout),
-        tool_mode: setup.tool_mode,
+        run: RunSettings { tool_mode: setup.tool_mode, bounds: setup.bounds, ..RunSettings::default() },
         pruning: setup.pruning.clone(),
-        bounds: setup.bounds,
         prompt: prompt_config.clone(),
-        thinking: setup.levels.thinking,
-        verbose: setup.levels.verbose,
-        reasoning: setup.levels.reasoning,
+        default_levels: LevelSettings {
+            thinking: setup.levels.thinking,
+            verbose: setup.levels.verbose,
+            reasoning: setup.levels.reasoning,
+        },
         delivery: setup.delivery.clone(),
         ..Profile::new(id, candidates.clone())
     };

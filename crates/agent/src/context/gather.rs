@@ -218,7 +218,7 @@ impl PromptInput {
             window: Some(spec.context_window),
             page_cap: self.profile.prompt.limits.per_file,
             sandbox: profile.sandboxing.mode.name(),
-            confines_commands: profile.confines_commands,
+            confines_commands: profile.confinement.covers_commands,
         };
         let mut report = self
             .with_context(spec, level, tools, |context| ContextReport::of(context, &prompt::render(context), &params));
@@ -285,7 +285,7 @@ impl PromptInput {
                 skills: &files.kit.block,
                 aliases: &config.aliases,
                 workspace: &profile.workdir,
-                sandbox: profile.sandbox.as_ref().map(|sandbox| prompt_input::PromptSandbox {
+                sandbox: profile.confinement.sandbox.as_ref().map(|sandbox| prompt_input::PromptSandbox {
                     dir: &profile.workdir,
                     access: match sandbox.access {
                         WorkspaceAccess::None => prompt_input::SandboxAccess::None,

@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 use crate::{
     channel_sender::{ChannelSender, ChannelTraits},
-    hub::{Hub, HubEvent, Shared},
+    hub::{Hub, HubEvent, Inbound, Shared},
     profile::Profile,
     tool::RunOrigin,
     writer::WriteRequest,
@@ -169,6 +169,14 @@ impl Shared {
         for delivery in deliveries {
             self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(delivery), output.cloned()));
         }
+    }
+
+    /// Returns the channel output of a message's run, if its reply goes to a channel.
+    pub(crate) fn run_output(&self, inbound: &Inbound, style: OutputStyle) -> Option<Arc<RunOutput>> {
+        let delivery = inbound.reply.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
+        // A channel that is no longer configured fails when it is written to.
+        let traits = inbound.reply.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
+        RunOutput::open(&inbound.id.run, &inbound.reply.route, delivery, traits.unwrap_or_default(), style)
     }
 
     fn put(self: &Arc<Self>, queues: &mut TargetQueues, item: QueuedDelivery) {

@@ -18,13 +18,12 @@ use homard_store::{
     usage::{UsageQuery, day_of},
 };
 
-use super::hooks::fire_command;
-use super::output::{final_deliveries, open_output};
 use super::{
     Lane, Ticket,
+    hooks::fire_command,
     model_choice::{self, ModelRequirements},
     mutations::merge_record,
-    output::ShownProgress,
+    output::{ShownProgress, final_deliveries, open_output},
     ticket::ActiveRun,
 };
 use crate::{

@@ -22,15 +22,14 @@ use homard_reply::{
 use homard_runtime::ambient::{Ambient, iso};
 use homard_store::{EndRecord, Error as StoreError, Rec, UnfinishedRun, recovery::own_entries};
 
-use super::absorbed::end_absorbed;
-use super::heartbeat::{exclude_heartbeat, read_heartbeat};
-use super::hooks::{before_sending, fire_agent_end, fire_sent};
-use super::output::{final_deliveries, open_output};
-use super::replies::build_replies;
 use super::{
-    Lane, Ticket, model_choice,
-    output::{ShownProgress, recovered_deliveries},
-    replies::text_without_entry,
+    Lane, Ticket,
+    absorbed::end_absorbed,
+    heartbeat::{exclude_heartbeat, read_heartbeat},
+    hooks::{before_sending, fire_agent_end, fire_sent},
+    model_choice,
+    output::{ShownProgress, final_deliveries, open_output, recovered_deliveries},
+    replies::{build_replies, text_without_entry},
     session::OpenSession,
     start::{AUTO_COMPACT, AUTO_FLUSH, event_of_entry},
     ticket::ActiveRun,
@@ -238,7 +237,7 @@ impl Lane {
     fn compact_if_full(&self, ending: &EndingRun<'_>) {
         let ticket = &ending.active.ticket;
         // A scheduled run has a transcript of its own, and no message follows.
-        let may_compact = ticket.tape.broken().is_none() && !self.key.is_cron() && !ending.profile.is_one_shot;
+        let may_compact = ticket.tape.broken().is_none() && !self.key.is_cron() && !ending.profile.run.is_one_shot;
         match ending.records.fill {
             ContextFill::Nearly if may_compact => self.submit_compaction(ticket, AUTO_FLUSH),
             ContextFill::Full if may_compact => self.submit_compaction(ticket, AUTO_COMPACT),

@@ -120,7 +120,7 @@ pub(super) async fn signal(lane: &Lane, kind: &str, action: &str, mut context: M
 }
 
 /// Fires the hooks of an accepted command. Commands that start a new transcript fire theirs in
-/// [`before_reset`](Self::before_reset).
+/// [`before_reset`].
 pub(super) fn fire_command(lane: &Lane, inbound: &Inbound) {
     if !inbound.starts_transcript() {
         lane.hub.fire_command(inbound, lane.session.as_ref().map(|session| &session.record));

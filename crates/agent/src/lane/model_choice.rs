@@ -80,8 +80,8 @@ pub(super) fn choose(
         level = ReasoningLevel::High;
         record.thinking_level = record.thinking_level.take().map(|_| level.as_str().to_owned());
     }
-    let RetryTime { attended, unattended } = profile.retry_time;
-    let limits = RetryLimits { total: if is_attended { attended } else { unattended }, ..profile.limits };
+    let RetryTime { attended, unattended } = profile.retry.time;
+    let limits = RetryLimits { total: if is_attended { attended } else { unattended }, ..profile.retry.limits };
     let terms = FailoverTerms { preferred: preferred(record), level, deadline, limits, seed: seed.finish() };
     ModelChoice { failover: Failover::begin(candidates, terms, at), deadline, model_error }
 }
@@ -89,7 +89,7 @@ pub(super) fn choose(
 /// Returns the session's model as `provider/model`: the run's override, else the session's, else the agent's.
 pub(crate) fn model_name(profile: &Profile, record: &Record) -> String {
     let text = |name: &str| record.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    if let Some(name) = &profile.run_model {
+    if let Some(name) = &profile.run.model {
         return name.clone();
     }
     let spec = profile.spec();
@@ -113,7 +113,7 @@ fn model_override(profile: &Profile, record: &Record) -> Option<Result<Candidate
         return None;
     }
     let unavailable = |why| {
-        let text = match profile.run_model {
+        let text = match profile.run.model {
             Some(_) => format!("{name} was chosen for this run, but {why}; send the message again with another model"),
             None => format!("{name} was chosen for this session, but {why}; choose another with /model"),
         };

@@ -18,10 +18,9 @@ use homard_store::{Authority, Error as StoreError, Rec, Verdict, branch};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::hooks::{before_reset, fire_transcript_change};
 use super::{
     Lane,
-    hooks::{ResetCause, TranscriptChange},
+    hooks::{ResetCause, TranscriptChange, before_reset, fire_transcript_change},
     model_choice,
     session::OpenSession,
     ticket::ActiveRun,

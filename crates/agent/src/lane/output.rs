@@ -13,12 +13,10 @@ use homard_reply::{
 use homard_store::{Delivery, DeliveryState, Rec, UnfinishedRun};
 use serde_json::Value;
 
-use super::replies::reply_prefix;
-use super::{Lane, ticket::ActiveRun};
+use super::{Lane, replies::reply_prefix, ticket::ActiveRun};
 use crate::{
     delivery::output_style,
     event::{AbortReason, Outcome, ReplyEvent, RunEnd},
-    hub::Shared,
     profile::Profile,
     run::RunScope,
     tool::RunOrigin,
@@ -134,14 +132,4 @@ pub(super) fn recovered_deliveries(
     }
     records.extend(crate::delivery::queue_records(&output.finals(final_payloads(outcome, replies), at)));
     records
-}
-
-impl Shared {
-    /// Returns the channel output of a message's run, if its reply goes to a channel.
-    pub(crate) fn run_output(&self, inbound: &crate::Inbound, style: OutputStyle) -> Option<Arc<RunOutput>> {
-        let delivery = inbound.reply.delivery.clone().filter(|delivery| delivery.undeliverable_reason.is_none())?;
-        // A channel that is no longer configured fails when it is written to.
-        let traits = inbound.reply.route.channel.as_deref().and_then(|channel| self.deliveries.traits(channel));
-        RunOutput::open(&inbound.id.run, &inbound.reply.route, delivery, traits.unwrap_or_default(), style)
-    }
 }

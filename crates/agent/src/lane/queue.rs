@@ -15,9 +15,7 @@ use homard_queue::{
 use homard_store::{AbortReason, Rec};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::control::control;
-use super::hooks::fire_command;
-use super::{BUSY_AFTER, Lane, Ticket, ticket::ActiveRun};
+use super::{BUSY_AFTER, Lane, Ticket, control::control, hooks::fire_command, ticket::ActiveRun};
 use crate::{
     activity::{self, Activity, Busy},
     event::QueueEvent,

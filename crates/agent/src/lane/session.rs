@@ -17,10 +17,9 @@ use homard_runtime::{Ambient, ambient::iso};
 use homard_store::{Accept, Error as StoreError, OnRestart, Options, Rec, RunRow, branch};
 use serde_json::json;
 
-use super::hooks::before_reset;
 use super::{
     Lane, Ticket,
-    hooks::{ResetCause, TranscriptChange},
+    hooks::{ResetCause, TranscriptChange, before_reset},
     mutations::record_for_new_transcript,
     prelude,
 };

@@ -47,8 +47,8 @@ pub(super) fn is_flush_due(scope: &RunScope, tokens: u64) -> bool {
     // Outside the workspace, notes would be written into a user's project.
     let is_in_workspace = scope.profile.prompt.workspace.as_deref() == Some(&*scope.profile.workdir);
     // Notes in a sandbox workspace would not be part of the agent's memory.
-    let is_in_workspace =
-        is_in_workspace && scope.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
+    let is_in_workspace = is_in_workspace
+        && scope.profile.confinement.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
     let names = scope.tools.toolbox.names();
     let can_write = scope.tools.client.is_empty() && WRITE_TOOLS.iter().any(|name| names.contains(*name));
     is_due

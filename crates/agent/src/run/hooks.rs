@@ -188,7 +188,7 @@ impl RunScope {
             preferred: PreferredCredential::Any,
             level: self.model.failover.level(),
             deadline: self.io.deadline,
-            limits: self.profile.limits,
+            limits: self.profile.retry.limits,
             seed: 0,
         };
         self.model.failover = Failover::begin(candidates, terms, self.io.now());

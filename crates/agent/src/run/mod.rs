@@ -184,7 +184,7 @@ async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
     }
     loop {
         steer::take_offer(scope).await?;
-        if let Some(why) = scope.model.guard.reached_limit(&scope.profile.bounds) {
+        if let Some(why) = scope.model.guard.reached_limit(&scope.profile.run.bounds) {
             return Err(RunError::Limit(why));
         }
         match turn::ask(scope).await? {

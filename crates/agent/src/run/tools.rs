@@ -95,7 +95,7 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
     table.restore(scope, &mut waiting);
     let names: Vec<_> =
         answer.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
-    let batch_size = match scope.profile.tool_mode {
+    let batch_size = match scope.profile.run.tool_mode {
         ToolMode::Parallel => waiting.len(),
         ToolMode::Sequential => 1,
     };
@@ -259,7 +259,7 @@ fn spawn_tool(
         session: scope.io.tape.key().clone(),
         call: call.call,
         workdir: scope.profile.workdir.clone(),
-        sandbox: scope.profile.sandbox.clone(),
+        sandbox: scope.profile.confinement.sandbox.clone(),
         cancel: scope.io.cancel.child_token(),
         progress,
         slot: scope.io.slot.clone(),

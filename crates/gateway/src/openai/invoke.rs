@@ -201,7 +201,7 @@ impl ResolvedCall {
             session: key,
             call,
             workdir: profile.workdir.clone(),
-            sandbox: profile.sandbox.clone(),
+            sandbox: profile.confinement.sandbox.clone(),
             cancel,
             progress: ProgressSender::silent(),
             slot: Lender::default(),

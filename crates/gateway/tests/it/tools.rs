@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Agents, HubRules, Profile};
+use homard_agent::{Agents, HubRules, Profile, profile::LevelSettings};
 use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
@@ -92,7 +92,16 @@ async fn protocol_three_falls_back_to_the_agents_verbosity() {
     for (verbose, expected) in [(None, steps(true)), (Some("off"), Vec::new())] {
         let gateway = gateway(verbose).await;
         let profile = (**gateway.hub.agents().get(&AgentId::main()).unwrap()).clone();
-        gateway.hub.reconfigure(Agents::new(Profile { verbose: Some("full"), ..profile }, []), HubRules::default());
+        gateway.hub.reconfigure(
+            Agents::new(
+                Profile {
+                    default_levels: LevelSettings { verbose: Some("full"), ..LevelSettings::default() },
+                    ..profile
+                },
+                [],
+            ),
+            HubRules::default(),
+        );
         assert_eq!(started(&gateway, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
     }
 }

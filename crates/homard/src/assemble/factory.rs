@@ -10,9 +10,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Agents, Profile, RunBounds,
+    Agents, Profile, RunBounds, RunSettings,
     hub::WorkingDirs,
-    profile::{AgentIdentity, ModelResolver, RetryTime},
+    profile::{AgentIdentity, Confinement, LevelSettings, ModelResolver, RetrySettings, RetryTime},
     sandboxing::Sandboxing,
     tool::Toolbox,
 };
@@ -270,7 +270,6 @@ impl AgentFactory {
         let secrets = builder.secrets(&paths, &keyring);
         let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
         Ok(Profile {
-            is_one_shot: self.purpose == Purpose::OneTurn,
             name: masked(settings.name.clone()),
             identity: AgentIdentity {
                 name: masked(identity.name.or(persona.name)),
@@ -282,20 +281,29 @@ impl AgentFactory {
             rules: Some(tools::rules(config, agent)),
             workdir: workspace,
             sandboxing: sandboxing(config, &paths, agent),
-            confines_commands: tools::policy(config, &paths).mode != homard_tools::sandbox::AccessMode::Full,
+            confinement: Confinement {
+                covers_commands: tools::policy(config, &paths).mode != homard_tools::sandbox::AccessMode::Full,
+                ..Confinement::default()
+            },
             prompt,
             timeout: timeout(config),
-            bounds: bounds(config),
-            retry_time: retry_time(config),
+            run: RunSettings {
+                is_one_shot: self.purpose == Purpose::OneTurn,
+                bounds: bounds(config),
+                ..RunSettings::default()
+            },
+            retry: RetrySettings { time: retry_time(config), ..RetrySettings::default() },
             compaction: builder.compaction(),
             pruning: config.agents.defaults.context_pruning.settings(),
             delivery: config.delivery(agent.config),
             secrets,
             selectable_models: builder.models.selectable(),
             resolve_model: choose(builder.models.clone(), keyring, builder.extra_models(chain)),
-            thinking: settings.thinking_default.or(defaults.thinking_default).map(|word| word.0),
-            verbose: settings.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
-            reasoning: settings.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
+            default_levels: LevelSettings {
+                thinking: settings.thinking_default.or(defaults.thinking_default).map(|word| word.0),
+                verbose: settings.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
+                reasoning: settings.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
+            },
             ..Profile::new(agent.id.clone(), candidates)
         })
     }

@@ -7,6 +7,7 @@ use homard_agent::{
     Agents, Hub, Outcome, Profile, RequestEvent, RunEvent, StoredEvent, Subscriber, TapeEvent,
     hub::{AcceptedRun, SubmitOutcome},
     intake,
+    profile::RetrySettings,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::{
@@ -85,7 +86,11 @@ pub(crate) struct ProviderFixture {
 
 impl ProviderFixture {
     pub(crate) fn new(candidates: Candidates) -> Self {
-        let profile = Profile { limits: LIMITS, toolbox: toolbox(), ..Profile::new(AgentId::main(), candidates) };
+        let profile = Profile {
+            retry: RetrySettings { limits: LIMITS, ..RetrySettings::default() },
+            toolbox: toolbox(),
+            ..Profile::new(AgentId::main(), candidates)
+        };
         let store = Arc::new(MemoryStore::default());
         let agents = Agents::new(profile, []);
         let (hub, _) = Hub::start(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 4));

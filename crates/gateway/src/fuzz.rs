@@ -3,11 +3,11 @@
 //!
 //! Nothing may panic, and what is accepted must also be accepted by a second, deliberately simple parser.
 
-use std::{net::IpAddr, ops::Range, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use homard_proto::frame::{self, Inbound, MAX_DEPTH};
-use homard_stdx::SeededRng;
+use homard_stdx::fuzz::{mutated, seeds};
 
 use crate::{
     auth::ip_prefix,
@@ -16,42 +16,6 @@ use crate::{
 
 /// Number of mutated inputs, unless `FUZZ_ROUNDS` is set.
 const ROUNDS: u64 = 20_000;
-
-/// Range of seeds: `FUZZ_ROUNDS` of them, starting at `FUZZ_FROM`.
-fn seeds() -> Range<u64> {
-    let from = number("FUZZ_FROM").unwrap_or(0);
-    from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS)
-}
-
-#[allow(clippy::disallowed_methods, reason = "options of a fuzz run")]
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Returns one of the texts with up to four mutations: a byte changed, a part removed, duplicated or truncated, or a
-/// piece inserted.
-fn mutated(texts: &[&[u8]], fragments: &[&[u8]], seed: u64) -> Vec<u8> {
-    let mut rng = SeededRng::new(seed);
-    let mut bytes = texts[rng.index(texts.len())].to_vec();
-    for _ in 0..rng.index(5) {
-        let at = rng.index(bytes.len() + 1);
-        let end = (at + rng.index(12)).min(bytes.len());
-        match rng.index(6) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << rng.index(8),
-            1 => drop(bytes.drain(at..end)),
-            2 => {
-                let part = bytes[at..end].to_vec();
-                bytes.splice(end..end, part);
-            }
-            3 => bytes.truncate(at),
-            _ => {
-                let fragment = fragments[rng.index(fragments.len())];
-                bytes.splice(at..at, fragment.iter().copied());
-            }
-        }
-    }
-    bytes
-}
 
 #[test]
 fn r50_fuzz_frame() {
@@ -78,8 +42,8 @@ fn r50_fuzz_frame() {
         b"\"id\":\"x\",",
         deep.as_bytes(),
     ];
-    for seed in seeds() {
-        let bytes = mutated(&texts, &fragments, seed);
+    for seed in seeds(ROUNDS) {
+        let bytes = mutated(seed, &texts, &fragments);
         match frame::read(&bytes) {
             Inbound::Request(request) => {
                 assert!(!request.id.is_empty() && !request.method.is_empty(), "seed {seed}");
@@ -144,8 +108,8 @@ fn r50_fuzz_origin() {
         b"http://evil.example",
         b"null",
     ];
-    for seed in seeds() {
-        let origin = mutated(&texts, &ORIGIN_PIECES, seed);
+    for seed in seeds(ROUNDS) {
+        let origin = mutated(seed, &texts, &ORIGIN_PIECES);
         if !matches!(check_origin("127.0.0.1", &[("host", b"localhost"), ("origin", &origin)]), Some(Ok(_))) {
             continue;
         }
@@ -164,8 +128,8 @@ fn r50_fuzz_origin() {
 #[test]
 fn r50_fuzz_host() {
     let texts: [&[u8]; 5] = [b"localhost:18789", b"127.0.0.1", b"[::1]:80", b"desk.example", b"evil.example:18789"];
-    for seed in seeds() {
-        let host = mutated(&texts, &ORIGIN_PIECES, seed);
+    for seed in seeds(ROUNDS) {
+        let host = mutated(seed, &texts, &ORIGIN_PIECES);
         if !matches!(check_origin("127.0.0.1", &[("host", &host)]), Some(Ok(_))) {
             continue;
         }
@@ -189,8 +153,8 @@ fn r50_fuzz_ip() {
     ];
     let fragments: [&[u8]; 11] =
         [b",", b", ", b"::", b":", b".", b"0", b"255", b"ffff", b"%lo", b"127.0.0.1", b", 127.0.0.9, 10.0.0.9"];
-    for seed in seeds() {
-        let forwarded_for = mutated(&texts, &fragments, seed);
+    for seed in seeds(ROUNDS) {
+        let forwarded_for = mutated(seed, &texts, &fragments);
         let Some(Ok(address)) =
             check_origin("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &forwarded_for)])
         else {

@@ -85,7 +85,7 @@ pub async fn agent(hub: &Hub, principal: &str, mut params: AgentParams) -> Resul
         resolve(hub, params.agent_id.as_deref(), params.session_key.as_deref(), params.session_id.clone()).await?;
     let (attachments, run) = (std::mem::take(&mut params.attachments), &params.idempotency_key);
     let attached = attached(hub, principal, &key, attachments, run).await?;
-    let request = delivery_request(&params, channel_name);
+    let request = delivery_request(&params, channel_name.as_deref());
     let (route, delivery) = plan_delivery(hub, &key, request, params.best_effort_deliver).await?;
     let ParsedMessage { command, text, .. } = hub.rules().parse(principal, params.message.trim());
     let written = WrittenText { full: params.message.trim(), remaining: text };
@@ -159,10 +159,10 @@ fn reply_channel(hub: &Hub, params: &AgentParams) -> Result<Option<String>, Erro
 }
 
 /// Returns what a request asks for about the delivery of its reply.
-fn delivery_request(params: &AgentParams, channel: Option<String>) -> DeliveryRequest {
+fn delivery_request(params: &AgentParams, channel: Option<&str>) -> DeliveryRequest {
     let to = params.reply_to.as_deref().or(params.to.as_deref());
     let account = params.reply_account_id.as_deref().or(params.account_id.as_deref());
-    let route = Route::new(channel.as_deref(), to, account, params.thread_id.as_deref());
+    let route = Route::new(channel, to, account, params.thread_id.as_deref());
     DeliveryRequest { is_wanted: params.deliver == Some(true), route }
 }
 

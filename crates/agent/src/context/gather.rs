@@ -36,17 +36,25 @@ pub(crate) struct PromptFiles {
     pub(crate) refusal: Option<String>,
 }
 
+/// The session that a prompt is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PromptSession<'a> {
+    pub(crate) key: &'a SessionKey,
+    /// Id of its transcript, if it has one.
+    pub(crate) id: Option<&'a SessionId>,
+    /// Current time in milliseconds since the epoch.
+    pub(crate) now: u64,
+}
+
 /// Reads the inputs of a session's prompt. A run that may not read the workspace gets only the files with instructions,
 /// and no skills, because it cannot read them.
 pub(crate) async fn gather(
     profile: &Profile,
     origin: &RunOrigin,
-    key: &SessionKey,
+    session: PromptSession<'_>,
     hooks: &Hooks,
-    session: Option<&SessionId>,
-    now: u64,
 ) -> PromptFiles {
-    let config = &profile.prompt;
+    let (config, key) = (&profile.prompt, session.key);
     let may_read = profile.may_read_workspace((origin, key));
     let kit = if may_read { config.skills.get() } else { Arc::default() };
     let Some(workspace) = config.workspace.clone() else { return PromptFiles { kit, ..PromptFiles::default() } };
@@ -69,7 +77,7 @@ pub(crate) async fn gather(
             Vec::new()
         }
     };
-    let mut pages = match run_bootstrap_hooks(hooks, pages, profile, key, session, now).await {
+    let mut pages = match run_bootstrap_hooks(hooks, pages, profile, session).await {
         Ok(pages) => pages,
         Err(refusal) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
     };
@@ -82,16 +90,14 @@ async fn run_bootstrap_hooks(
     hooks: &Hooks,
     pages: Vec<PromptPage>,
     profile: &Profile,
-    key: &SessionKey,
-    session: Option<&SessionId>,
-    now: u64,
+    session: PromptSession<'_>,
 ) -> Result<Vec<PromptPage>, String> {
+    let PromptSession { key, id, now } = session;
     if !hooks.has_listener("agent", "bootstrap") {
         return Ok(pages);
     }
     let files: Vec<_> = pages.iter().map(file_of).collect();
-    let context =
-        json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
+    let context = json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": id, "agentId": profile.id});
     let mut event = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
@@ -154,6 +160,15 @@ fn file_of(page: &PromptPage) -> BootstrapFile {
     }
 }
 
+/// The session that a context report is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReportedSession<'a> {
+    /// Id of its transcript.
+    pub(crate) id: &'a SessionId,
+    /// Time of the report in milliseconds since the epoch.
+    pub(crate) at: u64,
+}
+
 /// Inputs of a run's system prompt.
 #[derive(Debug)]
 pub(crate) struct PromptInput {
@@ -206,13 +221,12 @@ impl PromptInput {
         spec: &ModelSpec,
         level: ReasoningLevel,
         tools: &[ToolSpec],
-        session: &SessionId,
-        now: u64,
+        session: ReportedSession<'_>,
     ) -> ContextReport {
         let profile = &self.profile;
         let params = ReportParams {
-            at: now,
-            session,
+            at: session.at,
+            session: session.id,
             key: &self.key,
             model: (&spec.provider, &spec.model),
             window: Some(spec.context_window),

@@ -29,7 +29,7 @@ use super::{
     hooks::{before_sending, fire_agent_end, fire_sent},
     model_choice,
     output::{ShownProgress, final_deliveries, open_output, recovered_deliveries},
-    replies::{build_replies, text_without_entry},
+    replies::{RepliesOf, build_replies, text_without_entry},
     session::OpenSession,
     start::{AUTO_COMPACT, AUTO_FLUSH, event_of_entry},
     ticket::ActiveRun,
@@ -138,7 +138,8 @@ impl Lane {
             // The gateway submitted the run itself; there is no recipient.
             None if ticket.is_internal() => Vec::new(),
             None => {
-                let mut replies = build_replies(self, ticket, profile, collected, outcome, &summary.usage);
+                let mut replies =
+                    build_replies(self, ticket, profile, RepliesOf { collected, outcome, usage: &summary.usage });
                 if let (Some(input), Some((provider, model))) = (summary.truncated_input, &summary.model) {
                     let model = format!("{provider}/{model}");
                     let warning = footer::truncated(&model, input.kept_tokens, input.original_tokens);

@@ -42,7 +42,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    context::gather,
+    context::gather::{self, PromptSession},
     event::{AbortReason, QueueEvent},
     hub::{Inbound, Shared},
     profile::Profile,
@@ -219,8 +219,8 @@ impl Lane {
         let hooks = self.hub.config.rules().hooks.clone();
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
         let origin = RunOrigin::of(&active.ticket.inbound);
-        let now = self.hub.ambient.now_ms();
-        let gathered = gather::gather(&profile, &origin, &self.key, &hooks, id.as_ref(), now).await;
+        let session = PromptSession { key: &self.key, id: id.as_ref(), now: self.hub.ambient.now_ms() };
+        let gathered = gather::gather(&profile, &origin, session, &hooks).await;
         let accepts_images = self
             .session
             .as_ref()

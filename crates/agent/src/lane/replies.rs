@@ -14,15 +14,17 @@ use crate::{
     replies::Replies,
 };
 
+/// Replies of a run, and how it ended.
+pub(super) struct RepliesOf<'a> {
+    pub(super) collected: Replies,
+    pub(super) outcome: &'a Outcome,
+    /// Token usage of the run.
+    pub(super) usage: &'a Usage,
+}
+
 /// Builds the replies for the user.
-pub(super) fn build_replies(
-    lane: &Lane,
-    ticket: &Ticket,
-    profile: &Profile,
-    collected: Replies,
-    outcome: &Outcome,
-    usage: &Usage,
-) -> Vec<Payload> {
+pub(super) fn build_replies(lane: &Lane, ticket: &Ticket, profile: &Profile, result: RepliesOf<'_>) -> Vec<Payload> {
+    let RepliesOf { collected, outcome, usage } = result;
     let inbound = &ticket.inbound;
     let is_due = *outcome == Outcome::Done
         && ticket.fixed_reply().is_none()

@@ -371,15 +371,22 @@ impl RunScope {
     }
 }
 
+/// A tool call that has a result.
+pub(super) struct FinishedCall<'a> {
+    pub(super) run: &'a str,
+    /// Its arguments, with masked secrets.
+    pub(super) params: Map<String, Value>,
+    pub(super) duration_ms: u64,
+}
+
 /// Runs the hooks after a tool call, which may replace its result.
 pub(super) async fn after_call(
     hooks: &homard_hooks::Hooks,
     context: &HookContext,
-    run: &str,
-    params: Map<String, Value>,
+    call: FinishedCall<'_>,
     result: ToolResult,
-    duration_ms: u64,
 ) -> ToolResult {
+    let FinishedCall { run, params, duration_ms } = call;
     let event = HookEvent::AfterToolCall(ToolCallEnd {
         tool_name: context.tool_name.clone().unwrap_or_default(),
         params,

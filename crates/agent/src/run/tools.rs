@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     FinalRecords, RunError, RunScope,
-    hooks::after_call,
+    hooks::{FinishedCall, after_call},
     panic_text,
     result_limit::{max_chars, truncate_result},
     scope::MaskedArguments,
@@ -292,7 +292,7 @@ fn spawn_tool(
         };
         let Some(params) = params else { return result };
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        after_call(&hooks, &context, &run, params, result.masked(&secrets), duration_ms).await
+        after_call(&hooks, &context, FinishedCall { run: &run, params, duration_ms }, result.masked(&secrets)).await
     }
 }
 

@@ -14,7 +14,6 @@ pub(crate) mod models;
 pub(crate) mod outages;
 pub(crate) mod plugins;
 mod probed_model;
-pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod secrets;
 pub(crate) mod skills;
@@ -30,6 +29,11 @@ use homard_journal::Journal;
 use homard_prompt::history_limits::{ChannelLimits, HistoryLimits};
 use homard_queue::{RunClass, Slots};
 use homard_runtime::Ambient;
+use homard_settings::{
+    Chosen, Config,
+    channels::Channel,
+    paths::{self, Paths},
+};
 use homard_tools::sandbox;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
@@ -40,8 +44,6 @@ use self::{
 };
 use crate::{
     audit::{self, CheckpointTask, Sinks},
-    config::{Chosen, Config, channels::Channel},
-    paths::{self, Paths},
     permissions,
 };
 

@@ -4,13 +4,12 @@ mod checkpoints;
 
 use std::sync::{Arc, Weak};
 
-use homard_audit::{Anchor, AnchorState, Audit, AuditRecord, BreakLedger, ChainHead, Evidence, Key, LogPaths};
+use homard_audit::{Anchor, AnchorState, Audit, AuditRecord, BreakLedger, ChainHead, Evidence, Key};
 use homard_journal::Journal;
 use homard_runtime::Ambient;
+use homard_settings::{audit_log::location, paths::Paths};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-use crate::paths::Paths;
 
 pub(crate) use checkpoints::{CheckpointTask, Sinks, read as read_checkpoints};
 
@@ -18,11 +17,6 @@ pub(crate) use checkpoints::{CheckpointTask, Sinks, read as read_checkpoints};
 const HEAD_KEY: &str = "audit";
 /// Journal key of the log's recorded breaks.
 const BREAKS_KEY: &str = "audit.breaks";
-
-/// Returns the location of a state directory's audit log.
-pub(crate) fn location(paths: &Paths) -> LogPaths {
-    LogPaths::in_state(&paths.state)
-}
 
 /// Opens the log of a state directory that this process owns. Also returns a receiver for its head. Repairs by the
 /// journal are recorded in it, too.
@@ -37,15 +31,6 @@ pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Rece
     // Verified before anything is appended. CLI commands may have written while no gateway was running.
     audit.catch_up();
     (audit, chain_heads)
-}
-
-/// Records one event from a process that does not own the state directory. When this returns it is on disk or was given
-/// up.
-pub(crate) fn note(paths: &Paths, record: AuditRecord) {
-    let ambient = Ambient::system();
-    let audit = Audit::open(location(paths), move || ambient.now_ms(), None);
-    audit.note(record);
-    audit.flush();
 }
 
 /// Stores the head of the log in the journal. Holds a weak reference: the log must not keep the state directory open.

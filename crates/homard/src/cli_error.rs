@@ -2,6 +2,7 @@
 
 use std::{fmt, process::ExitCode};
 
+use homard_client::RpcError;
 use serde_json::{Value, json};
 
 /// An error with a kind and an exit code. Any other error is a plain failure with exit code 1.
@@ -55,6 +56,47 @@ impl CliError {
     }
 }
 
+impl CliError {
+    /// Returns the kind and the exit code of an error of this program or of the crates that it calls; `None` for a
+    /// plain failure.
+    pub(crate) fn find(error: &anyhow::Error) -> Option<Self> {
+        if let Some(error) = error.downcast_ref::<Self>() {
+            return Some(error.clone());
+        }
+        if let Some(error) = error.downcast_ref::<homard_client::Error>() {
+            return Some(error.into());
+        }
+        match error.downcast_ref::<homard_settings::Error>()? {
+            homard_settings::Error::Unusable(text) => Some(Self::config(text)),
+            homard_settings::Error::Environment(_)
+            | homard_settings::Error::Port { .. }
+            | homard_settings::Error::Path { .. }
+            | homard_settings::Error::Model(_) => None,
+        }
+    }
+}
+
+impl From<RpcError> for CliError {
+    fn from(refusal: RpcError) -> Self {
+        Self { origin: Some("gateway"), ..Self::new(refusal.code, refusal.message) }
+    }
+}
+
+impl From<&homard_client::Error> for CliError {
+    fn from(error: &homard_client::Error) -> Self {
+        match error {
+            homard_client::Error::Refused(refusal) => refusal.clone().into(),
+            homard_client::Error::Connection(text) => Self::new("connection", text),
+            homard_client::Error::Config(text) => Self::new("config", text),
+            homard_client::Error::Target(_)
+            | homard_client::Error::Socket(_)
+            | homard_client::Error::Frame(_)
+            | homard_client::Error::Settings(_)
+            | homard_client::Error::Credentials(_) => Self::new("failed", error.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -65,21 +107,21 @@ impl std::error::Error for CliError {}
 
 /// Returns true if the output already shows the error.
 pub(crate) fn is_reported(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<CliError>().is_some_and(|cli_error| cli_error.is_reported)
+    CliError::find(error).is_some_and(|cli_error| cli_error.is_reported)
 }
 
 /// Returns the exit code of an error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(error.downcast_ref::<CliError>().map_or(1, |cli_error| cli_error.exit))
+    ExitCode::from(CliError::find(error).map_or(1, |cli_error| cli_error.exit))
 }
 
 /// Formats an error for programs: `{ok: false, error: {type, message}}`. If the error is that of a run, `runId` names
 /// the run, and `origin` is `gateway` or `local`: where the error occurred.
 pub(crate) fn document(error: &anyhow::Error) -> Value {
-    let cli_error = error.downcast_ref::<CliError>();
-    let kind = cli_error.map_or("failed", |cli_error| &cli_error.kind);
+    let cli_error = CliError::find(error);
+    let kind = cli_error.as_ref().map_or("failed", |cli_error| &cli_error.kind);
     let mut document = json!({"ok": false, "error": {"type": kind, "message": format!("{error:#}")}});
-    if let Some(run) = cli_error.and_then(|cli_error| cli_error.run.as_deref()) {
+    if let Some(run) = cli_error.as_ref().and_then(|cli_error| cli_error.run.as_deref()) {
         document["runId"] = run.into();
     }
     if let Some(origin) = cli_error.and_then(|cli_error| cli_error.origin) {

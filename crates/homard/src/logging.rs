@@ -15,6 +15,10 @@ use anyhow::{Context, Result};
 use homard_gateway::LogBuffer;
 use homard_runtime::Ambient;
 use homard_secrets::Secrets;
+use homard_settings::{
+    logging::Logging,
+    paths::{self, Paths},
+};
 use tracing_subscriber::{
     EnvFilter, Layer,
     fmt::{self, MakeWriter},
@@ -23,11 +27,7 @@ use tracing_subscriber::{
 };
 
 use self::file::{LogFile, RotationLimits};
-use crate::{
-    config::logging::Logging,
-    paths::{self, Paths},
-    render,
-};
+use crate::render;
 
 /// Default maximum size of a log file in bytes.
 const DEFAULT_MAX_BYTES: u64 = 10 * 1024 * 1024;
@@ -90,7 +90,7 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         .with_ansi(io::stderr().is_terminal() && render::colours_wanted())
         .with_filter(filter(level)?);
     // A failure to open the file is logged below, once logging works.
-    let opened = file.map(|path| LogFile::open(path, config.bounds(), || Ambient::system().now_ms()));
+    let opened = file.map(|path| LogFile::open(path, bounds(config), || Ambient::system().now_ms()));
     let (file, open_error) = match opened {
         Some(Ok(opened)) => (Some(opened), None),
         Some(Err(error)) => (None, Some(error)),
@@ -114,13 +114,11 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
     Ok(log)
 }
 
-impl Logging {
-    fn bounds(&self) -> RotationLimits {
-        RotationLimits {
-            bytes: self.max_file_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(1),
-            files: self.max_files.unwrap_or(DEFAULT_FILES).min(999),
-            age: Duration::from_secs(self.max_age_days.unwrap_or(DEFAULT_DAYS).saturating_mul(24 * 60 * 60)),
-        }
+fn bounds(config: &Logging) -> RotationLimits {
+    RotationLimits {
+        bytes: config.max_file_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(1),
+        files: config.max_files.unwrap_or(DEFAULT_FILES).min(999),
+        age: Duration::from_secs(config.max_age_days.unwrap_or(DEFAULT_DAYS).saturating_mul(24 * 60 * 60)),
     }
 }
 
@@ -182,12 +180,12 @@ impl Write for MaskedStderr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use homard_settings::Config;
 
     #[test]
     fn log_files_are_rotated_by_the_config() {
         let text = "{logging: {maxFileBytes: 100, maxFiles: 2, maxAgeDays: 3}}";
-        let bounds = Config::parse(text).unwrap().logging.bounds();
+        let bounds = bounds(&Config::parse(text).unwrap().logging);
         assert_eq!((bounds.bytes, bounds.files, bounds.age), (100, 2, Duration::from_secs(3 * 86_400)));
     }
 }

@@ -1,26 +1,20 @@
 //! The `homard` binary: an AI agent gateway and its command line.
 //!
-//! The only crate that reads the environment and the config file, and the only one that prints. Start with `cmd`, the
-//! commands; then `assemble` (config to hub), `client` (to a running gateway) and `render` (what is printed).
+//! The only crate that prints. Start with `cmd`, the commands; then `assemble` (config to hub) and `render` (what is
+//! printed).
 
 mod assemble;
 mod audit;
-mod auth;
 mod cli_error;
-mod client;
 mod cmd;
-mod config;
 mod file_watch;
 mod logging;
 mod methods;
 mod otel;
-mod paths;
 mod permissions;
 mod reload;
 mod render;
-mod secret;
 mod signal;
-mod tls;
 mod tools;
 
 use std::process::ExitCode;
@@ -44,7 +38,7 @@ fn main() -> ExitCode {
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
     // Processes of the same user cannot read the memory through /proc either, unless debugging is requested.
     #[cfg(target_os = "linux")]
-    if paths::setting("DUMPABLE").is_none_or(|value| value != "1")
+    if homard_settings::paths::setting("DUMPABLE").is_none_or(|value| value != "1")
         && let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
         render::remark(&format!("warning: other processes of this user can read the memory of this process: {error}"));

@@ -9,11 +9,10 @@ use anyhow::{Context, Result};
 use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent};
 use homard_gateway::RunEndCallback;
 use homard_runtime::task;
+use homard_settings::paths;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{self, Receiver};
-
-use crate::paths;
 
 /// Maximum number of runs waiting to be sent; further ones are dropped.
 const MAX_PENDING: usize = 1024;

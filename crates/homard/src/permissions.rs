@@ -7,7 +7,9 @@ use std::{
     path::Path,
 };
 
-use crate::{cli_error::CliError, paths::Paths};
+use homard_settings::paths::Paths;
+
+use crate::cli_error::CliError;
 
 /// Permission bits of group and others.
 const GROUP_AND_OTHERS: u32 = 0o077;

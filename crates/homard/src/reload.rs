@@ -1,6 +1,5 @@
 //! Config reload: watches files, applies changes that need no restart, and reports invalid configs.
 
-pub(crate) mod effect;
 #[cfg(test)]
 mod tests;
 
@@ -15,15 +14,13 @@ use homard_agent::Hub;
 use homard_config::{ConfigFault, LoadedConfig, Sections, diff, last_good};
 use homard_gateway::{Audience, Broadcaster, OperatorWarnings, Scope};
 use homard_proto::Generation;
+use homard_settings::{Chosen, Config, effect::Effect, paths::Paths};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::effect::Effect;
 use crate::{
     assemble::{self, App, factory::AgentFactory},
-    config::{self, Chosen, Config},
     file_watch::FileWatch,
-    paths::Paths,
 };
 
 /// How long files must be unchanged before a change is processed.
@@ -73,8 +70,8 @@ impl State {
         let pending = self.pending_restart.join(", ");
         let restart = (!self.pending_restart.is_empty())
             .then(|| format!("the config has changed; restart the gateway to apply {pending}"));
-        let outages = config::outages(&self.current);
-        let unsupported = config::unsupported_channels(&self.current.config);
+        let outages = homard_settings::outages(&self.current);
+        let unsupported = homard_settings::unsupported_channels(&self.current.config);
         let texts = self.rejected.iter().chain(&restart).chain(&outages).chain(&unsupported).chain(&self.warnings);
         let texts: Vec<_> = texts.map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
@@ -105,7 +102,7 @@ impl ConfigReloader {
             fingerprint: fingerprint(&current),
             files: current.files.clone(),
             initial: current.tree.clone(),
-            rejected: config::last_good_warning(chosen, &paths.config),
+            rejected: homard_settings::last_good_warning(chosen, &paths.config),
             pending_restart: Vec::new(),
             warnings: app.warnings.clone(),
             current,

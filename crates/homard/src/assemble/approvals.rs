@@ -11,6 +11,11 @@ use homard_gateway::{Audience, Broadcaster, Scope};
 use homard_journal::ApprovalFiles;
 use homard_proto::Generation;
 use homard_runtime::{Ambient, task};
+use homard_settings::{
+    Config,
+    paths::Paths,
+    tools::{Ask, Mode, Security},
+};
 use homard_store::Error as StoreError;
 use homard_tools::{Exec, ExecApprovalSettings, argv};
 use serde_json::Value;
@@ -18,13 +23,6 @@ use tokio::{sync::broadcast::error::RecvError, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use crate::{
-    config::{
-        Config,
-        tools::{Ask, Mode, Security},
-    },
-    paths::Paths,
-};
 
 /// Opens the approvals of a state directory that this process owns and connects them to the hub.
 pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<ExecApprovals> {

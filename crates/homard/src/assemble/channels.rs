@@ -28,6 +28,12 @@ use homard_channels::{AccountIdentity, Channel, HttpClients, Outgoing, Receipt, 
 use homard_config::LoadedConfig;
 use homard_proto::{ChannelAccount, RunId};
 use homard_runtime::Ambient;
+use homard_settings::{
+    Config,
+    channel_kinds::{CHANNEL_KINDS, issuer, label},
+    channels as section,
+    paths::Paths,
+};
 use homard_store::{DeliveryRow, Error as StoreError};
 use homard_tools::FileAccess;
 use serde_json::Value;
@@ -41,13 +47,8 @@ use self::{
     spool::Spool,
     status::AccountStatus,
 };
-use crate::{
-    config::{Config, channels as section},
-    paths::Paths,
-};
 
 pub(crate) use approve::{ApprovedSender, approve};
-pub(crate) use build::{CHANNEL_KINDS, issuer, label};
 pub(crate) use http_routes::HttpRoutes;
 
 /// The chat platforms of a gateway. Clones share their state.

@@ -14,14 +14,17 @@ use homard_plugins::internal::{
 };
 use homard_proto::{SessionKey, message::User};
 use homard_queue::RunClass;
+use homard_settings::{
+    Config, Text,
+    agent_directories::workspace,
+    internal_hooks::Entry as Said,
+    paths::{self, Paths},
+};
+use homard_skills::{ProblemLevel, SkillProblem};
 use homard_tools::BackgroundCommands;
 use homard_workspace::skills::{ProblemLevel, SkillProblem};
 
-use super::{factory::workspace, skills};
-use crate::{
-    config::{Config, Text, internal_hooks::Entry as Said},
-    paths::{self, Paths},
-};
+use super::skills;
 
 /// Sender of the messages that hooks submit to agents.
 const HOOK_SENDER: &str = "hook";

@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use homard_credentials::auth_profiles::{CredentialProfile, Keyring, Kind, sign_in::SignIn};
 use homard_model::candidates::{Credential, CredentialOrder};
 use homard_providers::{Credentials, Secret};
 
 use super::{environment, models::Models};
-use crate::auth::{CredentialProfile, Keyring, Kind, sign_in::SignIn};
 
 /// A credential, ready to use.
 #[derive(Debug, Clone)]

@@ -8,10 +8,9 @@ use std::{
 
 use homard_agent::tool::Tool;
 use homard_runtime::task;
+use homard_settings::{mcp::Mcp, paths};
 use homard_tools::mcp::{McpServers, ServerSetup, ServerState, ServerStatus};
 use tokio::sync::Notify;
-
-use crate::{config::mcp::Mcp, paths};
 
 /// The MCP servers of a gateway. Clones share their state.
 #[derive(Debug, Clone, Default)]

@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use homard_credentials::auth_profiles::Keyring;
+use homard_settings::{Config, DEMO, NamedModel, agents::Agent};
 
 use super::{
     keys::{CredentialAuth, CredentialSource},
     models::Models,
-};
-use crate::{
-    auth::Keyring,
-    config::{Config, DEMO, NamedModel, agents::Agent},
 };
 
 /// Default model per provider, for configs that name no model. The first provider with a credential wins.
@@ -63,7 +61,7 @@ impl ModelChain {
     pub(crate) fn of(config: &Config, agent: &Agent, models: &Models, keyring: &Keyring) -> Result<Self> {
         let own_choice = agent.model.as_ref();
         let shared = config.agents.defaults.model.as_ref();
-        let primary = |path: &str, choice: Option<&crate::config::agents::Choice>| {
+        let primary = |path: &str, choice: Option<&homard_settings::agents::Choice>| {
             let name = choice.and_then(|choice| choice.primary.as_ref())?;
             Some((path.to_owned(), name.as_str().to_owned()))
         };

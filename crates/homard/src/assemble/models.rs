@@ -8,6 +8,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::{future::ready, stream};
+use homard_credentials::auth_profiles::{
+    Keyring,
+    sign_in::{SignIn, SignInModel},
+};
 use homard_model::{
     Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request,
     candidates::{Candidate, CandidateRank, Candidates, Credential, CredentialOrder},
@@ -15,19 +19,13 @@ use homard_model::{
     demo::Demo,
 };
 use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret, quirks};
+use homard_settings::{Config, ModelNames, NamedModel};
 
 use super::{
     environment::Environment,
     keys::{CredentialAuth, ProviderKey},
     known_apis::KnownApis,
     probed_model::{ApiProbe, ProbedModel},
-};
-use crate::{
-    auth::{
-        Keyring,
-        sign_in::{SignIn, SignInModel},
-    },
-    config::{Config, ModelNames, NamedModel},
 };
 
 /// All known models, and what is needed to send requests to them.
@@ -109,7 +107,7 @@ impl Models {
 
     /// Returns a model by its name or alias.
     pub(crate) fn entry(&self, name: &str) -> Result<NamedModel> {
-        self.names.entry(name)
+        Ok(self.names.entry(name)?)
     }
 
     /// Returns true if the model may be selected.

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use homard_gateway::{Outage, Outages};
+use homard_settings::paths::Paths;
 
 use super::App;
-use crate::{paths::Paths, reload::ConfigReloader};
+use crate::reload::ConfigReloader;
 
 /// Returns a function that lists the current outages.
 pub(crate) fn of(app: &App, live: &ConfigReloader, paths: &Paths) -> Outages {

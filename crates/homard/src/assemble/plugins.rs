@@ -15,6 +15,11 @@ use homard_plugins::{
     Extensions, Host, PluginSetup, PluginStatus, Plugins, ProcessTiming, ReservedNames, internal::ScriptRunner,
 };
 use homard_runtime::task;
+use homard_settings::{
+    Config,
+    agent_directories::workspace,
+    paths::{self, Paths},
+};
 use homard_tools::BackgroundCommands;
 use tokio::{
     sync::{Notify, watch},
@@ -22,11 +27,7 @@ use tokio::{
 };
 
 use self::api::PluginApi;
-use super::{factory::workspace, hooks};
-use crate::{
-    config::Config,
-    paths::{self, Paths},
-};
+use super::hooks;
 
 pub(crate) use routes::{PluginRoutes, Transforms};
 

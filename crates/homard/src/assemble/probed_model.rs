@@ -6,12 +6,12 @@ use std::sync::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, future::ready, stream};
+use homard_credentials::auth_profiles::sign_in::SignIn;
 use homard_model::{Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request};
 use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Wire, probe};
 use tokio::sync::Mutex;
 
 use super::known_apis::KnownApis;
-use crate::auth::sign_in::SignIn;
 
 /// Probes for the API of a provider, once for all of its models and credentials.
 #[derive(Debug)]

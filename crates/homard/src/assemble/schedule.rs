@@ -12,15 +12,14 @@ use homard_schedule::{
     heartbeat::{HeartbeatConfig, HeartbeatFile},
     store::JobStore,
 };
+use homard_settings::{
+    Config,
+    paths::{self, Paths},
+};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-
-use crate::{
-    config::Config,
-    paths::{self, Paths},
-};
 
 /// Maximum characters that are read of HEARTBEAT.md.
 const MAX_HEARTBEAT_CHARS: usize = 20_000;

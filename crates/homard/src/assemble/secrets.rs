@@ -2,13 +2,14 @@
 //! gateway.
 
 use homard_config::{LoadedConfig, redact};
+use homard_credentials::{
+    auth_profiles::{Keyring, Kind},
+    gateway_secret,
+};
 use homard_secrets::Secrets;
-
-use crate::{
-    auth::{Keyring, Kind},
-    config::Config,
+use homard_settings::{
+    Config,
     paths::{self, Paths},
-    secret,
 };
 
 /// Substrings that mark a variable's name as that of a secret.
@@ -35,7 +36,7 @@ fn configured(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
     let is_secret = |name: &str| SECRET_NAME_PARTS.iter().any(|part| name.to_uppercase().contains(part));
     let variables = loaded.variables.clone().into_iter().chain(paths::variables());
     values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
-    values.extend(secret::stored_token(paths));
+    values.extend(gateway_secret::stored_token(paths));
     values
 }
 

@@ -1,24 +1,20 @@
 //! Builds the skills of an agent; they are discovered again whenever a file changes.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
 use homard_config::LoadedConfig;
 use homard_prompt::config::{SharedSkills, SkillKit};
-use homard_workspace::skills::{
+use homard_settings::{
+    Config, Text,
+    agent_directories::skill_roots,
+    agents::ConfiguredAgent,
+    paths::{self, Paths},
+};
+use homard_skills::{
     DiscoveryLimits, HostEnvironment, PromptLimits, SkillEntry, SkillRoots, SkillRules, SkillSet, block,
     discover_allowed,
 };
 use homard_workspace::{BootstrapReader, LoadRule};
-
-use crate::{
-    config::{Config, Text, agents::ConfiguredAgent},
-    paths::{self, Paths},
-};
 
 /// The skills of an agent: where they are, and how they are filtered.
 #[derive(Debug, Clone)]
@@ -34,17 +30,6 @@ pub(crate) struct SkillLibrary {
     reader: Arc<BootstrapReader>,
 }
 
-/// Returns the directories that are searched for the skills of an agent with this workspace.
-pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> SkillRoots {
-    let home = paths::home();
-    let expand = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
-    SkillRoots {
-        extra: config.skills.load.extra_dirs.iter().map(expand).collect(),
-        bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
-        ..SkillRoots::standard(&paths.state, home.as_deref(), workspace)
-    }
-}
-
 impl SkillLibrary {
     /// Builds the skill settings of an agent with this workspace.
     pub(crate) fn of(
@@ -55,7 +40,7 @@ impl SkillLibrary {
     ) -> Self {
         let config = &loaded.config;
         let (section, defaults) = (&config.skills, DiscoveryLimits::default());
-        let roots = roots(config, paths, workspace);
+        let roots = skill_roots(config, paths, workspace);
         let limits = DiscoveryLimits {
             candidates: section.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
             file_bytes: section.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),
@@ -108,7 +93,7 @@ impl SkillLibrary {
 
 fn entries(config: &Config) -> BTreeMap<String, SkillEntry> {
     let text = |text: &Text| text.as_str().to_owned();
-    let entry = |(key, section): (&String, &crate::config::skills::SkillEntry)| {
+    let entry = |(key, section): (&String, &homard_settings::skills::SkillEntry)| {
         let entry = SkillEntry {
             enabled: section.enabled,
             api_key: section.api_key.as_ref().map(text),

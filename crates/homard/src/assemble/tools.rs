@@ -1,9 +1,8 @@
 //! Builds the tools from the config, and the policies that decide who may use them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
-    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -12,7 +11,6 @@ use homard_agent::{
     Hub,
     access::ToolRules,
     channel_sender::ChannelSender,
-    sandboxing::SandboxMode,
     tool::{Tool, Toolbox},
 };
 use homard_audit::Audit;
@@ -21,6 +19,13 @@ use homard_egress::{EgressLimits, SystemResolver};
 use homard_policy::tools::ToolPolicy;
 use homard_runtime::Ambient;
 use homard_schedule::Schedule;
+use homard_settings::{
+    Config, Text,
+    agent_directories::workspace,
+    agents::ConfiguredAgent,
+    paths::{self, Paths},
+    tools::{self, SearchBackend, Security},
+};
 use homard_tools::{
     BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
     WebFetchSettings, WebSearch, WebSearchSettings, sandbox,
@@ -29,16 +34,10 @@ use homard_tools::{
 };
 
 use super::{
-    approvals, factory,
+    approvals,
     mcp_servers::{self, McpConnections},
 };
 use crate::{
-    config::{
-        Config, Text,
-        agents::ConfiguredAgent,
-        tools::{self, Limits, Mode, SearchBackend, Security},
-    },
-    paths::{self, Paths},
     reload::ConfigReloader,
     tools::{Cron, GatewayTool, Image},
 };
@@ -136,7 +135,7 @@ impl ToolDeps {
         let defaults = ExecSettings::from(env);
         ExecSettings {
             allow_env: exec.allow_env.clone(),
-            sandbox: policy(config, paths),
+            sandbox: homard_settings::sandbox_policy(config, paths),
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
             notify_on_exit: exec.notify_on_exit.unwrap_or(true),
@@ -168,66 +167,9 @@ fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
     MemorySettings {
         files,
         folder: Some(paths.state.join("memory")),
-        workspaces: members.iter().map(|agent| (agent.id.clone(), factory::workspace(config, paths, agent))).collect(),
+        workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),
         max_results: primary.max_results.or(fallback.max_results).unwrap_or(defaults.max_results),
         min_score: primary.min_score.or(fallback.min_score).unwrap_or(defaults.min_score),
-    }
-}
-
-/// Returns the sandbox policy for commands.
-pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
-    let section = &config.tools.exec.sandbox;
-    let home = paths::home();
-    let expand_all = |list: &[Text]| -> Vec<PathBuf> {
-        list.iter().map(|text| paths::expand(Path::new(text.as_str()), home.as_deref())).collect()
-    };
-    let members = config.agents.members();
-    let workspaces: Vec<PathBuf> = members.iter().map(|agent| factory::workspace(config, paths, agent)).collect();
-    let sandboxes = members.iter().map(|agent| factory::sandboxing(config, paths, agent));
-    let sandboxes =
-        sandboxes.filter(|sandboxing| sandboxing.mode != SandboxMode::Off).map(|sandboxing| sandboxing.root);
-    let sandboxes: BTreeSet<PathBuf> = sandboxes.collect();
-    let roots = workspaces.iter().map(|workspace| super::skills::roots(config, paths, workspace));
-    let folders =
-        roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
-    sandbox::SandboxPolicy {
-        mode: match section.mode.map(|word| word.0) {
-            None | Some(Mode::Workspace) => sandbox::AccessMode::Workspace,
-            Some(Mode::ReadOnly) => sandbox::AccessMode::ReadOnly,
-            Some(Mode::Guarded) => sandbox::AccessMode::Guarded,
-            Some(Mode::Full) => sandbox::AccessMode::Full,
-        },
-        network: section.network.unwrap_or(false),
-        state_dir: Some(paths.state.clone()),
-        skills: folders.collect::<BTreeSet<_>>().into_iter().collect(),
-        workspaces: workspaces.into_iter().chain(sandboxes).collect(),
-        extra_read: expand_all(&section.extra_read),
-        extra_write: expand_all(&section.extra_write),
-        masked: expand_all(&section.masked)
-            .into_iter()
-            .chain([paths.config.clone()])
-            .chain(config.files.clone())
-            .collect(),
-        home,
-        search_path: paths::env("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default(),
-        limits: limits(config.tools.exec.limits),
-    }
-}
-
-/// Returns the resource limits for commands; 0 means no limit.
-fn limits(configured: Limits) -> sandbox::ResourceLimits {
-    let defaults = sandbox::ResourceLimits::default();
-    let count = |configured: Option<u64>, defaults: Option<u64>| {
-        configured.map_or(defaults, |configured| Some(configured).filter(|configured| *configured > 0))
-    };
-    let bytes =
-        |configured: Option<u64>, defaults| count(configured.map(|mib| mib.saturating_mul(1024 * 1024)), defaults);
-    sandbox::ResourceLimits {
-        memory: bytes(configured.memory_mb, defaults.memory),
-        processes: count(configured.processes, defaults.processes),
-        file: bytes(configured.file_mb, defaults.file),
-        temporary: bytes(configured.tmp_mb, defaults.temporary),
-        disk_free: bytes(configured.disk_free_mb, defaults.disk_free),
     }
 }
 
@@ -429,22 +371,5 @@ mod tests {
         assert_eq!((defaults.within_channel, defaults.across_channels), (true, false));
         assert_eq!(session_tool_settings(&config).spawn.max_children, 3);
         assert_ne!(session_tool_settings(&none).spawn.max_children, 3);
-    }
-
-    #[test]
-    fn limits_of_commands_are_those_of_the_config() {
-        let limits = |text: &str| limits(Config::parse(text).unwrap().tools.exec.limits);
-        let defaults = sandbox::ResourceLimits::default();
-        assert_eq!(limits("{}"), defaults);
-        let configured = "{tools: {exec: {limits: {memoryMb: 2, processes: 3, fileMb: 0, tmpMb: 4, diskFreeMb: 0}}}}";
-        let mib = 1024 * 1024;
-        let expected = sandbox::ResourceLimits {
-            memory: Some(2 * mib),
-            processes: Some(3),
-            file: None,
-            temporary: Some(4 * mib),
-            disk_free: None,
-        };
-        assert_eq!(limits(configured), expected);
     }
 }

@@ -5,7 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{assemble::tools::policy, config::Config, paths, paths::Paths};
+use homard_settings::{
+    Config,
+    paths::{self, Paths},
+    sandbox_policy,
+};
 
 /// Why a directory needs confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +53,7 @@ pub(crate) fn refusal(directory: &Path, config: &Config, paths: &Paths) -> Optio
     let canonical = directory.canonicalize().unwrap_or_else(|_gone| directory.to_owned());
     let displayed = directory.display();
     let message = format!("{displayed} belongs to Homard's state directory and cannot be used as a working directory");
-    policy(config, paths).refuses(&canonical).then_some(message)
+    sandbox_policy(config, paths).refuses(&canonical).then_some(message)
 }
 
 /// Returns why a directory needs confirmation, if so.

@@ -13,6 +13,10 @@ use std::{
 use anyhow::{Context, Result};
 use homard_audit::ChainHead;
 use homard_runtime::{Ambient, ambient::iso, task};
+use homard_settings::{
+    Text,
+    audit::{CheckpointSink, Checkpoints},
+};
 use serde_json::{Value, json};
 use tokio::{
     net::{UdpSocket, UnixDatagram},
@@ -21,11 +25,6 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-
-use crate::config::{
-    Text,
-    audit::{CheckpointSink, Checkpoints},
-};
 
 /// Timeout for a destination.
 const SINK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -229,7 +228,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::config::Config;
+    use homard_settings::Config;
 
     fn sinks(checkpoints: &Value) -> Sinks {
         let text = json!({"audit": {"checkpoints": checkpoints}}).to_string();
@@ -292,7 +291,7 @@ mod tests {
             (json!({"url": "ftp://example.org"}), "audit.checkpoints.url must be an http or https address"),
         ] {
             let text = json!({"audit": {"checkpoints": section}}).to_string();
-            let error = Config::parse(&text).unwrap_err();
+            let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         assert!(CheckpointTask::start(sinks(&json!({})), watch::channel(None).1).is_none());

@@ -14,19 +14,18 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::wire::TRUNCATED_FIELD;
+use homard_client::ConnectResult;
 use homard_command::{self as command, Command, Triggers};
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use homard_runtime::Ambient;
+use homard_settings::{Chosen, DEMO, paths::Paths};
 use serde_json::Value;
 
 use self::remote::GatewayLink;
 use crate::{
     assemble,
     cli_error::CliError,
-    client::ConnectResult,
     cmd::flags,
-    config::{Chosen, DEMO},
-    paths::Paths,
     render::{self, RenderOptions, RunRenderer},
     signal::{Signal, Signals},
 };

@@ -7,8 +7,7 @@ mod route;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_policy::routing::{AccountFilter, Binding};
-
-use crate::{config::Chosen, paths::Paths};
+use homard_settings::{Chosen, paths::Paths};
 
 /// What `homard agents` takes.
 #[derive(Debug, clap::Args)]

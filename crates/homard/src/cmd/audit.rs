@@ -8,13 +8,13 @@ use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify
 use homard_command::OWNER;
 use homard_journal::Journal;
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::{audit_log, paths::Paths};
 use serde_json::{Value, json};
 
 use super::query::CommandContext;
 use crate::{
     audit,
     cli_error::CliError,
-    paths::Paths,
     render::{self, Table},
 };
 
@@ -86,7 +86,7 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
         }
     }
     let report = check(&setup.paths, &evidence)?;
-    let folder = audit::location(&setup.paths).folder;
+    let folder = audit_log::location(&setup.paths).folder;
     let anchor = evidence.stored_head;
     let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
     let is_whole = problems.is_empty();
@@ -157,7 +157,7 @@ pub(super) async fn evidence(setup: &CommandContext) -> Result<Evidence> {
 }
 
 fn check(paths: &Paths, evidence: &Evidence) -> Result<VerifyReport> {
-    let folder = audit::location(paths).folder;
+    let folder = audit_log::location(paths).folder;
     verify_folder(&folder, evidence).with_context(|| format!("{} cannot be read", folder.display()))
 }
 
@@ -196,7 +196,7 @@ async fn acknowledge_here(setup: &CommandContext, reason: &str) -> Result<()> {
 }
 
 fn list(paths: &Paths, (limit, kind): (u32, Option<&str>), wants_json: bool) -> Result<()> {
-    let folder = audit::location(paths).folder;
+    let folder = audit_log::location(paths).folder;
     let rows = rows(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     let is_wanted = |row: &&LogRow| {
         let name = row.content["what"].as_str().unwrap_or_default();

@@ -8,6 +8,10 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use clap::Subcommand;
 use homard_config::edit::EditError;
+use homard_settings::{
+    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
+    paths::Paths,
+};
 use serde_json::{Value, json};
 
 pub(super) use self::show::missing_credential;
@@ -15,12 +19,7 @@ use super::{
     flags::Limit,
     query::{Call, CommandContext},
 };
-use crate::{
-    cli_error::CliError,
-    config::change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    paths::Paths,
-    render,
-};
+use crate::{cli_error::CliError, render};
 
 /// Timeout for the gateway's response, including probes of the platforms.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -107,7 +106,7 @@ pub(super) async fn call_if_running(setup: &CommandContext, method: &str, params
 
 /// Returns a usage error if the gateway does not know the channel, which is the only request that it rejects.
 fn not_set_up(error: Error) -> Error {
-    match error.downcast_ref::<CliError>() {
+    match CliError::find(&error) {
         Some(cli_error) if cli_error.kind == "INVALID_REQUEST" => {
             CliError::usage(format!("{}; list channels with: homard channels", cli_error.message)).into()
         }

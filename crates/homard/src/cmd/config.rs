@@ -8,9 +8,10 @@ mod validate;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_config::{path::Path, schema};
+use homard_settings::{Config, paths::Paths};
 use serde_json::json;
 
-use crate::{cli_error::CliError, config::Config, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// What `homard config` takes.
 #[derive(Debug, clap::Args)]

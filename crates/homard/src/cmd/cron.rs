@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::parse_duration;
 use serde_json::{Value, json};
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
 };
 use crate::{
     cli_error::CliError,
-    config::parse_duration,
     render::{self, Table},
 };
 

@@ -19,9 +19,11 @@ mod workspaces;
 
 use anyhow::Result;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
+use homard_client::GatewayTarget;
 use homard_config::LoadedConfig;
 use homard_journal::lock::{self, LockHolder};
 use homard_runtime::Ambient;
+use homard_settings::{Config, paths::Paths};
 use serde_json::json;
 
 use self::{
@@ -31,9 +33,6 @@ use self::{
 use super::query::CommandContext;
 use crate::{
     cli_error::CliError,
-    client::GatewayTarget,
-    config::Config,
-    paths::Paths,
     render::{self, Table},
 };
 

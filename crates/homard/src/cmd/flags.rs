@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::parse_duration_in;
+use homard_settings::parse_duration_in;
 
 /// `-n, --limit N` of a list.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]

@@ -13,7 +13,12 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_config::{LoadedConfig, edit::EditError};
 use homard_plugins::internal::{HookDecisionState, HookRules, InternalHook, decide, discover, report};
-use homard_workspace::skills::SkillProblem;
+use homard_settings::{
+    Config,
+    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
+    paths::Paths,
+};
+use homard_skills::SkillProblem;
 use serde_json::{Value, json};
 
 use self::node::NodeTrial;
@@ -21,16 +26,7 @@ use super::{
     ids::{self, Candidate},
     plugins::setup,
 };
-use crate::{
-    assemble::hooks::settings,
-    cli_error::CliError,
-    config::{
-        Config,
-        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    },
-    paths::Paths,
-    render,
-};
+use crate::{assemble::hooks::settings, cli_error::CliError, render};
 
 /// Maximum characters of a description in a list.
 const MAX_DESCRIPTION: usize = 60;

@@ -20,6 +20,7 @@ use clap::Subcommand;
 use homard_journal::Journal;
 use homard_proto::{AgentId, SessionKey, session::Record};
 use homard_runtime::Ambient;
+use homard_settings::paths::Paths;
 use homard_store::{Rec, StoreReader, StoreWriter, Verdict};
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ use self::{
     plan::{ImportOptions, ImportPlan},
     source::OpenclawState,
 };
-use crate::{cli_error::CliError, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// Number of sessions per commit.
 const BATCH: usize = 256;

@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use homard_client::{ConnectResult, GatewayClient};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::query::CommandContext;
 use crate::{
-    client::{ConnectResult, GatewayClient},
     logging::{self, file::rotated_path},
     render,
 };

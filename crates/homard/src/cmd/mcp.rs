@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_settings::{mcp::Server, paths::Paths};
 use homard_tools::mcp::{ServerSetup, ServerState, ServerStatus, ServerTransport};
 use serde_json::{Value, json};
 
@@ -9,8 +10,6 @@ use super::ids::{self, Candidate};
 use crate::{
     assemble::mcp_servers,
     cli_error::CliError,
-    config::mcp::Server,
-    paths::Paths,
     render::{self, Table},
 };
 

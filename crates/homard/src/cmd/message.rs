@@ -117,8 +117,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 
 /// Returns a usage error if the gateway asks for a channel, which it does in terms of its parameters.
 fn in_flags(error: Error) -> Error {
-    let text = match error.downcast_ref::<CliError>() {
-        Some(cli_error) if cli_error.kind == "INVALID_REQUEST" => cli_error.message.clone(),
+    let text = match CliError::find(&error) {
+        Some(cli_error) if cli_error.kind == "INVALID_REQUEST" => cli_error.message,
         Some(_) | None => return error,
     };
     match text.split_once("; name one with channel: ") {

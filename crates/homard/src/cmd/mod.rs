@@ -41,11 +41,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
+use homard_settings::{Chosen, Config, last_good_warning, logging::Logging, paths::Paths};
 
 use crate::{
-    config::{Chosen, Config, last_good_warning, logging::Logging},
     logging::{self, Log},
-    paths::Paths,
     render,
 };
 

@@ -8,14 +8,13 @@ mod status;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_config::LoadedConfig;
+use homard_credentials::auth_profiles::{Keyring, credentials_file};
+use homard_settings::{Config, agents::ConfiguredAgent, paths::Paths};
 
 pub(super) use self::status::{ModelStatus, distinct};
 use crate::{
     assemble::{self, models::Models},
-    auth::{Keyring, credentials_file},
     cli_error::CliError,
-    config::{Config, agents::ConfiguredAgent},
-    paths::Paths,
 };
 
 /// What `homard models` takes.

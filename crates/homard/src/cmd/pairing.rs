@@ -4,6 +4,10 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_channels::pairing::PairingStore;
 use homard_runtime::Ambient;
+use homard_settings::{
+    channel_kinds::{CHANNEL_KINDS, label},
+    channels::DEFAULT_ACCOUNT,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,9 +16,8 @@ use super::{
     query::CommandContext,
 };
 use crate::{
-    assemble::channels::{CHANNEL_KINDS, approve, label},
+    assemble::channels::approve,
     cli_error::CliError,
-    config::channels::DEFAULT_ACCOUNT,
     methods::channels::{approval_document, pairing_document},
     render::{self, Table},
 };

@@ -18,18 +18,15 @@ use homard_plugins::{
     DiscoveredPlugin, DiscoveredPlugins, Host, HostMethod, PluginSetup, PluginStatus, Plugins, ProcessTiming,
     ReservedNames, discover,
 };
+use homard_settings::{
+    Config,
+    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
+    paths::{self, Paths},
+};
 use serde_json::{Value, json};
 
 use super::ids::{self, Candidate};
-use crate::{
-    cli_error::CliError,
-    config::{
-        Config,
-        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    },
-    paths::{self, Paths},
-    render,
-};
+use crate::{cli_error::CliError, render};
 
 pub(super) use self::doctor::node as node_version;
 

@@ -3,20 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use homard_client::{ConnectResult, GatewayClient, GatewayTarget};
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_proto::{SessionKey, session::Record};
 use homard_runtime::Ambient;
+use homard_settings::{Config, paths::Paths};
 use homard_store::StoreReader;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{
-    cli_error::CliError,
-    client::{ConnectResult, GatewayClient, GatewayTarget},
-    config::{self, Config},
-    paths::Paths,
-};
+use crate::cli_error::CliError;
 
 /// Timeout for the gateway's response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,7 +74,7 @@ impl CommandContext {
     pub(super) fn load() -> Result<Self> {
         let paths = Paths::find()?;
         let chosen = Config::choose_as_client(&paths)?;
-        let config_warning = config::last_good_warning(&chosen, &paths.config);
+        let config_warning = homard_settings::last_good_warning(&chosen, &paths.config);
         let loaded = chosen.loaded;
         let target = GatewayTarget::find(None, None, &loaded, &paths)?;
         Ok(Self { paths, loaded, config_warning, target })
@@ -91,7 +88,7 @@ impl CommandContext {
             Ok(_) => return Ok((Self::load()?, None)),
             Err(loaded) => *loaded,
         };
-        let unusable = config::unusable(&loaded, &paths.config);
+        let unusable = homard_settings::unusable(&loaded, &paths.config);
         let target = GatewayTarget::find(None, None, &loaded, &paths)?;
         Ok((Self { paths, loaded, config_warning: None, target }, Some(unusable)))
     }
@@ -113,10 +110,7 @@ impl CommandContext {
         };
         let timed_out = |_| CliError::new("connection", format!("the gateway at {} does not answer", self.target.url));
         let answer = timeout(call.timeout, client.call(call.method, call.params)).await.map_err(timed_out)?;
-        Ok(Some(answer.map_err(|error| match error.downcast::<CliError>() {
-            Ok(error) => usage_error(error, call.flags).into(),
-            Err(error) => error,
-        })?))
+        Ok(Some(answer.map_err(|error| usage_error(CliError::from(&error), call.flags))?))
     }
 
     /// Same as `call`, and fails if no gateway listens.

@@ -62,7 +62,7 @@ fn syntax(arg: &Arg) -> String {
 /// Asserts that a file has the expected content. With `UPDATE_DOCS` set, it writes the file first.
 #[cfg(test)]
 pub(super) fn assert_up_to_date(file: &str, expected: &str, command: &str) {
-    if crate::paths::env("UPDATE_DOCS").is_some() {
+    if homard_settings::paths::env("UPDATE_DOCS").is_some() {
         std::fs::write(file, expected).unwrap();
     }
     let actual = std::fs::read_to_string(file).unwrap_or_default();

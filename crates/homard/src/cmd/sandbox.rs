@@ -4,15 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_settings::{agent_directories::workspace, paths::Paths};
 use homard_tools::sandbox::{AccessMode, Tier, explain};
 use serde_json::json;
 
-use crate::{
-    assemble::{factory::workspace, tools},
-    cli_error::CliError,
-    paths::Paths,
-    render,
-};
+use crate::{assemble::tools, cli_error::CliError, render};
 
 /// What `homard sandbox` takes.
 #[derive(Debug, clap::Args)]
@@ -49,7 +45,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ))
     };
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
-    let (workspace, policy, tier) = (workspace(config, &paths, &member), tools::policy(config, &paths), tools::tier());
+    let (workspace, policy, tier) =
+        (workspace(config, &paths, &member), homard_settings::sandbox_policy(config, &paths), tools::tier());
     let explanation = if workspace.exists() {
         explain(&policy, &tier, &workspace)
     } else {

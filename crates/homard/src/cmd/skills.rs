@@ -7,15 +7,14 @@ mod format;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_config::LoadedConfig;
-use homard_workspace::skills::{JudgedSkill, SkillSet, SkillSource, report};
+use homard_settings::{Config, agent_directories::workspace, paths::Paths};
+use homard_skills::{JudgedSkill, SkillSet, SkillSource, report};
 use serde_json::Value;
 
 use super::ids::{self, Candidate};
 use crate::{
-    assemble::{factory::workspace, skills::SkillLibrary},
+    assemble::skills::SkillLibrary,
     cli_error::CliError,
-    config::Config,
-    paths::Paths,
     render::{self, Table},
 };
 

@@ -13,10 +13,7 @@ use super::{
     query::{Args, CommandContext},
     sessions,
 };
-use crate::{
-    config,
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Maximum number of sessions in the report, as in the gateway's.
 const MAX_RECENT: usize = 10;
@@ -44,7 +41,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     } else if !reachable {
         // A gateway reports on its own config; without one, the file is checked here.
         let warnings = setup.loaded.warnings.iter().map(|warning| format!("config file {file}, {warning}"));
-        let outages = config::outages(&setup.loaded);
+        let outages = homard_settings::outages(&setup.loaded);
         let notices: Vec<_> = setup.config_warning.iter().cloned().chain(outages).chain(warnings).collect();
         if !notices.is_empty() {
             status["notice"] = notices.join("; ").into();

@@ -84,7 +84,7 @@ async fn find(setup: &CommandContext, id: &str) -> Result<Option<(Value, bool)>>
     match setup.query_with("runs.trace", json!({"id": id})).await {
         Ok(Some(trace)) => return Ok(Some((trace, true))),
         Ok(None) => {}
-        Err(error) => match error.downcast_ref::<CliError>() {
+        Err(error) => match CliError::find(&error) {
             // The id is the only parameter that can be wrong.
             Some(cli_error) if cli_error.kind == "INVALID_REQUEST" || cli_error.kind == "usage" => return Ok(None),
             Some(_) | None => return Err(error),

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use homard_agent::wire::run_trace;
 use homard_runtime::Ambient;
+use homard_settings::budgets::Limit;
 use homard_store::{
     StoreReader,
     usage::{UsageQuery, day_of},
@@ -10,10 +11,7 @@ use homard_store::{
 use serde_json::{Value, json};
 
 use super::{query::CommandContext, trace::money};
-use crate::{
-    config::budgets::Limit,
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// What `homard usage` takes.
 #[derive(Debug, clap::Args)]

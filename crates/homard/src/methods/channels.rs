@@ -18,6 +18,12 @@ use homard_proto::{
     },
 };
 use homard_runtime::Ambient;
+use homard_settings::{
+    change::{ChangeAuthor, change},
+    channel_kinds::{CHANNEL_KINDS, label},
+    channels::DEFAULT_ACCOUNT,
+    paths::Paths,
+};
 use homard_store::{DeliveryRow, DeliveryState, DeliveryTarget};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -25,12 +31,7 @@ use tokio::time::timeout;
 
 use self::send::SendResults;
 use crate::{
-    assemble::channels::{AccountRuntime, ApprovedSender, CHANNEL_KINDS, Channels, approve, label},
-    config::{
-        change::{ChangeAuthor, change},
-        channels::DEFAULT_ACCOUNT,
-    },
-    paths::Paths,
+    assemble::channels::{AccountRuntime, ApprovedSender, Channels, approve},
     reload::ConfigReloader,
 };
 

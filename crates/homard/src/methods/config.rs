@@ -14,18 +14,17 @@ use homard_proto::{
     method::config::{ApplyParams, GetParams, LookupParams, PatchParams, Raw, SchemaParams, SetParams},
 };
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::{
+    Config,
+    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change, issue},
+    effect::Effect,
+    paths::Paths,
+};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::on_blocking_thread;
-use crate::{
-    config::{
-        Config,
-        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change, issue},
-    },
-    paths::Paths,
-    reload::{ConfigReloader, ReloadResult, effect::Effect},
-};
+use crate::reload::{ConfigReloader, ReloadResult};
 
 /// Returns the methods for the config.
 pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> Vec<Method> {

@@ -10,9 +10,10 @@ mod skills;
 use homard_approvals::ExecApprovals;
 use homard_gateway::{Method, MethodRequest};
 use homard_proto::ErrorShape;
+use homard_settings::paths::Paths;
 use serde_json::Value;
 
-use crate::{assemble::channels::Channels, paths::Paths, reload::ConfigReloader};
+use crate::{assemble::channels::Channels, reload::ConfigReloader};
 
 /// Returns all methods for the config, skills, approvals and channels.
 pub(crate) fn all(

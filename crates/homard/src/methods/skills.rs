@@ -10,16 +10,16 @@ use homard_proto::{
     ErrorShape,
     method::skills::{StatusParams, UpdateParams},
 };
-use homard_workspace::skills::report;
+use homard_settings::{
+    agent_directories::workspace,
+    change::{ChangeAuthor, change},
+    paths::Paths,
+};
+use homard_skills::report;
 use serde_json::{Value, json};
 
 use super::{config::change_error, on_blocking_thread};
-use crate::{
-    assemble::{factory::workspace, skills::SkillLibrary},
-    config::change::{ChangeAuthor, change},
-    paths::Paths,
-    reload::ConfigReloader,
-};
+use crate::{assemble::skills::SkillLibrary, reload::ConfigReloader};
 
 /// Returns the methods for skills.
 pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> [Method; 2] {

@@ -9,6 +9,7 @@ mod time;
 
 use std::io::{self, IsTerminal, Write};
 
+use homard_settings::paths;
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
@@ -16,8 +17,6 @@ pub(crate) use count::{count, count_of};
 pub(crate) use run_renderer::{RenderOptions, RunRenderer};
 pub(crate) use table::Table;
 pub(crate) use time::{age, duration, duration_ms};
-
-use crate::paths;
 
 /// Prints a line to stdout. A closed pipe, as in `homard sessions | head`, is not an error.
 pub(crate) fn print(text: &str) -> io::Result<()> {

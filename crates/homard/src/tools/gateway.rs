@@ -9,14 +9,17 @@ use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use homard_config::{diff, edit, redact, schema};
 use homard_proto::method::config::Raw;
+use homard_settings::{
+    Config,
+    change::{ConfigChangeError, issue},
+    paths::Paths,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{failure, json_result, refusal};
 use crate::{
-    config::{Config, change::ConfigChangeError, change::issue},
     methods::config::{apply_change, object, patched, submitted_text},
-    paths::Paths,
     reload::ConfigReloader,
 };
 

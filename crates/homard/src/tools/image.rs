@@ -15,13 +15,13 @@ use homard_model::{
 };
 use homard_proto::message::{Block, Content, Message, User};
 use homard_runtime::Ambient;
+use homard_settings::agents::Choice;
 use homard_tools::{FileAccess, read_attachment};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::failure;
-use crate::config::agents::Choice;
 
 const NAME: &str = "image";
 const PROMPT: &str = "Describe the image.";

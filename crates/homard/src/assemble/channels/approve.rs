@@ -4,17 +4,13 @@ use homard_audit::{AuditKind, AuditRecord};
 use homard_channels::pairing::PairingStore;
 use homard_config::{edit, path::Path};
 use homard_proto::{ChannelAccount, IdIssuer};
-use serde_json::json;
-
-use super::issuer;
-use crate::{
-    audit,
-    config::{
-        Config,
-        change::{ChangeAuthor, change},
-    },
+use homard_settings::{
+    Config, audit_log,
+    change::{ChangeAuthor, change},
+    channel_kinds::issuer,
     paths::Paths,
 };
+use serde_json::json;
 
 /// An approved sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +30,7 @@ pub(crate) fn approve(
     is_guest: bool,
     now: u64,
 ) -> Result<ApprovedSender, String> {
-    let config = Config::choose(paths).map_err(|failure| failure.message)?.loaded.config;
+    let config = Config::choose(paths).map_err(|failure| failure.to_string())?.loaded.config;
     let has_platform_ids = issuer(channel) == IdIssuer::Platform;
     let is_open =
         config.commands.owner_allow_from.is_empty() && has_platform_ids && has_no_senders(&config, store, channel)?;
@@ -53,7 +49,7 @@ pub(crate) fn approve(
         .with("channel", channel)
         .with("account", &account);
     let record = record.with("sender", &request.id);
-    audit::note(paths, record.outcome(if is_open { "owner" } else { "guest" }));
+    audit_log::note(paths, record.outcome(if is_open { "owner" } else { "guest" }));
     if !is_open {
         return Ok(ApprovedSender { id: request.id, account, is_owner: false });
     }

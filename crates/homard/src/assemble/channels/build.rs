@@ -8,32 +8,12 @@ use homard_channels::{
     webhook::{self, Webhook},
 };
 use homard_command::CommandInfo;
-use homard_proto::IdIssuer;
 use homard_runtime::Ambient;
-
-use crate::{
-    config::{
-        Text,
-        channels::{Account, DEFAULT_ACCOUNT},
-    },
+use homard_settings::{
+    Text,
+    channels::{Account, DEFAULT_ACCOUNT},
     paths,
 };
-
-/// Known channels with their display names.
-pub(crate) const CHANNEL_KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
-
-/// Returns who assigns the ids of a channel's senders. For unknown channels the ids are not trusted.
-pub(crate) fn issuer(channel: &str) -> IdIssuer {
-    match channel {
-        "telegram" => IdIssuer::Platform,
-        _ => IdIssuer::Peer,
-    }
-}
-
-/// Returns the display name of a channel.
-pub(crate) fn label(channel: &str) -> &str {
-    CHANNEL_KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
-}
 
 /// A channel with its concrete type.
 #[derive(Debug, Clone)]
@@ -123,7 +103,7 @@ fn webhook(clients: &HttpClients, name: &str, account: &Account) -> Result<Webho
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use homard_settings::Config;
 
     #[test]
     fn texts_and_previews_are_those_of_the_config() {

@@ -8,10 +8,10 @@ use homard_channels::{
 };
 use homard_gateway::{PluginEndpoints, PluginHttpRequest, PluginHttpResponse, RouteAuth, Scope};
 use homard_proto::ErrorShape;
+use homard_settings::channels::DEFAULT_ACCOUNT;
 use serde_json::{Value, json};
 
 use super::{Channels, build::BuiltChannel};
-use crate::config::channels::DEFAULT_ACCOUNT;
 
 /// Path prefix before the channel's name.
 const PATH_PREFIX: &str = "/channels/";

@@ -30,6 +30,7 @@ use homard_channels::{
 };
 use homard_proto::Identity;
 use homard_runtime::task;
+use homard_settings::channel_kinds::label;
 use serde_json::{Map, Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -38,7 +39,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::queues::SubmitQueues;
-use super::{build::label, draft::Drafts, policy::ChannelPolicy, spool::Spool, status::AccountStatus};
+use super::{draft::Drafts, policy::ChannelPolicy, spool::Spool, status::AccountStatus};
 
 pub(super) use self::reactions::SentMessages;
 

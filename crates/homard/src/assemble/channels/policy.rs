@@ -12,19 +12,18 @@ use homard_channels::{
 use homard_command::OWNER;
 use homard_policy::routing::RoutingTable;
 use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
+use homard_settings::{
+    Config,
+    agent_directories::workspace,
+    channels::{Account, Group, Id, Reactions, StreamingMode, Topic},
+    messages::QueueStatus,
+    paths::Paths,
+    routes::routes,
+    sandbox_policy,
+    typing::Typing,
+};
 use homard_tools::FileAccess;
 use jiff::tz::TimeZone;
-
-use crate::{
-    assemble::{factory::workspace, routes::routes, tools::policy as sandbox_policy},
-    config::{
-        Config,
-        channels::{Account, Group, Id, Reactions, StreamingMode, Topic},
-        messages::QueueStatus,
-        typing::Typing,
-    },
-    paths::Paths,
-};
 
 /// Default maximum file size in megabytes.
 const DEFAULT_MEDIA_MB: f64 = 5.0;
@@ -186,7 +185,7 @@ mod tests {
     use homard_channels::{MessageSender, access::GroupPolicy};
 
     use super::*;
-    use crate::assemble::channels::issuer;
+    use homard_settings::channel_kinds::issuer;
 
     fn policy_of(text: &str, (channel, account): (&str, &str)) -> ChannelPolicy {
         let config = Config::parse(text).unwrap();

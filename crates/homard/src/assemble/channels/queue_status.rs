@@ -7,9 +7,8 @@ use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape, activity
 use homard_channels::{Channel, ChannelAction, Destination, Outgoing};
 use homard_queue::Disposition;
 use homard_runtime::task;
+use homard_settings::messages::QueueStatus;
 use tokio_util::sync::CancellationToken;
-
-use crate::config::messages::QueueStatus;
 
 /// The message whose sender is informed.
 #[derive(Debug, Clone)]

@@ -10,10 +10,10 @@ use homard_audit::{AuditKind, AuditRecord};
 use homard_channels as channels;
 use homard_channels::{ChannelAction, ChannelError, Destination};
 use homard_proto::{Route, RunId};
+use homard_settings::channels::DEFAULT_ACCOUNT;
 use homard_tools::{FileAccess, read_attachment};
 
 use super::{AccountRuntime, Channels};
-use crate::config::channels::DEFAULT_ACCOUNT;
 
 #[async_trait]
 impl ChannelSender for Channels {

@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use homard_agent::{QueueEvent, RunEvent, StoredEvent, Subscriber, Tape};
 use homard_channels::{Channel, ChannelAction, Destination};
 use homard_runtime::task;
+use homard_settings::typing::Mode;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-
-use crate::config::typing::Mode;
 
 /// The indicator is hidden after this time without an event in the run.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);

@@ -3,12 +3,10 @@
 use std::fs;
 
 use homard_model::candidates::PreferredCredential;
+use homard_settings::DEMO;
 
 use super::*;
-use crate::{
-    assemble::model_chain::{ModelChain, SelectionReason},
-    config::DEMO,
-};
+use crate::assemble::model_chain::{ModelChain, SelectionReason};
 
 /// A config with its environment and credential profiles.
 #[derive(Default)]

@@ -13,6 +13,7 @@ use homard_agent::{
 };
 use homard_approvals::ExecApprovals;
 use homard_proto::{ErrorShape, Generation, SessionKey};
+use homard_settings::{Chosen, paths::Paths};
 use homard_store::Error as StoreError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -22,8 +23,6 @@ use crate::{
     assemble::{App, Purpose, approvals},
     cli_error::CliError,
     cmd::query::usage_error,
-    config::{self, Chosen},
-    paths::Paths,
     render,
     signal::Signal,
 };
@@ -34,14 +33,14 @@ const PRINCIPAL: &str = "owner";
 /// Locks the state directory, runs the turn in the current directory, and unlocks it. `hint` is shown if another
 /// process holds the state directory.
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &str) -> Result<TurnOutput> {
-    config::require_variables(&chosen.loaded, &paths.config)?;
+    homard_settings::require_variables(&chosen.loaded, &paths.config)?;
     let cwd = env::current_dir().context("cannot determine the current directory")?;
     working_dir::check(&cwd, &chosen.loaded.config, paths, turn.work_here)?;
     let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
         Some(StoreError::Locked(holder)) => CliError::new("locked", format!("{holder}\n{hint}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
-    let outages = config::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
+    let outages = homard_settings::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
     for remark in app.remark.iter().cloned().chain(outages).chain(app.warnings.iter().cloned()) {
         render::remark(&remark);
     }

@@ -6,21 +6,14 @@
 use std::time::Duration;
 
 use anyhow::{Error, Result};
+use homard_client::{ConnectResult, GatewayClient, GatewayTarget, ServerFrame};
 use homard_proto::event::{AgentEvent, Stream};
+use homard_settings::{Chosen, paths::Paths};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted};
-use crate::{
-    assemble,
-    cli_error::CliError,
-    client::{ConnectResult, GatewayClient, GatewayTarget, ServerFrame},
-    cmd::query::usage_error,
-    config::Chosen,
-    paths::Paths,
-    render,
-    signal::Signal,
-};
+use crate::{assemble, cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
 
 /// How long to wait for the first delivery attempt of the reply.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,12 +41,12 @@ pub(super) struct GatewayLink<'a> {
 impl GatewayLink<'_> {
     /// Returns the gateway's address. A restarted gateway may listen on another port.
     pub(super) fn target(&self) -> Result<GatewayTarget> {
-        GatewayTarget::find(None, None, &self.chosen.loaded, self.paths)
+        Ok(GatewayTarget::find(None, None, &self.chosen.loaded, self.paths)?)
     }
 
     /// Connects with the scopes and capabilities of a turn.
     pub(super) async fn connect(&self, target: &GatewayTarget) -> Result<ConnectResult> {
-        GatewayClient::connect(target, &SCOPES, self.caps).await
+        Ok(GatewayClient::connect(target, &SCOPES, self.caps).await?)
     }
 }
 
@@ -100,12 +93,18 @@ enum FollowError {
 
 impl From<Error> for FollowError {
     fn from(error: Error) -> Self {
-        match error.downcast_ref::<CliError>() {
+        match CliError::find(&error) {
             Some(failure) if failure.kind == "connection" || failure.message.starts_with(DRAINING_PREFIX) => {
-                Self::Lost(failure.message.clone())
+                Self::Lost(failure.message)
             }
             Some(_) | None => Self::Failed(error),
         }
+    }
+}
+
+impl From<homard_client::Error> for FollowError {
+    fn from(error: homard_client::Error) -> Self {
+        Error::from(error).into()
     }
 }
 
@@ -319,7 +318,7 @@ async fn stop(client: &mut GatewayClient, request: &mut TurnRequest, turn: &mut 
     let stopped = match ended.await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            let names_run = error.downcast_ref::<CliError>().is_some_and(|failure| failure.run.is_some());
+            let names_run = CliError::find(&error).is_some_and(|failure| failure.run.is_some());
             names_run && request.session.is_some()
         }
         Err(_) => false,

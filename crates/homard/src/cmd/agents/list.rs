@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 use homard_config::LoadedConfig;
+use homard_credentials::auth_profiles::{self, Keyring};
+use homard_settings::{Config, agent_directories::workspace, agents::ConfiguredAgent, paths::Paths, routes};
 use homard_workspace::{AgentPersona, Audience, BootstrapLimits, BootstrapReader};
 use serde_json::{Value, json};
 
 use super::describe_binding;
 use crate::{
-    assemble::{self, factory::workspace, model_chain::ModelChain, models::Models, routes},
-    auth::{self, Keyring},
-    config::{Config, agents::ConfiguredAgent},
-    paths::Paths,
+    assemble::{self, model_chain::ModelChain, models::Models},
     render::{self, Table},
 };
 
@@ -67,7 +66,9 @@ fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, (models, rul
             row[key] = text.into();
         }
     }
-    let chain = Keyring::open(auth::credentials_file(paths, agent), &models.client)
+    let keyring = Keyring::open(auth_profiles::credentials_file(paths, agent), &models.client);
+    let chain = keyring
+        .map_err(anyhow::Error::from)
         .and_then(|(keyring, _)| ModelChain::of(config, agent.config, models, &keyring));
     match chain {
         Ok(chain) => row["model"] = chain.primary().into(),

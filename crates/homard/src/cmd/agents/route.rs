@@ -5,16 +5,16 @@ use homard_policy::routing::{
     Binding, ChannelPeer, DmScope, MessageOrigin, PeerKind, RouteRule, RoutingResult, RoutingTable, route,
 };
 use homard_proto::ChannelAccount;
+use homard_settings::{
+    Config,
+    channel_kinds::issuer,
+    routes::{bindings, routes},
+};
 use serde_json::json;
 
 use super::describe_binding;
 use crate::{
-    assemble::{
-        channels::issuer,
-        routes::{bindings, routes},
-    },
     cli_error::CliError,
-    config::Config,
     render::{self, Table},
 };
 

@@ -2,16 +2,16 @@
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
+use homard_settings::{
+    Config,
+    channel_kinds::{CHANNEL_KINDS, label},
+    channels::DEFAULT_ACCOUNT,
+    paths::Paths,
+};
 use serde_json::{Value, json};
 
 use super::edit_config;
-use crate::{
-    assemble::channels::{CHANNEL_KINDS, label},
-    cli_error::CliError,
-    config::{Config, channels::DEFAULT_ACCOUNT},
-    paths::Paths,
-    render,
-};
+use crate::{cli_error::CliError, render};
 
 /// A channel to be set up.
 #[derive(Debug, clap::Args)]

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::{
+    channel_kinds::CHANNEL_KINDS,
+    channels::Account,
+    paths::{self, Paths},
+};
 use serde_json::{Value, json};
 
-use crate::{
-    assemble::channels::CHANNEL_KINDS,
-    config::channels::Account,
-    paths::{self, Paths},
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Lists the channels of the config.
 pub(super) fn list(wants_json: bool) -> Result<()> {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use homard_client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 use serde_json::{Value, json};
 
 use super::{
@@ -18,7 +19,6 @@ use super::{
     script,
     state::{ChaosState, KillMoment, ReceivedResult},
 };
-use crate::client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 
 /// Number of runs per session before the next one is started, so that histories stay short.
 const PER_SESSION: usize = 20;

@@ -5,10 +5,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use homard_client::GatewayTarget;
+use homard_credentials::gateway_secret::GatewaySecret;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-
-use crate::{client::GatewayTarget, secret::GatewaySecret};
 
 /// Maximum number of problems that are listed; the others are counted.
 const MAX_LISTED: usize = 20;

@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
+use homard_client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 use serde_json::{Value, json};
 
 use super::{
     sender::{final_answer, key, params},
     state::{ChaosState, ClientRun, ReceivedResult},
 };
-use crate::client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 
 /// Number of concurrent clients.
 const CLIENTS: usize = 4;

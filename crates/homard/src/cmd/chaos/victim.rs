@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use homard_settings::paths;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::{
@@ -20,7 +21,6 @@ use tokio::{
 };
 
 use super::script;
-use crate::paths;
 
 /// Timeout for a gateway to become ready, and to stop on request.
 const TIMEOUT: Duration = Duration::from_secs(20);

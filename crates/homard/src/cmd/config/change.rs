@@ -5,19 +5,16 @@ use homard_config::{
     edit::{self, EditError},
     path::{self, Path},
 };
+use homard_settings::{
+    Config,
+    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change, issue},
+    effect::Effect,
+    paths::Paths,
+};
 use serde_json::{Value, json};
 
 use super::get::missing;
-use crate::{
-    cli_error::CliError,
-    config::{
-        Config,
-        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change, issue},
-    },
-    paths::Paths,
-    reload::effect::Effect,
-    render,
-};
+use crate::{cli_error::CliError, render};
 
 /// Sets a value. Text that is not JSON5 is taken as a string, unless JSON is required.
 pub(super) fn set(paths: &Paths, path: &Path, value: &str, json: bool) -> Result<()> {

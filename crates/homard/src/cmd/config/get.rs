@@ -6,9 +6,10 @@ use homard_config::{
     path::{self, Path, Step},
     redact, schema,
 };
+use homard_settings::{Config, paths::Paths};
 use serde_json::Value;
 
-use crate::{cli_error::CliError, config::Config, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// Output options.
 #[derive(Debug, Clone, Copy)]

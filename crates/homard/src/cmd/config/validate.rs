@@ -1,14 +1,10 @@
 //! `homard config validate`: checks the file.
 
 use anyhow::Result;
+use homard_settings::{Config, change::issue, paths::Paths};
 use serde_json::json;
 
-use crate::{
-    cli_error::CliError,
-    config::{Config, change::issue},
-    paths::Paths,
-    render,
-};
+use crate::{cli_error::CliError, render};
 
 /// Prints all errors and warnings; fails if the file is invalid.
 pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {

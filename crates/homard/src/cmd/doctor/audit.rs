@@ -1,15 +1,13 @@
 //! Verifies the audit log.
 
 use homard_audit::verify_folder;
+use homard_settings::audit_log::location;
 
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::{
-    audit::location,
-    cmd::audit::{evidence, row_count},
-};
+use crate::cmd::audit::{evidence, row_count};
 
 /// Maximum number of problems that are listed; one change breaks only a few rows.
 const MAX_LISTED: usize = 3;

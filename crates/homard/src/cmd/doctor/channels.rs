@@ -1,10 +1,12 @@
 //! Checks that every enabled channel has its credentials. Its connection state is reported by the gateway.
 
+use homard_settings::channel_kinds::CHANNEL_KINDS;
+
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::{assemble::channels::CHANNEL_KINDS, cmd::channels::missing_credential};
+use crate::cmd::channels::missing_credential;
 
 /// Same as `homard channels list`. While a gateway runs, its health report is more accurate.
 pub(super) fn check(context: &CheckContext) -> CheckReport {

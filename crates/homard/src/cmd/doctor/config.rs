@@ -1,10 +1,11 @@
 //! Checks the config file.
 
+use homard_settings::Config;
+
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::config::Config;
 
 /// Same as `homard config validate`.
 pub(super) fn check(context: &CheckContext) -> CheckReport {

@@ -2,6 +2,8 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
+use homard_client::GatewayTarget;
+use homard_settings::paths::{self, PORT};
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
@@ -9,11 +11,7 @@ use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::{
-    client::GatewayTarget,
-    cmd::{health::name, query::CommandContext},
-    paths::{self, PORT},
-};
+use crate::cmd::{health::name, query::CommandContext};
 
 /// Timeout for a local port.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use crate::assemble::tools;
 /// Runs a short form of `homard sandbox explain`.
 pub(super) fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
-    evaluate(tools::policy(&loaded.config, &context.paths).mode, &tools::tier())
+    evaluate(homard_settings::sandbox_policy(&loaded.config, &context.paths).mode, &tools::tier())
 }
 
 fn evaluate(mode: AccessMode, tier: &Tier) -> CheckReport {

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use homard_settings::agent_directories::workspace;
+
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::assemble::factory::workspace;
 
 /// Examines the workspaces of all agents without creating any.
 pub(super) fn check(context: &CheckContext) -> CheckReport {

@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use homard_client::{ConnectResult, Fingerprint, GatewayClient, GatewayTarget};
+use homard_credentials::gateway_secret::GatewaySecret;
+use homard_settings::{Config, paths::Paths};
 use serde_json::{Value, json};
 
-use crate::{
-    cli_error::CliError,
-    client::{self, ConnectResult, Fingerprint, GatewayClient, GatewayTarget},
-    cmd::flags,
-    config::Config,
-    paths::Paths,
-    render,
-    secret::GatewaySecret,
-};
+use crate::{cli_error::CliError, cmd::flags, render};
 
 /// Timeout for the first response, and for the final one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +51,7 @@ fn response_timeout(text: &str) -> Result<Duration, String> {
 }
 
 fn gateway_url(text: &str) -> Result<String, String> {
-    client::check_url(text).map(|()| text.to_owned()).map_err(|error| format!("{error:#}"))
+    homard_client::check_url(text).map(|()| text.to_owned()).map_err(|error| format!("{error:#}"))
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {

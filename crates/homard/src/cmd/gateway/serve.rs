@@ -19,8 +19,16 @@ use homard_agent::{
     Hub, HubEvent,
     hub::{CrashLoops, RecoveryResult},
 };
+use homard_credentials::{
+    certificate,
+    gateway_secret::{self, GatewaySecret, SecretSource},
+};
 use homard_gateway::{ControlUi, Tls};
 use homard_runtime::task;
+use homard_settings::{
+    Chosen, Config, DEMO,
+    paths::{self, PORT, Paths},
+};
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -35,15 +43,11 @@ use crate::{
         plugins::{PluginRoutes, Transforms},
     },
     cli_error::CliError,
-    config::{self, Chosen, Config, DEMO},
     logging::Log,
     methods,
-    paths::{self, PORT, Paths},
     reload::ConfigReloader,
     render,
-    secret::{self, GatewaySecret, SecretSource},
     signal::{Signal, Signals},
-    tls,
 };
 
 /// Time for active runs to end after SIGTERM: well within the 90 s that systemd allows.
@@ -112,10 +116,10 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
     log.masks.hide_all(vec![assemble::secrets::of_config(&chosen.loaded, &paths)]);
-    if let Some(config_warning) = config::last_good_warning(&chosen, &paths.config) {
+    if let Some(config_warning) = homard_settings::last_good_warning(&chosen, &paths.config) {
         tracing::error!("{config_warning}");
     }
-    for outage in config::outages(&chosen.loaded) {
+    for outage in homard_settings::outages(&chosen.loaded) {
         tracing::error!("config file {}: {outage}", paths.config.display());
     }
     for warning in &chosen.loaded.warnings {
@@ -222,10 +226,11 @@ async fn serve(
     app.factory.mask_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
-    let (secret, source) = secret::find_or_create(GatewaySecret::either(args.token, args.password), config, paths)?;
+    let (secret, source) =
+        gateway_secret::find_or_create(GatewaySecret::either(args.token, args.password), config, paths)?;
     let pages = control_ui(args.control_ui.as_deref(), config)?;
     let addresses = listen::addresses(listen::bind(args.bind.as_deref(), config)?, port, config)?;
-    let tls = tls::open(config, paths, &listen::reachable_addresses(&addresses))?;
+    let tls = certificate::open(config, paths, &listen::reachable_addresses(&addresses))?;
     // An occupied port is detected before any run starts, and no request is answered before every recovered run is
     // queued.
     let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
@@ -305,10 +310,10 @@ async fn serve(
     };
     gateway.warnings().set("control-ui", no_pages.clone());
     gateway.warnings().set("bind", exposure.clone());
-    let outages = config::outages(&chosen.loaded);
-    let unsupported = config::unsupported_channels(config);
+    let outages = homard_settings::outages(&chosen.loaded);
+    let unsupported = homard_settings::unsupported_channels(config);
     let startup_warnings =
-        config::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
+        homard_settings::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
     let startup_warnings = startup_warnings.chain(exposure).chain(no_pages);
     let startup_warnings = startup_warnings.chain(app.warnings.iter().cloned());
     rows.extend(startup_warnings.map(|text| ["warning".to_owned(), text]));
@@ -413,7 +418,7 @@ fn greeting(app: &App, paths: &Paths, (secret, source): (&GatewaySecret, &Secret
 
 /// Describes the sandbox of commands.
 fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
-    let policy = assemble::tools::policy(config, paths);
+    let policy = homard_settings::sandbox_policy(config, paths);
     tokio::task::spawn_blocking(move || match policy.mode {
         sandbox::AccessMode::Full => {
             "no sandbox (tools.exec.sandbox.mode is full): commands run with your permissions".to_owned()

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
+use homard_settings::paths::Paths;
 use serde_json::json;
 
 use super::{HookList, edit_config, format};
-use crate::{paths::Paths, render};
+use crate::render;
 
 /// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.
 pub(super) fn run(list: &HookList, paths: &Paths, (name, enable): (&str, bool), wants_json: bool) -> Result<()> {

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use homard_config::{edit, path::Path as Key};
 use homard_plugins::internal::{InstallError, InstalledHook, ReplacePolicy, inspect, install};
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::{Config, paths::Paths};
 use serde_json::{Value, json};
 
 use super::{HookList, edit_config, format};
-use crate::{cli_error::CliError, config::Config, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// Copies the hook into the state directory and records its source in the config.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {

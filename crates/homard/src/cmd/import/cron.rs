@@ -8,6 +8,7 @@ use std::{
 
 use homard_proto::AgentId;
 use homard_schedule::job::CronJob;
+use homard_settings::{Config, channel_kinds::CHANNEL_KINDS, paths::Paths};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -16,7 +17,6 @@ use super::{
     source::{self, OpenclawState},
     transcripts::ImportAction,
 };
-use crate::{assemble::channels::CHANNEL_KINDS, config::Config, paths::Paths};
 
 /// Plans the import of `cron/jobs.json` and the history of its runs.
 pub(super) fn plan_jobs(

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Result;
 use homard_proto::{AgentId, SessionKey, session::Record};
+use homard_settings::paths::Paths;
 use serde_json::Value;
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     source::{self, OpenclawState},
     transcripts::{self, ImportAction},
 };
-use crate::{paths::Paths, render};
+use crate::render;
 
 /// Options of the import.
 #[derive(Debug, Clone, Copy)]

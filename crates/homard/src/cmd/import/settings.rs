@@ -7,6 +7,8 @@ use std::{
 };
 
 use homard_approvals::ApprovalPolicy;
+use homard_credentials::auth_profiles;
+use homard_settings::{Config, paths::Paths};
 use serde_json::{Map, Value};
 
 use super::{
@@ -16,7 +18,6 @@ use super::{
     source::{self, OpenclawState},
     transcripts::ImportAction,
 };
-use crate::{auth, config::Config, paths::Paths};
 
 /// Plans the config, and returns the one that will be in use.
 pub(super) fn config(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, options: ImportOptions) -> Config {
@@ -147,7 +148,7 @@ pub(super) fn auth_profiles(plan: &mut ImportPlan, source_dir: &Path, target_dir
     let action = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
         Err(_) => ImportAction::Broken,
         // A file that only has the health of environment keys may be overwritten.
-        Ok(_) if !auth::file::has_profiles(&to) => ImportAction::New,
+        Ok(_) if !auth_profiles::file::has_profiles(&to) => ImportAction::New,
         Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => ImportAction::Same,
         Ok(_) if options.replace_existing => ImportAction::Updated,
         Ok(_) => ImportAction::Kept,

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_workspace::skills::{DiscoveryLimits, ProblemLevel, SkillRoots, discover};
+use homard_settings::{Config, agent_directories::workspace, paths::Paths};
+use homard_skills::{DiscoveryLimits, ProblemLevel, SkillRoots, discover};
 
 use super::{
     copy,
@@ -14,7 +15,6 @@ use super::{
     source::{self, OpenclawState},
     transcripts::ImportAction,
 };
-use crate::{assemble::factory::workspace, config::Config, paths::Paths};
 
 /// Maximum number of files of a skill.
 const MAX_FILES: usize = 2_000;

@@ -7,10 +7,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_proto::{AgentId, SessionKey, session::Record};
+use homard_settings::paths;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value};
 
-use crate::{cli_error::CliError, paths};
+use crate::cli_error::CliError;
 
 /// Names of OpenClaw's state directory over time.
 const STATE_DIRS: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];

@@ -2,6 +2,10 @@
 //! printed.
 
 use anyhow::Result;
+use homard_credentials::auth_profiles::{
+    credentials_file,
+    file::{self, Fields},
+};
 use homard_journal::lock;
 use homard_model::catalog::{self, provider_name};
 use homard_providers::quirks;
@@ -10,10 +14,6 @@ use serde_json::{Value, json};
 use super::ModelsContext;
 use crate::{
     assemble::keys,
-    auth::{
-        credentials_file,
-        file::{self, Fields},
-    },
     cli_error::CliError,
     cmd::{
         ids::{self, Candidate},
@@ -80,7 +80,7 @@ pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<
             order.set(&provider, &json!(ids), 2);
             fields.put("order", &order, 1);
         }
-        Ok(is_new)
+        anyhow::Ok(is_new)
     })?;
     let action = if is_new { "added" } else { "replaced" };
     let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
@@ -162,7 +162,7 @@ pub(super) fn remove(setup: &ModelsContext, input: &str, agent: Option<&str>, wa
             last_good.remove(&provider);
             fields.put("lastGood", &last_good, 1);
         }
-        Ok(())
+        anyhow::Ok(())
     })?;
     print_result(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
 }

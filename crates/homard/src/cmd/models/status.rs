@@ -1,8 +1,10 @@
 //! Shows the candidates in order, with their credentials and cooldowns.
 
 use anyhow::{Context, Result};
+use homard_credentials::auth_profiles::Keyring;
 use homard_model::candidates::{Candidate, PreferredCredential};
 use homard_runtime::Ambient;
+use homard_settings::NamedModel;
 use homard_store::timeline::PromptCuts;
 use serde_json::{Value, json};
 
@@ -13,8 +15,6 @@ use crate::{
         keys::{self, CredentialSource},
         model_chain::{ModelChain, SelectionReason},
     },
-    auth::Keyring,
-    config::NamedModel,
     render::{self, Table},
 };
 

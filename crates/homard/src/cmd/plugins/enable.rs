@@ -3,13 +3,14 @@
 use anyhow::Result;
 use homard_config::{edit, path::Path};
 use homard_plugins::{DiscoveredPlugin, PluginStatus, Settings, config_problems, decide};
+use homard_settings::{change::ConfigChange, paths::Paths};
 use serde_json::{Value, json};
 
 use super::{
     PluginList, edit_config,
     format::{self, entry, shell_quote},
 };
-use crate::{cli_error::CliError, config::change::ConfigChange, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// Enables a plugin. If it would stay disabled for another reason, nothing is changed and the reason is reported.
 pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {

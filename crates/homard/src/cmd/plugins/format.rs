@@ -2,12 +2,10 @@
 
 use homard_config::path::Path;
 use homard_plugins::{DiscoveredPlugin, Manifest, PluginOrigin, PluginStatus};
+use homard_settings::{Config, Text};
 
 use super::report::declared;
-use crate::{
-    config::{Config, Text},
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Maximum characters of a description in a list.
 const MAX_DESCRIPTION: usize = 60;

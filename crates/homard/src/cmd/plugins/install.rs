@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use homard_config::{edit, path::Path as Key};
 use homard_runtime::{Ambient, ambient::iso};
+use homard_settings::{Config, paths::Paths};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
     format::{self, rights, shell_quote},
     report::declares,
 };
-use crate::{cli_error::CliError, config::Config, paths::Paths, render};
+use crate::{cli_error::CliError, render};
 
 /// An installed plugin.
 struct PluginInstall {

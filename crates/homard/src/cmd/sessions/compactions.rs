@@ -180,7 +180,7 @@ fn unknown(key: &SessionKey) -> CliError {
 
 /// Replaces the gateway's error by the message that is used without a gateway.
 fn translate_error(setup: &CommandContext, text: &str, error: Error) -> Error {
-    match error.downcast_ref::<CliError>() {
+    match CliError::find(&error) {
         Some(failure) if failure.message == NO_SESSION => {
             named(setup, text).map_or_else(Error::from, |key| unknown(&key).into())
         }
@@ -258,7 +258,8 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::{client::GatewayTarget, config::Config, paths::Paths};
+    use homard_client::GatewayTarget;
+    use homard_settings::{Config, paths::Paths};
 
     fn without_gateway(state: &Path) -> CommandContext {
         let paths = Paths { config: state.join("homard.json"), state: state.to_owned() };

@@ -6,11 +6,11 @@ use homard_agent::{RequestEvent, RunEvent, StoredEvent, Subscriber, Tape};
 use homard_channels::Channel;
 use homard_reply::reasoning;
 use homard_runtime::task;
+use homard_settings::channels::StreamingMode;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{DraftUpdate, Drafts, has_reply};
-use crate::config::channels::StreamingMode;
 
 /// Minimum characters before anything is shown: fewer are useless and cause a notification.
 const MIN_CHARS: usize = 30;

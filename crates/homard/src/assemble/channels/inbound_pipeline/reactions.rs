@@ -11,9 +11,9 @@ use homard_channels::{
     envelope,
 };
 use homard_policy::routing::RoutingResult;
+use homard_settings::{channel_kinds::label, channels::Reactions};
 
 use super::InboundPipeline;
-use crate::{assemble::channels::build::label, config::channels::Reactions};
 
 /// Maximum number of our own messages that are remembered.
 const MAX_REMEMBERED: usize = 500;

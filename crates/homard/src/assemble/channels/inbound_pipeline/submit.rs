@@ -15,12 +15,12 @@ use homard_channels::{
 };
 use homard_policy::routing::RoutingResult;
 use homard_reply::thread::ThreadMode;
+use homard_settings::channel_kinds::label;
 use homard_store::{Origin as Came, Sender};
 use tokio::time::sleep;
 
 use super::{AdmittedMessage, InboundPipeline, chat_key};
 use crate::assemble::channels::{
-    build::label,
     draft::{self, DraftContent, DraftLocation, DraftSettings},
     media::{self, LoadedMedia},
     policy::{ChannelPolicy, principal},

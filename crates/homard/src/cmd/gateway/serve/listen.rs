@@ -3,11 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use homard_gateway::Tls;
+use homard_settings::{Config, gateway::Bind};
 
-use crate::{
-    cli_error::CliError,
-    config::{Config, gateway::Bind},
-};
+use crate::cli_error::CliError;
 
 /// Tailscale's service address, present in every tailnet. Nothing is sent there.
 const TAILSCALE_SERVICE: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 100);

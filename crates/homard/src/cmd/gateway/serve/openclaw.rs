@@ -14,12 +14,11 @@ use std::{
 
 use homard_journal::lock;
 use homard_runtime::Ambient;
+use homard_settings::paths;
 use homard_store::Error as StoreError;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
-
-use crate::paths;
 
 /// An empty lock counts this long: its owner may be about to write it.
 const EMPTY_LOCK_GRACE: Duration = Duration::from_secs(30);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use homard_plugins::{DiscoveredPlugin, FILE_NAMES, config_problems, fingerprint};
+use homard_settings::Text;
 
 use super::{
     super::{
@@ -11,7 +12,6 @@ use super::{
     },
     PluginCheck, PluginFinding,
 };
-use crate::config::Text;
 
 /// Returns findings about an enabled plugin: its config, files and variables.
 pub(super) fn findings(list: &PluginList, candidate: &DiscoveredPlugin) -> Vec<PluginFinding> {

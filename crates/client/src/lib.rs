@@ -296,7 +296,7 @@ fn connection_lost(why: &str) -> Error {
 }
 
 /// Explains why no TLS connection could be established, and how to fix it.
-fn tls_error(target: &GatewayTarget, error: &tls::Failure) -> String {
+fn tls_error(target: &GatewayTarget, error: &tls::TlsFailure) -> String {
     let hint = match (&target.pin, target.is_own) {
         (Some(_), true) => "if its certificate was replaced, restart the gateway",
         (Some(_), false) => "if its certificate was replaced, update gateway.remote.tlsFingerprint",

@@ -15,7 +15,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use crate::Error;
 
 /// Why there is no TLS connection.
-pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type TlsFailure = Box<dyn std::error::Error + Send + Sync>;
 
 /// SHA-256 fingerprint of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) async fn connect(
     stream: TcpStream,
     host: &str,
     pin: Option<&Fingerprint>,
-) -> Result<TlsStream<TcpStream>, Failure> {
+) -> Result<TlsStream<TcpStream>, TlsFailure> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let config = match pin {

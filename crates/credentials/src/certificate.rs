@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use crate::{Error, gateway_secret::create_private_file};
 
 /// Why a certificate could not be generated.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type GenerateError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Validity of a generated certificate, as in OpenClaw.
 const VALID_YEARS: i64 = 10;
@@ -89,7 +89,7 @@ pub fn fingerprint(config: &Config, paths: &Paths) -> Option<String> {
     Some(homard_gateway::fingerprint(&certificate))
 }
 
-fn generate(files: &CertificateFiles, addresses: &[IpAddr]) -> Result<(), Failure> {
+fn generate(files: &CertificateFiles, addresses: &[IpAddr]) -> Result<(), GenerateError> {
     let host = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
     let named = addresses.iter().filter(|address| !address.is_unspecified() && !address.is_loopback());
@@ -101,7 +101,11 @@ fn generate(files: &CertificateFiles, addresses: &[IpAddr]) -> Result<(), Failur
     let today = Timestamp::from_millisecond(i64::try_from(Ambient::system().now_ms())?)?.to_zoned(TimeZone::UTC);
     let day = |distance: Span| {
         let day = today.checked_add(distance)?;
-        Ok::<_, Failure>(date_time_ymd(i32::from(day.year()), u8::try_from(day.month())?, u8::try_from(day.day())?))
+        Ok::<_, GenerateError>(date_time_ymd(
+            i32::from(day.year()),
+            u8::try_from(day.month())?,
+            u8::try_from(day.day())?,
+        ))
     };
     // Tolerates clocks that are a little slow.
     params.not_before = day((-1).day())?;

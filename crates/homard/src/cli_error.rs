@@ -66,6 +66,12 @@ impl CliError {
         if let Some(error) = error.downcast_ref::<homard_client::Error>() {
             return Some(error.into());
         }
+        if let Some(homard_app::Error::Permissions(text)) = error.downcast_ref() {
+            return Some(Self::new("permissions", text));
+        }
+        if let Some(homard_import::Error::Source(text)) = error.downcast_ref() {
+            return Some(Self::usage(text));
+        }
         match error.downcast_ref::<homard_settings::Error>()? {
             homard_settings::Error::Unusable(text) => Some(Self::config(text)),
             homard_settings::Error::Environment(_)

@@ -4,7 +4,6 @@ pub(crate) mod file;
 mod line;
 
 use std::{
-    borrow::Cow,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -12,9 +11,9 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use homard_app::masks::Masks;
 use homard_gateway::LogBuffer;
 use homard_runtime::Ambient;
-use homard_secrets::Secrets;
 use homard_settings::{
     logging::Logging,
     paths::{self, Paths},
@@ -43,25 +42,6 @@ pub(crate) struct Log {
     pub(crate) buffer: LogBuffer,
     /// Values to mask.
     pub(crate) masks: Masks,
-}
-
-/// Secrets to mask in log lines. Clones share their state.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Masks(Arc<Mutex<Vec<Secrets>>>);
-
-impl Masks {
-    /// Replaces the set of masked secrets.
-    pub(crate) fn hide_all(&self, secrets: Vec<Secrets>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
-    }
-
-    fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        secrets.iter().fold(Cow::Borrowed(text), |text, secrets| match secrets.mask(&text) {
-            Cow::Borrowed(_) => text,
-            Cow::Owned(clear) => Cow::Owned(clear),
-        })
-    }
 }
 
 /// Returns the path of a gateway's log file: from the config, else in the state directory.

@@ -1,21 +1,13 @@
 //! The `homard` binary: an AI agent gateway and its command line.
 //!
-//! The only crate that prints. Start with `cmd`, the commands; then `assemble` (config to hub) and `render` (what is
-//! printed).
+//! The only crate that prints. Start with `cmd`, the commands; then `render` (what is printed). What they start is built
+//! by `homard-app`.
 
-mod assemble;
-mod audit;
 mod cli_error;
 mod cmd;
-mod file_watch;
 mod logging;
-mod methods;
-mod otel;
-mod permissions;
-mod reload;
 mod render;
 mod signal;
-mod tools;
 
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use homard_agent::sandboxing::Sandboxing;
 use homard_proto::AgentId;
-use homard_skills::SkillRoots;
+use homard_workspace::skills::SkillRoots;
 
 use crate::{
     Config, Text,

@@ -66,7 +66,7 @@ fn only_listed_fields_may_stay_unread() {
 }
 
 /// The crates that interpret the config.
-const READERS: [&str; 4] = ["client", "credentials", "homard", "settings"];
+const READERS: [&str; 7] = ["app", "channel-runtime", "client", "credentials", "homard", "import", "settings"];
 
 /// Text of all files of the crates that interpret the config, without comments.
 fn code() -> String {

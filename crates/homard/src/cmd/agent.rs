@@ -23,7 +23,6 @@ use serde_json::Value;
 
 use self::remote::GatewayLink;
 use crate::{
-    assemble,
     cli_error::CliError,
     cmd::flags,
     render::{self, RenderOptions, RunRenderer},
@@ -121,8 +120,8 @@ pub(super) struct Args {
 
 fn turn_timeout(text: &str) -> Result<Duration, String> {
     match flags::seconds(text)? {
-        timeout if timeout > Duration::from_secs(assemble::MAX_TIMEOUT) => {
-            Err(format!("at most {}s", assemble::MAX_TIMEOUT))
+        timeout if timeout > Duration::from_secs(homard_app::MAX_TIMEOUT) => {
+            Err(format!("at most {}s", homard_app::MAX_TIMEOUT))
         }
         timeout => Ok(timeout),
     }
@@ -160,7 +159,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let message = args.read_message()?;
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let timeout = args.timeout.unwrap_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default());
+    let timeout = args.timeout.unwrap_or_else(|| homard_app::timeout(&chosen.loaded.config).unwrap_or_default());
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
     let options = if args.json { RenderOptions::nothing() } else { RenderOptions::for_terminal(tools) };
@@ -282,7 +281,7 @@ async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, options: Rend
 /// agent's workspace is used, with a remark.
 fn working_directory(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
     let cwd = env::current_dir().context("cannot determine the current directory")?;
-    let why = match assemble::working_dir::check_requested(&cwd, &chosen.loaded.config, paths) {
+    let why = match homard_app::working_dir::check_requested(&cwd, &chosen.loaded.config, paths) {
         // A path that is not UTF-8 cannot be sent.
         Ok(_) => match cwd.to_str() {
             Some(cwd) => return Ok(Some(cwd.to_owned())),

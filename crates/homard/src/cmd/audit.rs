@@ -4,6 +4,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use homard_app::audit;
 use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify_folder};
 use homard_command::OWNER;
 use homard_journal::Journal;
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::query::CommandContext;
 use crate::{
-    audit,
     cli_error::CliError,
     render::{self, Table},
 };
@@ -153,7 +153,7 @@ pub(super) async fn evidence(setup: &CommandContext) -> Result<Evidence> {
         None if !setup.target.is_own => return Err(setup.not_running().into()),
         None => audit::stored_anchor_notes(&setup.paths)?,
     };
-    audit::evidence(&setup.paths, &described)
+    Ok(audit::evidence(&setup.paths, &described)?)
 }
 
 fn check(paths: &Paths, evidence: &Evidence) -> Result<VerifyReport> {

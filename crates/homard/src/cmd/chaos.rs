@@ -1,39 +1,16 @@
 //! `homard chaos`: kills a temporary gateway repeatedly while clients use it, and then checks that nothing was lost.
 //!
-//! [`victim`] is the gateway, [`model`] answers it by a [`script`], [`sender`]s keep it busy, the [`killer`] kills it;
-//! [`verify`] requests every result again, and [`check`] compares the disk with what the clients received.
+//! The test itself is in `homard-chaos`.
 
-mod check;
-mod killer;
-mod model;
 mod progress;
 mod report;
-mod rng;
-mod script;
-mod sender;
-mod state;
-mod verify;
-mod victim;
 
-use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path, sync::Arc, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use futures_util::future::join_all;
-use homard_runtime::task;
+use anyhow::{Context, Result};
+use homard_chaos::{Progress, Scenario};
 use tempfile::TempDir;
-use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
 
-use self::{
-    check::DiskState, killer::KillStats, model::ScriptedServer, progress::KillProgress, report::ChaosReport,
-    rng::SplitMix, script::COUNTER, sender::Sender, state::ChaosState, victim::Victim,
-};
+use self::{progress::KillProgress, report::ChaosReport};
 use crate::{cli_error::CliError, render, signal::Signals};
-
-/// Time for the clients to receive the end of all their runs after the last kill.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Total time for the final verification requests.
-const VERIFY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The flags of `homard chaos`.
 #[derive(Debug, clap::Args)]
@@ -66,26 +43,29 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let folder =
         tempfile::Builder::new().prefix("homard-chaos-").tempdir().context("cannot create a temporary directory")?;
     let mut signals = Signals::listen()?;
+    let scenario = Scenario { kills: args.kills as usize, seed: args.seed, sessions: usize::from(args.sessions) };
+    let progress = KillProgress::start();
+    let mut show = |now: &Progress| progress.show(now);
     let outcome = tokio::select! {
         biased;
         signal = signals.next() => {
             let failure = CliError::new("interrupted", format!("stopped by {signal}; nothing was checked"));
             return Err(CliError { exit: signal.exit_code(), ..failure }.into());
         }
-        outcome = run_scenario(&args, folder.path()) => outcome,
+        outcome = homard_chaos::run(scenario, folder.path(), &mut show) => outcome,
     };
-    let report = match outcome {
-        Ok(report) => report,
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
         Err(error) => return Err(CliError::new("failed", format!("{error:#}\n{}", keep(folder))).into()),
     };
-    let report = ChaosReport { kept: Some(folder.path()).filter(|_| args.keep || !report.is_good()), ..report };
+    let is_good = outcome.is_good();
+    let report = ChaosReport { outcome: &outcome, kept: Some(folder.path()).filter(|_| args.keep || !is_good) };
     if args.json {
         render::print_json(&report.to_json())?;
     } else {
         render::print_table(&report.to_table())?;
-        report.problems.iter().for_each(|problem| render::remark(&render::strip_controls(problem)));
+        outcome.problems.iter().for_each(|problem| render::remark(&render::strip_controls(problem)));
     }
-    let is_good = report.is_good();
     if !is_good {
         return Err(
             CliError::new("failed", format!("something was lost, duplicated or wrong\n{}", keep(folder))).into()
@@ -100,91 +80,4 @@ pub(super) async fn run(args: Args) -> Result<()> {
 /// Keeps all files and says where they are.
 fn keep(folder: TempDir) -> String {
     format!("the state and the log are kept in {}", folder.keep().display())
-}
-
-async fn run_scenario(args: &Args, folder: &Path) -> Result<ChaosReport<'static>> {
-    let started_at = Instant::now();
-    let seed = args.seed.map_or_else(random, Ok)?;
-    let token = format!("chaos-{:016x}", random()?);
-    let (state, moments) = ChaosState::new(token.clone());
-    let state = Arc::new(state);
-    let model = ScriptedServer::start(state.clone()).await?;
-    let sessions = usize::from(args.sessions);
-    let victim = Victim::new(folder, &token, model.port, sessions.div_ceil(2))?;
-    let senders: Vec<_> = (0..sessions)
-        .map(|number| AbortOnDropHandle::new(task::spawn("client", Sender::new(state.clone(), number, seed).run())))
-        .collect();
-    let kills = args.kills as usize;
-    let mut progress = KillProgress::new(kills);
-    let killed = killer::kill((&victim, kills), &state, moments, SplitMix::new(seed), &mut progress).await?;
-    let killed = settle(&victim, &state, senders, killed).await?;
-    let found = check::check(&state.history(), &read(&victim)?);
-    let mut history = state.history();
-    found.problems.iter().for_each(|problem| history.problem(problem.clone()));
-    let (requests, problems) = (history.requests, history.some_problems());
-    Ok(ChaosReport { seed, killed, found, requests, problems, took: started_at.elapsed(), kept: None })
-}
-
-/// Waits for all runs, restarts once more, and requests every result again.
-async fn settle(
-    victim: &Victim,
-    state: &Arc<ChaosState>,
-    senders: Vec<AbortOnDropHandle<()>>,
-    mut killed: KillStats,
-) -> Result<KillStats> {
-    let gateway = victim.start().await?;
-    killed.restarts += 1;
-    killed.ready.push(gateway.ready_after);
-    state.port.send_replace(Some(gateway.port));
-    state.closing.cancel();
-    if timeout(SETTLE_TIMEOUT, join_all(senders)).await.is_err() {
-        state.history().problem(format!("not all runs ended within {SETTLE_TIMEOUT:?} after the last kill"));
-    }
-    stop(gateway).await?;
-    let gateway = victim.start().await?;
-    let verified = timeout(VERIFY_TIMEOUT, async {
-        verify::repeat_requests(state, gateway.port).await?;
-        verify::continue_sessions(state, gateway.port).await
-    });
-    verified
-        .await
-        .with_context(|| format!("the gateway did not answer all verification requests within {VERIFY_TIMEOUT:?}"))??;
-    stop(gateway).await?;
-    Ok(killed)
-}
-
-async fn stop(gateway: victim::ChaosGateway) -> Result<()> {
-    let status = gateway.stop().await?;
-    ensure!(status.success(), "the gateway did not shut down cleanly ({status})");
-    Ok(())
-}
-
-/// Reads the transcripts and the counter from disk.
-fn read(victim: &Victim) -> Result<DiskState> {
-    let folder = victim.state().join("agents/main/sessions");
-    let mut transcripts = BTreeMap::new();
-    let listing = match fs::read_dir(&folder) {
-        // Every kill came before a run started.
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        listing => Some(listing.with_context(|| format!("cannot list {}", folder.display()))?),
-    };
-    for item in listing.into_iter().flatten() {
-        let path = item?.path();
-        if path.extension().is_some_and(|ending| ending == "jsonl") {
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            transcripts.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), text);
-        }
-    }
-    let counter = match fs::read_to_string(victim.workspace().join(COUNTER)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        counter => counter.context("cannot read the counter file")?,
-    };
-    Ok(DiskState { transcripts, counter })
-}
-
-fn random() -> Result<u64> {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::from).context("cannot read random bytes")?;
-    // Short enough to type.
-    Ok(u64::from(u32::from_le_bytes(bytes)))
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::hooks::settings;
 use homard_config::{LoadedConfig, edit::EditError};
 use homard_plugins::internal::{HookDecisionState, HookRules, InternalHook, decide, discover, report};
 use homard_settings::{
@@ -18,7 +19,7 @@ use homard_settings::{
     change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
     paths::Paths,
 };
-use homard_skills::SkillProblem;
+use homard_workspace::skills::SkillProblem;
 use serde_json::{Value, json};
 
 use self::node::NodeTrial;
@@ -26,7 +27,7 @@ use super::{
     ids::{self, Candidate},
     plugins::setup,
 };
-use crate::{assemble::hooks::settings, cli_error::CliError, render};
+use crate::{cli_error::CliError, render};
 
 /// Maximum characters of a description in a list.
 const MAX_DESCRIPTION: usize = 60;

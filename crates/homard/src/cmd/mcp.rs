@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::mcp_servers;
 use homard_settings::{mcp::Server, paths::Paths};
 use homard_tools::mcp::{ServerSetup, ServerState, ServerStatus, ServerTransport};
 use serde_json::{Value, json};
 
 use super::ids::{self, Candidate};
 use crate::{
-    assemble::mcp_servers,
     cli_error::CliError,
     render::{self, Table},
 };

@@ -7,15 +7,13 @@ mod status;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::models::Models;
 use homard_config::LoadedConfig;
 use homard_credentials::auth_profiles::{Keyring, credentials_file};
 use homard_settings::{Config, agents::ConfiguredAgent, paths::Paths};
 
 pub(super) use self::status::{ModelStatus, distinct};
-use crate::{
-    assemble::{self, models::Models},
-    cli_error::CliError,
-};
+use crate::cli_error::CliError;
 
 /// What `homard models` takes.
 #[derive(Debug, clap::Args)]
@@ -81,7 +79,7 @@ enum AuthCommand {
 
 /// Returns the model status of an agent; without an id, of the default agent.
 pub(super) fn model_status(loaded: &LoadedConfig<Config>, paths: &Paths, agent: Option<&str>) -> Result<ModelStatus> {
-    let models = Models::new(&loaded.config, assemble::environment(&loaded.variables), &paths.state);
+    let models = Models::new(&loaded.config, homard_app::environment(&loaded.variables), &paths.state);
     ModelStatus::find(&ModelsContext { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
@@ -89,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
     let LoadedConfig { config, variables, .. } = chosen.loaded;
-    let models = Models::new(&config, assemble::environment(&variables), &paths.state);
+    let models = Models::new(&config, homard_app::environment(&variables), &paths.state);
     let setup = ModelsContext { models, config, paths };
     match &args.command {
         Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),

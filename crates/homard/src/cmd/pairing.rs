@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::methods::channels::{approval_document, pairing_document};
+use homard_channel_runtime::approve;
 use homard_channels::pairing::PairingStore;
 use homard_runtime::Ambient;
 use homard_settings::{
@@ -16,9 +18,7 @@ use super::{
     query::CommandContext,
 };
 use crate::{
-    assemble::channels::approve,
     cli_error::CliError,
-    methods::channels::{approval_document, pairing_document},
     render::{self, Table},
 };
 

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::toolbox;
 use homard_settings::{agent_directories::workspace, paths::Paths};
 use homard_tools::sandbox::{AccessMode, Tier, explain};
 use serde_json::json;
 
-use crate::{assemble::tools, cli_error::CliError, render};
+use crate::{cli_error::CliError, render};
 
 /// What `homard sandbox` takes.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
     let (workspace, policy, tier) =
-        (workspace(config, &paths, &member), homard_settings::sandbox_policy(config, &paths), tools::tier());
+        (workspace(config, &paths, &member), homard_settings::sandbox_policy(config, &paths), toolbox::tier());
     let explanation = if workspace.exists() {
         explain(&policy, &tier, &workspace)
     } else {

@@ -6,14 +6,14 @@ mod format;
 
 use anyhow::Result;
 use clap::Subcommand;
+use homard_app::skills::SkillLibrary;
 use homard_config::LoadedConfig;
 use homard_settings::{Config, agent_directories::workspace, paths::Paths};
-use homard_skills::{JudgedSkill, SkillSet, SkillSource, report};
+use homard_workspace::skills::{JudgedSkill, SkillSet, SkillSource, report};
 use serde_json::Value;
 
 use super::ids::{self, Candidate};
 use crate::{
-    assemble::skills::SkillLibrary,
     cli_error::CliError,
     render::{self, Table},
 };

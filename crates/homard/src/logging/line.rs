@@ -3,9 +3,8 @@
 
 use std::borrow::Cow;
 
+use homard_app::masks::Masks;
 use serde_json::{Value, json};
-
-use super::Masks;
 
 /// Maximum bytes of a text.
 const MAX_TEXT_BYTES: usize = 512;

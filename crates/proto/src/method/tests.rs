@@ -172,8 +172,8 @@ const HANDED_ON: [HandedOn; 6] = [
     ("UpdateParams", SKILLS, SKILLS, &[("skill_key", SKILLS)]),
 ];
 
-const SAY: &str = "homard/src/methods/channels/send.rs";
-const SKILLS: &str = "homard/src/methods/skills.rs";
+const SAY: &str = "app/src/methods/channels/send.rs";
+const SKILLS: &str = "app/src/methods/skills.rs";
 
 #[test]
 fn every_params_type_is_listed() {
@@ -263,7 +263,7 @@ fn unknown_members_are_rejected() {
 #[test]
 fn handlers_read_every_parameter() {
     let mut handler_count = 0;
-    for dir in ["gateway/src", "homard/src", "agent/src"] {
+    for dir in ["gateway/src", "app/src", "homard/src", "agent/src"] {
         for (path, text) in sources(dir) {
             for (at, _) in text.match_indices(".params()?") {
                 let before = &text[..at];

@@ -11,6 +11,7 @@ use homard_agent::{
     tape::TapeState,
     wire::{Projection, RunReport},
 };
+use homard_app::{App, Purpose, approvals};
 use homard_approvals::ExecApprovals;
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_settings::{Chosen, paths::Paths};
@@ -19,13 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted, working_dir};
-use crate::{
-    assemble::{App, Purpose, approvals},
-    cli_error::CliError,
-    cmd::query::usage_error,
-    render,
-    signal::Signal,
-};
+use crate::{cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
 
 /// The principal of the run: a user who can read the state directory is the owner.
 const PRINCIPAL: &str = "owner";
@@ -36,9 +31,11 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &
     homard_settings::require_variables(&chosen.loaded, &paths.config)?;
     let cwd = env::current_dir().context("cannot determine the current directory")?;
     working_dir::check(&cwd, &chosen.loaded.config, paths, turn.work_here)?;
-    let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
-        Some(StoreError::Locked(holder)) => CliError::new("locked", format!("{holder}\n{hint}")).into(),
-        Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
+    let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error {
+        homard_app::Error::Store(StoreError::Locked(holder)) => {
+            CliError::new("locked", format!("{holder}\n{hint}")).into()
+        }
+        error => anyhow::Error::from(error),
     })?;
     let outages = homard_settings::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
     for remark in app.remark.iter().cloned().chain(outages).chain(app.warnings.iter().cloned()) {
@@ -55,7 +52,8 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &
     timeout(ABORT_WAIT, app.hub.wait_delivered()).await.ok();
     let closed = app.close().await;
     let answer = answer?;
-    closed.map(|()| answer)
+    closed?;
+    Ok(answer)
 }
 
 /// Returns true if a disabled part is one that turns use. A required provider reports its failure itself.

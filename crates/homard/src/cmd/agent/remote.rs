@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted};
-use crate::{assemble, cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
+use crate::{cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
 
 /// How long to wait for the first delivery attempt of the reply.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -243,7 +243,7 @@ fn delivery_unknown(turn: &Turn, why: &Error) -> CliError {
 /// Returns how long to wait for the gateway's final response: a little longer than the run's timeout. A timeout of zero
 /// means no limit.
 fn deadline(timeout: Duration) -> Duration {
-    let timeout = if timeout.is_zero() { Duration::from_secs(assemble::MAX_TIMEOUT) } else { timeout };
+    let timeout = if timeout.is_zero() { Duration::from_secs(homard_app::MAX_TIMEOUT) } else { timeout };
     timeout + Duration::from_secs(30)
 }
 

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
+use homard_app::working_dir;
 use homard_settings::{Config, paths::Paths};
 
-use crate::{assemble::working_dir, cli_error::CliError, cmd::prompt};
+use crate::{cli_error::CliError, cmd::prompt};
 
 /// Checks that a turn may work in a directory: asks on a terminal if that is risky, and refuses without one.
 /// `is_allowed` means that the user has already agreed, by the flag.

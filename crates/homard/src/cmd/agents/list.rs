@@ -1,6 +1,7 @@
 //! Lists the agents.
 
 use anyhow::Result;
+use homard_app::{model_chain::ModelChain, models::Models};
 use homard_config::LoadedConfig;
 use homard_credentials::auth_profiles::{self, Keyring};
 use homard_settings::{Config, agent_directories::workspace, agents::ConfiguredAgent, paths::Paths, routes};
@@ -8,15 +9,12 @@ use homard_workspace::{AgentPersona, Audience, BootstrapLimits, BootstrapReader}
 use serde_json::{Value, json};
 
 use super::describe_binding;
-use crate::{
-    assemble::{self, model_chain::ModelChain, models::Models},
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Lists the agents in the order of the config.
 pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: bool, wants_json: bool) -> Result<()> {
     let config = &loaded.config;
-    let models = Models::new(config, assemble::environment(&loaded.variables), &paths.state);
+    let models = Models::new(config, homard_app::environment(&loaded.variables), &paths.state);
     let bindings = routes::bindings(config);
     let row = |agent: &ConfiguredAgent<'_>| {
         let agent_bindings = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
@@ -68,7 +66,7 @@ fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, (models, rul
     }
     let keyring = Keyring::open(auth_profiles::credentials_file(paths, agent), &models.client);
     let chain = keyring
-        .map_err(anyhow::Error::from)
+        .map_err(homard_app::Error::from)
         .and_then(|(keyring, _)| ModelChain::of(config, agent.config, models, &keyring));
     match chain {
         Ok(chain) => row["model"] = chain.primary().into(),

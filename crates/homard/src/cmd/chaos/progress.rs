@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use homard_chaos::Progress;
 use tokio::time::Instant;
 
-use super::state::{ChaosState, ClientHistory};
 use crate::render;
 
 /// Width of the bar.
@@ -15,29 +15,29 @@ const LINES: usize = 10;
 /// Progress of the kills.
 #[derive(Debug)]
 pub(super) struct KillProgress {
-    kills: usize,
     started_at: Instant,
     is_terminal: bool,
 }
 
 impl KillProgress {
     /// Starts at zero kills.
-    pub(super) fn new(kills: usize) -> Self {
-        Self { kills, started_at: Instant::now(), is_terminal: io::stderr().is_terminal() }
+    pub(super) fn start() -> Self {
+        Self { started_at: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
     /// Shows the progress.
-    pub(super) fn show(&self, killed: usize, state: &ChaosState) {
-        let step = (self.kills / LINES).max(1);
-        if !self.is_terminal && !killed.is_multiple_of(step) && killed != self.kills {
+    pub(super) fn show(&self, now: &Progress) {
+        let Progress { killed, kills, .. } = *now;
+        let step = (kills / LINES).max(1);
+        if !self.is_terminal && !killed.is_multiple_of(step) && killed != kills {
             return;
         }
         let seconds = self.started_at.elapsed().as_secs();
-        let line = line((killed, self.kills), &state.history(), seconds);
+        let line = line(now, seconds);
         if self.is_terminal {
-            let end = if killed == self.kills { "\n" } else { "" };
+            let end = if killed == kills { "\n" } else { "" };
             // A failure cannot be reported and is ignored.
-            write!(io::stderr().lock(), "\r{}{line}\x1b[K{end}", bar(killed, self.kills)).ok();
+            write!(io::stderr().lock(), "\r{}{line}\x1b[K{end}", bar(killed, kills)).ok();
         } else {
             render::remark(&line);
         }
@@ -49,15 +49,14 @@ fn bar(done: usize, all: usize) -> String {
     format!("[{}{}] ", "#".repeat(filled), "-".repeat(WIDTH.saturating_sub(filled)))
 }
 
-fn line((killed, kills): (usize, usize), history: &ClientHistory, seconds: u64) -> String {
-    let accepted = history.runs.values().filter(|run| run.is_accepted).count();
-    let ended = history.runs.values().filter(|run| run.result.is_some()).count();
-    let problems = match history.problems.len() {
+fn line(now: &Progress, seconds: u64) -> String {
+    let problems = match now.problems {
         0 => String::new(),
         count => format!(", {}", render::count(count, "problem")),
     };
-    let (accepted, elapsed) = (render::count(accepted, "run"), render::duration_ms(seconds * 1000));
-    format!("{killed}/{}, {accepted} accepted, {ended} ended{problems} ({elapsed})", render::count(kills, "kill"))
+    let (accepted, ended) = (render::count(now.accepted, "run"), now.ended);
+    let (killed, kills) = (now.killed, render::count(now.kills, "kill"));
+    format!("{killed}/{kills}, {accepted} accepted, {ended} ended{problems} ({})", render::duration_ms(seconds * 1000))
 }
 
 #[cfg(test)]
@@ -68,6 +67,9 @@ mod tests {
     fn the_bar_fills() {
         assert_eq!(bar(0, 10), format!("[{}] ", "-".repeat(30)));
         assert_eq!(bar(5, 10), format!("[{}{}] ", "#".repeat(15), "-".repeat(15)));
-        assert_eq!(line((5, 10), &ClientHistory::default(), 7), "5/10 kills, 0 runs accepted, 0 ended (7s)");
+        assert_eq!(
+            line(&Progress { killed: 5, kills: 10, ..Progress::default() }, 7),
+            "5/10 kills, 0 runs accepted, 0 ended (7s)"
+        );
     }
 }

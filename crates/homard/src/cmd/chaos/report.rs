@@ -2,36 +2,24 @@
 
 use std::{path::Path, time::Duration};
 
+use homard_chaos::{ChaosFindings, KillStats, ScenarioResult};
 use serde_json::{Value, json};
 
-use super::{check::ChaosFindings, killer::KillStats};
 use crate::render::{Table, duration};
 
 /// The final report.
 #[derive(Debug)]
 pub(super) struct ChaosReport<'a> {
-    pub(super) seed: u64,
-    pub(super) killed: KillStats,
-    pub(super) found: ChaosFindings,
-    /// Number of model requests.
-    pub(super) requests: usize,
-    pub(super) problems: Vec<String>,
-    pub(super) took: Duration,
+    pub(super) outcome: &'a ScenarioResult,
     /// Where the files are, if they were kept.
     pub(super) kept: Option<&'a Path>,
 }
 
 impl ChaosReport<'_> {
-    /// Returns true if nothing was lost, doubled or otherwise wrong.
-    pub(super) fn is_good(&self) -> bool {
-        let ChaosFindings { lost, doubled_effects, doubled_inputs, .. } = &self.found;
-        lost.is_empty() && doubled_effects.is_empty() && doubled_inputs.is_empty() && self.problems.is_empty()
-    }
-
     /// Formats the report for people.
     pub(super) fn to_table(&self) -> Table {
-        let KillStats { kills, restarts, .. } = &self.killed;
-        let found = &self.found;
+        let KillStats { kills, restarts, .. } = &self.outcome.killed;
+        let found = &self.outcome.found;
         let (median, max) = self.ready();
         let rows = [
             ("accepted", found.accepted.to_string()),
@@ -41,13 +29,13 @@ impl ChaosReport<'_> {
             ("lost", found.lost.len().to_string()),
             ("duplicated effects", found.doubled_effects.len().to_string()),
             ("duplicated messages", found.doubled_inputs.len().to_string()),
-            ("other problems", self.problems.len().to_string()),
+            ("other problems", self.outcome.problems.len().to_string()),
             ("kills", kills.to_string()),
             ("restarts", restarts.to_string()),
             ("ready after a kill", format!("{} median, {} at most", duration(median), duration(max))),
-            ("model requests", self.requests.to_string()),
-            ("duration", duration(Duration::from_secs(self.took.as_secs()))),
-            ("seed", self.seed.to_string()),
+            ("model requests", self.outcome.requests.to_string()),
+            ("duration", duration(Duration::from_secs(self.outcome.took.as_secs()))),
+            ("seed", self.outcome.seed.to_string()),
         ];
         Table::fields(rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec())
     }
@@ -55,20 +43,20 @@ impl ChaosReport<'_> {
     /// Formats the report for programs.
     pub(super) fn to_json(&self) -> Value {
         let ChaosFindings { accepted, finished, interrupted, unknown, lost, doubled_effects, doubled_inputs, .. } =
-            &self.found;
+            &self.outcome.found;
         let (median, max) = self.ready();
         json!({
-            "ok": self.is_good(), "seed": self.seed, "kills": self.killed.kills, "restarts": self.killed.restarts,
+            "ok": self.outcome.is_good(), "seed": self.outcome.seed, "kills": self.outcome.killed.kills, "restarts": self.outcome.killed.restarts,
             "accepted": accepted, "finished": finished, "interrupted": interrupted, "unknownEffects": unknown,
             "lost": lost, "doubledEffects": doubled_effects, "doubledInputs": doubled_inputs,
-            "problems": self.problems, "readyMs": {"median": median.as_millis() as u64, "max": max.as_millis() as u64}, "requests": self.requests,
-            "tookMs": self.took.as_millis() as u64, "kept": self.kept,
+            "problems": self.outcome.problems, "readyMs": {"median": median.as_millis() as u64, "max": max.as_millis() as u64}, "requests": self.outcome.requests,
+            "tookMs": self.outcome.took.as_millis() as u64, "kept": self.kept,
         })
     }
 
     /// Returns the time to readiness after a kill: median and maximum.
     fn ready(&self) -> (Duration, Duration) {
-        let mut ready = self.killed.ready.clone();
+        let mut ready = self.outcome.killed.ready.clone();
         ready.sort_unstable();
         let at = |index: usize| ready.get(index).copied().unwrap_or_default();
         (at(ready.len() / 2), at(ready.len().saturating_sub(1)))
@@ -81,7 +69,7 @@ mod tests {
 
     #[test]
     fn one_loss_is_enough_to_fail() {
-        let report = |lost: &[&str]| ChaosReport {
+        let outcome = |lost: &[&str]| ScenarioResult {
             seed: 7,
             killed: KillStats {
                 kills: 2,
@@ -96,11 +84,11 @@ mod tests {
             requests: 9,
             problems: Vec::new(),
             took: Duration::from_secs(4),
-            kept: None,
         };
-        assert!(report(&[]).is_good());
-        let failed = report(&["0-1"]);
+        assert!(outcome(&[]).is_good());
+        let failed = outcome(&["0-1"]);
         assert!(!failed.is_good());
+        let failed = ChaosReport { outcome: &failed, kept: None };
         assert_eq!(failed.to_json()["lost"], json!(["0-1"]));
         assert_eq!(failed.to_json()["readyMs"], json!({"median": 9, "max": 9}));
         assert!(failed.to_table().to_string().contains("lost                         1\n"), "{}", failed.to_table());

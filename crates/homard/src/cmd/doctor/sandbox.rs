@@ -1,17 +1,17 @@
 //! Checks that commands of agents are sandboxed.
 
+use homard_app::toolbox;
 use homard_tools::sandbox::{AccessMode, Tier};
 
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::assemble::tools;
 
 /// Runs a short form of `homard sandbox explain`.
 pub(super) fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
-    evaluate(homard_settings::sandbox_policy(&loaded.config, &context.paths).mode, &tools::tier())
+    evaluate(homard_settings::sandbox_policy(&loaded.config, &context.paths).mode, &toolbox::tier())
 }
 
 fn evaluate(mode: AccessMode, tier: &Tier) -> CheckReport {

@@ -5,26 +5,22 @@ mod listen;
 mod openclaw;
 
 use std::{
-    fs::OpenOptions,
-    io::Write as _,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use homard_agent::{
-    Hub, HubEvent,
-    hub::{CrashLoops, RecoveryResult},
+use homard_agent::{Hub, HubEvent, hub::CrashLoops};
+use homard_app::{
+    App, Purpose,
+    gateway::{self, GatewayOptions, StartedGateway},
 };
 use homard_credentials::{
     certificate,
     gateway_secret::{self, GatewaySecret, SecretSource},
 };
-use homard_gateway::{ControlUi, Tls};
-use homard_runtime::task;
+use homard_gateway::ControlUi;
 use homard_settings::{
     Chosen, Config, DEMO,
     paths::{self, PORT, Paths},
@@ -33,19 +29,12 @@ use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use self::claim::Claim;
 use crate::{
-    assemble::{
-        self, App, Purpose,
-        channels::HttpRoutes,
-        plugins::{PluginRoutes, Transforms},
-    },
     cli_error::CliError,
     logging::Log,
-    methods,
-    reload::ConfigReloader,
     render,
     signal::{Signal, Signals},
 };
@@ -115,7 +104,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     args.check()?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
-    log.masks.hide_all(vec![assemble::secrets::of_config(&chosen.loaded, &paths)]);
+    log.masks.hide_all(vec![homard_app::secrets::of_config(&chosen.loaded, &paths)]);
     if let Some(config_warning) = homard_settings::last_good_warning(&chosen, &paths.config) {
         tracing::error!("{config_warning}");
     }
@@ -134,7 +123,10 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let (app, feed) = claim::open(&paths.state, claim, open).await?;
     let _openclaw_lock = match openclaw.take() {
         Ok(lock) => lock,
-        Err(error) => return app.close().await.and(Err(error.into())),
+        Err(error) => {
+            app.close().await?;
+            return Err(error.into());
+        }
     };
     let (journal, hub) = (app.journal.clone(), app.hub.clone());
     let failed = journal.failed();
@@ -142,10 +134,11 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let serving = async move {
-        let served = serve((args, log), (&chosen, &paths), (&app, feed), stopped).await;
+        let serving = Serving { args, log, chosen: &chosen, paths: &paths, app: &app };
+        let served = serve(serving, feed, stopped).await;
         // Also after a failure, otherwise it would count as a crash.
         let closed = app.close().await;
-        served.and(closed)
+        served.and(closed.map_err(Into::into))
     };
     tokio::pin!(serving);
     let signal = tokio::select! {
@@ -193,19 +186,6 @@ fn disk_failure(error: &StoreError) -> CliError {
     CliError { exit: DISK_FAILED, ..CliError::new("disk", error.to_string()) }
 }
 
-/// Recovers unfinished runs.
-async fn recover(hub: &Hub, loops: CrashLoops) -> Result<RecoveryResult> {
-    let mut recovered = hub.recover(loops).await?;
-    if loops == CrashLoops::Resume {
-        for run in hub.held().await? {
-            hub.release(&run.run).await?;
-            recovered = RecoveryResult { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
-        }
-    }
-    tracing::info!(resumed = recovered.resumed, held = recovered.held, "recovered unfinished runs");
-    Ok(recovered)
-}
-
 /// Returns the warning about held runs.
 fn held_notice(held: usize) -> Option<String> {
     let runs = match held {
@@ -216,159 +196,82 @@ fn held_notice(held: usize) -> Option<String> {
     Some(format!("{runs}; all other runs are processed. List: homard runs held. Continue: homard runs release RUN"))
 }
 
-/// Recovers unfinished runs and serves until stopped.
-async fn serve(
-    (args, log): (Args, Log),
-    (chosen, paths): (&Chosen, &Paths),
-    (app, feed): (&App, UnboundedReceiver<HubEvent>),
-    stop: CancellationToken,
-) -> Result<()> {
+/// What a gateway is served with.
+struct Serving<'a> {
+    args: Args,
+    log: Log,
+    chosen: &'a Chosen,
+    paths: &'a Paths,
+    app: &'a App,
+}
+
+/// Starts the gateway, prints what it is, and serves until stopped.
+async fn serve(serving: Serving<'_>, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) -> Result<()> {
+    let Serving { args, log, chosen, paths, app } = serving;
     app.factory.mask_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
     let (secret, source) =
         gateway_secret::find_or_create(GatewaySecret::either(args.token, args.password), config, paths)?;
-    let pages = control_ui(args.control_ui.as_deref(), config)?;
+    let (pages, no_pages) = match control_ui(args.control_ui.as_deref(), config)? {
+        Ok(pages) => (pages, None),
+        Err(why) => (None, Some(why)),
+    };
+    let has_pages = pages.is_some();
     let addresses = listen::addresses(listen::bind(args.bind.as_deref(), config)?, port, config)?;
     let tls = certificate::open(config, paths, &listen::reachable_addresses(&addresses))?;
-    // An occupied port is detected before any run starts, and no request is answered before every recovered run is
-    // queued.
-    let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
+    let options = GatewayOptions {
+        addresses,
+        tls: tls.clone(),
+        secret: secret.clone(),
+        control_ui: pages,
+        crash_loops: if args.recover { CrashLoops::Resume } else { CrashLoops::Hold },
+        log: log.buffer,
+    };
     let sandbox_line = describe_sandbox(config, paths);
-    // Before any command runs.
-    let exec_approvals = assemble::approvals::open(&app.hub, paths).await?;
-    if app.hub.unfinished().await? > 0 {
-        // Resumed runs may need the tools that they had.
-        app.settle(&chosen.loaded).await?;
-    }
-    let loops = if args.recover { CrashLoops::Resume } else { CrashLoops::Hold };
-    let recovered = recover(&app.hub, loops).await.context("cannot recover unfinished runs")?;
-    let address = gateway.local_addrs().first().copied().context("the gateway has no listening address")?;
-    let port_file = paths.port_file();
-    let private = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&port_file);
-    private
-        .and_then(|mut file| writeln!(file, "{}", address.port()))
-        .with_context(|| format!("cannot write {}", port_file.display()))?;
+    let gateway = gateway::start(app, chosen, paths, options, stop).await?;
     let exposure = listen::exposure(&gateway.local_addrs(), tls.is_some(), config);
     if let Some(text) = &exposure {
         tracing::warn!("{text}");
     }
+    gateway.warnings().set("control-ui", no_pages.clone());
+    gateway.warnings().set("bind", exposure.clone());
     let mut rows = listen::address_lines(&gateway.local_addrs(), tls.as_ref());
-    rows.extend(greeting(app, paths, (&secret, &source)));
+    rows.extend(greeting(app, paths, &secret, &source));
     rows.push(["exec".to_owned(), sandbox_line.await.context("cannot check the sandbox")?]);
+    rows.extend(run_rows(&gateway));
+    if has_pages {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let port = gateway.local_addrs().first().map_or(0, SocketAddr::port);
+        rows.push(["control ui".to_owned(), format!("{scheme}://127.0.0.1:{port}/")]);
+    }
+    let warnings = startup_warnings(chosen, paths).into_iter().chain(exposure).chain(no_pages);
+    let warnings = warnings.chain(app.warnings.iter().cloned());
+    rows.extend(warnings.map(|text| ["warning".to_owned(), text]));
+    render::print_table(&render::Table::fields(rows.into_iter().map(Vec::from).collect()))?;
+    Ok(gateway.serve(app, feed).await?)
+}
+
+/// Returns the lines about recovered runs and the schedule.
+fn run_rows(gateway: &StartedGateway) -> Vec<[String; 2]> {
+    let mut rows = Vec::new();
+    let recovered = &gateway.recovered;
     if recovered.resumed > 0 {
         rows.push(["runs".to_owned(), format!("{} unfinished; resuming", recovered.resumed)]);
     }
     let notice = held_notice(recovered.held);
     if let Some(notice) = &notice {
         tracing::warn!("{notice}");
-        rows.push(["warning".to_owned(), notice.clone()]);
     }
-    let (schedule, planned) = match assemble::schedule::start(&app.hub, config, paths, stop.clone()).await {
-        Ok((schedule, tasks)) => (Ok(schedule), Some(tasks)),
-        Err(error) => {
-            tracing::error!("{error:#}");
-            rows.push(["warning".to_owned(), format!("{error:#}")]);
-            (Err(format!("{error:#}")), None)
-        }
-    };
-    let planner = schedule.as_ref().ok().cloned();
-    let gateway = gateway.with_schedule(schedule).with_log(log.buffer);
-    let live = ConfigReloader::new(paths, chosen, app, (gateway.warnings(), gateway.broadcaster()));
-    app.factory.open_gateway(&live, planner.as_ref());
-    let gateway = gateway.with_outages(assemble::outages::of(app, &live, paths));
-    let approvals = assemble::approvals::start(&exec_approvals, gateway.broadcaster(), stop.clone());
-    assemble::approvals::resume(app, config, paths);
-    let mut extra_methods = methods::all(&live, paths, (&exec_approvals, &app.factory.channels));
-    extra_methods.extend(methods::audit::methods(&app.journal, &app.factory.audit));
-    extra_methods.push(methods::plugins::method(&app.factory.plugins));
-    let gateway = gateway
-        .with_methods(extra_methods)
-        .with_metrics(assemble::metrics::of(&app.journal))
-        .with_endpoints(endpoints(config));
-    let gateway = match crate::otel::start()? {
-        Some(callback) => gateway.on_run_end(callback),
-        None => gateway,
-    };
-    let gateway = match config.hooks.webhooks() {
-        Ok(Some(mut webhooks)) => {
-            let folder = config.hooks.transforms(paths);
-            webhooks.transformer = Some(Arc::new(Transforms::new(&app.factory.plugins, folder)));
-            gateway.with_webhooks(webhooks)
-        }
-        // The config check reports what is wrong with them.
-        Ok(None) | Err(_) => gateway,
-    };
-    let (gateway, no_pages) = match pages {
-        Ok(Some(pages)) => {
-            let scheme = if tls.is_some() { "https" } else { "http" };
-            rows.push(["control ui".to_owned(), format!("{scheme}://127.0.0.1:{}/", address.port())]);
-            (gateway.with_control_ui(pages), None)
-        }
-        Ok(None) => (gateway, None),
-        Err(why) => (gateway, Some(why)),
-    };
-    gateway.warnings().set("control-ui", no_pages.clone());
-    gateway.warnings().set("bind", exposure.clone());
-    let outages = homard_settings::outages(&chosen.loaded);
-    let unsupported = homard_settings::unsupported_channels(config);
-    let startup_warnings =
-        homard_settings::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
-    let startup_warnings = startup_warnings.chain(exposure).chain(no_pages);
-    let startup_warnings = startup_warnings.chain(app.warnings.iter().cloned());
-    rows.extend(startup_warnings.map(|text| ["warning".to_owned(), text]));
-    render::print_table(&render::Table::fields(rows.into_iter().map(Vec::from).collect()))?;
-    let close = CancellationToken::new();
-    let channels = app.factory.channels.clone();
-    let routes = HttpRoutes { plugins: PluginRoutes(app.factory.plugins.clone()), channels: channels.clone() };
-    let gateway = gateway.with_plugins(Arc::new(routes));
-    channels.start(stop.child_token()).iter().for_each(|warning| tracing::error!("{warning}"));
-    let mut serving = task::spawn("gateway", gateway.serve(app.hub.clone(), feed, close.clone()));
-    let (hub, plugins, port) = (app.hub.clone(), app.factory.plugins.clone(), address.port());
-    // Plugins start in the background; only what needs one waits for it.
-    let plugin_start = AbortOnDropHandle::new(task::spawn("plugins", async move {
-        plugins.start().await;
-        hub.gateway_started(port).await;
-    }));
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        ended = &mut serving => return ended.context("the gateway task failed"),
-        () = live.watch() => {}
-    }
-    if let Some(planned) = planned {
-        planned.ended().await;
-    }
-    for task in approvals {
-        task.await.context("the approvals task failed")?;
-    }
-    drop(plugin_start);
-    app.hub.gateway_stopping("shutdown").await;
-    // Runs first, so that clients still receive their end.
-    app.hub.shut_down().await;
-    close.cancel();
-    serving.await.context("the gateway task failed")
+    rows.extend(notice.into_iter().chain(gateway.schedule_error.clone()).map(|text| ["warning".to_owned(), text]));
+    rows
 }
 
-fn settings(
-    (bind, tls): (Vec<SocketAddr>, Option<Tls>),
-    secret: &GatewaySecret,
-    config: &Config,
-    paths: &Paths,
-) -> homard_gateway::Settings {
-    homard_gateway::Settings {
-        bind,
-        secret: match secret {
-            GatewaySecret::Token(token) => homard_gateway::Secret::new(Some(token.clone()), None),
-            GatewaySecret::Password(password) => homard_gateway::Secret::new(None, Some(password.clone())),
-        },
-        allowed_origins: config.gateway.control_ui.allowed_origins.clone(),
-        trusted_proxies: config.gateway.trusted_proxies.clone(),
-        tls,
-        allow_insecure: config.gateway.allow_insecure,
-        state_dir: paths.state.clone(),
-        config_path: Some(paths.config.clone()),
-    }
+/// Returns the warnings about the config.
+fn startup_warnings(chosen: &Chosen, paths: &Paths) -> Vec<String> {
+    let outages = homard_settings::outages(&chosen.loaded);
+    let unsupported = homard_settings::unsupported_channels(&chosen.loaded.config);
+    homard_settings::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported).collect()
 }
 
 /// Returns the control UI to serve. An invalid flag is an error; an invalid config key is only a warning, because the
@@ -383,20 +286,7 @@ fn control_ui(flag: Option<&Path>, config: &Config) -> Result<Result<Option<Cont
     Ok(ControlUi::open(&folder).map(Some).map_err(|error| format!("gateway.controlUi.root: {error}")))
 }
 
-/// Returns the enabled HTTP endpoints.
-fn endpoints(config: &Config) -> homard_gateway::Endpoints {
-    let (endpoints, tools) = (&config.gateway.http.endpoints, &config.gateway.tools);
-    let default = homard_gateway::Endpoints::default();
-    homard_gateway::Endpoints {
-        chat_completions: endpoints.chat_completions.enabled,
-        responses: endpoints.responses.enabled,
-        responses_body: endpoints.responses.max_body_bytes.unwrap_or(default.responses_body),
-        allowed_tools: tools.allow.clone(),
-        denied_tools: tools.deny.clone(),
-    }
-}
-
-fn greeting(app: &App, paths: &Paths, (secret, source): (&GatewaySecret, &SecretSource)) -> Vec<[String; 2]> {
+fn greeting(app: &App, paths: &Paths, secret: &GatewaySecret, source: &SecretSource) -> Vec<[String; 2]> {
     let model = match app.hub.agents().get(app.hub.agents().default_id()) {
         Some(agent) if agent.spec().model.is_empty() => "none available; see: homard models status".to_owned(),
         Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
@@ -424,7 +314,7 @@ fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
             "no sandbox (tools.exec.sandbox.mode is full): commands run with your permissions".to_owned()
         }
         sandbox::AccessMode::ReadOnly | sandbox::AccessMode::Workspace | sandbox::AccessMode::Guarded => {
-            let tier = assemble::tools::tier();
+            let tier = homard_app::toolbox::tier();
             let gaps = tier.gaps().join("; ");
             let text = match tier {
                 Tier::A { .. } => "in a sandbox".to_owned(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use homard_plugins::internal::{fingerprint, guard_problem, report};
 use homard_settings::{Text, internal_hooks::Internal};
-use homard_skills::{ProblemLevel, SkillProblem};
+use homard_workspace::skills::{ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
 use super::{HookList, format, node::NodeTrial};

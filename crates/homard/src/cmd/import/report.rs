@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use homard_import::{DefaultDifference, ImportAction, ImportPlan};
 use serde_json::{Value, json};
 
-use super::{plan::ImportPlan, transcripts::ImportAction};
 use crate::render::{self, Table};
 
 const FATES: [(&str, ImportAction); 5] = [
@@ -105,7 +105,7 @@ impl ImportReport<'_> {
             }
         };
         let titles = ["SETTING", "OPENCLAW", "HOMARD"].map(str::to_owned).to_vec();
-        let row = |default: &super::defaults::DefaultDifference| {
+        let row = |default: &DefaultDifference| {
             let source_value = default.theirs.as_str().map_or_else(|| default.theirs.to_string(), str::to_owned);
             vec![default.key.to_owned(), source_value, default.ours.clone()]
         };

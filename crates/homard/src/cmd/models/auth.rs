@@ -2,6 +2,7 @@
 //! printed.
 
 use anyhow::Result;
+use homard_app::keys;
 use homard_credentials::auth_profiles::{
     credentials_file,
     file::{self, Fields},
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::ModelsContext;
 use crate::{
-    assemble::keys,
     cli_error::CliError,
     cmd::{
         ids::{self, Candidate},

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use homard_app::keys::{CredentialAuth, ProviderKey};
 use homard_model::catalog::{self, CatalogEntry, provider_name};
 use serde_json::{Value, json};
 
 use super::ModelsContext;
 use crate::{
-    assemble::keys::{CredentialAuth, ProviderKey},
     cli_error::CliError,
     render::{self, Table},
 };

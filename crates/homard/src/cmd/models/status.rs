@@ -1,6 +1,11 @@
 //! Shows the candidates in order, with their credentials and cooldowns.
 
 use anyhow::{Context, Result};
+use homard_app::{
+    factory,
+    keys::{self, CredentialSource},
+    model_chain::{ModelChain, SelectionReason},
+};
 use homard_credentials::auth_profiles::Keyring;
 use homard_model::candidates::{Candidate, PreferredCredential};
 use homard_runtime::Ambient;
@@ -9,14 +14,7 @@ use homard_store::timeline::PromptCuts;
 use serde_json::{Value, json};
 
 use super::ModelsContext;
-use crate::{
-    assemble::{
-        factory,
-        keys::{self, CredentialSource},
-        model_chain::{ModelChain, SelectionReason},
-    },
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Shows the candidates of an agent.
 pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::Result;
+use homard_app::Error as AppError;
 use homard_journal::lock::{self, LockHolder};
 use homard_store::Error as StoreError;
 use tokio::time::{Instant, sleep};
@@ -21,13 +22,13 @@ pub(super) enum Claim {
 }
 
 /// Opens a state directory.
-pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T>) -> Result<T> {
+pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T, AppError>) -> Result<T> {
     let started_at = Instant::now();
     let mut killed = None;
     loop {
         let error = match open() {
             Err(error) if claim == Claim::Takeover && is_locked(&error) && started_at.elapsed() < EXIT_TIMEOUT => error,
-            opened => return opened,
+            opened => return Ok(opened?),
         };
         match lock::holder(state) {
             Some(holder) if killed.as_ref() != Some(&holder) => {
@@ -36,13 +37,13 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
                 killed = Some(holder);
             }
             Some(_) | None if killed.is_some() => sleep(RETRY_INTERVAL).await,
-            Some(_) | None => return Err(error),
+            Some(_) | None => return Err(error.into()),
         }
     }
 }
 
-fn is_locked(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(StoreError::Locked(_)))
+fn is_locked(error: &AppError) -> bool {
+    matches!(error, AppError::Store(StoreError::Locked(_)))
 }
 
 #[cfg(target_os = "linux")]

@@ -1,0 +1,327 @@
+//! Streams a reply into a chat: one message that is sent early and edited until it becomes the reply.
+//!
+//! The reply itself goes through the outbox like any other. When it is sent, it replaces the draft: the draft is edited
+//! once more and is the reply from then on. If that is impossible (the reply has a picture or answers another message,
+//! or the result of the previous edit is unknown), the draft is deleted first and the reply is sent as usual.
+//!
+//! The mapping from runs to drafts is on disk, so the reply of a run that resumes after a crash finds its draft, too. A
+//! draft ends in an ellipsis, so it is never mistaken for a reply. A draft must not show text that a hook would have
+//! withheld: if hooks inspect outgoing messages, there are no drafts.
+
+mod stream;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::event::{AbortReason, Outcome};
+use homard_channels::{Channel, ChannelAction, ChannelError, Destination, Outgoing, Receipt};
+use homard_proto::RunId;
+use homard_reply::payload::Payload;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::spool;
+
+pub(super) use stream::{DraftContent, DraftSettings, stream_draft};
+
+/// Suffix of a draft.
+const DRAFT_SUFFIX: &str = " …";
+/// Timeout for sending a draft.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout for editing a draft. Shorter, because the reply waits for it.
+const EDIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for replacing a draft with its reply, before delivery is retried.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a draft without a reply is remembered: as long as deliveries are retried.
+const RETENTION_MS: u64 = 25 * 60 * 60 * 1000;
+
+/// The drafts of a gateway.
+#[derive(Debug)]
+pub(super) struct Drafts {
+    path: PathBuf,
+    open: Mutex<BTreeMap<RunId, Arc<Draft>>>,
+}
+
+/// Location of a draft.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DraftLocation {
+    /// The platform; `account` is the account there.
+    pub channel: String,
+    pub account: String,
+    pub to: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// The message that it replies to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// When it was started, in milliseconds since the epoch.
+    pub at: u64,
+}
+
+impl DraftLocation {
+    fn destination(&self) -> Destination {
+        Destination { to: self.to.clone(), thread: self.thread.clone() }
+    }
+}
+
+/// A draft as stored on disk.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredDraft {
+    #[serde(flatten)]
+    spot: DraftLocation,
+    message: String,
+}
+
+/// A reply that is being streamed.
+#[derive(Debug)]
+struct Draft {
+    location: DraftLocation,
+    /// Held during requests to the platform, so that the reply cannot be sent in between.
+    state: tokio::sync::Mutex<DraftState>,
+    /// Copy of the id in `state`, for writing the file.
+    message: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct DraftState {
+    /// The platform's message id, once it was sent.
+    message: Option<String>,
+    /// True if it is no longer edited.
+    is_closed: bool,
+    /// True if the result of an edit is unknown: it may still arrive.
+    has_unknown_edit: bool,
+}
+
+/// Result of showing a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DraftUpdate {
+    /// It was sent or edited.
+    Sent,
+    /// The platform demands a pause.
+    RetryAfter(Duration),
+    /// It is no longer edited.
+    Closed,
+}
+
+/// Returns true if a run with this outcome sends anything on a channel.
+pub(super) fn has_reply(outcome: &Outcome, replies: &[Payload]) -> bool {
+    match outcome {
+        Outcome::Done | Outcome::Failed(_) => !replies.is_empty(),
+        Outcome::Aborted(AbortReason::User | AbortReason::Stop | AbortReason::Interrupted) => false,
+        Outcome::Aborted(AbortReason::Timeout | AbortReason::Dropped) => true,
+    }
+}
+
+impl Drafts {
+    /// Reads the stored drafts. An unreadable file counts as empty and is overwritten.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let stored = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(path = %path.display(), %error, "cannot read the stored drafts; ignoring them");
+                BTreeMap::new()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read the stored drafts; ignoring them");
+                BTreeMap::new()
+            }
+        };
+        let stored: BTreeMap<RunId, StoredDraft> = stored;
+        let open =
+            stored.into_iter().map(|(run, StoredDraft { spot, message })| (run, Draft::new(spot, Some(message))));
+        Self { path, open: Mutex::new(open.collect()) }
+    }
+
+    /// Returns the drafts that the previous process left, and where they are.
+    pub(crate) fn leftover(&self) -> Vec<(RunId, DraftLocation)> {
+        self.lock().iter().map(|(run, draft)| (run.clone(), draft.location.clone())).collect()
+    }
+
+    /// Allows a run to have a draft.
+    pub(crate) fn register(&self, run: &RunId, location: DraftLocation) {
+        let mut open = self.lock();
+        open.retain(|_, draft| location.at.saturating_sub(draft.location.at) < RETENTION_MS);
+        open.entry(run.clone()).or_insert_with(|| Draft::new(location, None));
+    }
+
+    /// Shows the current text of a run's reply.
+    pub(crate) async fn show(&self, channel: &dyn Channel, run: &RunId, text: &str) -> DraftUpdate {
+        let Some(draft) = self.find(run) else { return DraftUpdate::Closed };
+        let mut state = draft.state.lock().await;
+        if state.is_closed {
+            return DraftUpdate::Closed;
+        }
+        let text = format!("{}{DRAFT_SUFFIX}", text.trim_end());
+        let destination = draft.location.destination();
+        let Some(message) = state.message.clone() else {
+            let reply_to = draft.location.reply_to.clone();
+            let id = format!("draft-{run}");
+            // A URL may be incomplete at this point; previews are decided with the reply.
+            let outgoing = Outgoing { id, destination, reply_to, text, hides_previews: true, ..Outgoing::default() };
+            let failure = match timeout(SEND_TIMEOUT, channel.send(outgoing)).await {
+                Ok(Ok(Receipt { message: Some(message), .. })) => {
+                    state.message = Some(message.clone());
+                    *draft.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+                    self.write();
+                    return DraftUpdate::Sent;
+                }
+                Ok(Ok(Receipt { message: None, .. })) => "the platform returned no message id".to_owned(),
+                Ok(Err(ChannelError::RetryAfter { after, .. })) => return DraftUpdate::RetryAfter(after),
+                Ok(Err(failure)) => failure.to_string(),
+                Err(_) => "the platform did not answer in time".to_owned(),
+            };
+            tracing::warn!(
+                channel = draft.location.channel,
+                why = failure,
+                "failed to send a draft; the reply is sent when it is complete"
+            );
+            state.is_closed = true;
+            return DraftUpdate::Closed;
+        };
+        match timeout(
+            EDIT_TIMEOUT,
+            channel.perform(ChannelAction::Edit { destination, message, text, hides_previews: true }),
+        )
+        .await
+        {
+            Ok(Ok(_)) => DraftUpdate::Sent,
+            Ok(Err(ChannelError::RetryAfter { after, .. })) => DraftUpdate::RetryAfter(after),
+            Ok(Err(ChannelError::Refused(_) | ChannelError::Unsupported { .. })) => {
+                state.is_closed = true;
+                DraftUpdate::Closed
+            }
+            Ok(Err(ChannelError::Unavailable(_) | ChannelError::Unknown(_))) | Err(_) => {
+                (state.is_closed, state.has_unknown_edit) = (true, true);
+                DraftUpdate::Closed
+            }
+        }
+    }
+
+    /// Replaces a draft with its reply. Returns `None` if there is no draft to replace: the caller sends the reply.
+    pub(super) async fn replace_with_reply(
+        &self,
+        channel: &dyn Channel,
+        run: &RunId,
+        answer: &Outgoing,
+    ) -> Option<Result<Receipt, ChannelError>> {
+        let draft = self.find(run)?;
+        let mut state = draft.state.lock().await;
+        state.is_closed = true;
+        let Some(message) = state.message.clone() else {
+            self.forget(run);
+            return None;
+        };
+        let destination = draft.location.destination();
+        let is_plain = answer.media.is_empty() && answer.poll.is_none() && !answer.text.trim().is_empty();
+        let is_same_chat = answer.destination == destination && answer.reply_to == draft.location.reply_to;
+        if is_plain && is_same_chat && !state.has_unknown_edit {
+            let (text, hides_previews) = (answer.text.clone(), answer.hides_previews);
+            let edit = ChannelAction::Edit {
+                destination: destination.clone(),
+                message: message.clone(),
+                text,
+                hides_previews,
+            };
+            let edited = timeout(REPLACE_TIMEOUT, channel.perform(edit)).await;
+            let edited =
+                edited.unwrap_or_else(|_| Err(ChannelError::Unknown("the platform did not answer in time".to_owned())));
+            match edited {
+                Ok(_) => {
+                    self.forget(run);
+                    let details = json!({"chatId": destination.to, "messageIds": [message]});
+                    return Some(Ok(Receipt { message: Some(message), details }));
+                }
+                // Too long for one message, or the draft was deleted.
+                Err(ChannelError::Refused(_) | ChannelError::Unsupported { .. }) => {}
+                Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) => {
+                    return Some(Err(failure));
+                }
+                // Repeating the same edit is harmless.
+                Err(ChannelError::Unknown(why)) => return Some(Err(ChannelError::Unavailable(why))),
+            }
+        }
+        match channel.perform(ChannelAction::Delete { destination, message }).await {
+            Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) => Some(Err(failure)),
+            // A draft that cannot be deleted stays; its ellipsis shows that it is not the reply.
+            Ok(_) | Err(ChannelError::Refused(_) | ChannelError::Unsupported { .. } | ChannelError::Unknown(_)) => {
+                self.forget(run);
+                None
+            }
+        }
+    }
+
+    /// Ends the draft of a finished run: it waits for the reply, or is deleted if there will be none.
+    pub(crate) async fn finish(&self, channel: &dyn Channel, run: &RunId, is_answered: bool) {
+        let was_shown = self.find(run).is_some_and(|draft| draft.message_id().is_some());
+        if was_shown && !is_answered {
+            self.withdraw(channel, run).await;
+        } else if !was_shown {
+            self.forget(run);
+        }
+    }
+
+    /// Deletes the draft of a run without a reply.
+    pub(super) async fn withdraw(&self, channel: &dyn Channel, run: &RunId) {
+        let Some(draft) = self.find(run) else { return };
+        let mut state = draft.state.lock().await;
+        state.is_closed = true;
+        if let Some(message) = state.message.clone() {
+            let deleted =
+                channel.perform(ChannelAction::Delete { destination: draft.location.destination(), message }).await;
+            if let Err(failure @ (ChannelError::RetryAfter { .. } | ChannelError::Unavailable(_))) = deleted {
+                // It is on disk, and retried at the next start.
+                return tracing::warn!(
+                    channel = draft.location.channel, %failure, "failed to delete a draft; retrying at the next start"
+                );
+            }
+        }
+        self.forget(run);
+    }
+
+    fn find(&self, run: &RunId) -> Option<Arc<Draft>> {
+        self.lock().get(run).cloned()
+    }
+
+    fn forget(&self, run: &RunId) {
+        let removed = self.lock().remove(run);
+        if removed.is_some_and(|draft| draft.message_id().is_some()) {
+            self.write();
+        }
+    }
+
+    /// Stores the list of drafts. If that fails, a crash leaves one draft behind, nothing worse.
+    fn write(&self) {
+        let open = self.lock();
+        let stored = open.iter().filter_map(|(run, draft)| {
+            Some((run.clone(), StoredDraft { spot: draft.location.clone(), message: draft.message_id()? }))
+        });
+        let stored: BTreeMap<RunId, StoredDraft> = stored.collect();
+        let bytes = serde_json::to_vec(&stored).unwrap_or_default();
+        let written = tokio::task::block_in_place(|| spool::write(&self.path, &bytes));
+        if let Err(error) = written {
+            tracing::warn!(path = %self.path.display(), %error, "failed to write the list of drafts");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RunId, Arc<Draft>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Draft {
+    fn new(location: DraftLocation, message: Option<String>) -> Arc<Self> {
+        let state = DraftState { message: message.clone(), ..DraftState::default() };
+        Arc::new(Self { location, state: tokio::sync::Mutex::new(state), message: Mutex::new(message) })
+    }
+
+    fn message_id(&self) -> Option<String> {
+        self.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

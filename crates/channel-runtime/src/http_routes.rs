@@ -1,0 +1,132 @@
+//! HTTP endpoints for platforms: `/channels/telegram` and `/channels/webhook/<account>`.
+
+use async_trait::async_trait;
+use homard_channels::{
+    Batch, Sink,
+    telegram::webhook::SECRET_HEADER,
+    webhook::{inbound::Headers, signature},
+};
+use homard_gateway::{PluginEndpoints, PluginHttpRequest, PluginHttpResponse, RouteAuth, Scope};
+use homard_proto::ErrorShape;
+use homard_settings::channels::DEFAULT_ACCOUNT;
+use serde_json::{Value, json};
+
+use super::{Channels, build::BuiltChannel};
+
+/// Path prefix before the channel's name.
+const PATH_PREFIX: &str = "/channels/";
+
+/// HTTP routes and methods that plugins and channels add to the gateway.
+#[derive(Debug)]
+pub struct HttpRoutes<F> {
+    pub plugins: F,
+    pub channels: Channels,
+}
+
+#[async_trait]
+impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
+    fn methods(&self) -> Vec<String> {
+        self.plugins.methods()
+    }
+
+    fn required_scope(&self, method: &str) -> Option<Scope> {
+        self.plugins.required_scope(method)
+    }
+
+    async fn call(&self, method: &str, params: Value, client: Value) -> Result<Value, ErrorShape> {
+        self.plugins.call(method, params, client).await
+    }
+
+    fn route_auth(&self, path: &str) -> Option<RouteAuth> {
+        // The channel authenticates requests with its own secret.
+        if parse_path(path).is_some_and(|(channel, account)| self.channels.has_account(channel, account)) {
+            Some(RouteAuth::Plugin)
+        } else {
+            self.plugins.route_auth(path)
+        }
+    }
+
+    fn max_body(&self, path: &str) -> usize {
+        if parse_path(path).is_some() {
+            homard_channels::webhook::inbound::MAX_REQUEST_BYTES
+        } else {
+            self.plugins.max_body(path)
+        }
+    }
+
+    async fn handle(&self, request: PluginHttpRequest) -> Option<PluginHttpResponse> {
+        let path = request.url.split('?').next().unwrap_or_default().to_owned();
+        match parse_path(&path).filter(|(channel, account)| self.channels.has_account(channel, account)) {
+            Some(address) => Some(self.channels.handle_request(address, &request).await),
+            None => self.plugins.handle(request).await,
+        }
+    }
+}
+
+/// Returns the channel and the account that a path names.
+fn parse_path(path: &str) -> Option<(&str, &str)> {
+    let address = path.strip_prefix(PATH_PREFIX)?.trim_end_matches('/');
+    match address.split_once('/') {
+        Some((channel, account)) if !account.contains('/') => Some((channel, account)),
+        Some(_) => None,
+        None => Some((address, DEFAULT_ACCOUNT)),
+    }
+}
+
+impl Channels {
+    /// Processes a platform's request. It is answered with 200 only after the events are on disk.
+    async fn handle_request(&self, address: (&str, &str), request: &PluginHttpRequest) -> PluginHttpResponse {
+        let header = |name: &str| {
+            request.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        };
+        if request.method != "POST" {
+            return answer(405, &json!({"error": "method not allowed; use POST"}));
+        }
+        let Some(account) = self.account(address.0, address.1) else {
+            return answer(404, &json!({"error": "unknown channel"}));
+        };
+        let batch: Result<Batch, (u16, String)> = match &account.built {
+            BuiltChannel::Telegram(telegram) => telegram
+                .parse_delivery(header(SECRET_HEADER), &request.body)
+                .map_err(|rejected| (rejected.status(), "request rejected".to_owned())),
+            BuiltChannel::Webhook(webhook) => {
+                let headers = Headers {
+                    timestamp: header(signature::TIMESTAMP_HEADER),
+                    signature: header(signature::SIGNATURE_HEADER),
+                };
+                webhook
+                    .parse_request(headers, &request.body)
+                    .map_err(|rejected| (rejected.status(), rejected.message()))
+            }
+        };
+        let (status, why) = match batch {
+            Err(rejected) => rejected,
+            Ok(batch) => match account.pipeline() {
+                None => (503, "the gateway is not ready; retry later".to_owned()),
+                Some(pipeline) => match pipeline.store(batch).await {
+                    Ok(()) => return answer(200, &json!({"ok": true})),
+                    Err(unstored) => (503, unstored.to_string()),
+                },
+            },
+        };
+        tracing::debug!(channel = address.0, account = address.1, status, why, "inbound request rejected");
+        answer(status, &json!({"error": why}))
+    }
+}
+
+fn answer(status: u16, body: &Value) -> PluginHttpResponse {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    PluginHttpResponse { status, headers, body: body.to_string().into_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_channel_and_an_account() {
+        assert_eq!(parse_path("/channels/telegram"), Some(("telegram", "default")));
+        assert_eq!(parse_path("/channels/webhook/door/"), Some(("webhook", "door")));
+        assert_eq!([parse_path("/channels"), parse_path("/channels/a/b/c"), parse_path("/other/telegram")], [None; 3]);
+    }
+}

@@ -17,7 +17,7 @@ struct TestSetup<'a> {
 }
 
 impl TestSetup<'_> {
-    fn with_models<T>(&self, inspect: impl FnOnce(&Models, &Keyring, Result<ModelChain>) -> T) -> T {
+    fn with_models<T>(&self, inspect: impl FnOnce(&Models, &Keyring, Result<ModelChain, crate::Error>) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("auth-profiles.json");
         if !self.profiles.is_empty() {

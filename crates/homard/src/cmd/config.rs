@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_reference_is_up_to_date() {
-        let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/data/config-keys.txt");
+        let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/../settings/data/config-keys.txt");
         let command = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
         assert_up_to_date(keys, &schema::key_list::<Config>(), command);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");

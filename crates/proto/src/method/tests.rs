@@ -290,17 +290,25 @@ fn handlers_read_every_parameter() {
     }
 }
 
-/// Fails if a destructuring pattern leaves a field unread. A field bound to `_` must be in `elsewhere`, with the file
-/// that reads it.
+/// Fails if a destructuring pattern leaves a field unread. A field bound to `_` must be read as `params.field` in the
+/// same file, or be in `elsewhere`, with the file that reads it.
 fn check_pattern(path: &str, pattern: &str, elsewhere: &[(&str, &str)]) {
     assert!(pattern.contains("Params"), "{path}: `{pattern}` is no pattern of parameters");
     assert!(!pattern.contains(".."), "{path}: `{pattern}` leaves fields out");
     for field in pattern.split([',', '{']).filter_map(|field| field.trim().strip_suffix(": _")) {
-        let location = elsewhere.iter().find(|(name, _)| *name == field).map(|(_, location)| *location);
-        let location = location.unwrap_or_else(|| panic!("{path}: `{field}` is not read"));
-        let is_read = sources(location).iter().any(|(_, text)| text.contains(&format!(".{field}")));
+        let (location, read) = match elsewhere.iter().find(|(name, _)| *name == field) {
+            Some((_, location)) => (*location, format!(".{field}")),
+            None => (path, format!("params.{field}")),
+        };
+        let is_read = sources(location).iter().any(|(_, text)| has_word(text, &read));
         assert!(is_read, "{location} does not read `{field}`");
     }
+}
+
+/// True if a text contains an expression that is not the beginning of a longer name.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word)
+        .any(|(at, _)| !text[at + word.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
 #[test]

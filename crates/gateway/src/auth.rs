@@ -264,7 +264,7 @@ impl AuthLimiter {
         let error = match (credentials.is_empty(), &auth.device_token) {
             (false, _) => AuthError::Mismatch(self.kind()),
             (true, Some(_)) => AuthError::DeviceToken,
-            // Bootstrap tokens are not supported, so this counts as a failed guess.
+            // A bootstrap token that is not a valid login code counts as a failed guess.
             (true, None) if auth.bootstrap_token.is_some() => AuthError::Mismatch(self.kind()),
             (true, None) => return Err(AuthError::Missing(self.kind())),
         };

@@ -313,6 +313,7 @@ async fn authenticate(
         caller: peer.origin.caller,
         is_direct: peer.origin.is_direct,
         used_signatures: &server.used_signatures,
+        login_codes: &server.login_codes,
     };
     let session = handshake::verify(params, facts, &server.auth, &server.devices).map_err(&reject)?;
     let token = pair_device(server, &session, facts).await.map_err(&reject)?;
@@ -330,7 +331,9 @@ async fn pair_device(
     if !session.has_secret {
         return Ok(None);
     }
-    if !facts.is_direct && !server.devices.allows(&device.id, &device.public_key, &session.scopes) {
+    // A login code was issued to the owner a moment ago, for this browser.
+    let is_approved = facts.is_direct || session.has_login_code;
+    if !is_approved && !server.devices.allows(&device.id, &device.public_key, &session.scopes) {
         let request_id = server.hub.ambient().nonce();
         let Some(request) = server.devices.request(&session.params, request_id, facts.now_ms) else { return Ok(None) };
         let audience = Audience { scope: Some(Scope::Pairing), min_protocol: Generation::Three };

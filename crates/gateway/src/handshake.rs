@@ -16,6 +16,7 @@ use crate::{
     auth::{AuthLimiter, Proof},
     device::{self, SignatureContext, UsedSignatures},
     devices::Devices,
+    login_codes::LoginCodes,
     origin_check::ClientKind,
     scope::Scopes,
     send_queue::CloseReason,
@@ -38,6 +39,8 @@ pub(crate) struct ConnectionFacts<'a> {
     pub(crate) is_direct: bool,
     /// Nonce-less signatures that were used already.
     pub(crate) used_signatures: &'a UsedSignatures,
+    /// One-time codes with which browsers sign in.
+    pub(crate) login_codes: &'a LoginCodes,
 }
 
 /// An authenticated connection.
@@ -47,6 +50,8 @@ pub(crate) struct ClientSession {
     pub(crate) params: ConnectParams,
     /// True if it authenticated with the shared secret, false if with a device token.
     pub(crate) has_secret: bool,
+    /// True if it authenticated with a one-time login code, which counts as the shared secret.
+    pub(crate) has_login_code: bool,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// Negotiated protocol version.
@@ -100,8 +105,14 @@ pub(crate) fn verify(
         let id = &params.device.as_ref()?.id;
         [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.token_scopes(id, token))
     };
-    let proof =
-        limiter.authenticate(&auth, facts.address, facts.now, device_grant).map_err(|error| error.error(generation))?;
+    // What a code is exchanged for is the token of a device.
+    let code = auth.bootstrap_token.as_deref().filter(|_| params.device.is_some());
+    let has_login_code = code.is_some_and(|code| facts.login_codes.redeem(code, facts.now));
+    let proof = if has_login_code {
+        Proof::Secret
+    } else {
+        limiter.authenticate(&auth, facts.address, facts.now, device_grant).map_err(|error| error.error(generation))?
+    };
     // Recorded only now, so that a rejected client can neither use up a signature nor fill the table.
     if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
         facts.used_signatures.record(device, facts.now_ms).map_err(|error| error.error(generation))?;
@@ -112,7 +123,15 @@ pub(crate) fn verify(
         Proof::Other(grant) => (false, requested.within(&grant)),
     };
     let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
-    Ok(ClientSession { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
+    Ok(ClientSession {
+        params,
+        has_secret,
+        has_login_code,
+        is_direct: facts.is_direct,
+        generation,
+        scopes,
+        tool_events,
+    })
 }
 
 /// Rejection of a remote device that is not paired yet.
@@ -216,6 +235,7 @@ mod tests {
             caller,
             is_direct: true,
             used_signatures: &UsedSignatures::default(),
+            login_codes: &LoginCodes::default(),
         };
         let devices = Devices::new(
             "/nonexistent".as_ref(),

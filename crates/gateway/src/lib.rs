@@ -25,6 +25,7 @@ mod hello;
 mod http;
 mod http_body;
 mod log_buffer;
+mod login_codes;
 mod message_feed;
 mod methods;
 mod metrics;

@@ -27,12 +27,13 @@ use tokio_util::{
 use crate::{
     auth::{AuthLimiter, MIN_TOKEN_CHARS, Secret},
     broadcaster::Broadcaster,
-    control_ui::ControlUi,
+    control_ui::{ControlUi, OwnPage},
     device::UsedSignatures,
     devices::{DeviceListError, Devices, PairedDevices},
     extra_methods::Method,
     http,
     log_buffer::LogBuffer,
+    login_codes::LoginCodes,
     methods::system_info::CpuMeter,
     metrics::{Metrics, MetricsSource, RunEndCallback},
     openai::Endpoints,
@@ -343,6 +344,7 @@ impl Gateway {
             auth: AuthLimiter::new(self.settings.secret).with_audit(audit.clone()),
             devices: Arc::new(Devices::new(&self.settings.state_dir, self.paired, audit.clone())),
             used_signatures: UsedSignatures::default(),
+            login_codes: LoginCodes::default(),
             origin_rules: rules,
             preauth: PreAuthLimiter::default(),
             state_dir: self.settings.state_dir,
@@ -355,6 +357,7 @@ impl Gateway {
                 endpoints: self.endpoints,
                 webhooks: self.webhooks.map(|settings| Arc::new(WebhookServer::new(settings, audit))),
                 control_ui: self.control_ui,
+                own_page: OwnPage::default(),
             },
             monitoring: Monitoring {
                 log: self.log,
@@ -403,6 +406,8 @@ pub(crate) struct ServerState {
     pub(crate) devices: Arc<Devices>,
     /// Nonce-less device signatures that were used already.
     pub(crate) used_signatures: UsedSignatures,
+    /// One-time codes with which browsers sign in.
+    pub(crate) login_codes: LoginCodes,
     pub(crate) origin_rules: OriginRules,
     /// Unauthenticated connections.
     pub(crate) preauth: PreAuthLimiter,
@@ -434,6 +439,8 @@ pub(crate) struct Routes {
     pub(crate) webhooks: Option<Arc<WebhookServer>>,
     /// The installed Control UI, if there is one.
     pub(crate) control_ui: Option<ControlUi>,
+    /// Homard's own page.
+    pub(crate) own_page: OwnPage,
 }
 
 /// What operators can watch.

@@ -151,9 +151,13 @@ export function useToken(token: string): void {
   useSecret({ token });
 }
 
-/** Forgets this browser's device token. */
+/** Ends this browser's access, and forgets its identity: a device that is paired already would get no token again. */
 export async function signOut(): Promise<void> {
-  await device?.setToken(null);
+  if (device?.canSign && state.peek().kind === "open") {
+    // The gateway closes the connection with this, so there may be no response.
+    call("device.pair.remove", { deviceId: device.id }).catch((error: unknown) => console.debug("removed, or not permitted", error));
+  }
+  await device?.reset();
   secret = {};
   socket?.close(1000);
   hello.value = null;
@@ -318,7 +322,7 @@ function refused(error: RequestError): void {
   if (code.startsWith("AUTH_") || code === "DEVICE_IDENTITY_REQUIRED" || error.message.startsWith("unauthorized")) {
     const wasEntered = secret.token !== undefined || secret.code !== undefined;
     const isLimited = code === "AUTH_RATE_LIMITED";
-    if (!wasEntered && !isLimited) void device?.setToken(null);
+    if (!wasEntered && !isLimited) void device?.reset();
     const wrong = secret.code !== undefined ? "This link was used already or is older than a minute." : "The gateway does not accept this token.";
     secret = {};
     state.value = { kind: "needs-token", why: isLimited ? error.message : wasEntered ? wrong : "This browser's access was revoked." };

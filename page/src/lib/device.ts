@@ -51,11 +51,23 @@ export function signedText(deviceId: string, fields: SignedFields): string {
   return ["v3", deviceId, clientId, clientMode, role, scopes.join(","), signedAt, token, nonce, platform.trim().toLowerCase(), ""].join("|");
 }
 
+/** Creates keys and keeps them, without a token. */
+async function newKeys(): Promise<CryptoKeyPair> {
+  const keys = (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as CryptoKeyPair;
+  await request((await store("readwrite")).put({ keys, deviceToken: null } satisfies Stored, place()));
+  return keys;
+}
+
+async function identityOf(keys: CryptoKeyPair): Promise<{ publicKey: Uint8Array; id: string }> {
+  const publicKey = new Uint8Array(await crypto.subtle.exportKey("raw", keys.publicKey));
+  return { publicKey, id: hex(new Uint8Array(await crypto.subtle.digest("SHA-256", publicKey))) };
+}
+
 export class Device {
   private constructor(
-    private readonly keys: CryptoKeyPair | null,
-    private readonly publicKey: Uint8Array,
-    readonly id: string,
+    private keys: CryptoKeyPair | null,
+    private publicKey: Uint8Array,
+    public id: string,
     public token: string | null,
   ) {}
 
@@ -66,17 +78,21 @@ export class Device {
     try {
       const found = (await request((await store("readonly")).get(place()))) as Stored | undefined;
       let keys = found?.keys ?? null;
-      if (!keys) {
-        keys = (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as CryptoKeyPair;
-        await request((await store("readwrite")).put({ keys, deviceToken: null } satisfies Stored, place()));
-      }
-      const publicKey = new Uint8Array(await crypto.subtle.exportKey("raw", keys.publicKey));
-      const id = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", publicKey)));
+      keys ??= await newKeys();
+      const { publicKey, id } = await identityOf(keys);
       return new Device(keys, publicKey, id, found?.deviceToken ?? null);
     } catch (error) {
       console.warn("no device identity in this browser", error);
       return fallback();
     }
+  }
+
+  /** Forgets the token, and becomes another device. */
+  async reset(): Promise<void> {
+    if (!this.keys) return this.setToken(null);
+    this.token = null;
+    this.keys = await newKeys();
+    Object.assign(this, await identityOf(this.keys));
   }
 
   get canSign(): boolean {

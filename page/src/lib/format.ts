@@ -5,10 +5,11 @@ export function duration(ms: number): string {
   if (ms < 10_000) return `${(ms / 1_000).toFixed(2)} s`;
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1_000);
-  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const two = (large: number, largeUnit: string, small: number, smallUnit: string) => `${large} ${largeUnit}${small ? ` ${small} ${smallUnit}` : ""}`;
+  if (seconds < 3_600) return two(Math.floor(seconds / 60), "min", seconds % 60, "s");
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.floor(minutes / 1_440)} d ${Math.floor(minutes / 60) % 24} h`;
+  if (minutes < 24 * 60) return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
+  return two(Math.floor(minutes / 1_440), "d", Math.floor(minutes / 60) % 24, "h");
 }
 
 export function count(number: number): string {
@@ -26,7 +27,8 @@ export function compact(number: number): string {
 export function bytes(number: number): string {
   if (number < 1_024) return `${number} B`;
   if (number < 1_024 * 1_024) return `${(number / 1_024).toFixed(1)} KiB`;
-  return `${(number / 1_024 / 1_024).toFixed(1)} MiB`;
+  if (number < 1_024 ** 3) return `${(number / 1_024 ** 2).toFixed(1)} MiB`;
+  return `${(number / 1_024 ** 3).toFixed(1)} GiB`;
 }
 
 export function cost(dollars: number): string {
@@ -54,6 +56,8 @@ export function when(at: number, now: number = Date.now()): string {
 
 export function ago(at: number, now: number = Date.now()): string {
   const seconds = Math.round((now - at) / 1_000);
+  // The clock of the page moves in steps of ten seconds.
+  if (seconds > -11 && seconds < 5) return "just now";
   const [amount, suffix] = seconds < 0 ? [-seconds, "in "] : [seconds, ""];
   const text = amount < 60 ? `${amount} s` : amount < 3_600 ? `${Math.floor(amount / 60)} min` : amount < 86_400 ? `${Math.floor(amount / 3_600)} h` : `${Math.floor(amount / 86_400)} d`;
   return suffix ? `in ${text}` : `${text} ago`;

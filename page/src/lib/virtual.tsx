@@ -58,7 +58,7 @@ export function VirtualRows({ count, rowHeight, row, label, shown, follow, onEnd
   for (let at = first; at < last; at += 1) rows.push(row(at));
   return (
     <div ref={box} class={`virtual ${rest.class ?? ""}`} onScroll={measure} role={role} aria-label={label} tabIndex={0} aria-rowcount={role === "grid" || role === "table" ? count : undefined}>
-      <div class="virtual-space" role="presentation" style={{ height: count * rowHeight }}>
+      <div class="virtual-space" role="presentation" style={{ height: `${count * rowHeight}px` }}>
         <div class="virtual-window" role="presentation" style={{ transform: `translateY(${first * rowHeight}px)` }}>
           {rows}
         </div>

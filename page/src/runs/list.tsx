@@ -22,16 +22,25 @@ export function RunList() {
   const isLoading = useRef(false);
   const isAtTop = useRef(true);
   const turn = useRef(0);
-  const query = (before?: string) => call<{ runs: Run[] }>("runs.list", listParams(filters, before));
+  const cursor = useRef<string | undefined>(undefined);
+  const query = (before?: string) => call<{ runs: Run[]; next?: string }>("runs.list", listParams(filters, before));
   const load = async (before?: string) => {
     if (isLoading.current && before) return;
     isLoading.current = true;
     const mine = ++turn.current;
     try {
-      const page = await query(before);
-      if (mine !== turn.current) return;
-      setRuns((old) => (before && old ? [...old, ...page.runs] : page.runs));
-      setMore(page.runs.length === PAGE);
+      const found: Run[] = [];
+      let next = before;
+      // With conditions, the gateway examines a part of the runs at a time, and says where to continue.
+      do {
+        const page = await query(next);
+        if (mine !== turn.current) return;
+        found.push(...page.runs);
+        next = page.next ?? (page.runs.length === PAGE ? page.runs.at(-1)?.runId : undefined);
+      } while (next && found.length < PAGE);
+      cursor.current = next;
+      setRuns((old) => (before && old ? [...old, ...found] : found));
+      setMore(next !== undefined);
       setError(null);
       if (!before) setFresh([]);
     } catch (failed) {
@@ -132,8 +141,7 @@ export function RunList() {
             rowHeight={ROW_HEIGHT}
             shown={selected >= 0 ? selected : undefined}
             onEnd={() => {
-              const last = shown.at(-1);
-              if (hasMore && last) void load(last.runId);
+              if (hasMore && cursor.current) void load(cursor.current);
             }}
             onScroll={(top) => (isAtTop.current = top < ROW_HEIGHT)}
             row={(at) => <RunRow key={shown[at]!.runId} run={shown[at]!} isSelected={at === selected} />}

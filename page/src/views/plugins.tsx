@@ -1,2 +1,48 @@
-import { Empty } from "../lib/ui";
-export default function View() { return <Empty title="plugins" />; }
+// Plugins: which are installed, and whether they run.
+import { setValue } from "../lib/config";
+import { may } from "../lib/connection";
+import { visible } from "../lib/format";
+import { act, Badge, Empty, Head, Problem, useCall } from "../lib/ui";
+
+interface Plugin {
+  id: string;
+  name: string;
+  origin: string;
+  enabled: boolean;
+  state: string;
+  version?: string;
+  description?: string;
+  error?: string;
+}
+
+export default function Plugins() {
+  const { data, error, reload } = useCall<{ plugins: Plugin[] }>("plugins.list");
+  return (
+    <section class="view" aria-label="Plugins">
+      <Head title="Plugins" />
+      {error ? <Problem error={error} retry={reload} /> : null}
+      {data && data.plugins.length === 0 ? (
+        <Empty title="No plugins yet">
+          Install one with <code>homard plugins install</code>; see <code>homard docs plugins</code>.
+        </Empty>
+      ) : null}
+      <ul class="rows">
+        {data?.plugins.map((plugin) => (
+          <li key={plugin.id}>
+            <span class="grow">
+              <strong>{visible(plugin.name)}</strong> <span class="muted small">{plugin.version} {plugin.origin}</span>
+              <div class="muted small">{visible(plugin.description ?? "")}</div>
+              {plugin.error ? <div class="run-error">{visible(plugin.error)}</div> : null}
+            </span>
+            <Badge tone={plugin.state === "error" ? "bad" : plugin.enabled ? "ok" : "quiet"}>{plugin.state}</Badge>
+            {may("admin") ? (
+              <button type="button" class="small" aria-label={`${plugin.enabled ? "Disable" : "Enable"} ${plugin.name}`} onClick={() => void act(() => setValue(["plugins", "entries", plugin.id, "enabled"], !plugin.enabled), plugin.enabled ? "Disabled" : "Enabled").then(reload)}>
+                {plugin.enabled ? "Disable" : "Enable"}
+              </button>
+            ) : null}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,4 +1,6 @@
 // Signing in, the keyboard, the phone, and the policy of the page.
+import { createServer, request as httpRequest } from "node:http";
+import { type AddressInfo, connect } from "node:net";
 import { accessible, expect, message, messages, openChat, send, test } from "./gateway";
 
 test("without a token the page asks for it, and keeps the access of this browser", async ({ page, gateway, problems }) => {
@@ -23,6 +25,65 @@ test("the token is removed from the address", async ({ page, open }) => {
   expect(page.url()).not.toContain("token");
 });
 
+test("a link of homard dashboard signs in once", async ({ page, gateway, browser }) => {
+  const { url } = JSON.parse(await gateway.homard("dashboard", "--json")) as { url: string };
+  expect(new URL(url).hash).toMatch(/^#code=[0-9a-f]{64}$/);
+  await page.goto(url);
+  await expect(page.locator("#nav")).toBeAttached();
+  expect(page.url()).not.toContain("code");
+  await page.reload();
+  await expect(page.locator("#nav")).toBeAttached();
+  const other = await browser.newPage();
+  await other.goto(url);
+  await expect(other.getByRole("alert")).toContainText("used already");
+  await other.close();
+});
+
+test("after signing out, the token signs in again, and stays", async ({ page, gateway, open }) => {
+  await open();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("sign out");
+  await page.keyboard.press("Enter");
+  await page.getByLabel("Token or password").fill(gateway.token);
+  await page.getByRole("button", { name: "Connect" }).click();
+  await expect(page.locator("#nav")).toBeAttached();
+  await page.waitForTimeout(500);
+  await page.reload();
+  await expect(page.locator("#nav")).toBeAttached();
+});
+
+test("the page works below a path of a proxy", async ({ page, gateway, problems }) => {
+  const proxy = createServer((request, response) => {
+    const path = (request.url ?? "").replace(/^\/some\/path/, "");
+    const forwarded = httpRequest({ host: "127.0.0.1", port: gateway.port, path, method: request.method, headers: { ...request.headers, host: `127.0.0.1:${gateway.port}`, ...(request.headers.origin ? { origin: `http://127.0.0.1:${gateway.port}` } : {}) } }, (answer) => {
+      response.writeHead(answer.statusCode ?? 500, answer.headers);
+      answer.pipe(response);
+    });
+    request.pipe(forwarded);
+  });
+  proxy.on("upgrade", (request, socket, head) => {
+    const upstream = connect(gateway.port, "127.0.0.1", () => {
+      const headers = Object.entries({ ...request.headers, host: `127.0.0.1:${gateway.port}`, origin: `http://127.0.0.1:${gateway.port}` });
+      upstream.write(`GET / HTTP/1.1\r\n${headers.map(([name, value]) => `${name}: ${value}`).join("\r\n")}\r\n\r\n`);
+      upstream.write(head);
+      socket.pipe(upstream).pipe(socket);
+    });
+    upstream.on("error", () => socket.destroy());
+    socket.on("error", () => upstream.destroy());
+  });
+  await new Promise<void>((done) => proxy.listen(0, "127.0.0.1", done));
+  const { port } = proxy.address() as AddressInfo;
+  await page.goto(`http://127.0.0.1:${port}/some/path/#token=${gateway.token}`);
+  await expect(page.locator("#nav")).toBeAttached();
+  await page.getByRole("link", { name: "Runs" }).click();
+  await expect(page.getByRole("heading", { name: "Runs" })).toBeVisible();
+  proxy.closeAllConnections();
+  proxy.close();
+  // Everything came from the proxy's origin.
+  expect(problems.filter((problem) => !problem.startsWith(`request to http://127.0.0.1:${port}/some/path/`))).toEqual([]);
+  problems.length = 0;
+});
+
 test("a revoked device has to sign in again", async ({ page, gateway, open }) => {
   await open();
   const { paired } = await gateway.call<{ paired: { deviceId: string }[] }>("device.pair.list");
@@ -32,6 +93,7 @@ test("a revoked device has to sign in again", async ({ page, gateway, open }) =>
 
 test("everything is reached with the keyboard", async ({ page, open }) => {
   await open();
+  await expect(page.getByRole("heading", { name: "Overview" })).toBeVisible();
   await page.keyboard.press("Control+k");
   await page.keyboard.type("chat");
   await page.keyboard.press("Enter");

@@ -11,13 +11,16 @@ import { createServer } from "node:http";
 
 const words = "the quick brown fox jumps over a lazy dog while seven wizards box".split(" ");
 
-/** Starts the model on a free port and returns its address and the requests that it received. */
-export async function startModel() {
+/**
+ * Starts the model on a free port and returns its address and the requests that it received. `answers` has further
+ * messages: what the model thinks, the tool that it calls, and what it says.
+ */
+export async function startModel(answers = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     let body = "";
     request.on("data", (chunk) => (body += chunk));
-    request.on("end", () => answer(JSON.parse(body), requests, response));
+    request.on("end", () => answer(JSON.parse(body), requests, response, answers));
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   return {
@@ -39,7 +42,7 @@ function instruction(text) {
   return text.trim().split("\n").at(-1).replace(/^\[[^\]]*\]\s*/, "").trim();
 }
 
-function answer(body, requests, response) {
+function answer(body, requests, response, answers) {
   requests.push(body);
   const users = body.messages.map((message, at) => [message, at]).filter(([message]) => message.role === "user");
   const [last, at] = users.at(-1) ?? [{ content: "" }, 0];
@@ -69,6 +72,15 @@ function answer(body, requests, response) {
     send({ role: "assistant", content: reply });
     end("stop", Math.ceil(reply.length / 4));
   };
+  const scripted = answers[text];
+  if (scripted) {
+    if (scripted.thinking) send({ role: "assistant", reasoning_content: scripted.thinking });
+    const next = scripted.tools?.[results.length];
+    if (!next) return say(scripted.reply);
+    if (next.say) send({ role: "assistant", content: next.say });
+    send({ tool_calls: [{ index: 0, id: `call_${requests.length}`, type: "function", function: { name: next.name, arguments: JSON.stringify(next.arguments) } }] });
+    return end("tool_calls", 24);
+  }
   if (word === "stream") {
     const count = Number(rest[0] ?? 50);
     const pause = Number(rest[1] ?? 20);

@@ -49,6 +49,36 @@ test("an active run is followed and stopped", async ({ page, open }) => {
   await expect(page.getByRole("list", { name: "What went wrong" })).toContainText("The run was stopped");
 });
 
+test("the inspector shows what a tool got and returned", async ({ page, open }) => {
+  await openChat(page, open, "toolrun");
+  await send(page, 'tool exec {"command":"echo from the tool"}');
+  await expect(messages(page)).toContainText("The tool said: from the tool");
+  await page.evaluate(() => (location.hash = "#/runs/last"));
+  await page.getByRole("list", { name: "Steps" }).getByRole("button", { name: /^exec/ }).click();
+  const detail = page.locator(".detail");
+  await expect(detail).toContainText("echo from the tool");
+  await expect(detail).toContainText("Result (exit code 0)");
+});
+
+test("the filters of the list are in its address, and the gateway applies them", async ({ page, open }) => {
+  await openChat(page, open, "filtered");
+  await send(page, "fail 400");
+  await expect(page.getByRole("alert")).toContainText("HTTP 400");
+  await send(page, "hello filters");
+  await expect(messages(page)).toContainText("You said: hello filters");
+  await page.evaluate(() => (location.hash = "#/runs"));
+  await page.getByRole("combobox", { name: "Status" }).selectOption("error");
+  await page.getByRole("searchbox", { name: "Search runs" }).fill("SCRIPTED FAILURE");
+  const rows = page.getByRole("list", { name: "Runs, newest first" }).getByRole("listitem");
+  await expect(rows.first()).toContainText("error");
+  await expect(page).toHaveURL(/search=SCRIPTED\+FAILURE.*status=error|status=error.*search=SCRIPTED\+FAILURE/);
+  for (const row of await rows.all()) await expect(row).toContainText("error");
+  await page.getByRole("searchbox", { name: "Search runs" }).fill("nothing like this");
+  await expect(page.getByText("No run matches these filters")).toBeVisible();
+  await page.reload();
+  await expect(page.getByText("No run matches these filters")).toBeVisible();
+});
+
 test("an unknown run is explained", async ({ page, open }) => {
   await open("runs/nothing-like-this");
   await expect(page.getByRole("alert")).toContainText("unknown run");

@@ -11,7 +11,7 @@ import { link, parseRoute } from "../../src/lib/router";
 test("durations and counts are short", () => {
   expect([0, 999, 1_234, 12_345, 75_000, 3_700_000, 90_000_000].map(duration)).toEqual(["0 ms", "999 ms", "1.23 s", "12.3 s", "1 min 15 s", "1 h 1 min", "1 d 1 h"]);
   expect([5, 1_234, 12_345, 999_600].map(compact)).toEqual(["5", "1.2k", "12k", "1.0M"]);
-  expect([ago(0, 5_000), ago(65_000, 5_000)]).toEqual(["5 s ago", "in 1 min"]);
+  expect([ago(0, 5_000), ago(65_000, 5_000), ago(5_000, 0)]).toEqual(["5 s ago", "in 1 min", "just now"]);
 });
 
 test("names of sessions leave out what is the same everywhere", () => {

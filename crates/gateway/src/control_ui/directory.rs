@@ -118,6 +118,11 @@ fn read(root: &Path, name: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
+/// Returns the media type of a file.
+pub(super) fn kind_of_name(name: &str) -> &'static str {
+    kind(Path::new(name))
+}
+
 fn kind(name: &Path) -> &'static str {
     let extension = name.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     match extension.as_deref() {

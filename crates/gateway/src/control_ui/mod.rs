@@ -1,14 +1,16 @@
-//! Serves an installed Control UI, or a built-in start page.
+//! Serves Homard's own page, and the Control UI of an OpenClaw installation if one is configured.
 //!
 //! The files are public; all actions go through the authenticated WebSocket. The content security policy lets a page
 //! load files and open connections from this gateway only (`connect-src`), so that a crafted link cannot make it send
 //! its token elsewhere.
 
 mod directory;
+mod own_page;
+mod page_files;
 mod policy;
-mod start_page;
 
 pub use directory::{ControlUi, ControlUiError};
+pub(crate) use own_page::{OwnPage, PREFIX as OWN_PAGE_PREFIX};
 
 use std::sync::Arc;
 
@@ -36,12 +38,24 @@ const SETTINGS_PATHS: [&str; 3] =
 /// Serves a page or one of its files.
 pub(crate) async fn answer(server: &Arc<ServerState>, peer: &AdmittedPeer, parts: &Parts) -> Response {
     let path = parts.uri.path();
-    let is_page = server.routes.control_ui.is_some() || path == "/";
+    let own = path.strip_prefix(own_page::PREFIX).or_else(|| match server.routes.control_ui {
+        Some(_) => None,
+        None => path.strip_prefix('/'),
+    });
+    let is_redirect = path == own_page::PREFIX.trim_end_matches('/');
+    let own = own.filter(|_| !is_redirect).and_then(|name| server.routes.own_page.answer(name, parts));
+    let is_page = server.routes.control_ui.is_some() || own.is_some() || is_redirect;
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return match is_page {
             true => (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response(),
             false => not_found(),
         };
+    }
+    if is_redirect {
+        return own_page::redirect();
+    }
+    if let Some(response) = own {
+        return response;
     }
     match &server.routes.control_ui {
         Some(_) if SETTINGS_PATHS.contains(&path) => settings(server, peer, parts),
@@ -51,10 +65,6 @@ pub(crate) async fn answer(server: &Arc<ServerState>, peer: &AdmittedPeer, parts
             Some(file) => page(file.kind, &file.policy, file.bytes),
             None => not_found(),
         },
-        None if path == "/" => {
-            let html = start_page::html(server.uptime_ms());
-            page("text/html; charset=utf-8", &start_page::policy(), html.into_bytes())
-        }
         None => not_found(),
     }
 }

@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use homard_proto::{
     ErrorShape, Generation,
-    method::devices::{DecideParams, ListParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
+    method::devices::{
+        DecideParams, ListParams, LoginCodeParams, RemoveParams, RenameParams, RevokeParams, TokenParams,
+    },
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     broadcaster::Audience,
+    control_ui,
     devices::{Devices, Error, Rotation},
+    login_codes,
     router::{RpcCall, RpcResult},
     scope::Scope,
 };
@@ -92,6 +97,17 @@ pub(crate) async fn revoke(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     blocking(&call, move |devices| devices.revoke(&id, &manageable_scopes)).await?;
     let now = call.server.hub.ambient().now_ms();
     Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
+}
+
+/// Issues a one-time code with which a browser signs in. The code grants what the browser requests, as the token would.
+pub(crate) async fn create_login_code(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+    let LoginCodeParams {} = call.params()?;
+    let ambient = call.server.hub.ambient();
+    let random = format!("{}{}", ambient.nonce(), ambient.nonce());
+    let code = call.server.login_codes.issue(&random, Instant::now());
+    let path = if call.server.routes.control_ui.is_some() { control_ui::OWN_PAGE_PREFIX } else { "/" };
+    let expires_at = ambient.now_ms() + login_codes::VALID_FOR.as_millis() as u64;
+    Ok(json!({"code": code, "path": path, "expiresAtMs": expires_at}).into())
 }
 
 fn check_role(role: &str) -> Result<(), ErrorShape> {

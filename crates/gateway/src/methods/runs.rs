@@ -3,35 +3,116 @@
 //! A held run was active at several crashes in a row and may be their cause. It is not resumed until it is released,
 //! and ends after a day.
 
+use std::sync::Arc;
+
 use homard_agent::{
     hub::{HeldError, RunQuery, RunTrace},
     wire::run_trace,
 };
 use homard_proto::{
-    ErrorShape, RunId,
+    AgentId, EntryId, ErrorShape, RunId, SessionKey,
+    message::Message,
     method::{
         Params,
-        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, TraceParams},
+        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, ToolsParams, TraceParams},
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{session_key, unavailable};
+use super::{chat::history, session_key, unavailable};
 use crate::router::{RpcCall, RpcResult};
 
 /// Default number of runs listed.
 const DEFAULT_RUNS: usize = 50;
 
-/// Lists stored runs, newest first.
+/// Maximum total size, in bytes, of the tool results in a response.
+const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Maximum number of stored runs that one request with conditions examines, so that it is answered quickly however many
+/// runs there are.
+const MAX_EXAMINED: usize = 2_000;
+
+/// Number of stored runs that are read at once to examine them.
+const EXAMINED_PAGE: usize = 500;
+
+/// Lists stored runs, newest first. With conditions, `next` says where the caller continues, if not all were examined.
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
-    let ListParams { session_key: key, before, limit } = call.params()?;
+    let ListParams { session_key: key, before, limit, status, agent_id, channel, model, search } = call.params()?;
     let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
     let invalid = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
-    let before = before.map(|run| RunId::parse(&run).map_err(invalid)).transpose()?;
-    let query = RunQuery { key, before, limit: limit.unwrap_or(DEFAULT_RUNS) };
-    let rows = call.server.hub.runs(&query).await.map_err(unavailable)?;
+    let mut before = before.map(|run| RunId::parse(&run).map_err(invalid)).transpose()?;
+    let limit = limit.unwrap_or(DEFAULT_RUNS);
+    let agent = agent_id.as_deref().map(AgentId::normalize);
+    let filter = RunFilter { status, agent, channel, model: lower(model), search: lower(search) };
     let ts = call.server.hub.ambient().now_ms();
-    Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into())
+    if filter.is_empty() {
+        let rows = call.server.hub.runs(&RunQuery { key, before, limit }).await.map_err(unavailable)?;
+        return Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into());
+    }
+    let (mut runs, mut examined) = (Vec::new(), 0);
+    let next = loop {
+        let query = RunQuery { key: key.clone(), before: before.clone(), limit: EXAMINED_PAGE };
+        let rows = call.server.hub.runs(&query).await.map_err(unavailable)?;
+        for row in &rows {
+            let payload = run_trace::run_row(row);
+            before = Some(row.run.clone());
+            if filter.matches(&row.key, &payload) {
+                runs.push(payload);
+                if runs.len() == limit {
+                    break;
+                }
+            }
+        }
+        examined += rows.len();
+        if rows.len() < EXAMINED_PAGE && runs.len() < limit {
+            break None;
+        }
+        if runs.len() == limit || examined >= MAX_EXAMINED {
+            break before;
+        }
+    };
+    let mut answer = json!({"ts": ts, "runs": runs});
+    if let Some(next) = next {
+        answer["next"] = json!(next);
+    }
+    Ok(answer.into())
+}
+
+fn lower(text: Option<String>) -> Option<String> {
+    text.map(|text| text.to_ascii_lowercase())
+}
+
+/// Conditions that listed runs meet. Absent ones are met by every run; texts are in lower case.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RunFilter {
+    status: Option<String>,
+    agent: Option<AgentId>,
+    channel: Option<String>,
+    model: Option<String>,
+    search: Option<String>,
+}
+
+impl RunFilter {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// True if a run meets the conditions. `payload` is its row as clients get it.
+    fn matches(&self, key: &SessionKey, payload: &Value) -> bool {
+        let field = |name: &str| payload[name].as_str().unwrap_or_default();
+        let is_of_channel =
+            |channel: &String| key.rest().strip_prefix(channel.as_str()).is_some_and(|rest| rest.starts_with(':'));
+        let contains = |text: &str, part: &String| text.to_ascii_lowercase().contains(part.as_str());
+        let has_text = |part: &String| ["runId", "sessionKey", "error"].iter().any(|name| contains(field(name), part));
+        self.status.as_ref().is_none_or(|status| field("status") == status)
+            && self.agent.as_ref().is_none_or(|agent| key.agent() == Some(agent))
+            && self.channel.as_ref().is_none_or(is_of_channel)
+            && self
+                .model
+                .as_ref()
+                .is_none_or(|part| contains(&format!("{}/{}", field("provider"), field("model")), part))
+            && self.search.as_ref().is_none_or(has_text)
+    }
 }
 
 /// Returns one run.
@@ -45,6 +126,56 @@ pub(crate) async fn get(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn trace(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TraceParams { id } = call.params()?;
     Ok(run_trace::run_trace(&find(&call, &id).await?).into())
+}
+
+/// Returns the tool calls of one run with their arguments and results, as far as they are in the transcript.
+pub(crate) async fn tools(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+    let ToolsParams { id, max_chars } = call.params()?;
+    let RunTrace { row, until, .. } = find(&call, &id).await?;
+    let entries = match &row.session {
+        Some(session) => call.server.hub.transcript_entries(&row.key, session).await.map_err(unavailable)?,
+        None => None,
+    };
+    let from = row.started_at.unwrap_or(row.accepted_at);
+    let calls = tool_calls(&entries.unwrap_or_default(), (from, until), max_chars);
+    Ok(json!({"runId": row.run, "calls": calls}).into())
+}
+
+/// Returns the calls in the messages of this period. One run at a time writes to a session, so they are those of the
+/// run. A result is found after its call, because models may reuse ids.
+fn tool_calls(entries: &[(EntryId, Arc<Message>)], (from, until): (u64, u64), max_chars: Option<usize>) -> Vec<Value> {
+    let mut calls: Vec<Value> = Vec::new();
+    let mut remaining = MAX_RESULT_BYTES;
+    for (_, message) in entries {
+        match &**message {
+            Message::Assistant(assistant) if (from..=until).contains(&assistant.timestamp) => {
+                let shown = history::display(message, max_chars);
+                let blocks = shown["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+                for block in blocks.iter().filter(|block| block["type"] == "toolCall") {
+                    calls.push(json!({
+                        "call": block["id"], "name": block["name"], "arguments": block["arguments"],
+                        "startedAt": assistant.timestamp,
+                    }));
+                }
+            }
+            Message::ToolResult(result) => {
+                let is_of = |call: &&mut Value| call["call"] == result.tool_call_id && call.get("endedAt").is_none();
+                let Some(call) = calls.iter_mut().find(is_of) else { continue };
+                let shown = history::display(message, max_chars);
+                let size = shown.to_string().len();
+                call["endedAt"] = result.timestamp.into();
+                call["isError"] = result.is_error.into();
+                if size <= remaining {
+                    remaining -= size;
+                    call["result"] = json!({"content": shown["content"], "details": shown["details"]});
+                } else {
+                    call["omittedBytes"] = size.into();
+                }
+            }
+            Message::Assistant(_) | Message::User(_) | Message::Other(_) => {}
+        }
+    }
+    calls
 }
 
 /// Lists the runs that are held after repeated crashes.

@@ -1,9 +1,10 @@
-//! The Control UI and the start page as served over HTTP.
+//! Homard's own page and the Control UI as served over HTTP.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use homard_gateway::ControlUi;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     http::http,
@@ -95,15 +96,64 @@ async fn control_ui_settings_require_the_secret() {
 }
 
 #[tokio::test]
-async fn without_a_control_ui_a_start_page_is_served() {
+async fn without_a_control_ui_the_own_page_is_served() {
     let gateway = TestGateway::new(says(&["hi"])).await;
     let (status, body) = get(&gateway, "/").await;
     assert_eq!(status, 200);
-    assert!(body.contains("The Homard gateway is running") && body.contains("--control-ui"), "{body}");
-    assert!(!body.contains("/state"), "the page tells where the state is");
-    for path in ["/chat", "/index.html", "/control-ui-config.json", "/assets/app-1.js"] {
+    assert!(body.contains("<title>Homard</title>"), "{body}");
+    let script = body.split('"').find(|word| word.ends_with(".js")).unwrap().trim_start_matches("./").to_owned();
+    for path in [format!("/{script}"), format!("/homard/{script}"), "/homard/".to_owned(), "/index.html".to_owned()] {
+        assert_eq!(get(&gateway, &path).await.0, 200, "{path}");
+    }
+    for path in ["/chat", "/control-ui-config.json", "/assets/app-1.js", "/assets/", "/homard/chat", "/../Cargo.toml"] {
         assert_eq!(get(&gateway, path).await.0, 404, "{path}");
     }
+    assert_eq!(get(&gateway, "/homard").await.0, 308);
+    assert_eq!(http(gateway.address, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0").await.0, 405);
+}
+
+#[tokio::test]
+async fn the_own_page_is_compressed_and_cached_by_its_hash() {
+    let gateway = TestGateway::new(says(&["hi"])).await;
+    let (_, body) = get(&gateway, "/").await;
+    let script = body.split('"').find(|word| word.ends_with(".js")).unwrap().trim_start_matches("./").to_owned();
+    let plain = head(&gateway, &format!("/{script}"), "identity").await;
+    let compressed = head(&gateway, &format!("/{script}"), "br, gzip").await;
+    assert!(
+        compressed.contains("content-encoding: gzip") && !plain.contains("content-encoding"),
+        "{compressed}{plain}"
+    );
+    assert!(compressed.contains("cache-control: public, max-age=31536000, immutable"), "{compressed}");
+    let refused = head(&gateway, &format!("/{script}"), "gzip;q=0").await;
+    assert!(!refused.contains("content-encoding"), "{refused}");
+    let page = head(&gateway, "/", "gzip").await;
+    assert!(page.contains("cache-control: no-cache") && page.contains("x-frame-options: deny"), "{page}");
+    assert_eq!(page.matches("content-type: ").count(), 1, "{page}");
+    assert!(page.contains("content-type: text/html; charset=utf-8"), "{page}");
+    assert!(page.contains("default-src 'none'; script-src 'self'") && !page.contains("unsafe"), "{page}");
+}
+
+/// Returns the headers of a response in lower case.
+async fn head(gateway: &TestGateway, path: &str, encoding: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: {encoding}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    let text = String::from_utf8_lossy(&bytes).to_lowercase();
+    text.split("\r\n\r\n").next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn beside_a_control_ui_the_own_page_has_a_path_of_its_own() {
+    let installed = ControlUiDir::new("beside");
+    let gateway = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    assert!(get(&gateway, "/").await.1.contains("<title>UI</title>"));
+    assert!(get(&gateway, "/homard/").await.1.contains("<title>Homard</title>"));
+    let mut owner = gateway.client(4, json!({})).await;
+    let answer = owner.ask("1", "device.loginCode.create", json!({})).await;
+    assert_eq!(answer["payload"]["path"], "/homard/");
 }
 
 #[test]

@@ -545,7 +545,8 @@ pub(crate) fn sign(params: &mut Value, version: &str, nonce: &str, signed_at: u6
     let scopes: Vec<_> = params["scopes"].as_array().unwrap().iter().map(text).collect();
     let mut parts =
         vec![version.to_owned(), id.clone(), text(&params["client"]["id"]), text(&params["client"]["mode"])];
-    parts.extend([text(&params["role"]), scopes.join(","), signed_at.to_string(), text(&params["auth"]["token"])]);
+    let secret = params["auth"].get("token").unwrap_or(&params["auth"]["bootstrapToken"]);
+    parts.extend([text(&params["role"]), scopes.join(","), signed_at.to_string(), text(secret)]);
     if version != "v1" {
         parts.push(nonce.to_owned());
     }

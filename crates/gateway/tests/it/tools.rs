@@ -107,6 +107,28 @@ async fn protocol_three_falls_back_to_the_agents_verbosity() {
 }
 
 #[tokio::test]
+async fn the_tool_calls_of_a_run_are_returned_with_their_results() {
+    let gateway = gateway(Some("off")).await;
+    started(&gateway, 4, json!([])).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    let answer = socket.ask("w", "agent.wait", json!({"runId": "k", "timeoutMs": 10_000})).await;
+    assert_eq!(answer["payload"]["status"], "ok");
+    let answer = socket.ask("t", "runs.tools", json!({"id": "k"})).await["payload"].clone();
+    let [call] = &answer["calls"].as_array().unwrap()[..] else { panic!("{answer}") };
+    assert_eq!(
+        (&call["call"], &call["name"], &call["arguments"]),
+        (&json!("call-1"), &json!("echo"), &json!({"x": 1}))
+    );
+    assert_eq!(call["isError"], false);
+    assert!(call["result"]["content"][0]["text"].is_string(), "{answer}");
+    assert!(call["endedAt"].as_u64() >= call["startedAt"].as_u64());
+    let short = socket.ask("s", "runs.tools", json!({"id": "k", "maxChars": 1})).await["payload"].clone();
+    assert!(short["calls"][0]["result"]["content"][0]["text"].as_str() < call["result"]["content"][0]["text"].as_str());
+    let unknown = socket.ask("u", "runs.tools", json!({"id": "nobody"})).await;
+    assert!(unknown["error"]["message"].as_str().unwrap().starts_with("unknown run"), "{unknown}");
+}
+
+#[tokio::test]
 async fn only_the_connection_that_started_a_run_gets_its_tool_events() {
     let gateway = gateway(None).await;
     let mut starter = gateway.client(4, json!({})).await;

@@ -58,6 +58,34 @@ async fn runs_are_listed_newest_first_page_by_page() {
 }
 
 #[tokio::test]
+async fn runs_are_filtered() {
+    let gateway = TestGateway::new(says(&["Hi."])).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    for id in ["first-run", "second-run"] {
+        run(&mut socket, id, "hello").await;
+    }
+    for (filter, expected) in [
+        (json!({"search": "SECOND"}), vec!["second-run"]),
+        (json!({"status": "ok"}), vec!["second-run", "first-run"]),
+        (json!({"status": "error"}), vec![]),
+        (json!({"agentId": "main", "search": "first"}), vec!["first-run"]),
+        (json!({"agentId": "other"}), vec![]),
+        (json!({"channel": "telegram"}), vec![]),
+        (json!({"status": "ok", "before": "second-run"}), vec!["first-run"]),
+    ] {
+        let answer = socket.ask(&filter.to_string(), "runs.list", filter.clone()).await;
+        let runs = answer["payload"]["runs"].as_array().unwrap();
+        let names: Vec<_> = runs.iter().map(|run| run["runId"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{filter}");
+    }
+    // All were examined, so there is no next page; with a limit there may be.
+    let answer = socket.ask("p", "runs.list", json!({"status": "ok", "limit": 1})).await["payload"].clone();
+    assert_eq!((&answer["runs"][0]["runId"], &answer["next"]), (&json!("second-run"), &json!("second-run")));
+    let refused = socket.ask("x", "runs.list", json!({"status": "fine"})).await;
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with("invalid runs.list params"), "{refused}");
+}
+
+#[tokio::test]
 async fn unknown_runs_and_invalid_parameters_are_rejected() {
     let gateway = TestGateway::new(says(&["Hi."])).await;
     let mut socket = gateway.client(4, json!({})).await;

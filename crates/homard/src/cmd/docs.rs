@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The pages, by topic.
-const PAGES: [(&str, &str); 32] = [
+const PAGES: [(&str, &str); 33] = [
     ("agents", include_str!("../../../../docs/agents.md")),
     ("approvals", include_str!("../../../../docs/approvals.md")),
     ("channels", include_str!("../../../../docs/channels.md")),
@@ -32,6 +32,7 @@ const PAGES: [(&str, &str); 32] = [
     ("models", include_str!("../../../../docs/models.md")),
     ("openai", include_str!("../../../../docs/openai.md")),
     ("operations", include_str!("../../../../docs/operations.md")),
+    ("page", include_str!("../../../../docs/page.md")),
     ("plugins", include_str!("../../../../docs/plugins.md")),
     ("replies", include_str!("../../../../docs/replies.md")),
     ("schedule", include_str!("../../../../docs/schedule.md")),

@@ -9,6 +9,7 @@ mod chaos;
 mod completions;
 mod config;
 mod cron;
+mod dashboard;
 mod docs;
 mod doctor;
 mod examples;
@@ -79,6 +80,8 @@ enum Command {
     /// Show the configuration in use and recent sessions
     #[command(after_help = "Examples:\n  homard status\n  homard status --json")]
     Status(query::Args),
+    /// Open the gateway's page in a browser, signed in with a one-time link
+    Dashboard(dashboard::Args),
     /// Show what happened to a message, step by step, with timings
     Trace(trace::Args),
     /// List runs, and release or drop those held after repeated crashes
@@ -165,6 +168,7 @@ impl Cli {
         match &self.command {
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
+            Command::Dashboard(args) => args.json,
             Command::Agents(args) => args.json,
             Command::Skills(args) => args.json,
             Command::Hooks(args) => args.wants_json(),
@@ -203,6 +207,7 @@ impl Cli {
             | Command::Agent(_)
             | Command::Health(_)
             | Command::Status(_)
+            | Command::Dashboard(_)
             | Command::Trace(_)
             | Command::Runs(_)
             | Command::Usage(_)
@@ -247,6 +252,7 @@ impl Cli {
             Command::Gateway(args) => gateway::run(args, log).await,
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
+            Command::Dashboard(args) => dashboard::run(&args).await,
             Command::Trace(args) => trace::run(&args).await,
             Command::Runs(args) => runs::run(&args).await,
             Command::Usage(args) => usage::run(&args).await,

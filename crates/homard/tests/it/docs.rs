@@ -82,6 +82,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("mcp.md", "downloads a server"),
     ("models.md", "needs a real key"),
     ("operations.md", "there are no checkpoints"),
+    ("page.md", "needs a gateway"),
+    ("page.md", "needs Node and a browser"),
     ("schedule.md", "job ids differ each time"),
 ];
 

@@ -11,6 +11,12 @@ pub struct ListParams {}
 
 params!(ListParams, "device.pair.list", &[], |_| (json!({}), UnknownMembers::Refused));
 
+/// Parameters of `device.loginCode.create`: none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginCodeParams {}
+
+params!(LoginCodeParams, "device.loginCode.create", &[], |_| (json!({}), UnknownMembers::Refused));
+
 /// Parameters of `device.pair.approve` and `device.pair.reject`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -19,11 +19,28 @@ pub struct ListParams {
     /// Maximum number of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Only runs with this status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Only runs of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// Only runs of sessions of this channel, such as `telegram`, `cron` or `subagent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Only runs that a model answered whose name, as `provider/model`, contains this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Only runs whose id, session key or error contains this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<String>,
 }
 
 params!(ListParams, "runs.list", &[], |_| {
     json!({
         "sessionKey": text(), "before": text(), "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+        "status": {"enum": ["accepted", "running", "absorbed", "held", "ok", "error", "aborted"]},
+        "agentId": text(), "channel": text(), "model": text(), "search": text(),
     })
 });
 
@@ -46,6 +63,21 @@ pub struct TraceParams {
 }
 
 params!(TraceParams, "runs.trace", &["id"], |_| json!({"id": text()}));
+
+/// Parameters of `runs.tools`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolsParams {
+    /// A run id, channel event, delivery id or the platform's message id; or `last`.
+    pub id: String,
+    /// Maximum number of characters of each text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
+}
+
+params!(ToolsParams, "runs.tools", &["id"], |_| json!({
+    "id": text(), "maxChars": {"type": "integer", "minimum": 1, "maximum": 500_000},
+}));
 
 /// Parameters of `runs.held`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

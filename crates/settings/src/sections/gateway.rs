@@ -121,7 +121,7 @@ pub struct ControlUi {
     /// Origins that pages may connect from, in addition to the gateway's own.
     pub allowed_origins: Vec<String>,
     /// Directory of an installed Control UI, such as `node_modules/openclaw/dist/control-ui`. Default: none, and the
-    /// gateway serves its built-in start page.
+    /// gateway serves Homard's own page at `/`.
     pub root: Option<Text>,
 }
 

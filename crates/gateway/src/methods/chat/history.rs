@@ -206,7 +206,7 @@ fn replace_text(blocks: &mut Vec<Value>, assistant: &Assistant) {
 
 /// Converts a message to its displayed form: user text without envelope, answers as delivered, without images, and
 /// limited in size.
-fn display(message: &Message, max_chars: Option<usize>) -> Value {
+pub(crate) fn display(message: &Message, max_chars: Option<usize>) -> Value {
     let mut json = json!(message);
     let is_user = matches!(message, Message::User(_));
     match &mut json["content"] {

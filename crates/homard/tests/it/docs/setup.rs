@@ -13,7 +13,7 @@ use crate::home::{CommandOutput, Home, Process, run_command};
 /// Replacements in the commands of a page: nothing is built, and ports are chosen by the system.
 const INSTEAD: [(&str, &str); 6] = [
     ("123456:ABC…", "123456:ABCDEFGHIJKL"),
-    ("cargo run --release -- ", "homard "),
+    ("cargo run -- ", "homard "),
     ("cargo install --path crates/homard", ":"),
     ("--port 19000", "--port 0"),
     ("--kills 100", "--kills 2"),

@@ -98,7 +98,7 @@ fn enabling_and_disabling_a_hook_keeps_the_files_comments() {
     );
     assert_eq!(on_now(&home), json!([]));
     let unknown = home.run(&["hooks", "enable", "flying"]);
-    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""));
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(1), ""));
 }
 
 /// Returns the enabled hooks.

@@ -11,8 +11,14 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Programs, and the Debian packages that contain them.
-const PREREQUISITES: [(&str, &str); 5] =
-    [("bwrap", "bubblewrap"), ("git", "git"), ("perl", "perl"), ("setsid", "util-linux"), ("strace", "strace")];
+const PREREQUISITES: [(&str, &str); 6] = [
+    ("bwrap", "bubblewrap"),
+    ("git", "git"),
+    ("perl", "perl"),
+    ("setsid", "util-linux"),
+    ("strace", "strace"),
+    ("tmux", "tmux"),
+];
 
 /// Installs what is missing, if this user may install packages. Tests whose prerequisites are still missing are
 /// skipped.

@@ -182,7 +182,7 @@ async fn agent_options(
     };
     // A sandboxed session works in its sandbox workspace, wherever the request came from.
     let cwd = match &params.cwd {
-        Some(cwd) if !profile.sandboxing.is_sandboxed(key) => Some(working_dir(hub, cwd).await?),
+        Some(cwd) if !profile.sandboxing.is_sandboxed(key) => Some(working_dir(hub, cwd, AgentParams::METHOD).await?),
         Some(_) | None => None,
     };
     Ok(InboundOptions {
@@ -230,12 +230,12 @@ fn mode(name: &str) -> PromptMode {
 }
 
 /// Checks the working directory of a request.
-async fn working_dir(hub: &Hub, requested: &str) -> Result<PathBuf, ErrorShape> {
+async fn working_dir(hub: &Hub, requested: &str, method: &str) -> Result<PathBuf, ErrorShape> {
     let path = PathBuf::from(requested);
     if !path.is_absolute() {
-        return Err(invalid(&format!("cwd: \"{requested}\" is not an absolute path")));
+        return Err(invalid_in(method, &format!("cwd: \"{requested}\" is not an absolute path")));
     }
-    hub.rules().working_dirs.check(path).await.map_err(|why| invalid(&format!("cwd: {why}")))
+    hub.rules().working_dirs.check(path).await.map_err(|why| invalid_in(method, &format!("cwd: {why}")))
 }
 
 /// Builds an [`Inbound`] from the parameters of `chat.send`, or returns what is wrong with them.
@@ -258,6 +258,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         originating_thread_id: _,
         timeout_ms,
         suppress_command_interpretation,
+        cwd,
         attachments,
         expected_leaf_entry_id: _,
     } = params;
@@ -268,6 +269,12 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let thinking = thinking.as_deref().map(thinking_level).transpose()?;
     let agent = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
     let key = parse_key(hub, session_key.trim(), agent.as_ref(), SendParams::METHOD)?;
+    let cwd = match cwd {
+        Some(cwd) if !hub.agents().of(key.agent()).sandboxing.is_sandboxed(&key) => {
+            Some(working_dir(hub, &cwd, SendParams::METHOD).await?)
+        }
+        Some(_) | None => None,
+    };
     let attached = attached(hub, principal, &key, attachments, &run).await?;
     let is_literal = suppress_command_interpretation == Some(true);
     let ParsedMessage { command, inline, text } = if is_literal {
@@ -298,6 +305,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         sender: InboundSender::new(principal, SendParams::METHOD),
         options: InboundOptions {
             timeout: timeout_ms.map(|ms| limit(Duration::from_millis(ms))),
+            cwd,
             ..InboundOptions::new(RunClass::choose(None, &key))
         },
         session: InboundSession { expected: expected_session, thinking, ..InboundSession::new(key) },

@@ -1,6 +1,6 @@
 //! The connection to a gateway, as the chat sees it: requests go out, responses and events come in.
 //!
-//! The binary implements it over a WebSocket: to a running gateway, or to one that it starts in its own process. It
+//! The binary implements it over a WebSocket: to a running gateway, or to one that it starts for the chat. It
 //! reconnects by itself. Requests that were not answered when the connection broke are forgotten; the chat sends them
 //! again if they must not be lost.
 
@@ -32,10 +32,10 @@ pub struct RpcError {
 /// Where the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a gateway.
+    /// In a gateway that was running.
     Gateway,
-    /// In the process of the chat, because no gateway runs.
-    InProcess,
+    /// In a gateway that was started for this chat, because none was running.
+    OwnGateway,
 }
 
 /// What happens on the connection.

@@ -71,6 +71,8 @@ pub struct ChatSettings {
     pub size: (u16, u16),
     /// Directory that is shown.
     pub directory: Option<String>,
+    /// Directory in which the agent's tools work; their own if absent.
+    pub working_directory: Option<String>,
     /// How commands are confined, if that is known.
     pub sandbox: Option<String>,
 }
@@ -108,6 +110,8 @@ pub enum Effect {
     Call(RpcRequest),
     /// Add a line to the history file.
     SaveInput(String),
+    /// Remember the session with this key as the last one that was used.
+    SaveSession(String),
     /// List the files of the directory.
     ListFiles,
     /// Read the picture that a pasted text may name.
@@ -231,7 +235,10 @@ pub struct State {
     pub(crate) search: Option<Search>,
     pub(crate) picker: Option<Picker>,
     pub(crate) pager: Option<Pager>,
+    working_directory: Option<String>,
     pub(crate) sandbox: Option<String>,
+    /// The session that was saved as the last one.
+    saved_session: Option<String>,
     hint: Option<(String, u64)>,
     commands: Vec<CommandInfo>,
     files: Option<Vec<String>>,
@@ -245,7 +252,7 @@ pub struct State {
 impl State {
     /// Creates the state.
     pub fn new(settings: ChatSettings) -> Self {
-        let ChatSettings { session, history, ids, size, directory, sandbox } = settings;
+        let ChatSettings { session, history, ids, size, directory, working_directory, sandbox } = settings;
         let facts = [Some("homard".to_owned()), Some(format!("session {}", short_key(&session))), directory];
         let mut transcript = Transcript::default();
         transcript
@@ -273,7 +280,9 @@ impl State {
             search: None,
             picker: None,
             pager: None,
+            working_directory,
             sandbox,
+            saved_session: None,
             hint: None,
             commands: command::all(&[]),
             files: None,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crossterm::{event::EventStream, terminal as raw};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -51,6 +51,8 @@ pub struct Environment {
     pub capabilities: Capabilities,
     /// File to which inputs are appended.
     pub history_file: Option<PathBuf>,
+    /// File with the key of the session that was used last.
+    pub session_file: Option<PathBuf>,
     /// Command line of the editor.
     pub editor: String,
     /// The user's home directory.
@@ -171,7 +173,14 @@ impl Driver {
                 key = keys.next() => {
                     let Some(key) = key else { return Ok(()) };
                     let mut batch = vec![key?];
-                    while batch.len() < MAX_BATCH && let Some(Some(key)) = keys.next().now_or_never() {
+                    // The stream keeps the waker of its first poll, so it must be the one of this task.
+                    while batch.len() < MAX_BATCH {
+                        let more = tokio::select! {
+                            biased;
+                            key = keys.next() => key,
+                            () = std::future::ready(()) => break,
+                        };
+                        let Some(key) = more else { return Ok(()) };
                         batch.push(key?);
                     }
                     let is_in_burst = self.last_burst.is_some_and(|at| at.elapsed() < BURST);
@@ -251,6 +260,7 @@ impl Driver {
                 // Without a receiver the chat is about to end.
                 Effect::Call(request) => drop(self.link.requests.send(request)),
                 Effect::SaveInput(line) => self.save_input(&line),
+                Effect::SaveSession(key) => self.save_session(&key),
                 Effect::ListFiles => {
                     let directory = self.environment.directory.clone();
                     self.in_background(move || Event::Files(files::list(&directory)));
@@ -286,6 +296,13 @@ impl Driver {
         options.create(true).append(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.open(path).and_then(|mut file| file.write_all(line.as_bytes())).ok();
+    }
+
+    /// Writes the file with the session. Without it, the newest session is continued.
+    fn save_session(&self, key: &str) {
+        if let Some(path) = &self.environment.session_file {
+            homard_stdx::file::replace(path, key.as_bytes()).ok();
+        }
     }
 
     /// Edits a text in the external editor.

@@ -327,10 +327,10 @@ fn status(state: &State) -> Line {
             let seconds = retry_at.saturating_sub(state.now).div_ceil(1_000);
             line.push(format!("no connection, next attempt in {seconds}s: {why} · "), WARNING);
         }
-        Connection::Connected(Place::Gateway | Place::InProcess) => {}
+        Connection::Connected(Place::Gateway | Place::OwnGateway) => {}
     }
     let session = &state.session;
-    let place = (state.connection == Connection::Connected(Place::InProcess)).then(|| "in this process".to_owned());
+    let place = (state.connection == Connection::Connected(Place::OwnGateway)).then(|| "own gateway".to_owned());
     let thinking = session.thinking.as_ref().filter(|level| *level != "off").map(|level| format!("think {level}"));
     let context = session.context.map(|(used, window)| {
         format!("{}% of {} context", used.saturating_mul(100) / window, crate::state::tokens(window))

@@ -149,6 +149,8 @@ struct Frame {
 pub struct GatewayClient {
     socket: WebSocketStream<Either<TcpStream, TlsStream<TcpStream>>>,
     requests: u64,
+    /// Payload of `hello-ok`.
+    hello: Value,
 }
 
 impl GatewayClient {
@@ -182,7 +184,7 @@ impl GatewayClient {
                 "did not complete the WebSocket handshake: {error}\nanother program may be listening there; choose another port with HOMARD_GATEWAY_PORT"
             ))
         })?;
-        let mut client = Self { socket, requests: 0 };
+        let mut client = Self { socket, requests: 0, hello: Value::Null };
         timeout(CONNECT_TIMEOUT, client.handshake(target, scopes, caps)).await.map_err(timed_out)??;
         Ok(ConnectResult::Gateway(Box::new(client)))
     }
@@ -209,8 +211,13 @@ impl GatewayClient {
             device: None,
             extra: Extra::new(),
         };
-        self.call("connect", json!(params)).await?;
+        self.hello = self.call("connect", json!(params)).await?;
         Ok(())
+    }
+
+    /// Returns the gateway's description of itself.
+    pub fn hello(&self) -> &Value {
+        &self.hello
     }
 
     /// Sends a request and waits for the first response.

@@ -58,6 +58,8 @@ pub(crate) struct PendingMessage {
     pub(crate) run: String,
     pub(crate) session: String,
     pub(crate) draft: Draft,
+    /// Directory in which the tools work.
+    pub(crate) cwd: Option<String>,
     /// Queue mode, if the user chose one.
     pub(crate) queue_mode: Option<&'static str>,
     pub(crate) state: PendingState,
@@ -78,6 +80,9 @@ impl PendingMessage {
         });
         if let Some(mode) = self.queue_mode {
             params["queueMode"] = mode.into();
+        }
+        if let Some(cwd) = &self.cwd {
+            params["cwd"] = cwd.as_str().into();
         }
         if !self.draft.images.is_empty() {
             let attachment = |image: &crate::composer::Image| json!({"type": "image", "mimeType": image.mime, "fileName": image.name, "content": image.content});

@@ -301,10 +301,15 @@ impl State {
             run: run.clone(),
             session: self.session.key.clone(),
             draft,
+            cwd: self.working_directory.clone(),
             queue_mode,
             state: PendingState::Unsent,
             was_sent: false,
         });
+        if self.saved_session.as_ref() != Some(&self.session.key) {
+            self.saved_session = Some(self.session.key.clone());
+            effects.push(Effect::SaveSession(self.session.key.clone()));
+        }
         self.send(&run, effects);
     }
 

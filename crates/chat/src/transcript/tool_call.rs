@@ -214,7 +214,10 @@ impl ToolCall {
             Detail::Compact => {
                 let hidden = all.len().saturating_sub(MAX_OUTPUT_LINES);
                 let note = (hidden > 0).then(|| Line::of(format!("… {hidden} more lines (Ctrl+O)"), TextStyle::DIM));
-                let last = all[hidden..].iter().map(|line| Line::of(*line, style).truncate(columns));
+                let last = all[hidden..].iter().flat_map(|line| match is_failed {
+                    true => Line::of(*line, style).wrap(columns),
+                    false => vec![Line::of(*line, style).truncate(columns)],
+                });
                 note.into_iter().chain(last).collect()
             }
         }

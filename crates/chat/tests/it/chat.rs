@@ -67,6 +67,7 @@ impl Chat {
             ids,
             size: (terminal.columns, terminal.rows),
             directory: Some("~/project".to_owned()),
+            working_directory: Some("/home/me/project".to_owned()),
             sandbox: Some("sandbox".to_owned()),
         };
         let mut chat = Self {
@@ -126,6 +127,7 @@ impl Chat {
                     self.emulator.process(b"\x1b[2J\x1b[H");
                 }
                 other @ (Effect::SaveInput(_)
+                | Effect::SaveSession(_)
                 | Effect::ListFiles
                 | Effect::ReadImage(_)
                 | Effect::OpenEditor(_)

@@ -48,11 +48,11 @@ fn first_start() {
 #[test]
 fn a_remark_tells_that_no_gateway_runs() {
     let mut chat = Chat::new(Terminal::WIDE);
-    chat.link(LinkEvent::Remark("no gateway runs; the agent runs in this process".to_owned()));
-    let place = homard_chat::link::Place::InProcess;
+    chat.link(LinkEvent::Remark("no gateway is running; one was started for this chat".to_owned()));
+    let place = homard_chat::link::Place::OwnGateway;
     chat.link(LinkEvent::Connected { hello: json!({}), place });
     chat.answer_all();
-    check("in_process", &mut chat);
+    check("own_gateway", &mut chat);
 }
 
 #[test]

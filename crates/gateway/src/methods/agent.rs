@@ -9,11 +9,14 @@ use homard_agent::{
 use homard_command::OWNER;
 use homard_proto::{
     ErrorShape, Generation,
-    method::agent::{AgentParams, WaitParams},
+    method::{
+        Params,
+        agent::{AgentParams, WaitParams},
+    },
 };
 use tokio::time::Instant;
 
-use super::{submit::submit, unavailable};
+use super::{overrides, submit::submit, unavailable};
 use crate::{
     router::{RpcCall, RpcResult},
     scope::{self, Scope},
@@ -44,20 +47,14 @@ pub(crate) async fn start(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     })
 }
 
-/// Checks the overrides: choosing a model requires the scope of `/model`; a working directory also requires a direct
-/// connection from this machine.
+/// Checks the overrides: choosing a model requires the scope of `/model`.
 fn check_overrides(call: &RpcCall, params: &AgentParams) -> Result<(), ErrorShape> {
     let client = &call.client;
-    let has_overrides = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();
+    let has_overrides = params.model.is_some() || params.provider.is_some();
     if has_overrides && !client.scopes.allow(Scope::Admin) {
         return Err(scope::missing_error(client.generation, Scope::Admin));
     }
-    if params.cwd.is_some() && !client.is_direct {
-        let why =
-            "invalid agent params: cwd is only accepted from the gateway's own machine, without a proxy in between";
-        return Err(ErrorShape::invalid(why));
-    }
-    Ok(())
+    overrides::check_cwd(call, params.cwd.as_deref(), AgentParams::METHOD)
 }
 
 /// Waits for the end of a run.

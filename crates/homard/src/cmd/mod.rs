@@ -6,6 +6,7 @@ mod approvals;
 mod audit;
 mod channels;
 mod chaos;
+mod chat;
 mod completions;
 mod config;
 mod cron;
@@ -56,10 +57,13 @@ use crate::{
     version,
     arg_required_else_help = true,
     after_help = "Examples:
+  homard chat                                start an interactive chat
   homard agent -m \"What files are here?\"     send a message and print the reply
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            list sessions
   homard trace last                          show the latest run
+
+On a terminal, homard without arguments starts the chat.
 
 Exit codes: 0 success, 1 failure, 2 invalid usage, 74 disk error, 78 invalid config, 129, 130 and 143 interrupted."
 )]
@@ -70,6 +74,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Chat with an agent in the terminal
+    Chat(chat::Args),
     /// Send a message to an agent and print its reply
     Agent(agent::Args),
     /// Run the gateway or call a method of a running one
@@ -137,7 +143,12 @@ impl Cli {
     /// Parses the command line. Exits the process if it is invalid or asks for help.
     pub(crate) fn read() -> Self {
         // Examples are only needed for help and errors, so valid commands are parsed without them.
-        let (args, matches) = Self::parse_args(std::env::args_os().collect());
+        let mut args: Vec<_> = std::env::args_os().collect();
+        // Elsewhere the help is more useful.
+        if args.len() == 1 && chat::is_interactive() {
+            args.push("chat".into());
+        }
+        let (args, matches) = Self::parse_args(args);
         let matches = matches.unwrap_or_else(|error| match verbs::hint(&args) {
             Some(hint) if error.kind() == ErrorKind::InvalidSubcommand => {
                 let typed = args[1..].iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -193,7 +204,7 @@ impl Cli {
             Command::Health(args) | Command::Status(args) => args.json,
             // Their reports are documents even if they fail.
             Command::Chaos(_) | Command::Doctor(_) => false,
-            Command::Completions(_) => false,
+            Command::Chat(_) | Command::Completions(_) => false,
         }
     }
 
@@ -201,6 +212,8 @@ impl Cli {
     pub(crate) fn log_level(&self) -> &'static str {
         match &self.command {
             Command::Gateway(args) if args.serves() => "info",
+            // Lines of a log would destroy the screen.
+            Command::Chat(_) => "off",
             // The findings are the output; the log would repeat them.
             Command::Plugins(_) | Command::Doctor(_) => "error",
             Command::Gateway(_)
@@ -248,6 +261,7 @@ impl Cli {
     /// Runs the command. A gateway also serves this log to clients.
     pub(crate) async fn run(self, log: Log) -> Result<()> {
         match self.command {
+            Command::Chat(args) => chat::run(&args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Gateway(args) => gateway::run(args, log).await,
             Command::Health(args) => health::run(&args).await,

@@ -27,7 +27,8 @@ const DEFAULTS: [(&[&str], &str); 16] = [
 const SETUP: &str = "set up a model with: homard models auth add PROVIDER\n\
                      set up a channel with: homard channels add CHANNEL\n\
                      then start the gateway with: homard gateway";
-const CHAT: &str = "send a message with: homard agent -m TEXT";
+const CHAT: &str =
+    "start the interactive chat with: homard chat\n                    send one message with: homard agent -m TEXT";
 const SERVICE: &str = "homard gateway runs in the foreground; a service manager starts and stops it";
 const MODEL: &str = "choose the model with: homard config set agents.defaults.model MODEL\n\
                      more about models: homard docs models";
@@ -40,11 +41,10 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 46] = [
+const HINTS: [(&[&str], &str); 45] = [
     (&["onboard"], SETUP),
     (&["setup"], SETUP),
     (&["configure"], SETUP),
-    (&["chat"], CHAT),
     (&["tui"], CHAT),
     (&["terminal"], CHAT),
     (&["resume"], CHAT),

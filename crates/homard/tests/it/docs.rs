@@ -69,6 +69,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("channels/telegram.md", "no pairing request is pending"),
     ("channels/telegram.md", "no pairing request is pending"),
     ("channels/telegram.md", "there is no bot"),
+    ("chat.md", "the chat needs a terminal"),
     ("clients.md", "downloads OpenClaw and a browser"),
     ("clients.md", "downloads OpenClaw and a browser"),
     ("compaction.md", "there is no compaction"),

@@ -7,6 +7,7 @@ mod approvals;
 mod calls;
 mod channels;
 mod chaos;
+mod chat;
 mod cli;
 mod completions;
 mod config;

@@ -16,7 +16,7 @@ use crate::{
 const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
 
 /// Starts a model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
-async fn slow_model() -> ScriptedHome {
+pub(crate) async fn slow_model() -> ScriptedHome {
     ScriptedHome::answering(json!({}), |request: &ReceivedRequest| {
         let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
         let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();

@@ -49,6 +49,9 @@ pub struct SendParams {
     /// Whether a text that looks like a command is taken literally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_command_interpretation: Option<bool>,
+    /// Working directory of the run's tools (protocol 4). A Homard extension, as for `agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// Images for the model, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
@@ -122,7 +125,7 @@ fn send_members(generation: Generation) -> Value {
     });
     if generation == Generation::Four {
         properties["sessionKey"]["maxLength"] = 512.into();
-        for name in ["agentId", "sessionId"] {
+        for name in ["agentId", "sessionId", "cwd"] {
             properties[name] = json!({"type": "string", "minLength": 1});
         }
         for name in ["originatingChannel", "originatingTo", "originatingAccountId", "originatingThreadId"] {

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    methods::{session_key_of_agent, submit::submit, unavailable},
+    methods::{overrides, session_key_of_agent, submit::submit, unavailable},
     router::{RpcCall, RpcResult},
 };
 
@@ -26,6 +26,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Submits a message, or aborts runs if it is a stop command.
 pub(crate) async fn send(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let params: SendParams = call.params()?;
+    overrides::check_cwd(&call, params.cwd.as_deref(), SendParams::METHOD)?;
     let view = SenderView::of(&params);
     let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
     if is_stop(&call, &inbound) {

@@ -1,5 +1,5 @@
 // Settings: a form for every key of the schema, and the file itself. Changes are shown before they are saved.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { EditDiff } from "../chat/tool";
 import { type ConfigChange, type ConfigFile, type ConfigIssue, merge, nested, patchConfig, readConfig, valueAt } from "../lib/config";
 import { call, may, RequestError } from "../lib/connection";
@@ -96,7 +96,7 @@ export default function Settings() {
       {error ? <Problem error={error} retry={reload} /> : null}
       {data && !data.file.valid ? <Issues issues={data.file.issues} title="The file is not valid; the last valid configuration is in use." /> : null}
       {data?.file.warnings.length ? <Issues issues={data.file.warnings} title="Notes about the configuration" tone="warn" /> : null}
-      {data ? isRaw ? <FileEditor key={data.file.hash} file={data.file} reload={reload} /> : <Form key={data.file.hash} data={data} reload={reload} /> : null}
+      {data ? isRaw ? <FileEditor key={data.file.hash} file={data.file} reload={reload} /> : <Form data={data} reload={reload} /> : null}
     </section>
   );
 }
@@ -132,6 +132,11 @@ function Form({ data, reload }: { data: Data; reload: () => void }) {
   const [isReview, review] = useState(false);
   const [problem, setProblem] = useState<{ message: string; issues: ConfigIssue[] } | null>(null);
   const { file, settings } = data;
+  // Until the file was read again after a change, what was written is newer than what is shown.
+  const written = useRef<string | null>(null);
+  useEffect(() => {
+    written.current = null;
+  }, [file.hash]);
   const sections = useMemo(() => [...new Set(settings.map(({ path }) => path[0]!))], [settings]);
   const isSet = (setting: Setting) => valueAt(file.parsed, setting.path) !== undefined;
   const shown = settings.filter((setting) => (query ? matches(setting, query) : section ? setting.path[0] === section : isSet(setting)));
@@ -146,7 +151,10 @@ function Form({ data, reload }: { data: Data; reload: () => void }) {
     try {
       const all = [...changes.values()].reduce<Record<string, unknown>>((tree, { setting, value }) => merge(tree, nested(setting.path, value)), {});
       const replaced = [...changes.values()].filter(({ setting }) => setting.kind === "json").map(({ setting }) => setting.name);
-      told(await patchConfig(all, file.hash, replaced));
+      const change = await patchConfig(all, written.current ?? file.hash, replaced);
+      written.current = change.hash;
+      told(change);
+      setChanges(new Map());
       review(false);
       reload();
     } catch (error) {

@@ -1,4 +1,4 @@
-//! The configured chat platforms at work: inbound messages become runs, and deliveries of the hub are sent.
+//! Connects the configured chat platforms with the hub: inbound messages become runs, and deliveries are sent.
 //!
 //! `build` creates a channel from an account of the config, `policy` the access policy for its messages.
 //! `inbound_pipeline` passes inbound messages to the hub, through the `spool`, which survives a crash. `sender` sends
